@@ -1,0 +1,101 @@
+# Every target sets up what it needs. `make` alone lists them.
+
+PYTHON ?= python3.11
+PYTEST_ARGS ?=
+WHEEL_TEST_ARGS ?= -m "not slow"
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+VENV := .venv
+VENV_2.10 := .venv-2.10
+BIN := $(VENV)/bin
+PIP := -m pip --disable-pip-version-check --quiet --quiet
+BUILD_INPUTS := pyproject.toml operators/kernel.cpp
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-2.10 wheel-test examples bench lint format types layers clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+venv: $(VENV)/.stamp ## make the environment alone, in .venv
+
+demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
+	@$(BIN)/asd demo $(DEMO_ARGS)
+
+test: venv ## run the tests (PYTEST_ARGS=...)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (PYTEST_ARGS=...)
+	@$(VENV_2.10)/bin/python -m pytest $(PYTEST_ARGS)
+
+# The throw-away environment sees the third-party packages of .venv through a .pth file. A folder named there does not have
+# its own .pth files read, so the editable install stays out of sight, and what is tested is the wheel.
+wheel-test: venv ## build the wheel and run the tests on it, away from the checkout (WHEEL_TEST_ARGS=...)
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
+	rm -rf build; \
+	$(BIN)/python $(PIP) wheel --no-deps --wheel-dir "$$work" .; \
+	rm -rf build; \
+	$(BIN)/python -m venv --without-pip "$$work/venv"; \
+	$(BIN)/python $(PIP) --python "$$work/venv/bin/python" install --no-deps --no-index "$$work"/*.whl; \
+	site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	$(BIN)/python -c "$$site" > "$$("$$work/venv/bin/python" -c "$$site")/third_party.pth"; \
+	cp -R tests benchmarks examples "$$work"; \
+	cd "$$work"; \
+	venv/bin/python -c 'import asd, sys; assert asd.__file__.startswith(sys.prefix), asd.__file__'; \
+	venv/bin/asd --version; \
+	venv/bin/python -m pytest -c "$(CURDIR)/pyproject.toml" --rootdir "$$work" -o pythonpath= -p no:cacheprovider \
+		$(WHEEL_TEST_ARGS) tests
+
+examples: venv ## run every program in examples/
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
+	for file in $(wildcard examples/*.py); do \
+		echo "== $$file"; \
+		(cd "$$work" && "$(CURDIR)/$(BIN)/python" "$(CURDIR)/$$file"); \
+	done
+
+bench: venv ## run every program in benchmarks/ (BENCH_ARGS=...)
+	@set -e; for file in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do \
+		echo "== $$file"; \
+		$(BIN)/python "$$file" $(BENCH_ARGS); \
+	done
+
+lint: venv ## check style
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: venv ## repair what can be repaired of the style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: venv ## check types
+	@$(BIN)/mypy
+
+layers: venv ## check who imports whom
+	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
+
+clean: ## remove everything that make made, the environments too
+	rm -rf $(VENV) $(VENV_2.10) build dist *.egg-info operators/_kernel*.so
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+define make_venv
+	@command -v $(firstword $(CXX)) >/dev/null || \
+		echo 'make: no C++ compiler: the kernel is left out and MindSpore operators do its work, more slowly.' >&2
+	@test -x $(@D)/bin/python || $(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info[:2] != (3, 11))' \
+		2>/dev/null || { echo 'make: Python 3.11 with its venv module is needed, and `$(PYTHON)` is not that;' \
+		'install it, or say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo 'make: installing into $(@D); the first time this takes a minute or two and downloads about 1 GB.'
+endef
+
+$(VENV)/.stamp: $(BUILD_INPUTS) constraints.txt
+	$(make_venv)
+	@$(@D)/bin/python $(PIP) install -c constraints.txt -e '.[mindformers,plot,test,dev]'
+	@touch $@
+
+# mindformers 1.9.0 asks for MindSpore 2.9 but runs on 2.10 just as well, so the complete list goes in as it stands.
+$(VENV_2.10)/.stamp: $(BUILD_INPUTS) constraints-2.10.txt
+	$(make_venv)
+	@$(@D)/bin/python $(PIP) install --no-deps -r constraints-2.10.txt
+	@$(@D)/bin/python $(PIP) install --no-deps -e .
+	@touch $@

@@ -1,0 +1,138 @@
+"""The command `asd`.
+
+Every sub-command is a module with `add_arguments(parser)` and `run(args) -> int`. Its module is imported only when that
+command is chosen, so `asd --help` is quick and needs no MindSpore.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from asd.errors import ASDError, ConfigError
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "demo": ("asd.cli.demo", "train a small model, corrupt one gradient and watch it being caught"),
+    "run": ("asd.cli.run", "start a training job, and start it again without the device that failed"),
+    "drill": ("asd.cli.drill", "inject faults into a training job to prove that they are found"),
+    "env": ("asd.cli.env", "show the settings in force and what this machine has"),
+}
+"""Each sub-command: its module, and one line about it."""
+
+_EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "matplotlib": "plot"}
+"""Packages a command may lack on a machine that does without them, and the extra that brings each."""
+
+_OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141
+
+_EPILOG = """\
+Examples:
+  asd env                        which settings are in force, and where each comes from
+  asd demo                       a corrupted gradient, found and refused, in a real training
+  NPU_ASD_ENABLE=1 asd env       the same, with the environment of one command
+
+exit codes: 0 done, 1 the job failed, 2 wrong usage or a wrong setting, 130 interrupted.
+`asd COMMAND --help` explains one command."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one sentence what was wrong, instead of a usage block."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_USAGE, f"asd: {message}; see `{self.prog} --help`.\n")
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from asd import __version__
+
+        print(f"asd {__version__}")
+        parser.exit(_OK)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code; no error that a user can cause ends in a traceback.
+
+    Args:
+        argv: The arguments without the program's name; `sys.argv` when None.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        return _PIPE_CLOSED
+    except KeyboardInterrupt:
+        return _say("interrupted.", _INTERRUPTED)
+    except ASDError as error:
+        return _say(str(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
+    except OSError as error:
+        return _say(_os_sentence(error), _FAILED)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        advice = f"pip install 'mindspore-asd[{_EXTRAS[package]}]'"
+        return _say(f"`asd {arguments[0]}` needs {package}, which is not installed; {advice} brings it.", _FAILED)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parser = _parser(chosen)
+    try:
+        args = parser.parse_args(arguments)
+    except SystemExit as stop:  # argparse ends the process after --help and after wrong usage
+        return int(stop.code or _OK)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return _USAGE
+    return int(args.run(args))
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser; only the arguments of the chosen command are loaded."""
+    parser = _Parser(
+        prog="asd",
+        description="Detects silent data corruption while a MindSpore model trains.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and stop")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, (module_name, help_line) in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=help_line, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        )
+        if name == chosen:
+            module = import_module(module_name)
+            command.description = module.__doc__
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"asd: {sentence}", file=sys.stderr)
+    return code
+
+
+def _os_sentence(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}." if error.filename is not None else f"{reason}."
+
+
+def _forget_stdout() -> None:
+    """Lets the interpreter's last flush go nowhere: the reader has left, and that is not our error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

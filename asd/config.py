@@ -1,0 +1,238 @@
+"""The settings, and the only reader of the environment.
+
+One table says everything about a setting: its variable, how its text is read, what is valid and what a value means.
+The reader, the checks and `asd env` follow from it. The two thresholds take what every vendor release takes the same
+way; what a vendor would replace by the default in silence is an error here, because a mistyped threshold must not pass
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from asd.errors import ConfigError
+
+__all__ = ["Config", "Setting", "describe"]
+
+_ACTIONS = {
+    "log": "report a first-level anomaly and go on",
+    "skip": "refuse the update of a first-level anomaly and go on",
+    "stop": "refuse the update of a first-level anomaly and end training",
+}
+_RULES = {
+    "threshold": "judge by two absolute and two jump thresholds on the L2 norm",
+    "silent_check_v3": "judge the largest square against its bias-corrected mean",
+    "combined": "judge by an absolute threshold and a multiple of the running mean together",
+    "adaptive": "learn the healthy range of each checkpoint and judge by it",
+}
+_MODES = {
+    0: "off",
+    1: "detect, report and act on first-level anomalies",
+    2: "the same as 1",
+    3: "the same as 1, and log every normal value at INFO",
+}
+_SMALLEST, _LARGEST = 3, 2**63 - 1
+_PAIR = re.compile(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What to check, how to judge and what to do; checked when it is made.
+
+    Attributes:
+        enable: 0 off; 1 and 2 detect, report and act; 3 logs every normal value as well.
+        upper: First- and second-level threshold of a value itself.
+        sigma: First- and second-level threshold of its jump, in widths of the range seen so far.
+        on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
+        rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`.
+        run_dir: Folder where the run leaves its events, state and evidence.
+
+    >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
+    (100, 50)
+    """
+
+    enable: int = 0
+    upper: tuple[int, int] = (1_000_000, 10_000)
+    sigma: tuple[int, int] = (100_000, 5_000)
+    on_anomaly: str = "stop"
+    rule: str = "threshold"
+    run_dir: str = "asd_run"
+
+    def __post_init__(self) -> None:
+        for variable in _VARIABLES:
+            value = getattr(self, variable.field)
+            if not variable.accepts(value):
+                raise ConfigError(variable.field, value, variable.valid)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Config:
+        """Reads the settings from `environ`; an empty variable counts as unset.
+
+        Raises:
+            ConfigError: A variable has a value that is not valid; the sentence lists what is.
+        """
+        given = {}
+        for variable in _VARIABLES:
+            text = environ.get(variable.name)
+            if text:
+                given[variable.field] = variable.value_of(text)
+        return cls(**given)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is checked."""
+        return self.enable > 0
+
+    @property
+    def log_values(self) -> bool:
+        """Whether every normal value is logged at INFO."""
+        return self.enable == 3
+
+    @property
+    def refuses(self) -> bool:
+        """Whether an update with a first-level anomaly is kept away from the weights."""
+        return self.on_anomaly != "log"
+
+
+class Setting(NamedTuple):
+    """One setting as it is in force, for people.
+
+    Attributes:
+        name: The environment variable.
+        value: The value in force, as the variable would spell it.
+        source: `environment` or `default`.
+        meaning: What that value does.
+    """
+
+    name: str
+    value: str
+    source: str
+    meaning: str
+
+
+def describe(environ: Mapping[str, str]) -> list[Setting]:
+    """The settings that `environ` gives, each with where it comes from and what it does.
+
+    Raises:
+        ConfigError: As `Config.from_env`.
+    """
+    config = Config.from_env(environ)
+    return [variable.describe(config, environ) for variable in _VARIABLES]
+
+
+class _Variable(NamedTuple):
+    """A setting: its variable, its field of `Config`, and the rules for its value."""
+
+    name: str
+    field: str
+    parse: Callable[[str], Any]  # None for text that says no value at all
+    accepts: Callable[[Any], bool]
+    valid: str
+    meaning: Callable[[Any], str]
+
+    def value_of(self, text: str) -> Any:
+        value = self.parse(text)
+        if not self.accepts(value):
+            raise ConfigError(self.name, text, self.valid)
+        return value
+
+    def describe(self, config: Config, environ: Mapping[str, str]) -> Setting:
+        value = getattr(config, self.field)
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        given = environ.get(self.name)
+        note = " (set, but empty: counts as unset)" if given == "" else ""
+        return Setting(self.name, text, "environment" if given else "default", self.meaning(value) + note)
+
+
+def _parse_mode(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]", text, re.ASCII) else None
+
+
+def _parse_pair(text: str) -> tuple[int, int] | None:
+    match = _PAIR.fullmatch(text)
+    if match is None:
+        return None
+    first, second = (digits.lstrip("0") or "0" for digits in match.groups())
+    if max(len(first), len(second)) > len(str(_LARGEST)):  # int() refuses texts of thousands of digits
+        return None
+    return int(first), int(second)
+
+
+def _is_mode(value: object) -> bool:
+    return type(value) is int and value in _MODES
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and [type(number) for number in value] == [int, int]
+        and _LARGEST >= value[0] > value[1] >= _SMALLEST
+    )
+
+
+def _is_folder(value: object) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
+
+
+def _one_of(names: Mapping[str, str]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and value in names
+
+
+_PAIR_VALID = (
+    f"it must be two whole numbers, first,second, each from {_SMALLEST} to {_LARGEST} and the first larger than the "
+    "second, for example "
+)
+
+_VARIABLES = (
+    _Variable(
+        name="NPU_ASD_ENABLE",
+        field="enable",
+        parse=_parse_mode,
+        accepts=_is_mode,
+        valid="it must be 0 (off), 1 or 2 (detect and act) or 3 (the same, and log every value)",
+        meaning=_MODES.__getitem__,
+    ),
+    _Variable(
+        name="NPU_ASD_UPPER_THRESH",
+        field="upper",
+        parse=_parse_pair,
+        accepts=_is_pair,
+        valid=_PAIR_VALID + "1000000,10000",
+        meaning=lambda _: "first- and second-level threshold of a value itself",
+    ),
+    _Variable(
+        name="NPU_ASD_SIGMA_THRESH",
+        field="sigma",
+        parse=_parse_pair,
+        accepts=_is_pair,
+        valid=_PAIR_VALID + "100000,5000",
+        meaning=lambda _: "first- and second-level threshold of its jump, in widths of the range seen so far",
+    ),
+    _Variable(
+        name="ASD_ON_ANOMALY",
+        field="on_anomaly",
+        parse=str,
+        accepts=_one_of(_ACTIONS),
+        valid=f"it must be one of {', '.join(_ACTIONS)}",
+        meaning=_ACTIONS.__getitem__,
+    ),
+    _Variable(
+        name="ASD_RULE",
+        field="rule",
+        parse=str,
+        accepts=_one_of(_RULES),
+        valid=f"it must be one of {', '.join(_RULES)}",
+        meaning=_RULES.__getitem__,
+    ),
+    _Variable(
+        name="ASD_RUN_DIR",
+        field="run_dir",
+        parse=str,
+        accepts=_is_folder,
+        valid="it must be the name of a folder, not empty and without a NUL character",
+        meaning=lambda _: "where the run leaves its events, state and evidence",
+    ),
+)

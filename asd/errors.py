@@ -1,0 +1,65 @@
+"""Every error the package raises on purpose.
+
+    ASDError
+    ├── ConfigError        a wrong environment variable, option or argument (also a ValueError)
+    ├── StateError         a saved rule state that is corrupt or belongs to another network (also a ValueError)
+    ├── UnsupportedError   a mode or network that cannot be checked (also a RuntimeError)
+    └── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
+
+Each message says what was wrong, where, which value it had, and what would be valid, in one sentence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asd.event import Event
+
+__all__ = ["ASDError", "AnomalyDetected", "ConfigError", "StateError", "UnsupportedError"]
+
+
+class ASDError(Exception):
+    """Base class of all errors of this package."""
+
+
+class ConfigError(ASDError, ValueError):
+    """A setting has a value that is not valid.
+
+    Attributes:
+        variable: Name of the environment variable, option or argument.
+        value: The value it had.
+        valid: What would be valid, in words.
+    """
+
+    def __init__(self, variable: str, value: object, valid: str) -> None:
+        self.variable = variable
+        self.value = value
+        self.valid = valid
+        super().__init__(f"{variable} has the value {value!r}, which is not valid: {valid}.")
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
+        return type(self), (self.variable, self.value, self.valid)
+
+
+class StateError(ASDError, ValueError):
+    """A saved state can't be used: it is corrupt, of another version, or of another network."""
+
+
+class UnsupportedError(ASDError, RuntimeError):
+    """Something that cannot be checked was asked to be checked; the sentence names it."""
+
+
+class AnomalyDetected(ASDError, RuntimeError):
+    """Training was ended because a checked value broke its first-level limit.
+
+    Attributes:
+        event: The `asd.Event` of the anomaly.
+    """
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        super().__init__(event.sentence())
+
+    def __reduce__(self) -> tuple[type[AnomalyDetected], tuple[Event]]:
+        return type(self), (self.event,)

@@ -1,0 +1,202 @@
+"""The event: one fact about one step, as others read it.
+
+An event is a CloudEvent 1.0 (https://cloudevents.io) with the fault code 80818C00 of the Ascend driver. A code whose first
+hex digit is 8 packs three numbers: node type (bits 17-27), sensor type (bits 9-16) and event state (bits 0-8); 80818C00 is
+SoC, Check Sensor, check fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timezone
+from typing import Any
+
+from asd.errors import StateError
+from asd.verdict import Level
+
+__all__ = ["ABNORMAL", "CODE", "KINDS", "Event", "event_id"]
+
+CODE = "80818C00"
+ABNORMAL = "accuracy sensitivity feature abnormal"
+"""The keyword to search the logs for, as the feature-value detection document gives it."""
+HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
+KINDS = ("anomaly", "follower", "problem")
+"""`anomaly`: a value of this rank broke a limit. `follower`: another rank refused the update. `problem`: the detector itself
+could not do its work."""
+
+_TYPE_PREFIX = "org.mindspore.asd."
+_LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
+_LEVELS = {name: level for level, name in _LEVEL_NAMES.items()}
+_CODE_PATTERN = re.compile(r"[0-9A-F]{8}", re.ASCII)
+
+
+def event_id(run: str, rank: int, checkpoint: str, step: int, kind: str) -> str:
+    """The id of an event: the same fact always gets the same id, so delivering it twice is harmless.
+
+    >>> event_id("run1", 0, "model.norm_out", 7, "anomaly")
+    '573d6a3ad8e8c4dba6d5d1b0ff0c5b2e'
+    """
+    text = json.dumps([run, rank, checkpoint, step, kind])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One abnormal feature value, or one problem of the detector.
+
+    Attributes:
+        run: Name of the run, unique among runs that share a log.
+        rank: Rank of the process in the job, from 0.
+        host: Name of the machine.
+        device: The device the rank computed on, for example `Ascend:3` or `CPU:0`.
+        step: Training step, from 1.
+        checkpoint: Name of the checked site, for example `model.layers.0.attention_norm`.
+        value: The feature value, unscaled by the loss scale; may be `inf` or `nan`.
+        limits: The first-level limit in force; empty when there was none.
+        level: `Level.ERROR` (first level), `Level.WARNING` (second level), or `Level.NORMAL` for a problem.
+        kind: One of `KINDS`.
+        rule: Name of the rule that judged, as in `ASD_RULE`.
+        feature: What the value is: `l2`, `max` or `max_square`.
+        reason: Why, in a few words.
+        refused: Whether the update of this step was kept away from the weights.
+        time: Seconds since the epoch.
+        code: Fault code, eight upper-case hex digits.
+    """
+
+    run: str
+    rank: int
+    host: str
+    device: str
+    step: int
+    checkpoint: str
+    value: float
+    limits: tuple[float, ...]
+    level: Level
+    kind: str
+    rule: str
+    feature: str
+    reason: str
+    refused: bool
+    time: float
+    code: str = CODE
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
+        if not _CODE_PATTERN.fullmatch(self.code):
+            raise StateError(f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}.")
+
+    @property
+    def id(self) -> str:
+        """Deterministic id, see `event_id`."""
+        return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind)
+
+    def sentence(self) -> str:
+        """The event as one log line for people and for grep."""
+        head = f"{ABNORMAL}: {HEALTH}" if self.kind == "anomaly" else "detector problem"
+        limit = ",".join(f"{limit:.6g}" for limit in self.limits) or "none"
+        return (
+            f"{head}, code={self.code} level={_LEVEL_NAMES[self.level]} device={self.device} rank={self.rank} "
+            f"host={self.host} step={self.step} checkpoint={self.checkpoint} value={self.value:.6g} limit={limit} "
+            f"feature={self.feature} rule={self.rule} refused={'yes' if self.refused else 'no'} run={self.run} "
+            f"event={self.id} reason={json.dumps(self.reason)}"
+        )
+
+    def to_json(self) -> str:
+        """One line of JSON, a CloudEvent 1.0; `inf` and `nan` become strings, because JSON has no such numbers."""
+        data = {field.name: _plain(getattr(self, field.name)) for field in fields(self) if field.name != "time"}
+        data["level"] = _LEVEL_NAMES[self.level]
+        cloud_event = {
+            "specversion": "1.0",
+            "id": self.id,
+            "source": f"/asd/{self.run}/{self.rank}",
+            "type": _TYPE_PREFIX + self.kind,
+            "subject": self.checkpoint or "detector",
+            "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds"),
+            "datacontenttype": "application/json",
+            "faultcode": self.code,
+            "data": data,
+        }
+        return json.dumps(cloud_event, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Event:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            StateError: The text is not such an event; the sentence names the field.
+        """
+        try:
+            cloud_event = json.loads(text)
+            data = cloud_event["data"]
+            when = datetime.fromisoformat(cloud_event["time"]).timestamp()
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError(f"not an event: {error!r} in {text[:120]!r}; valid is one CloudEvent in JSON.") from error
+        if not isinstance(data, dict):
+            raise StateError(f"event field data is {data!r}; valid is a JSON object.")
+        return cls(time=when, **{name: read(data, name) for name, read in _READERS.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _get(data: Mapping[str, Any], name: str, kind: type, valid: str) -> Any:
+    value = data.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise StateError(f"event field {name} is {value!r}; valid is {valid}.")
+    return value
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    return str(_get(data, name, str, "a text"))
+
+
+def _count(data: Mapping[str, Any], name: str) -> int:
+    value: int = _get(data, name, int, "a whole number from 0 on")
+    if value < 0:
+        raise StateError(f"event field {name} is {value!r}; valid is a whole number from 0 on.")
+    return value
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if value in {"inf", "-inf", "nan"}:
+        return float(str(value))
+    raise StateError(f"event field {name} is {value!r}; valid is a number, or one of the texts inf, -inf, nan.")
+
+
+def _value(data: Mapping[str, Any], name: str) -> float:
+    return _number(data.get(name), name)
+
+
+def _numbers(data: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    return tuple(_number(item, name) for item in _get(data, name, list, "a list of numbers"))
+
+
+def _level(data: Mapping[str, Any], name: str) -> Level:
+    level = _LEVELS.get(data.get(name, ""))
+    if level is None:
+        raise StateError(f"event field {name} is {data.get(name)!r}; valid are {', '.join(_LEVELS)}.")
+    return level
+
+
+def _flag(data: Mapping[str, Any], name: str) -> bool:
+    return bool(_get(data, name, bool, "true or false"))
+
+
+_READERS = {
+    "run": _text, "rank": _count, "host": _text, "device": _text, "step": _count, "checkpoint": _text, "value": _value,
+    "limits": _numbers, "level": _level, "kind": _text, "rule": _text, "feature": _text, "reason": _text,
+    "refused": _flag, "code": _text,
+}  # fmt: skip

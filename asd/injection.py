@@ -1,0 +1,200 @@
+"""Faults for drills: what silent data corruption does to a tensor, when and where, decided by a seed.
+
+A fault is data. It can be written as text, `gradient:model.norm_out:flip=30:step=40`, and read back. What it does to an
+array is a plain function of the array and the step, so the same fault does the same in every mode and on every machine.
+Putting it into a network is the business of `asd.operators.inject`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asd.errors import ConfigError
+
+__all__ = ["PATTERNS", "TARGETS", "Change", "Fault"]
+
+TARGETS = {
+    "gradient": "the gradient that a checkpoint sees",
+    "weight": "a parameter, before the step",
+    "output": "the forward output of a checked layer",
+}
+PATTERNS = {
+    "flip": "flips the bit with this number in one element, 0 being the lowest",
+    "scale": "multiplies one element by this factor",
+    "set": "sets one element to this value; inf and nan are valid",
+    "stick": "sets one column, along the last axis, to this value",
+    "copy_row": "copies one row over this many others",
+    "noise": "multiplies every element by 1 plus noise of this standard deviation",
+}
+
+
+class Change(NamedTuple):
+    """What a fault did to a tensor once, for the log.
+
+    Attributes:
+        step: Training step.
+        where: Name of the place.
+        elements: Number of elements whose bits changed; 0 when the fault changed nothing.
+        index: Index of the first changed element.
+        before: Its value before.
+        after: Its value after.
+    """
+
+    step: int
+    where: str
+    elements: int
+    index: tuple[int, ...]
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        target: One of `TARGETS`.
+        where: Regular expression for the name of the checkpoint or parameter; the first match is taken.
+        pattern: One of `PATTERNS`.
+        amount: Its number: bit, factor, value, count or standard deviation.
+        step: First step with the fault, from 1.
+        duration: Number of steps it lasts.
+        rank: Rank it strikes; None for every rank.
+        elements: How many elements are hit by `flip`, `scale` and `set`.
+        seed: Decides which elements, columns and rows are hit.
+    """
+
+    target: str
+    where: str
+    pattern: str
+    amount: float
+    step: int
+    duration: int = 1
+    rank: int | None = None
+    elements: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks = {
+            "target": (self.target in TARGETS, f"valid are {', '.join(TARGETS)}"),
+            "pattern": (self.pattern in PATTERNS, f"valid are {', '.join(PATTERNS)}"),
+            "where": (_is_expression(self.where), "valid is a regular expression for a checkpoint or parameter name"),
+            "step": (self.step >= 1, "valid is a step from 1 on"),
+            "duration": (self.duration >= 1, "valid is a number of steps from 1 on"),
+            "elements": (self.elements >= 1, "valid is a number from 1 on"),
+            "amount": (self._amount_is_valid(), "valid is a bit from 0 to 63, a count from 1 on, or a finite number"),
+        }
+        for name, (is_valid, valid) in checks.items():
+            if not is_valid:
+                raise ConfigError(f"fault {name}", getattr(self, name), valid)
+
+    def _amount_is_valid(self) -> bool:
+        if self.pattern == "flip":
+            return self.amount in range(64)
+        if self.pattern == "copy_row":
+            return self.amount >= 1 and self.amount == int(self.amount)
+        return self.pattern in {"set", "stick"} or math.isfinite(self.amount)
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """Reads `target:where:pattern=amount[:name=number ...]`.
+
+        >>> Fault.parse("gradient:norm_out:flip=30:step=40")
+        Fault(target='gradient', where='norm_out', pattern='flip', amount=30.0, step=40, duration=1, rank=None, elements=1, seed=0)
+
+        Raises:
+            ConfigError: It can't be read.
+        """
+        valid = "valid is for example gradient:norm_out:flip=30:step=40, with :duration= :rank= :elements= :seed= as options"
+        parts = text.split(":")
+        options = dict(part.split("=", 1) for part in parts[2:] if part.count("=") == 1)
+        patterns = [name for name in options if name in PATTERNS]
+        numbers = {field.name for field in fields(cls)} - {"target", "where", "pattern", "amount"}
+        if len(parts) < 4 or len(options) != len(parts) - 2 or len(patterns) != 1 or "step" not in options:
+            raise ConfigError("fault", text, valid)
+        if set(options) - set(patterns) - numbers:
+            raise ConfigError("fault", text, valid)
+        try:
+            given: dict[str, Any] = {name: int(value) for name, value in options.items() if name in numbers}
+            amount = float(options[patterns[0]])
+        except ValueError as error:
+            raise ConfigError("fault", text, valid) from error
+        return cls(parts[0], parts[1], patterns[0], amount, **given)
+
+    def is_active(self, step: int, rank: int = 0) -> bool:
+        """Whether it strikes `rank` in `step`."""
+        return self.step <= step < self.step + self.duration and self.rank in {None, rank}
+
+    def apply(self, array: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
+        """A corrupted copy of `array`; type and shape stay.
+
+        Args:
+            array: float16, float32 or float64, any shape.
+            step: The training step; the same elements are hit in every step.
+
+        Raises:
+            ConfigError: The bit is not one of the type's.
+        """
+        del step  # a stuck datapath hits the same place again and again
+        faulty = np.array(array, copy=True, order="C")
+        if faulty.size == 0:
+            return faulty
+        random = np.random.default_rng(self.seed)
+        flat = faulty.reshape(-1)
+        chosen = random.choice(flat.size, size=min(self.elements, flat.size), replace=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.pattern == "flip":
+                self._flip(flat, chosen)
+            elif self.pattern == "scale":
+                flat[chosen] *= faulty.dtype.type(self.amount)
+            elif self.pattern == "set":
+                flat[chosen] = self.amount
+            elif self.pattern == "noise":
+                flat *= (1 + self.amount * random.standard_normal(flat.size)).astype(faulty.dtype)
+            else:
+                self._spoil_rows(faulty.reshape(-1, faulty.shape[-1] if faulty.ndim else 1), random)
+        return faulty
+
+    def changes(self, before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], step: int, where: str) -> Change:
+        """What `apply` did, bit by bit."""
+        size = before.dtype.itemsize
+        differs = (
+            np.ascontiguousarray(before).view(np.uint8).reshape(-1, size)
+            != np.ascontiguousarray(after).view(np.uint8).reshape(-1, size)
+        ).any(axis=1)
+        hit = np.flatnonzero(differs)
+        if hit.size == 0:
+            return Change(step, where, 0, (), math.nan, math.nan)
+        first = tuple(int(i) for i in np.unravel_index(hit[0], before.shape))
+        return Change(step, where, int(hit.size), first, float(before[first]), float(after[first]))
+
+    def __str__(self) -> str:
+        text = f"{self.target}:{self.where}:{self.pattern}={self.amount:g}:step={self.step}:duration={self.duration}"
+        rank = "" if self.rank is None else f":rank={self.rank}"
+        return f"{text}{rank}:elements={self.elements}:seed={self.seed}"
+
+    def _flip(self, flat: np.ndarray[Any, Any], chosen: np.ndarray[Any, Any]) -> None:
+        bits = flat.view(f"u{flat.dtype.itemsize}")
+        if self.amount >= 8 * flat.dtype.itemsize:
+            raise ConfigError("fault flip", int(self.amount), f"valid for {flat.dtype} is 0 to {8 * flat.dtype.itemsize - 1}")
+        bits[chosen] ^= bits.dtype.type(1 << int(self.amount))
+
+    def _spoil_rows(self, rows: np.ndarray[Any, Any], random: np.random.Generator) -> None:
+        if self.pattern == "stick":
+            rows[:, random.integers(rows.shape[1])] = self.amount
+            return
+        source, *others = random.permutation(len(rows))[: int(self.amount) + 1]
+        rows[others] = rows[source]
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return bool(text)

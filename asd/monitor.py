@@ -1,0 +1,248 @@
+"""From the numbers of one step to verdicts and events: one rule per checkpoint.
+
+No tensor and no framework gets here. `operators` hands over one `Reading` per checkpoint and step and takes back the
+verdicts and the limits of the next step; everything that leaves the process goes through the sinks.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.event import Event
+from asd.reading import Reading
+from asd.rules import Rule, make_rule
+from asd.verdict import Level, Verdict
+
+__all__ = ["Monitor", "Origin", "Outcome", "Sink"]
+
+Sink = Callable[[Event], None]
+ValueSink = Callable[[int, str, Verdict], None]
+
+
+class Origin(NamedTuple):
+    """Where the values come from: the fields every event of this process shares."""
+
+    run: str
+    rank: int
+    host: str
+    device: str
+
+
+class Outcome(NamedTuple):
+    """What one step came to.
+
+    Attributes:
+        events: New events, in the order of the backward pass.
+        fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the first
+            one is nearest to where it went wrong.
+    """
+
+    events: list[Event]
+    fatal: Event | None
+
+
+class Monitor:
+    """Judges every checkpoint with a rule of its own.
+
+    Args:
+        config: Which rule with which thresholds, and what an anomaly does.
+        origin: Where the values come from.
+        sinks: Called with every event; one that raises is counted in `problems` and does not stop the others.
+        value_sink: Called with every judged value when `NPU_ASD_ENABLE=3`.
+        history: How many values of each checkpoint are kept in `history`.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        checks: Values judged.
+        problems: Problems of the detector itself.
+        refused: Updates that were refused.
+        history: Per checkpoint the last `(step, value, limit, level)`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        origin: Origin,
+        sinks: Sequence[Sink] = (),
+        *,
+        value_sink: ValueSink | None = None,
+        history: int = 200,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.origin = origin
+        self.sinks = list(sinks)
+        self.value_sink = value_sink if config.log_values else None
+        self.clock = clock
+        self.checks = 0
+        self.problems = 0
+        self.refused = 0
+        self.step = 0
+        self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
+        self._history = history
+        self._rules: dict[str, Rule] = {}
+        self.feature = self._new_rule().feature
+
+    def judge(
+        self,
+        step: int,
+        readings: Sequence[Reading],
+        *,
+        loss_scale: float = 1.0,
+        overflow_expected: bool = False,
+        refused: bool = False,
+    ) -> Outcome:
+        """Judges the readings of one step.
+
+        Args:
+            step: Training step, from 1.
+            readings: One per checkpoint that was checked; checkpoints without calls may be left out.
+            loss_scale: Every value is divided by it before it is judged.
+            overflow_expected: A dynamic loss scaler is at work: it finds its scale by overflowing and skips such steps
+                itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
+            refused: Whether the gate kept the update of this step away from the weights.
+        """
+        self.step = step
+        self.refused += refused
+        events: list[Event] = []
+        for reading in sorted(readings, key=_backward_order):
+            if reading.calls == 0:
+                continue
+            verdict = self._judge_one(step, reading, loss_scale, overflow_expected)
+            if verdict.level is not Level.NORMAL:
+                events.append(self._anomaly(step, reading.checkpoint, verdict, refused))
+        for event in events:
+            self.publish(event)
+        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None))
+
+    def limit(self, checkpoint: str) -> float:
+        """The largest value of `checkpoint` that is not a first-level anomaly in the next step."""
+        rule = self._rules.get(checkpoint)
+        return rule.limit() if rule is not None else self._new_rule().limit()
+
+    def follow(self, step: int) -> Event:
+        """Reports that another rank refused the update of `step`; nothing of this rank broke a limit."""
+        event = self._event(
+            step, "", math.nan, (), Level.NORMAL, "follower", "another rank refused the update", refused=True
+        )
+        self.publish(event)
+        return event
+
+    def problem(self, reason: str, checkpoint: str = "") -> Event:
+        """Reports that the detector itself could not do its work."""
+        self.problems += 1
+        event = self._event(self.step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False)
+        self.publish(event)
+        return event
+
+    def publish(self, event: Event) -> None:
+        """Hands `event` to every sink."""
+        for sink in self.sinks:
+            try:
+                sink(event)
+            except Exception:  # noqa: BLE001 - a full disk or a dead socket must not end a training
+                self.problems += 1
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed run needs to judge as if it had never stopped; JSON-able but for `inf` and `nan`."""
+        return {
+            "rule": self.config.rule,
+            "step": self.step,
+            "checkpoints": {name: rule.state() for name, rule in self._rules.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any], known: Sequence[str] = ()) -> None:
+        """Takes over what `state` returned.
+
+        Args:
+            state: From `state`.
+            known: Names of the checkpoints of this network; if given, at least one must be in the state.
+
+        Raises:
+            StateError: The state is of another rule or another network, or is damaged. Nothing was changed then.
+        """
+        if state.get("rule") != self.config.rule:
+            raise StateError(f"the saved state is of rule {state.get('rule')!r}; this run uses {self.config.rule!r}.")
+        saved, step = state.get("checkpoints"), state.get("step")
+        if not isinstance(saved, Mapping) or not isinstance(step, int):
+            raise StateError(f"the saved state has no checkpoints or no step but {sorted(state)}.")
+        if known and saved and not set(known) & set(saved):
+            raise StateError(
+                f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
+            )
+        rules: dict[str, Rule] = {}
+        for name, values in saved.items():
+            rules[name] = self._new_rule()
+            try:
+                rules[name].restore(values)
+            except StateError as error:
+                raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
+        self._rules = rules
+        self.step = step
+
+    def _judge_one(self, step: int, reading: Reading, loss_scale: float, overflow_expected: bool) -> Verdict:
+        name = reading.checkpoint
+        rule = self._rules.get(name)
+        if rule is None:
+            rule = self._rules[name] = self._new_rule()
+            self.history[name] = deque(maxlen=self._history)
+        value = _feature_value(reading, rule.feature, loss_scale)
+        self.checks += 1
+        if reading.non_finite and overflow_expected and loss_scale > 1:
+            verdict = Verdict(Level.WARNING, "not finite: overflow under a dynamic loss scale", value, rule.limit())
+        else:
+            verdict = rule.update(value)
+        self.history.setdefault(name, deque(maxlen=self._history)).append((step, value, verdict.limit, verdict.level))
+        if self.value_sink is not None:
+            self.value_sink(step, name, verdict)
+        return verdict
+
+    def _new_rule(self) -> Rule:
+        # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
+        return make_rule(
+            self.config.rule,
+            upper=self.config.upper,
+            sigma=self.config.sigma,
+            learn_errors=not self.config.refuses,
+        )
+
+    def _anomaly(self, step: int, checkpoint: str, verdict: Verdict, refused: bool) -> Event:
+        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        return self._event(
+            step, checkpoint, verdict.value, limits, verdict.level, "anomaly", verdict.reason, refused=refused
+        )
+
+    def _event(
+        self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
+        *, refused: bool,
+    ) -> Event:  # fmt: skip
+        return Event(
+            **self.origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
+            kind=kind, rule=self.config.rule, feature=self.feature, reason=reason, refused=refused, time=self.clock(),
+        )  # fmt: skip
+
+
+def _backward_order(reading: Reading) -> int:
+    return reading.order
+
+
+def _feature_value(reading: Reading, feature: str, loss_scale: float) -> float:
+    # The same arithmetic in the same order as the gate's, so that both always say the same.
+    if reading.non_finite:
+        # The largest finite magnitude says nothing then; the norm says inf or nan.
+        return math.nan if math.isfinite(reading.l2) else reading.l2
+    if feature == "l2":
+        return reading.l2 / loss_scale
+    largest = reading.max_abs / loss_scale
+    return largest if feature == "max" else largest * largest
+
+
+def _some(names: Mapping[str, Any] | Sequence[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -1,0 +1,170 @@
+"""The rule that learns each site's own level: a robust deviation and an envelope of log2(max|g|)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite, log2
+
+from asd.rules.base import Rule, bad_state, check_count, check_number, check_state
+from asd.rules.threshold import Threshold
+from asd.verdict import Level, Verdict
+
+__all__ = ["Adaptive"]
+
+WARM_UP_FACTOR = 1.5
+"""How much wider the envelope is during the warm-up, when gradients still change their level quickly."""
+MEAN_RATE = 0.05
+"""Share of a new value in the mean; a plain average before that, while it has fewer than 20 values."""
+MEAN_CLIP = 4.0
+"""A value pulls the mean up as if it were at most so many bits above it, after the warm-up."""
+DEVIATION_START = 0.2
+"""The deviation before anything is known. Started from the first two values it is near 0 when they happen to be
+close, and then healthy ones look 12 deviations off (at one site in twenty, for a noise of 0.5 bits)."""
+DEVIATION_RATE = 0.02
+"""Share of a new value in the deviation; a plain average before that, for the same reason."""
+DEVIATION_FLOOR = 0.05
+"""The smallest deviation that counts, in bits: below it is rounding."""
+DECAY = 0.01
+"""How many bits the envelope and the floor come back each step."""
+LARGEST_EXPONENT = 1023.0
+"""2.0 ** 1024 is no float."""
+
+
+class Adaptive(Rule):
+    """Flags a maximum that is far above what this site has shown so far, however small the site's level is.
+
+    It works on x = log2(value), because gradients vary by factors, and keeps four numbers about it: the mean mu, the
+    mean absolute deviation dev, the envelope env (recent largest) and the floor low (recent smallest). A value is
+
+    * an error if x - env > envelope, or x - mu > deviations * max(dev, 0.05);
+    * a warning if low - x > drop: a stuck or lost gradient;
+    * at least what a `Threshold` on the same values says, which is the only judge of the first values.
+
+    It judges before it learns, and learns from no value that anything flagged, so a fault can't become normal. The
+    other side of this: after a lasting change of level by more than the limits, all further values are flagged until
+    the state is started anew (`restore(Adaptive().state())`).
+
+    Args:
+        upper: See `Threshold`; here in units of max(abs(g)).
+        sigma: See `Threshold`.
+        min_steps: See `Threshold`.
+        envelope: Largest healthy distance above the envelope, in bits (2.5 is a factor of 5.7). Half as much again
+            during the warm-up. Clean runs reached 2.1, and 2.7 in the warm-up.
+        deviations: Largest healthy distance above the mean, in deviations. Clean runs reached 11.2.
+        drop: Largest healthy distance below the floor, in bits. Clean runs reached 0.82.
+        first_steps: Values to learn before this rule judges at all.
+        warm_up: Values to learn before the envelope has its final width.
+
+    Examples:
+        >>> rule = Adaptive()
+        >>> for step in range(40):
+        ...     verdict = rule.update(1e-4 if step % 2 else 1.2e-4)
+        >>> rule.update(1e-2).reason
+        'value more than 12.2 deviations above the mean'
+        >>> rule.update(1e-5).level.name
+        'WARNING'
+        >>> Threshold().update(1e-2).level.name
+        'NORMAL'
+
+    References:
+        The margins are those that raised no alarm in 1.03 million checks of gradients of activations, in clean
+        training runs of small transformers from step 20 on. One thing differs from that calibration: the deviation
+        starts from 0.2 and as a plain average, see the constants above.
+    """
+
+    name = "adaptive"
+    feature = "max"
+
+    def __init__(  # noqa: PLR0913 - all have defaults, and those after the star are named at the call
+        self,
+        upper: tuple[float, float] = (1000000, 10000),
+        sigma: tuple[float, float] = (100000, 5000),
+        min_steps: int = 100,
+        *,
+        envelope: float = 2.5,
+        deviations: float = 12.2,
+        drop: float = 1.26,
+        first_steps: int = 5,
+        warm_up: int = 20,
+    ) -> None:
+        self._threshold = Threshold(upper, sigma, min_steps)
+        self.envelope = check_number("envelope", envelope, 0, "a number of bits of at least 0")
+        self.deviations = check_number("deviations", deviations, 0, "a number of at least 0")
+        self.drop = check_number("drop", drop, 0, "a number of bits of at least 0")
+        self.first_steps = check_count("first_steps", first_steps, 1)
+        self.warm_up = check_count("warm_up", warm_up, 1)
+        self._mu = self._env = self._low = 0.0
+        self._dev = DEVIATION_START
+        self._learned = 0
+
+    def update(self, value: float) -> Verdict:
+        """Judges the maximum of this step; see `Rule.update`."""
+        value = float(value)
+        limit = self.limit()
+        level, reason, _, _ = self._threshold.update(value)
+        # Zero has no logarithm, and says nothing about the level of the other values.
+        if value > 0.0 and isfinite(value):
+            x = log2(value)
+            if level is not Level.ERROR and value > limit:
+                level, reason = Level.ERROR, self._reason()
+            elif level is Level.NORMAL and self._learned >= self.first_steps and self._low - x > self.drop:
+                level, reason = Level.WARNING, f"value less than 1/{2**self.drop:.3g} of the recent smallest"
+            if level is Level.NORMAL:
+                self._learn(x)
+        return Verdict(level, reason, value, limit)
+
+    def limit(self) -> float:
+        """The lowest limit of the tests that judge already."""
+        published = self._threshold.limit()
+        if self._learned < self.first_steps:
+            return published
+        above_envelope, above_mean = self._own_limits()
+        own: float = 2.0 ** min(above_envelope, above_mean, LARGEST_EXPONENT)
+        return own if own < published else published
+
+    def state(self) -> dict[str, float]:
+        """`mu`, `dev`, `env` and `low` in bits, the count `learned` of values in them, and `Threshold.state()`."""
+        own = {"mu": self._mu, "dev": self._dev, "env": self._env, "low": self._low, "learned": self._learned}
+        return {**own, **self._threshold.state()}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Continues from a saved state; see `Rule.restore`."""
+        values = check_state(self, state)
+        for key in ("mu", "dev", "env", "low"):
+            if not isfinite(values[key]):
+                raise bad_state(self, key, values[key], "a finite number")
+        dev, env, low = values["dev"], values["env"], values["low"]
+        if dev < 0:
+            raise bad_state(self, "dev", dev, "a number of at least 0")
+        if low > env:
+            raise bad_state(self, "low", low, f"at most env, which is {env!r}")
+        learned, count = int(values["learned"]), int(values["count"])
+        if learned > count:
+            raise bad_state(self, "learned", learned, f"at most count, which is {count}")
+        self._threshold.restore({key: values[key] for key in self._threshold.state()})
+        self._mu, self._dev, self._env, self._low, self._learned = values["mu"], dev, env, low, learned
+
+    def _own_limits(self) -> tuple[float, float]:
+        """What x may reach by the envelope and by the mean, in bits."""
+        margin = self.envelope if self._learned >= self.warm_up else self.envelope * WARM_UP_FACTOR
+        return self._env + margin, self._mu + self.deviations * max(self._dev, DEVIATION_FLOOR)
+
+    def _learn(self, x: float) -> None:
+        count = self._learned
+        if count == 0:
+            self._mu = self._env = self._low = x
+        else:
+            distance = abs(x - self._mu)
+            average = 1 / (count + 1)
+            clipped = min(x, self._mu + MEAN_CLIP) if count > self.warm_up else x
+            self._mu += max(MEAN_RATE, average) * (clipped - self._mu)
+            self._dev += max(DEVIATION_RATE, average) * (min(distance, 4 * self._dev + DEVIATION_FLOOR) - self._dev)
+            self._env = max(x, self._env - DECAY)
+            self._low = min(x, self._low + DECAY)
+        self._learned = count + 1
+
+    def _reason(self) -> str:
+        above_envelope, above_mean = self._own_limits()
+        if above_mean < above_envelope:
+            return f"value more than {self.deviations:.15g} deviations above the mean"
+        return f"value more than {2 ** (above_envelope - self._env):.3g} times the recent largest"

@@ -1,0 +1,131 @@
+"""What all rules share: the interface, and the checks of arguments and of saved states."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from math import inf
+from numbers import Integral, Real
+from typing import ClassVar, Literal
+
+from asd.errors import ConfigError, StateError
+from asd.verdict import Verdict
+
+__all__ = ["Feature", "Rule", "bad_state", "check_count", "check_number", "check_pair", "check_state"]
+
+Feature = Literal["l2", "max", "max_square"]
+
+
+class Rule(ABC):
+    """Judges the feature values of one checkpoint, one value per step, and remembers a few numbers about them.
+
+    A rule sees Python floats, never a tensor. Equal rules that are fed equal values give equal verdicts, and a rule
+    restored from `state()` goes on exactly as if it had never been stopped.
+
+    Attributes:
+        name: What `ASD_RULE` calls the rule.
+        feature: Which number of the gradient g the rule judges: `l2` is sqrt(sum(g*g)), `max` is max(abs(g)) and
+            `max_square` is max(g*g). None of them is ever negative.
+    """
+
+    name: ClassVar[str]
+    feature: ClassVar[Feature]
+
+    @abstractmethod
+    def update(self, value: float) -> Verdict:
+        """Judges the next value, then learns from it if the rule wants to.
+
+        Args:
+            value: The feature value of this step, without loss scale. Anything from 0 to infinity, or NaN.
+
+        Returns:
+            The verdict. Its limit is what `limit()` was before this call.
+        """
+
+    @abstractmethod
+    def limit(self) -> float:
+        """The largest value that is not a first-level anomaly next; `inf` when there is none.
+
+        For finite values above 0, `update` answers `Level.ERROR` exactly when the value is above this limit, so a
+        device that knows the limit can decide alone. `Combined` has an exception, which it documents.
+        """
+
+    @abstractmethod
+    def state(self) -> dict[str, float]:
+        """What the rule remembers: floats and counts (ints), ready for JSON. NaN and infinities may occur."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Continues from a saved state.
+
+        Args:
+            state: What `state()` of the same rule returned.
+
+        Raises:
+            StateError: A key is missing, unknown, or has a value that the rule cannot have saved. The rule is then
+                as it was before the call.
+        """
+
+
+def check_number(name: str, value: object, low: float, valid: str) -> float:
+    """Returns an argument as a float, or raises ConfigError unless it is a finite number of at least `low`."""
+    number = _as_float(value)
+    if number is None or not low <= number < inf:
+        raise ConfigError(name, value, valid)
+    return number
+
+
+def check_count(name: str, value: object, low: int) -> int:
+    """Returns an argument as an int, or raises ConfigError unless it is an integer of at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
+        raise ConfigError(name, value, f"an integer of at least {low}")
+    return int(value)
+
+
+def check_pair(name: str, pair: object) -> tuple[float, float]:
+    """Returns a pair of thresholds as floats, or raises ConfigError.
+
+    Both numbers must be at least 3 and the first, which belongs to the more serious level, greater than the second.
+    """
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        first, second = map(_as_float, pair)
+        if first is not None and second is not None and 3 <= second < first < inf:
+            return first, second
+    raise ConfigError(name, pair, "two numbers of at least 3, the first greater than the second")
+
+
+def check_state(rule: Rule, state: object) -> dict[str, float]:
+    """Returns a copy of a saved state whose keys and types are those of `rule.state()`, or raises StateError."""
+    template = rule.state()
+    if not isinstance(state, Mapping) or set(state) != set(template):
+        found = f"the keys {', '.join(map(str, state))}" if isinstance(state, Mapping) else f"the value {state!r}"
+        message = f"State of rule {rule.name} has {found}, which is not valid: the keys {', '.join(template)}."
+        raise StateError(message)
+    values: dict[str, float] = {}
+    for key, example in template.items():
+        value = state[key]
+        if isinstance(example, int):
+            if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
+                raise bad_state(rule, key, value, "an integer of at least 0")
+            values[key] = int(value)
+        else:
+            number = _as_float(value)
+            if number is None:
+                raise bad_state(rule, key, value, "a number")
+            values[key] = number
+    return values
+
+
+def bad_state(rule: Rule, key: str, value: object, valid: str) -> StateError:
+    """The error for one number of a saved state, in one sentence."""
+    return StateError(f"State of rule {rule.name}: {key} has the value {value!r}, which is not valid: {valid}.")
+
+
+def _as_float(value: object) -> float | None:
+    """A real number as a float; None for anything else, for True and False, and for integers that are too large."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

@@ -1,0 +1,49 @@
+"""The rules by the names that `ASD_RULE` accepts."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any, Final
+
+from asd.errors import ConfigError
+from asd.rules.adaptive import Adaptive
+from asd.rules.base import Rule
+from asd.rules.combined import Combined
+from asd.rules.silent_check_v3 import SilentCheckV3
+from asd.rules.threshold import Threshold
+
+__all__ = ["RULES", "make_rule"]
+
+RULES: Final[dict[str, type[Rule]]] = {rule.name: rule for rule in (Threshold, SilentCheckV3, Combined, Adaptive)}
+
+
+COMMON_OPTIONS: Final = frozenset({"upper", "sigma", "learn_errors"})
+"""What a caller may give for any rule; the rules that have no such argument do without it."""
+
+
+def make_rule(name: str, **options: Any) -> Rule:
+    """Makes a new rule, without memory, for one checkpoint.
+
+    Args:
+        name: A key of `RULES`.
+        **options: Arguments of that rule. `upper`, `sigma` and `learn_errors` may be given for any rule, so that one
+            configuration fits all; `combined` has thresholds of its own and takes none of them.
+
+    Raises:
+        ConfigError: The name, the name of an option or the value of an option is not valid.
+
+    Examples:
+        >>> make_rule("threshold", upper=(1000, 100)).limit()
+        1000.0
+        >>> make_rule("sigma")
+        Traceback (most recent call last):
+        asd.errors.ConfigError: rule has the value 'sigma', which is not valid: one of threshold, silent_check_v3, \
+combined, adaptive.
+    """
+    if name not in RULES:
+        raise ConfigError(variable="rule", value=name, valid=f"one of {', '.join(RULES)}")
+    known = signature(RULES[name]).parameters
+    for option, value in options.items():
+        if option not in known and option not in COMMON_OPTIONS:
+            raise ConfigError(option, value, f"rule {name} takes only {', '.join(known)}")
+    return RULES[name](**{option: value for option, value in options.items() if option in known})

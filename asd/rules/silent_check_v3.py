@@ -1,0 +1,98 @@
+"""The vendor's third rule: the squared maximum against its mean so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, isfinite, isnan
+
+from asd.errors import ConfigError
+from asd.rules.base import Rule, bad_state, check_number, check_pair, check_state
+from asd.verdict import Level, Verdict
+
+__all__ = ["SilentCheckV3"]
+
+
+class SilentCheckV3(Rule):
+    """Flags a squared maximum that is many times its exponential mean.
+
+    The mean starts from zero and is corrected for that start, as Adam does with its moments:
+
+    * base := avg / (1 - beta**count), judged from the second value on;
+    * first level: v is not finite, or v > base * upper[0]; second level: v > base * upper[1];
+    * then avg := beta * avg + (1 - beta) * v.
+
+    The published behaviour is kept, weaknesses included. The first value is only tested for being finite. Flagged
+    values are averaged in and blunt the rule; with `learn_errors` a NaN stays in the mean for ever, after which only
+    another NaN or infinity is seen. A site that had only zeros flags the first value that is not zero.
+
+    Args:
+        upper: First- and second-level threshold, as multiples of the mean. Each at least 3, first > second. They
+            multiply a square: 1000000 times max(g*g) is 1000 times max(abs(g)).
+        beta: How much of the mean is kept each step, from 0 to below 1.
+        learn_errors: Whether first-level values are averaged in, as in the vendor's mode that only logs. Its modes
+            that end the training leave the state unchanged, and then a NaN never enters the mean.
+
+    Examples:
+        >>> rule = SilentCheckV3()
+        >>> [rule.update(value).level.name for value in (190.0, 185.0, 2e6, 2e11, float("nan"))]
+        ['NORMAL', 'NORMAL', 'WARNING', 'WARNING', 'ERROR']
+
+    References:
+        Operator SilentCheckV3 (`aclnnSilentCheckV2`). Its documentation prints the correction as
+        avg/(1-beta)**step, which would be a million times the mean at the third step; the published log lines fit
+        the form used here.
+    """
+
+    name = "silent_check_v3"
+    feature = "max_square"
+
+    def __init__(
+        self, upper: tuple[float, float] = (1000000, 10000), beta: float = 0.99, *, learn_errors: bool = True
+    ) -> None:
+        self.upper = check_pair("upper", upper)
+        self.beta = check_number("beta", beta, 0, "a number from 0 to below 1")
+        if self.beta >= 1:
+            raise ConfigError(variable="beta", value=beta, valid="a number from 0 to below 1")
+        self.learn_errors = learn_errors
+        self._avg = 0.0
+        self._count = 0
+
+    def update(self, value: float) -> Verdict:
+        """Judges the squared maximum of this step; see `Rule.update`."""
+        value = float(value)
+        base = self._base()
+        limit = base * self.upper[0]
+        if not isfinite(value):
+            level, reason = Level.ERROR, "not finite"
+        elif value > limit:
+            level, reason = Level.ERROR, f"value above {self.upper[0]:.15g} times its mean"
+        elif value > base * self.upper[1]:
+            level, reason = Level.WARNING, f"value above {self.upper[1]:.15g} times its mean"
+        else:
+            level, reason = Level.NORMAL, ""
+        if self.learn_errors or level is not Level.ERROR:
+            self._avg = self.beta * self._avg + (1 - self.beta) * value
+            self._count += 1
+        return Verdict(level, reason, value, limit)
+
+    def limit(self) -> float:
+        """The first threshold times the mean; `inf` before the first value."""
+        return self._base() * self.upper[0]
+
+    def state(self) -> dict[str, float]:
+        """The mean `avg`, not corrected for its start from zero, and the `count` of values in it."""
+        return {"avg": self._avg, "count": self._count}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Continues from a saved state; see `Rule.restore`."""
+        values = check_state(self, state)
+        avg = values["avg"]
+        if not (self.learn_errors or isfinite(avg)):
+            raise bad_state(self, "avg", avg, "a finite number")
+        self._avg, self._count = avg, int(values["count"])
+
+    def _base(self) -> float:
+        """The corrected mean; `inf`, which nothing exceeds, while there is none."""
+        if self._count == 0 or isnan(self._avg):
+            return inf
+        return self._avg / (1 - self.beta**self._count)

@@ -1,0 +1,143 @@
+"""The default rule: two absolute thresholds on the norm and two on its jump."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, isfinite
+
+from asd.rules.base import Rule, bad_state, check_count, check_pair, check_state
+from asd.verdict import Level, Verdict
+
+__all__ = ["Threshold"]
+
+SMALLEST_RANGE = 1 / 256
+"""Smallest range that counts, relative to the largest value: one bfloat16 rounding step, 2**-8."""
+
+
+class Threshold(Rule):
+    r"""Flags a norm that is not finite, too large, or that jumped too far up.
+
+    For the value v, the value before it `pre`, and the smallest and largest value so far:
+
+    * jump := (v - pre) / (max - min), judged once `min_steps` values were learned;
+    * first level: v is not finite, or v > upper[0], or jump > sigma[0];
+    * second level: v > upper[1], or jump > sigma[1].
+
+    This is the rule of the vendor kernel `SilentCheck` with three weaknesses mended. NaN and infinities never enter
+    the state. A flagged value of either level enters no part of it, so an outlier can't widen the range and hide the
+    next one. And the range counts as at least max/256: smaller moves are bfloat16 rounding, so a constant site can
+    neither divide by zero nor raise an alarm over its last bit. While all values were 0 no jump is judged.
+
+    The other side of not learning what was flagged: after a lasting change of level that breaks a threshold, all
+    further values are flagged until the state is started anew.
+
+    Args:
+        upper: First- and second-level absolute threshold, in units of the norm. Each at least 3, first > second.
+        sigma: First- and second-level jump threshold, in ranges (max - min). Each at least 3, first > second.
+        min_steps: Values to learn before jumps are judged, at least 1.
+        vendor_exact: Judge and learn as the vendor kernel does, weaknesses included: every value is learned, flagged
+            or not, and a range of 0 makes any rise a jump.
+        learn_errors: Only with `vendor_exact`: whether first-level values are learned too, as in the vendor's mode
+            that only logs. Its modes that end the training leave the state unchanged.
+
+    Examples:
+        >>> rule = Threshold(upper=(1000, 100), sigma=(50, 5), min_steps=3)
+        >>> [rule.update(value).level.name for value in (1.0, 2.0, 3.0, 2.5, 13.0, 5000.0)]
+        ['NORMAL', 'NORMAL', 'NORMAL', 'NORMAL', 'WARNING', 'ERROR']
+        >>> rule.update(15.0)
+        Verdict(level=<Level.WARNING: 1>, reason='jump above the second jump threshold 5', value=15.0, limit=102.5)
+        >>> rule.state()
+        {'pre': 2.5, 'min': 1.0, 'max': 3.0, 'count': 4}
+
+    References:
+        MindSpore, "Feature value detection": NPU_ASD_UPPER_THRESH and NPU_ASD_SIGMA_THRESH. The formula of the jump
+        follows the operator SilentCheckV2, whose log lines print `pre_val`, `min_val`, `max_val` and `step`.
+    """
+
+    name = "threshold"
+    feature = "l2"
+
+    def __init__(
+        self,
+        upper: tuple[float, float] = (1000000, 10000),
+        sigma: tuple[float, float] = (100000, 5000),
+        min_steps: int = 100,
+        *,
+        vendor_exact: bool = False,
+        learn_errors: bool = True,
+    ) -> None:
+        self.upper = check_pair("upper", upper)
+        self.sigma = check_pair("sigma", sigma)
+        self.min_steps = check_count("min_steps", min_steps, 1)
+        self.vendor_exact = vendor_exact
+        # The most serious level that is still learned.
+        self._learns = Level.NORMAL if not vendor_exact else Level.ERROR if learn_errors else Level.WARNING
+        self._pre = self._min = self._max = 0.0
+        self._count = 0
+
+    def update(self, value: float) -> Verdict:
+        """Judges the norm of this step; see `Rule.update`."""
+        value = float(value)
+        first, second = self._jump_limits()
+        limit = first if first < self.upper[0] else self.upper[0]
+        if not isfinite(value):
+            level, reason = Level.ERROR, "not finite"
+        elif value > limit:
+            level, reason = Level.ERROR, self._reason("first", 0, value)
+        elif value > self.upper[1] or value > second:
+            level, reason = Level.WARNING, self._reason("second", 1, value)
+        else:
+            level, reason = Level.NORMAL, ""
+        if level <= self._learns:
+            self._learn(value)
+        return Verdict(level, reason, value, limit)
+
+    def limit(self) -> float:
+        """The first absolute threshold, or the first jump threshold above the last value when that is lower."""
+        jump, _ = self._jump_limits()
+        return jump if jump < self.upper[0] else self.upper[0]
+
+    def state(self) -> dict[str, float]:
+        """`pre`, `min` and `max` of the learned values, and their `count`."""
+        return {"pre": self._pre, "min": self._min, "max": self._max, "count": self._count}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Continues from a saved state; see `Rule.restore`."""
+        values = check_state(self, state)
+        pre, low, high = values["pre"], values["min"], values["max"]
+        for key in ("pre", "min", "max"):
+            if not (self.vendor_exact or isfinite(values[key])):
+                raise bad_state(self, key, values[key], "a finite number")
+        if low > high:
+            raise bad_state(self, "min", low, f"at most max, which is {high!r}")
+        if pre < low or pre > high:
+            raise bad_state(self, "pre", pre, f"from min, which is {low!r}, to max, which is {high!r}")
+        self._pre, self._min, self._max, self._count = pre, low, high, int(values["count"])
+
+    def _jump_limits(self) -> tuple[float, float]:
+        """The values above which the jump breaks the first and second threshold; `inf` or NaN while it can't."""
+        if self._count < self.min_steps:
+            return inf, inf
+        spread = self._max - self._min
+        if not self.vendor_exact:
+            smallest = self._max * SMALLEST_RANGE
+            if smallest > spread:
+                spread = smallest
+            if spread <= 0.0:
+                return inf, inf
+        return self._pre + self.sigma[0] * spread, self._pre + self.sigma[1] * spread
+
+    def _learn(self, value: float) -> None:
+        if self._count == 0:
+            self._min = self._max = value
+        elif value < self._min:
+            self._min = value
+        elif value > self._max:
+            self._max = value
+        self._pre = value
+        self._count += 1
+
+    def _reason(self, level: str, index: int, value: float) -> str:
+        if value > self.upper[index]:
+            return f"value above the {level} absolute threshold {self.upper[index]:.15g}"
+        return f"jump above the {level} jump threshold {self.sigma[index]:.15g}"

@@ -1,0 +1,1 @@
+"""Everything that leaves the process: log lines, the event log, pictures."""

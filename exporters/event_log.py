@@ -1,0 +1,49 @@
+"""Events as JSON lines in `ASD_RUN_DIR`, one file per rank."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from asd.config import Config
+from asd.event import Event
+from asd.monitor import Origin
+from asd.verdict import Level
+
+__all__ = ["EventLog", "open_event_log", "read_events"]
+
+
+class EventLog:
+    """Appends each event with one write, so that lines of several processes never mix; first-level events are synced.
+
+    Args:
+        path: The file; its folder is made when the first event comes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, event: Event) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(descriptor, event.to_json().encode() + b"\n")
+            if event.level is Level.ERROR:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def open_event_log(config: Config, origin: Origin) -> EventLog:
+    """Factory for the entry-point group `asd.sinks`."""
+    return EventLog(Path(config.run_dir) / f"events-rank{origin.rank}.jsonl")
+
+
+def read_events(path: Path) -> list[Event]:
+    """All events of a file; a torn last line, left by a killed process, is passed over.
+
+    Raises:
+        StateError: A line that is complete is no event.
+    """
+    whole, _, _torn = path.read_bytes().rpartition(b"\n")
+    return [Event.from_json(line.decode()) for line in whole.split(b"\n") if line]

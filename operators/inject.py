@@ -1,0 +1,140 @@
+"""Puts a fault into a network that is being trained, for drills on the CPU.
+
+The fault strikes behind the check: where the gradient has been computed and before anybody looks at it, as a broken
+processor would. The corruption itself is `Fault.apply`, run by NumPy inside the step in graph mode and PyNative alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.communication import GlobalComm, get_rank
+from mindspore.train import Callback
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.injection import Change, Fault
+from asd.operators.slots import table
+from asd.operators.tap import InsertGradientOf
+
+__all__ = ["FaultInjector"]
+
+
+class FaultInjector(Callback):  # type: ignore[misc]
+    """Makes `fault` happen. Use it as a callback, or call `begin_step` before each step of your own loop.
+
+    Args:
+        fault: What to do, where and when.
+        first_step: Number of the first step, for a training that is resumed.
+
+    Attributes:
+        changes: Every corruption that has been made.
+        where: Name of the checkpoint or parameter it strikes, once `attach` was called.
+    """
+
+    def __init__(self, fault: Fault, first_step: int = 1) -> None:
+        super().__init__()
+        self.fault = fault
+        self.changes: list[Change] = []
+        self.where = ""
+        self._rank = get_rank() if GlobalComm.INITED else 0
+        self._step = first_step - 1
+        self._weight: Parameter | None = None
+
+    def attach(self, net: nn.Cell) -> str:
+        """Finds the place in `net`, whose checks are installed already but which is not compiled yet, and returns its name.
+
+        Raises:
+            ConfigError: No checkpoint or parameter has such a name.
+            UnsupportedError: The device is not the CPU.
+        """
+        if ms.get_context("device_target") != "CPU":
+            raise UnsupportedError(f"faults can be injected on the CPU only, not on {ms.get_context('device_target')}.")
+        if self.fault.target == "weight":
+            places: dict[str, Any] = {parameter.name: parameter for parameter in net.trainable_params()}
+        else:
+            places = _taps(net)
+        self.where = self._choose(places)
+        if self.fault.target == "weight":
+            self._weight = places[self.where]
+        else:
+            holder = places[self.where]
+            holder.asd_tap = _Faulty(holder.asd_tap, self._strike, on_gradient=self.fault.target == "gradient")
+        return self.where
+
+    def begin_step(self) -> None:
+        """Counts the step, and strikes a weight if it is its turn."""
+        self._step += 1
+        if self._weight is not None and self.fault.is_active(self._step, self._rank):
+            self._weight.copy_(Tensor(self._strike(self._weight.asnumpy())))
+
+    def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002 - the signature is MindSpore's
+        """The same for `Model.train`."""
+        self.begin_step()
+
+    def _choose(self, places: dict[str, Any]) -> str:
+        for name in places:
+            if re.search(self.fault.where, name):
+                return name
+        raise ConfigError("fault where", self.fault.where, f"valid is an expression that matches one of {', '.join(places)}")
+
+    def _strike(self, array: np.ndarray) -> np.ndarray:
+        if not self.fault.is_active(self._step, self._rank):
+            return array
+        faulty = self.fault.apply(array, self._step)
+        self.changes.append(self.fault.changes(array, faulty, self._step, self.where))
+        return faulty
+
+
+def _taps(net: nn.Cell) -> dict[str, Any]:
+    """Every place with a tap: cells that `install` found, by the name of their site."""
+    holders = [cell for _, cell in net.cells_and_names() if getattr(cell, "asd_tap", None) is not None]
+    known = {site.name for site in table().sites()}
+    return {cell.asd_tap.site.name: cell for cell in holders if cell.asd_tap.site.name in known}
+
+
+class _Faulty(nn.Cell):  # type: ignore[misc]
+    """A tap with a fault behind it."""
+
+    def __init__(self, tap: Any, strike: Callable[[np.ndarray], np.ndarray], *, on_gradient: bool) -> None:
+        super().__init__(auto_prefix=False)
+        self.site = tap.site
+        self.tap = tap
+        self.fault = _gradient_fault(strike) if on_gradient else _OutputFault(strike)
+
+    def construct(self, x):  # noqa: ANN001, ANN201 - compiled by MindSpore
+        return self.fault(self.tap(x))
+
+
+def _numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
+    def corrupt(array: np.ndarray) -> np.ndarray:
+        return strike(array)
+
+    return ops.Custom(corrupt, out_shape=lambda shape: shape, out_dtype=lambda dtype: dtype, func_type="pyfunc")
+
+
+def _gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> InsertGradientOf:
+    corrupt = _numpy_operator(strike)
+
+    def in_graph(gradient):  # noqa: ANN001, ANN202 - compiled by MindSpore
+        return corrupt(gradient)
+
+    return InsertGradientOf(in_graph, lambda gradient: Tensor(strike(gradient.asnumpy())))
+
+
+class _OutputFault(nn.Cell):  # type: ignore[misc]
+    """Corrupts what it is given and leaves the gradient alone."""
+
+    def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
+        super().__init__(auto_prefix=False)
+        self.corrupt = _numpy_operator(strike)
+
+    def construct(self, x):  # noqa: ANN001, ANN201 - compiled by MindSpore
+        return self.corrupt(x)
+
+    def bprop(self, x, out, dout):  # noqa: ANN001, ANN201, ARG002 - compiled by MindSpore
+        return (dout,)

@@ -1,0 +1,170 @@
+"""Checks a network that is already built.
+
+Every norm and every embedding gets a tap on its output. The output is the place because the gradient there is complete
+before the layer's own backward pass begins: putting an identity there changes the order of no addition, so the gradients
+stay bit-equal to an unchecked run's in graph mode and PyNative. At the input of a norm made of several operators the
+branches inside the norm would be summed first and the residual later, and PyNative would round differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from mindspore import nn
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.operators.base import ASDBase
+from asd.operators.slots import table
+from asd.operators.tap import make_tap
+
+__all__ = ["Installation", "install"]
+
+_NORM = re.compile(r"Norm(Ext)?([123]d)?$")
+_NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
+_EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")
+_NOT_AN_EMBEDDING = re.compile(r"Rotary|Rope|Position|Sinusoid|Time|Patch")
+_WRAPPERS = re.compile(r"^(?:(?:network|_backbone|backbone)\.)+")
+
+
+@dataclass
+class Installation:
+    """What `install` did.
+
+    Attributes:
+        found: Names of the checkpoints, in the order of the network's cells.
+        left_out: Pairs of a cell's name and the reason why it is not checked although its class name suggests it.
+    """
+
+    found: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    _cells: list[tuple[nn.Cell, type]] = field(default_factory=list, repr=False)
+
+    def remove(self) -> None:
+        """Takes the taps out again; a graph compiled in between keeps them."""
+        for cell, original in self._cells:
+            cell.__class__ = original
+            del cell.asd_tap
+        self._cells.clear()
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.found)} checkpoints: {', '.join(self.found)}"]
+        lines += [f"left out {name}: {reason}" for name, reason in self.left_out]
+        return "\n".join(lines)
+
+
+def install(
+    net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | Iterable[str] = ()
+) -> Installation:
+    """Puts a check on every norm and embedding of `net`, found by the names of their classes.
+
+    Norms of `mindspore.nn`, `mindspore.mint`, mindformers and anything else whose class name ends in `Norm` are found,
+    composed ones included; the same for `Embedding`, without positional ones. Cells that hold a check operator such as
+    `LayerNormASD` are named after their place and left as they are. No parameter is added. Do it before the first step:
+    a graph that is already compiled does not change.
+
+    Args:
+        net: The network, or the training cell around it.
+        include: Regular expressions; cells whose name one of them matches (`re.search`) are checked whatever their class.
+        exclude: Regular expressions; cells whose name one of them matches are not checked. It wins over `include`.
+
+    Returns:
+        What was found and what was left out.
+
+    Raises:
+        ConfigError: A regular expression is not valid.
+        UnsupportedError: There is nothing to check in `net`.
+
+    Example:
+        >>> installation = install(net, exclude="lm_head")  # doctest: +SKIP
+        >>> print(installation)  # doctest: +SKIP
+    """
+    wanted, unwanted = _patterns("include", include), _patterns("exclude", exclude)
+    done = Installation()
+    cells = [(_WRAPPERS.sub("", name), cell) for name, cell in net.cells_and_names() if not _is_ours(name)]
+    for name, cell in cells:
+        operators = list(_check_operators(name, cell))
+        reason = _reason_against(cell) if _looks_checkable(cell) else None
+        asked_for = any(pattern.search(name) for pattern in wanted)
+        if operators:
+            done.found += [_rename(operator, path) for path, operator in operators]
+        elif not (_looks_checkable(cell) or asked_for):
+            continue
+        elif any(pattern.search(name) for pattern in unwanted):
+            done.left_out.append((name, "excluded"))
+        elif reason and not asked_for:
+            done.left_out.append((name, reason))
+        else:
+            done.found.append(_attach(name or type(cell).__name__, cell, done))
+    if not done.found:
+        left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
+        raise UnsupportedError(
+            f"{type(net).__name__} has nothing to check: none of its {len(cells)} cells is a norm or an embedding{left_out}."
+            " Name cells with include=."
+        )
+    return done
+
+
+def _patterns(argument: str, given: str | Iterable[str]) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(text) for text in ([given] if isinstance(given, str) else given)]
+    except re.error as error:
+        raise ConfigError(argument, error.pattern, f"valid is a regular expression ({error})") from error
+
+
+def _is_ours(name: str) -> bool:
+    return "asd_tap" in name or "asd_gate" in name
+
+
+def _looks_checkable(cell: nn.Cell) -> bool:
+    name = type(cell).__name__
+    return bool(_NORM.search(name) or _EMBEDDING.search(name))
+
+
+def _reason_against(cell: nn.Cell) -> str | None:
+    name = type(cell).__name__
+    if _NORM.search(name) and _NOT_A_NORM.search(name):
+        return f"{name} is not a normalization layer"
+    if _EMBEDDING.search(name) and _NOT_AN_EMBEDDING.search(name):
+        return f"{name} is not a table of learned vectors"
+    inner = next((type(child).__name__ for child in cell.cells() if _checkable(child)), None)
+    return f"{name} contains {inner}, which is checked instead" if inner else None
+
+
+def _checkable(cell: nn.Cell) -> bool:
+    return _looks_checkable(cell) and _reason_against(cell) is None
+
+
+def _check_operators(path: str, cell: nn.Cell) -> Iterator[tuple[str, ASDBase]]:
+    for name, value in vars(cell).items():
+        if isinstance(value, ASDBase) and value.enable_check:
+            yield f"{path}.{name}" if path else name, value
+
+
+def _rename(operator: ASDBase, path: str) -> str:
+    site = operator.check_op.site
+    if site.name != path:
+        site.name = table().free_name(path)
+    return site.name
+
+
+def _attach(name: str, cell: nn.Cell, done: Installation) -> str:
+    if getattr(cell, "asd_tap", None) is not None:
+        return str(cell.asd_tap.site.name)
+    site = table().new_site(name)
+    base = type(cell)
+
+    class Tapped(base):  # type: ignore[misc, valid-type]
+        def construct(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN202 - compiled by MindSpore
+            output = super().construct(*args, **kwargs)
+            if isinstance(output, tuple):
+                return (self.asd_tap(output[0]), *output[1:])
+            return self.asd_tap(output)
+
+    # Parameter names, isinstance and searches by class name must not notice.
+    Tapped.__name__, Tapped.__qualname__, Tapped.__module__ = base.__name__, base.__qualname__, base.__module__
+    cell.asd_tap = make_tap(site)
+    cell.__class__ = Tapped
+    done._cells.append((cell, base))  # noqa: SLF001 - our own record
+    return site.name

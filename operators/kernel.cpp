@@ -1,0 +1,266 @@
+// One pass over a gradient: largest magnitude, sum of squares, count of non-finite elements; and the gate.
+//
+// Plain C ABI, used in two ways by the same process: as `ops.Custom(..., func_type="aot")` inside a compiled graph, and
+// through ctypes from PyNative hooks. The results live in a table of slots in this library, one slot a checkpoint, so no
+// Parameter is needed and nothing of it can reach a checkpoint file.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// One binary for all x86-64 machines; the loader picks the widest vectors the processor has.
+#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define WIDEST
+#endif
+
+namespace {
+
+constexpr int kSlots = 16384;
+constexpr int64_t kBlock = 2048;  // elements: a few dozen float32 additions a lane before the sum goes on in double
+
+// What is judged against `limit`; keep in step with `FEATURES` in slots.py.
+enum Feature : int64_t { kL2 = 0, kMax = 1, kMaxSquare = 2 };
+
+struct Slot {
+  double max_abs;      // largest |g| among the finite elements, worst call of the step
+  double l2;           // L2 norm of the worst call of the step; inf or nan when an element is
+  int64_t non_finite;  // elements that are inf or nan, all calls of the step
+  int64_t calls;       // checks made in this step
+  int64_t order;       // position of the first of them among all checks since the library was loaded
+  double limit;        // written by the host: largest value the gate lets pass
+  int64_t feature;     // written by the host: which value is compared with `limit`
+};
+
+struct Header {
+  int64_t used;     // slots in use
+  double scale;     // loss scale of the running step: a raw value is divided by it before it is judged
+  int64_t armed;    // 0: the gate lets everything pass
+  int64_t refused;  // updates refused since the library was loaded, by this rank's verdict or by another's
+  int64_t checks;   // checks made since the library was loaded
+  int64_t unsupported;  // calls with a type or a slot number that could not be checked
+};
+
+Header header = {0, 1.0, 0, 0, 0, 0};
+alignas(64) Slot slots[kSlots];
+std::mutex guard;
+
+struct Statistics {
+  double max_abs = 0.0;
+  double sum_squares = 0.0;
+  int64_t non_finite = 0;
+};
+
+// The bits of a non-negative float order like an integer, and everything from 0x7f800000 on is inf or nan. So one integer
+// maximum finds both the largest magnitude and whether anything in the block is not finite. The squares are summed in
+// float32 on the way, few to a lane; `add_block` decides whether that was accurate.
+struct Block {
+  int32_t max_bits;
+  double sum_squares;
+};
+
+WIDEST Block read_block(const float* x, int64_t n) {
+  constexpr int kLanes = 64;
+  int32_t largest[kLanes] = {0};
+  float squares[kLanes] = {0.0f};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      int32_t bits;
+      std::memcpy(&bits, x + i + lane, sizeof bits);
+      bits &= 0x7fffffff;
+      largest[lane] = bits > largest[lane] ? bits : largest[lane];
+      squares[lane] += x[i + lane] * x[i + lane];
+    }
+  }
+  Block block = {0, 0.0};
+  for (int lane = 0; lane < kLanes; ++lane) {
+    block.max_bits = std::max(block.max_bits, largest[lane]);
+    block.sum_squares += static_cast<double>(squares[lane]);
+  }
+  for (; i < n; ++i) {
+    int32_t bits;
+    std::memcpy(&bits, x + i, sizeof bits);
+    block.max_bits = std::max(block.max_bits, bits & 0x7fffffff);
+    block.sum_squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  return block;
+}
+
+double sum_squares_in_double(const float* x, int64_t n) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+void add_block(const float* x, int64_t n, Statistics* s) {
+  constexpr int32_t kInfinity = 0x7f800000;
+  const Block block = read_block(x, n);
+  float largest;
+  std::memcpy(&largest, &block.max_bits, sizeof largest);
+  if (block.max_bits < kInfinity) {
+    s->max_abs = std::max(s->max_abs, static_cast<double>(largest));
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      if (std::isfinite(x[i])) {
+        s->max_abs = std::max(s->max_abs, static_cast<double>(std::fabs(x[i])));
+      } else {
+        ++s->non_finite;
+      }
+    }
+  }
+  // A float32 square overflows from 1.9e19 on and loses digits below 1e-19: outside a safe range once more, in double.
+  const bool accurate = largest > 1e-15f && largest < 1e15f;
+  s->sum_squares += accurate ? block.sum_squares : sum_squares_in_double(x, n);
+}
+
+float widen_half(uint16_t half) {
+  // Exponent and mantissa moved to their place, then the bias mended by an exact multiplication (denormals included).
+  uint32_t bits = static_cast<uint32_t>(half & 0x7fff) << 13;
+  const bool special = bits >= 0x0f800000u;  // inf or nan
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  value *= 0x1p112f;
+  if (special) {
+    bits |= 0x7f800000u;
+    std::memcpy(&value, &bits, sizeof value);
+  }
+  return (half & 0x8000) ? -value : value;
+}
+
+WIDEST void widen_halves(const uint16_t* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = widen_half(x[i]);
+}
+
+WIDEST void widen_bfloats(const uint16_t* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(x[i]) << 16;
+    std::memcpy(out + i, &bits, sizeof bits);
+  }
+}
+
+Statistics statistics_of_double(const double* x, int64_t n) {
+  Statistics s;
+  for (int64_t i = 0; i < n; ++i) {
+    s.sum_squares += x[i] * x[i];
+    if (std::isfinite(x[i])) {
+      s.max_abs = std::max(s.max_abs, std::fabs(x[i]));
+    } else {
+      ++s.non_finite;
+    }
+  }
+  return s;
+}
+
+// Returns false for a type that is not a floating-point one.
+bool statistics(const void* data, int64_t n, const char* dtype, Statistics* s) {
+  if (std::strcmp(dtype, "float32") == 0) {
+    const float* x = static_cast<const float*>(data);
+    for (int64_t i = 0; i < n; i += kBlock) add_block(x + i, std::min(kBlock, n - i), s);
+    return true;
+  }
+  const bool half = std::strcmp(dtype, "float16") == 0;
+  if (half || std::strcmp(dtype, "bfloat16") == 0) {
+    const uint16_t* x = static_cast<const uint16_t*>(data);
+    float wide[kBlock];
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t count = std::min(kBlock, n - i);
+      if (half) {
+        widen_halves(x + i, count, wide);
+      } else {
+        widen_bfloats(x + i, count, wide);
+      }
+      add_block(wide, count, s);
+    }
+    return true;
+  }
+  if (std::strcmp(dtype, "float64") == 0) {
+    *s = statistics_of_double(static_cast<const double*>(data), n);
+    return true;
+  }
+  return false;
+}
+
+double worse(double a, double b) { return (std::isnan(a) || a >= b) ? a : b; }
+
+void record(int64_t slot, const void* data, int64_t n, const char* dtype) {
+  if (n == 0) return;  // nothing was computed, so there is nothing to judge
+  Statistics s;
+  const bool known = slot >= 0 && slot < kSlots && statistics(data, n, dtype, &s);
+  const std::lock_guard<std::mutex> lock(guard);
+  if (!known) {
+    ++header.unsupported;
+    return;
+  }
+  Slot& target = slots[slot];
+  target.max_abs = std::max(target.max_abs, s.max_abs);
+  target.l2 = worse(target.l2, std::sqrt(s.sum_squares));
+  target.non_finite += s.non_finite;
+  if (target.calls == 0) target.order = header.checks;
+  ++target.calls;
+  ++header.checks;
+}
+
+bool breaks_limit(const Slot& slot) {
+  if (slot.calls == 0) return false;
+  if (slot.non_finite > 0) return true;
+  double value = slot.l2 / header.scale;
+  if (slot.feature != kL2) value = slot.max_abs / header.scale;
+  if (slot.feature == kMaxSquare) value *= value;
+  return value > slot.limit;
+}
+
+bool refuse() {
+  if (header.armed == 0) return false;
+  const std::lock_guard<std::mutex> lock(guard);
+  return std::any_of(slots, slots + header.used, breaks_limit);
+}
+
+}  // namespace
+
+extern "C" {
+
+Header* asd_header() { return &header; }
+Slot* asd_slots() { return slots; }
+int64_t asd_capacity() { return kSlots; }
+
+// ctypes face. `data` is contiguous.
+void asd_observe_buffer(int64_t slot, const void* data, int64_t n, const char* dtype) { record(slot, data, n, dtype); }
+int64_t asd_statistics(const void* data, int64_t n, const char* dtype, double* out) {
+  Statistics s;
+  if (!statistics(data, n, dtype, &s)) return 1;
+  out[0] = s.max_abs;
+  out[1] = s.sum_squares;
+  out[2] = static_cast<double>(s.non_finite);
+  return 0;
+}
+
+// ops.Custom "aot" face: inputs (gradient, slot number int32[1]), output float32[1] that only serves as a dependency.
+int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void*) {
+  if (nparam != 3) return 1;
+  int64_t n = 1;
+  for (int i = 0; i < ndims[0]; ++i) n *= shapes[0][i];
+  record(*static_cast<const int32_t*>(params[1]), params[0], n, dtypes[0]);
+  *static_cast<float*>(params[2]) = 0.0f;
+  return 0;
+}
+
+// Inputs: any tensors that must be ready first; output float32[1], 1 when the update must not be applied.
+int asd_gate(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
+  *static_cast<float*>(params[nparam - 1]) = refuse() ? 1.0f : 0.0f;
+  return 0;
+}
+
+// What all ranks agreed on: input float32[1], above 0 when any rank refuses; output the same as 0 or 1. Counts refusals.
+int asd_agree(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
+  if (nparam != 2) return 1;
+  const bool refused = *static_cast<const float*>(params[0]) > 0.0f;
+  const std::lock_guard<std::mutex> lock(guard);
+  header.refused += refused ? 1 : 0;
+  *static_cast<float*>(params[1]) = refused ? 1.0f : 0.0f;
+  return 0;
+}
+
+}  // extern "C"

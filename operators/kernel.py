@@ -1,0 +1,96 @@
+"""The C++ kernel: where its library is, and its functions through ctypes.
+
+The library is built when the package is installed (see `kernel.cpp`). It is optional: without it, and on devices other
+than the CPU, the same numbers come from MindSpore operators.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["SLOT_DTYPE", "Header", "Statistics", "library", "library_path", "statistics"]
+
+SLOT_DTYPE = np.dtype(
+    [
+        ("max_abs", np.float64), ("l2", np.float64), ("non_finite", np.int64), ("calls", np.int64),
+        ("order", np.int64), ("limit", np.float64), ("feature", np.int64),
+    ]
+)  # fmt: skip
+"""One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
+
+
+class Header(ctypes.Structure):
+    """What the host and the gate share, as `struct Header` in kernel.cpp."""
+
+    _fields_ = (
+        ("used", ctypes.c_int64),
+        ("scale", ctypes.c_double),
+        ("armed", ctypes.c_int64),
+        ("refused", ctypes.c_int64),
+        ("checks", ctypes.c_int64),
+        ("unsupported", ctypes.c_int64),
+    )
+
+
+class Statistics(NamedTuple):
+    """The three numbers of one tensor.
+
+    Attributes:
+        max_abs: Largest magnitude among the finite elements.
+        sum_squares: Sum of squares of all elements, in float64; `inf` or `nan` when an element is.
+        non_finite: Number of elements that are `inf` or `nan`.
+    """
+
+    max_abs: float
+    sum_squares: float
+    non_finite: int
+
+
+def library_path() -> Path | None:
+    """The shared library beside this file, or None when it was not built."""
+    return next(iter(sorted(Path(__file__).resolve().parent.glob("_kernel*.so"))), None)
+
+
+def _load() -> ctypes.CDLL | None:
+    path = library_path()
+    if path is None:
+        return None
+    loaded = ctypes.CDLL(str(path))
+    loaded.asd_header.restype = ctypes.POINTER(Header)
+    loaded.asd_slots.restype = ctypes.c_void_p
+    loaded.asd_capacity.restype = ctypes.c_int64
+    loaded.asd_statistics.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p]
+    loaded.asd_statistics.restype = ctypes.c_int64
+    loaded.asd_observe_buffer.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p]
+    loaded.asd_observe_buffer.restype = None
+    return loaded
+
+
+library = _load()
+"""The loaded library, or None."""
+
+
+def statistics(array: np.ndarray) -> Statistics:
+    """Largest magnitude, sum of squares and count of non-finite elements, from one read of `array`.
+
+    Args:
+        array: Any shape; float16, float32 or float64.
+
+    Raises:
+        RuntimeError: The kernel was not built.
+        TypeError: `array` has another type.
+
+    >>> statistics(np.array([3.0, -4.0, np.inf], np.float32))
+    Statistics(max_abs=4.0, sum_squares=inf, non_finite=1)
+    """
+    if library is None:
+        raise RuntimeError("the C++ kernel was not built; install the package where a C++ compiler is.")
+    data = np.ascontiguousarray(array)
+    out = (ctypes.c_double * 3)()
+    if library.asd_statistics(data.ctypes.data, data.size, data.dtype.name.encode(), out) != 0:
+        raise TypeError(f"the kernel reads float16, float32 and float64, not {data.dtype.name}.")
+    return Statistics(out[0], out[1], int(out[2]))

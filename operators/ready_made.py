@@ -1,0 +1,86 @@
+"""The check operators that come with the package.
+
+They leave `cnt` at 0, unlike the example of the document: the host counts the checks, and a Parameter written in the forward
+pass of a layer keeps the compiler from telling the gradient of a branch from that of its residual (see `tap`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import ops
+from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd.operators.base import ASDBase
+
+__all__ = ["GatherASD", "LayerNormASD", "RmsNormASD"]
+
+# Taken at import, before `enable` can put the checking operators in their place.
+_LAYER_NORM, _RMS_NORM, _GATHER = P.LayerNorm, P.RmsNorm, P.Gather
+
+
+class LayerNormASD(ASDBase):
+    """`mindspore.ops.LayerNorm` that checks the gradient of its first input."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_LAYER_NORM, *args, **kwargs)
+        self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
+
+    def __call__(self, input_x, gamma, beta):  # noqa: ANN001, ANN204 - compiled by MindSpore
+        if self.enable_check:
+            input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
+        return self.op(input_x, gamma, beta)
+
+
+class _ComposedRmsNorm:
+    """RmsNorm of elementwise operators, for backends without a kernel for `mindspore.ops.RmsNorm`.
+
+    y = x * rstd * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon) over the last axes, those that gamma has, in float32.
+    """
+
+    __ms_class__ = True
+
+    def __init__(self, epsilon: float = 1e-6) -> None:
+        self.epsilon = epsilon
+
+    def __call__(self, x, gamma):  # noqa: ANN001, ANN204 - compiled by MindSpore
+        axes = tuple(range(-F.rank(gamma), 0))
+        wide = F.cast(x, ms.float32)
+        rstd = ops.rsqrt(ops.mean(wide * wide, axes, keep_dims=True) + self.epsilon)
+        return F.cast(wide * rstd * F.cast(gamma, ms.float32), F.dtype(x)), rstd
+
+    def shard(self, *_strategies: Any, **_kwargs: Any) -> _ComposedRmsNorm:
+        """Accepted for the operator's sake: a backend without the kernel has no sharding either."""
+        return self
+
+
+class RmsNormASD(ASDBase):
+    """`mindspore.ops.RmsNorm` that checks the gradient of its first input.
+
+    On the CPU, where MindSpore 2.7 to 2.10 has no RmsNorm kernel, it computes the same from elementwise operators.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        on_cpu = ms.get_context("device_target") == "CPU"
+        super().__init__(_ComposedRmsNorm if on_cpu else _RMS_NORM, *args, **kwargs)
+        self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
+
+    def __call__(self, input_x, gamma):  # noqa: ANN001, ANN204 - compiled by MindSpore
+        if self.enable_check:
+            input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
+        return self.op(input_x, gamma)
+
+
+class GatherASD(ASDBase):
+    """`mindspore.ops.Gather` that checks the gradient of the table it gathers from, such as an embedding's weight."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_GATHER, *args, **kwargs)
+        self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
+
+    def __call__(self, input_params, input_indices, axis):  # noqa: ANN001, ANN204 - compiled by MindSpore
+        if self.enable_check:
+            input_params = self.check_op(input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)
+        return self.op(input_params, input_indices, axis)

@@ -1,0 +1,70 @@
+"""Keeps the rule state beside the training's checkpoint files, and finds it again.
+
+For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mindspore import nn
+from mindspore.train import Callback, ModelCheckpoint
+
+from asd.errors import StateError
+from asd.statefile import load_state
+
+__all__ = ["CheckpointWatch", "find_state", "resumed_step", "state_path"]
+
+
+def state_path(checkpoint_file: str | Path, rank: int) -> Path:
+    """Where the state that belongs to `checkpoint_file` is kept."""
+    path = Path(checkpoint_file)
+    return path.with_name(f"{path.name}.asd-rank{rank}.json")
+
+
+class CheckpointWatch:
+    """Notices that one of the training's `ModelCheckpoint` callbacks has written a file."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._writers = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint)]
+        self._seen = {id(writer): self._latest(writer) for writer in self._writers}
+
+    def folders(self) -> list[Path]:
+        """Where these callbacks write."""
+        folders = [getattr(writer, "_directory", None) for writer in self._writers]
+        return [Path(folder) for folder in folders if folder]
+
+    def new_files(self) -> list[Path]:
+        """Files written since the last call."""
+        files = []
+        for writer in self._writers:
+            latest = self._latest(writer)
+            if latest and latest != self._seen[id(writer)]:
+                self._seen[id(writer)] = latest
+                files.append(Path(latest))
+        return files
+
+    @staticmethod
+    def _latest(writer: ModelCheckpoint) -> str:
+        return str(writer.latest_ckpt_file_name or "")
+
+
+def resumed_step(optimizer: nn.Cell | None) -> int:
+    """Steps the optimizer has already made, from its `global_step`; 0 for a fresh training."""
+    step = getattr(optimizer, "global_step", None)
+    return int(step.asnumpy().reshape(-1)[0]) if step is not None else 0
+
+
+def find_state(folders: Sequence[Path], rank: int, step: int) -> tuple[Path, dict[str, Any]] | None:
+    """The newest state of `rank` in `folders` whose step is `step`; damaged files are passed over."""
+    files = [file for folder in folders for file in folder.glob(f"**/*.asd-rank{rank}.json")]
+    for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
+        try:
+            state = load_state(file)
+        except StateError:
+            continue
+        if state.get("step") == step:
+            return file, state
+    return None

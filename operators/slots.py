@@ -1,0 +1,263 @@
+"""The table of slots: one per checkpoint, written by the device during a step, read by the host after it.
+
+There are two tables with one face. `KernelTable` is the memory of the C++ library: reading it costs no copy. `OperatorTable`
+is a handful of Parameters that MindSpore operators write; it serves every other device, and the CPU without the library.
+A slot keeps the worst call of a step, so micro-batches and shared layers need no special care.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from collections.abc import Iterable
+from typing import Protocol
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.operators import kernel
+from asd.reading import Reading
+
+__all__ = ["FEATURES", "KernelTable", "OperatorTable", "Site", "Table", "table", "use_backend"]
+
+FEATURES = {"l2": 0, "max": 1, "max_square": 2}
+"""Which value a limit is compared with; the numbers are `enum Feature` of kernel.cpp."""
+
+
+class Site:
+    """A checked place: its slot, and a name that can still be made nicer once the whole network is known."""
+
+    def __init__(self, slot: int, name: str) -> None:
+        self.slot = slot
+        self.name = name
+
+
+class Table(Protocol):
+    """What `StepMonitor` and the guard need of a table."""
+
+    backend: str
+
+    def new_site(self, name: str) -> Site:
+        """A fresh slot under `name`; a name already taken by a living site gets `#2`, `#3`, ..."""
+
+    def free_name(self, name: str) -> str:
+        """`name`, or `name#2`, `name#3`, ... if a living site has it already."""
+
+    def sites(self) -> list[Site]:
+        """All living sites, in the order of their slots."""
+
+    def read(self) -> list[Reading]:
+        """The readings of all checkpoints that were checked since the last call, which empties the slots."""
+
+    def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
+        """What the gate compares with from now on; `scale` is the loss scale of the next step."""
+
+    def arm(self, armed: bool) -> None:
+        """Whether the gate may refuse an update."""
+
+    def refused(self) -> int:
+        """Updates refused so far in this process."""
+
+
+class _Sites:
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.living: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
+
+    def new(self, name: str) -> Site:
+        slot = next((i for i in range(self.capacity) if i not in self.living), None)
+        if slot is None:
+            raise UnsupportedError(f"checkpoint {name} can't be added: all {self.capacity} slots are in use.")
+        site = Site(slot, self.free_name(name))
+        self.living[slot] = site
+        return site
+
+    def free_name(self, name: str) -> str:
+        taken = {site.name for site in self.living.values()}
+        candidates = (name if i == 1 else f"{name}#{i}" for i in range(1, self.capacity + 2))
+        return next(candidate for candidate in candidates if candidate not in taken)
+
+    def ordered(self) -> list[Site]:
+        return [site for _, site in sorted(self.living.items())]
+
+
+class KernelTable:
+    """The slots of the C++ library, seen as one NumPy array."""
+
+    backend = "kernel"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        capacity = int(library.asd_capacity())
+        memory = (ctypes.c_char * (capacity * kernel.SLOT_DTYPE.itemsize)).from_address(library.asd_slots())
+        self._slots = np.frombuffer(memory, kernel.SLOT_DTYPE)
+        self._header = library.asd_header().contents
+        self._sites = _Sites(capacity)
+        self._unsupported = 0
+
+    def new_site(self, name: str) -> Site:
+        """See `Table`."""
+        site = self._sites.new(name)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, math.inf, 0)
+        self._header.used = max(self._header.used, site.slot + 1)
+        return site
+
+    def free_name(self, name: str) -> str:
+        """See `Table`."""
+        return self._sites.free_name(name)
+
+    def sites(self) -> list[Site]:
+        """See `Table`."""
+        return self._sites.ordered()
+
+    def read(self) -> list[Reading]:
+        """See `Table`."""
+        used = self._slots[: self._header.used]
+        living = self._sites.living
+        readings = []
+        for slot in np.flatnonzero(used["calls"]).tolist():
+            site = living.get(slot)
+            if site is not None:
+                readings.append(Reading(site.name, *used[slot].item()[:5]))
+        for field in ("max_abs", "l2", "non_finite", "calls"):
+            used[field] = 0
+        return readings
+
+    def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
+        """See `Table`."""
+        self._header.scale = scale
+        self._slots["feature"][: self._header.used] = FEATURES[feature]
+        column = self._slots["limit"]
+        for site, limit in limits:
+            column[site.slot] = limit
+
+    def arm(self, armed: bool) -> None:
+        """See `Table`."""
+        self._header.armed = int(armed)
+
+    def refused(self) -> int:
+        """See `Table`."""
+        return int(self._header.refused)
+
+    def unsupported(self) -> int:
+        """Checks since the last call that met a type the kernel can't read."""
+        new = int(self._header.unsupported) - self._unsupported
+        self._unsupported += new
+        return new
+
+
+class OperatorTable:
+    """The slots as Parameters. They belong to no Cell, so they appear in no checkpoint and in no list of weights.
+
+    Attributes:
+        max_abs, l2, non_finite, calls: float32 of shape (capacity,), written by the taps.
+        limit_l2, limit_max: float32 of shape (capacity,), already multiplied by the loss scale.
+        armed, refusals: float32 of shape (1,).
+    """
+
+    backend = "operators"
+    CAPACITY = 1024
+
+    def __init__(self) -> None:
+        self._sites = _Sites(self.CAPACITY)
+        self.max_abs, self.l2, self.non_finite, self.calls = (
+            self._parameter(name, 0.0, self.CAPACITY) for name in ("max_abs", "l2", "non_finite", "calls")
+        )
+        self.limit_l2, self.limit_max = (
+            self._parameter(name, math.inf, self.CAPACITY) for name in ("limit_l2", "limit_max")
+        )
+        self.armed, self.refusals = (self._parameter(name, 0.0, 1) for name in ("armed", "refusals"))
+
+    @staticmethod
+    def _parameter(name: str, value: float, size: int) -> Parameter:
+        return Parameter(Tensor(np.full(size, value, np.float32)), name=f"asd_{name}", requires_grad=False)
+
+    def new_site(self, name: str) -> Site:
+        """See `Table`."""
+        return self._sites.new(name)
+
+    def free_name(self, name: str) -> str:
+        """See `Table`."""
+        return self._sites.free_name(name)
+
+    def sites(self) -> list[Site]:
+        """See `Table`."""
+        return self._sites.ordered()
+
+    def read(self) -> list[Reading]:
+        """See `Table`."""
+        calls = self.calls.asnumpy()
+        if not calls.any():
+            return []
+        max_abs, l2, bad = self.max_abs.asnumpy(), self.l2.asnumpy(), self.non_finite.asnumpy()
+        readings = [
+            # No operator tells the order of the checks; a network is mostly built from its input to its output.
+            Reading(site.name, float(max_abs[slot]), float(l2[slot]), int(bad[slot]), int(calls[slot]), -slot)
+            for slot, site in sorted(self._sites.living.items())
+            if calls[slot]
+        ]
+        for parameter in (self.max_abs, self.l2, self.non_finite, self.calls):
+            _write(parameter, np.zeros(self.CAPACITY, np.float32))
+        return readings
+
+    def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
+        """See `Table`."""
+        column = np.full(self.CAPACITY, np.inf, np.float32)
+        for site, limit in limits:
+            bound = math.sqrt(limit) if feature == "max_square" else limit
+            column[site.slot] = _largest_float32(bound * scale)
+        _write(self.limit_l2 if feature == "l2" else self.limit_max, column)
+
+    def arm(self, armed: bool) -> None:
+        """See `Table`."""
+        _write(self.armed, np.full(1, armed, np.float32))
+
+    def refused(self) -> int:
+        """See `Table`."""
+        return int(self.refusals.asnumpy()[0])
+
+    def unsupported(self) -> int:
+        """Always 0: MindSpore itself refuses a type it can't read."""
+        return 0
+
+
+def _write(parameter: Parameter, array: np.ndarray) -> None:
+    # Not set_data: a compiled graph goes on writing to the old memory, and the host would read the new one for ever.
+    parameter.copy_(Tensor(array))
+
+
+def _largest_float32(bound: float) -> np.float32:
+    """The largest float32 that is not above `bound`: a float32 value is above one exactly if it is above the other."""
+    with np.errstate(over="ignore"):
+        rounded = np.float32(bound)
+    return np.nextafter(rounded, np.float32(-np.inf)) if float(rounded) > bound else rounded
+
+
+_table: KernelTable | OperatorTable | None = None
+
+
+def table() -> KernelTable | OperatorTable:
+    """The table of this process, chosen at the first call: the kernel's on a CPU if it was built, else operators."""
+    global _table  # noqa: PLW0603 - the C++ library has one table as well
+    if _table is None:
+        on_cpu = ms.get_context("device_target") == "CPU"
+        _table = KernelTable(kernel.library) if on_cpu and kernel.library is not None else OperatorTable()
+    return _table
+
+
+def use_backend(name: str) -> None:
+    """Chooses the backend by hand: `kernel` or `operators`. Taps made before stay on the one they were made for.
+
+    Raises:
+        ConfigError: Another name, or `kernel` where it was not built.
+    """
+    global _table  # noqa: PLW0603
+    if name == "operators":
+        _table = OperatorTable()
+    elif name == "kernel" and kernel.library is not None:
+        _table = KernelTable(kernel.library)
+    else:
+        valid = "operators" + (", kernel" if kernel.library is not None else "; the C++ kernel was not built")
+        raise ConfigError("backend", name, f"valid is {valid}")

@@ -1,0 +1,272 @@
+"""StepMonitor: after each step, from the slots to the verdicts and back to the limits of the next step."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, nn
+from mindspore.communication import GlobalComm, get_rank
+from mindspore.train import Callback
+
+from asd.config import Config
+from asd.errors import AnomalyDetected, StateError, UnsupportedError
+from asd.event import Event
+from asd.monitor import Monitor, Origin, Sink
+from asd.operators.guard import guard
+from asd.operators.install import install
+from asd.operators.loss_scale import LossScale
+from asd.operators.resume import CheckpointWatch, find_state, resumed_step, state_path
+from asd.operators.slots import table
+from asd.sinks import open_sinks
+from asd.statefile import load_state, save_state
+
+__all__ = ["StepMonitor"]
+
+
+class StepMonitor(Callback):  # type: ignore[misc]
+    """Judges every checked value after each step and acts on what it finds.
+
+    As a callback of `Model.train` it does everything by itself: it puts checks on the network, guards the optimizer, finds
+    the loss scale, and keeps its state beside the checkpoints that a `ModelCheckpoint` writes. In a loop of your own, call
+    `attach` before the first step and `step` after each:
+
+        monitor = StepMonitor()
+        monitor.attach(net, optimizer)
+        for batch in data:
+            loss = train_step(batch)
+            monitor.step(loss)
+
+    Args:
+        config: From the environment if not given. With `enable=0` nothing is done.
+        loss_scale: As in `LossScale`; found by itself in MindSpore's and mindformers' training cells.
+        include: More cells to check, see `install`.
+        exclude: Cells not to check, see `install`.
+        sinks: Where events go; if not given, every sink that is installed, see `asd.sinks`.
+        resume_from: Checkpoint file the training resumes from. If not given, and the optimizer has made steps already, the
+            state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
+        history: Values kept of each checkpoint.
+
+    Raises:
+        ConfigError: The environment or an argument has a wrong value.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        loss_scale: Any = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        sinks: Sequence[Sink] | None = None,
+        resume_from: str | Path | None = None,
+        history: int = 200,
+    ) -> None:
+        super().__init__()
+        self.config = config if config is not None else Config.from_env(os.environ)
+        self.monitor: Monitor | None = None
+        self._loss_scale = LossScale(loss_scale)
+        self._find_loss_scale = loss_scale is None
+        self._include, self._exclude = include, exclude
+        self._sinks = sinks
+        self._resume_from = resume_from
+        self._history = history
+        self._watch = CheckpointWatch(())
+        self._step = 0
+        self._scale = 1.0
+        self._refused = 0
+        self._told: set[str] = set()
+
+    # What a training engineer calls in a loop of her own.
+
+    def attach(self, net: nn.Cell, optimizer: nn.Cell | None = None) -> nn.Cell | None:
+        """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
+
+        Args:
+            net: The network, or a training cell around it. Nothing of it may have been compiled yet.
+            optimizer: The optimizer; without it a bad update is reported but not refused.
+
+        Returns:
+            `optimizer`.
+        """
+        if not self.config.enabled:
+            return optimizer
+        origin = self._origin()
+        sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
+        self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
+        self._step = resumed_step(optimizer)
+        try:
+            install(net, include=self._include, exclude=self._exclude)
+        except UnsupportedError as error:
+            self._problem(str(error))
+        if optimizer is not None and self.config.refuses:
+            guard(optimizer)
+        self._restore()
+        table().read()
+        table().arm(self.config.refuses)
+        self._refused = table().refused()
+        self._write_limits()
+        return optimizer
+
+    def step(self, outputs: Any = None) -> list[Event]:
+        """Judges the step that has just been made.
+
+        Args:
+            outputs: Any output of the step, such as its loss. Compiled graphs run on while Python goes on; reading an
+                output waits for all of the step.
+
+        Returns:
+            The events of this step.
+
+        Raises:
+            AnomalyDetected: A first-level anomaly, and `ASD_ON_ANOMALY` is `stop`.
+        """
+        if self.monitor is None:
+            return []
+        self._step += 1
+        _wait(outputs)
+        try:
+            events, fatal = self._judge()
+        except Exception as error:  # noqa: BLE001 - the detector's own failure must not end the training
+            self._problem(f"step {self._step} was not judged: {error!r}")
+            return []
+        if fatal is not None and self.config.on_anomaly == "stop":
+            self.close()
+            raise AnomalyDetected(fatal)
+        return events
+
+    def save_state(self, checkpoint_file: str | Path) -> Path:
+        """Saves the rule state beside `checkpoint_file`, so that a resumed training judges as if it had never stopped.
+
+        Raises:
+            OSError: The file can't be written. Nothing that was there before is lost.
+        """
+        path = state_path(checkpoint_file, self.monitor.origin.rank)
+        save_state(path, {**self.monitor.state(), "step": self._step})
+        return path
+
+    def close(self) -> None:
+        """Takes the guard's limits away; called at the end of a training."""
+        table().arm(False)
+
+    # What MindSpore calls.
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Attaches to the network that is about to be trained."""
+        if not self.config.enabled:
+            return
+        training = run_context.original_args()
+        train_network = training.train_network
+        if self._find_loss_scale:
+            self._loss_scale = LossScale.of(train_network)
+        self._watch = CheckpointWatch(training.get("list_callback") or ())
+        optimizer = training.get("optimizer") or next(
+            (cell for _, cell in train_network.cells_and_names() if isinstance(cell, nn.Optimizer)), None
+        )
+        self.attach(train_network, optimizer)
+        if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU":
+            self._problem("dataset sink mode: values are judged once every sink_size steps; the worst of them counts")
+
+    def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002 - the signature is MindSpore's
+        """Saves the state that belongs to a checkpoint written after the last step."""
+        self._save_new_states()
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """Judges the step."""
+        self.step(run_context.original_args().net_outputs)
+        self._save_new_states()
+
+    def on_train_end(self, run_context: Any) -> None:  # noqa: ARG002
+        """Saves the state of a last checkpoint and lets the gate go."""
+        self._save_new_states()
+        if self.monitor is not None:
+            self.close()
+
+    def _judge(self) -> tuple[list[Event], Event | None]:
+        slots = table()
+        readings = slots.read()
+        refused = slots.refused() - self._refused
+        self._refused += refused
+        outcome = self.monitor.judge(
+            self._step,
+            readings,
+            loss_scale=self._scale,
+            overflow_expected=self._loss_scale.dynamic,
+            refused=refused > 0,
+        )
+        fatal = outcome.fatal
+        if refused and fatal is None and not self._loss_scale.dynamic:
+            # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
+            fatal = self.monitor.follow(self._step)
+            outcome.events.append(fatal)
+        if not readings:
+            self._problem_once("nothing was checked: the graph was compiled before the checks were put in, or no gradient"
+                               " reaches them")  # fmt: skip
+        if slots.unsupported():
+            self._problem_once("a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64")
+        self._write_limits()
+        return outcome.events, fatal
+
+    def _write_limits(self) -> None:
+        self._scale = self._loss_scale.read()
+        limit = self.monitor.limit
+        table().set_limits(self.monitor.feature, [(site, limit(site.name)) for site in table().sites()], self._scale)
+
+    def _restore(self) -> None:
+        try:
+            if self._resume_from is not None:
+                path = state_path(self._resume_from, self.monitor.origin.rank)
+                state = load_state(path)
+            elif self._step > 0:
+                folders = [*self._watch.folders(), Path(self.config.run_dir)]
+                found = find_state(folders, self.monitor.origin.rank, self._step)
+                if found is None:
+                    self._problem(f"resumed at step {self._step} without a rule state of that step: the rules start anew")
+                    return
+                path, state = found
+            else:
+                return
+            self.monitor.restore(state, [site.name for site in table().sites()])
+            self._step = self.monitor.step
+        except StateError as error:
+            self._problem(f"{error} The rules start anew.")
+
+    def _save_new_states(self) -> None:
+        if self.monitor is None:
+            return
+        for file in self._watch.new_files():
+            try:
+                self.save_state(file)
+            except OSError as error:
+                self._problem(f"the rule state beside {file} can't be written: {error.strerror or error}")
+
+    def _origin(self) -> Origin:
+        rank = get_rank() if GlobalComm.INITED else 0
+        device = f"{ms.get_context('device_target')}:{ms.get_context('device_id')}"
+        run = f"{Path(self.config.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}"
+        return Origin(run, rank, socket.gethostname(), device)
+
+    def _problem(self, reason: str) -> None:
+        self.monitor.problem(reason)
+
+    def _problem_once(self, reason: str) -> None:
+        if reason not in self._told:
+            self._told.add(reason)
+            self._problem(reason)
+
+
+def _wait(outputs: Any) -> None:
+    """Waits for the step by reading one of its outputs."""
+    while isinstance(outputs, (tuple, list)) and outputs:
+        outputs = outputs[0]
+    if isinstance(outputs, Tensor):
+        outputs.asnumpy()
+
+
+def _value_sink(sinks: Sequence[Any]) -> Any:
+    return next((sink.values for sink in sinks if hasattr(sink, "values")), None)

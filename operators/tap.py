@@ -1,0 +1,161 @@
+"""The tap: an identity whose gradient is looked at on its way back.
+
+`make_tap(site)` returns a callable `x -> x`. In the backward pass it writes three numbers of dL/dx into the site's slot
+and hands the gradient on, bit for bit. It works in graph mode and PyNative, and there are two kinds of it.
+
+`InsertGradientOf` below has two faces. The graph compiler sees the primitive of that name, whose function calls the C++
+kernel; that call has no side effect a compiler could know of, so the gradient is made to depend on its output. PyNative
+calls `__call__`, which hooks a Python function that hands the gradient's memory to the same kernel.
+
+`_OperatorTap` is a Cell with a backward pass of its own made of MindSpore operators, for the other devices. One limit: in
+graph mode, when the forward pass of the same layer writes a Parameter (`self.cnt += 1`) and the checked input also goes
+elsewhere, as in a residual block, the compiler hands it the sum of both gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops import operations as P  # noqa: N812
+from mindspore.ops._grad_experimental.grad_base import bprop_getters
+from mindspore.ops._grad_experimental.grad_debug_ops import get_bprop_insert_gradient_of
+
+from asd.operators import kernel
+from asd.operators.slots import KernelTable, OperatorTable, Site, table
+
+__all__ = ["kernel_function", "make_tap"]
+
+Tap = Callable[[Any], Any]
+
+
+def make_tap(site: Site) -> Tap:
+    """An identity that reports the gradient of its input to `site`."""
+    chosen = table()
+    return _kernel_tap(site) if isinstance(chosen, KernelTable) else _OperatorTap(site, chosen)
+
+
+def kernel_function(name: str) -> ops.Custom:
+    """The kernel's function `name` as an operator that returns float32[1]."""
+    return ops.Custom(
+        f"{kernel.library_path()}:{name}",
+        out_shape=lambda *_: (1,),
+        out_dtype=lambda *_: ms.float32,
+        func_type="aot",
+    )
+
+
+class InsertGradientOf(ops.InsertGradientOf):  # type: ignore[misc]
+    """An identity with a function on its gradient; the name is fixed, for the compiler knows the primitive by it.
+
+    Args:
+        in_graph: Compiled by MindSpore: gradient to gradient. It must depend on all that it calls.
+        in_pynative: The same for PyNative, in Python: gradient to gradient.
+    """
+
+    def __init__(self, in_graph: Callable[[Any], Any], in_pynative: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(in_graph)
+        # With these attributes two taps in a row make a cycle in the compiled graph; the dependency orders all.
+        self.add_prim_attr("side_effect_backprop", False)  # noqa: FBT003
+        self.add_prim_attr("side_effect_backprop_mem", False)  # noqa: FBT003
+        self._hook = ops.HookBackward(lambda gradients: in_pynative(gradients[0]))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._hook(x)
+
+
+bprop_getters.register(InsertGradientOf)(get_bprop_insert_gradient_of)
+
+
+def _kernel_tap(site: Site) -> InsertGradientOf:
+    observe = kernel_function("asd_observe")
+    number = site.slot
+    slot = Tensor([number], ms.int32)
+
+    def look_in_graph(gradient):  # noqa: ANN001, ANN202 - compiled by MindSpore
+        return F.depend(gradient, observe(gradient, slot))
+
+    def look_in_pynative(gradient: Tensor) -> Tensor:
+        readable = gradient.astype(ms.float32) if gradient.dtype == ms.bfloat16 else gradient  # NumPy has no bfloat16
+        array = np.ascontiguousarray(readable.asnumpy())
+        kernel.library.asd_observe_buffer(  # type: ignore[union-attr]
+            number, array.ctypes.data, array.size, array.dtype.name.encode()
+        )
+        return gradient
+
+    tap = InsertGradientOf(look_in_graph, look_in_pynative)
+    tap.site = site
+    return tap
+
+
+def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest finite magnitude, L2 norm and count of non-finite elements by MindSpore operators.
+
+    The norm is taken of the gradient divided by its largest magnitude, so that no square overflows or vanishes. It is
+    `inf` or `nan` when an element is, and saturates at the largest float32.
+
+    Args:
+        gradient: Any shape, any floating-point type.
+
+    Returns:
+        Three float32 tensors of shape (1,).
+    """
+    g = P.Cast()(gradient, ms.float32)
+    finite = P.IsFinite()(g)
+    zeros = P.ZerosLike()(g)
+    magnitude = P.Abs()(P.Select()(finite, g, zeros))  # a maximum drops NaN on CPU: only finite ones get there
+    largest = P.ReduceMax()(magnitude)
+    scaled = g / P.Maximum()(largest, Tensor(1e-45, ms.float32))
+    norm = largest * P.Sqrt()(P.ReduceSum()(scaled * scaled))
+    bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
+    return largest.reshape((1,)), norm.reshape((1,)), bad.reshape((1,))
+
+
+class _OperatorTap(nn.Cell):  # type: ignore[misc]
+    """The tap made of MindSpore operators."""
+
+    def __init__(self, site: Site, slots: OperatorTable) -> None:
+        super().__init__(auto_prefix=False)
+        self.site = site
+        self.look = _Look(site.slot)
+        self.slots = _hidden(slots.max_abs, slots.l2, slots.non_finite, slots.calls)
+
+    def construct(self, x):  # noqa: ANN001, ANN201 - compiled by MindSpore
+        max_abs, l2, non_finite, calls = self.slots()
+        return self.look(x, max_abs, l2, non_finite, calls)
+
+
+class _Look(nn.Cell):  # type: ignore[misc]
+    """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__(auto_prefix=False)
+        self.index = Tensor([slot], ms.int32)
+        self.one = Tensor([1.0], ms.float32)
+        # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
+        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
+
+    def construct(self, x, max_abs, l2, non_finite, calls):  # noqa: ANN001, ANN201, ARG002, PLR0913
+        return x
+
+    def bprop(self, x, max_abs, l2, non_finite, calls, out, dout):  # noqa: ANN001, ANN201, ARG002, PLR0913
+        largest, norm, bad = statistics_by_operators(dout)
+        gradient = F.depend(dout, self.keep_worst(max_abs, self.index, largest))
+        gradient = F.depend(gradient, self.keep_worst(l2, self.index, norm))
+        gradient = F.depend(gradient, self.add(non_finite, self.index, bad))
+        gradient = F.depend(gradient, self.add(calls, self.index, self.one))
+        return gradient, F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(non_finite), F.zeros_like(calls)
+
+
+def _hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
+    """Parameters behind a function: as attributes of a Cell they would be among the network's own."""
+    max_abs, l2, non_finite, calls = parameters
+
+    def get():  # noqa: ANN202 - compiled by MindSpore
+        return max_abs, l2, non_finite, calls
+
+    return get

@@ -1,0 +1,173 @@
+"""The settings: what is read, what is refused and in which words."""
+
+import contextlib
+import dataclasses
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Config, ConfigError
+from asd.config import describe
+from asd.rules import RULES
+
+LARGEST = 2**63 - 1
+PAIRS = (
+    st.tuples(st.integers(3, LARGEST), st.integers(3, LARGEST))
+    .filter(lambda pair: pair[0] != pair[1])
+    .map(lambda pair: (max(pair), min(pair)))
+)
+FOLDERS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1)
+
+
+def test_an_empty_environment_gives_the_documented_defaults():
+    expected = Config(0, (1000000, 10000), (100000, 5000), "stop", "threshold", "asd_run")
+    assert Config.from_env({}) == Config() == expected
+
+
+@pytest.mark.parametrize("variable", [setting.name for setting in describe({})])
+def test_an_empty_variable_counts_as_unset(variable):
+    assert Config.from_env({variable: ""}) == Config()
+
+
+@pytest.mark.parametrize(("text", "enable"), [("0", 0), ("1", 1), ("2", 2), ("3", 3)])
+def test_the_switch_takes_one_digit(text, enable):
+    config = Config.from_env({"NPU_ASD_ENABLE": text})
+    assert (config.enable, config.enabled, config.log_values) == (enable, enable > 0, enable == 3)
+
+
+@pytest.mark.parametrize("text", ["4", "-1", "01", " 1", "1 ", "1.0", "true", "on", "²", "\u0661", "x", "\0"])
+def test_any_other_switch_is_refused(text):
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({"NPU_ASD_ENABLE": text})
+    assert (caught.value.variable, caught.value.value) == ("NPU_ASD_ENABLE", text)
+    assert "0 (off), 1 or 2 (detect and act) or 3" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("100,50", (100, 50)),
+        (" 100 , 50 ", (100, 50)),
+        ("\t100,50\n", (100, 50)),
+        ("0100,0050", (100, 50)),
+        ("4,3", (4, 3)),
+        (f"{LARGEST},3", (LARGEST, 3)),
+        ("0" * 5000 + "100,50", (100, 50)),
+    ],
+)
+@pytest.mark.parametrize(("variable", "field"), [("NPU_ASD_UPPER_THRESH", "upper"), ("NPU_ASD_SIGMA_THRESH", "sigma")])
+def test_thresholds_are_two_whole_numbers(variable, field, text, pair):
+    assert getattr(Config.from_env({variable: text}), field) == pair
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2,1", "3,2", "50,100", "100,100", "3,3", "0,0", "-5,3", "100", "100,", ",50", ",", "100,50,", "100,50,10"),
+        *("1e6,5", "10.9,4", "7x,3", "100;50", "100 50", "1 00,50", "1_000,50", "+100,50", "0x64,3", " ", "inf,3"),
+        *("²,1", "10,²", "\u0661\u0660,\u0665", "\uff19\uff10,\uff15", "100\u00a0,50", "100,50\0"),
+        *(f"{LARGEST + 1},3", "9" * 30 + ",3", "9" * 5000 + ",3"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["NPU_ASD_UPPER_THRESH", "NPU_ASD_SIGMA_THRESH"])
+def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({variable: text})
+    assert (caught.value.variable, caught.value.value) == (variable, text)
+    assert "two whole numbers, first,second, each from 3 to" in caught.value.valid
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "listed"),
+    [
+        ("ASD_ON_ANOMALY", "abort", "log, skip, stop"),
+        ("ASD_ON_ANOMALY", "Stop", "log, skip, stop"),
+        ("ASD_ON_ANOMALY", "stop ", "log, skip, stop"),
+        ("ASD_RULE", "sigma", "threshold, silent_check_v3, combined, adaptive"),
+        ("ASD_RUN_DIR", "a\0b", "the name of a folder"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
+    with pytest.raises(ConfigError, match=listed) as caught:
+        Config.from_env({variable: text})
+    assert (caught.value.variable, caught.value.value) == (variable, text)
+
+
+def test_the_sentence_says_what_where_and_what_is_valid():
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({"ASD_RULE": "sigma"})
+    assert str(caught.value) == (
+        "ASD_RULE has the value 'sigma', which is not valid: "
+        "it must be one of threshold, silent_check_v3, combined, adaptive."
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("enable", value) for value in (4, -1, True, 1.0, "1", None)),
+        *(("upper", value) for value in ((2, 1), (3, 3), (100, 50.0), (True, 3), [100, 50], (9,), (9, 8, 7), "9,8")),
+        *(("sigma", value) for value in ((LARGEST + 1, 3), (float("inf"), 3), None)),
+        *(("on_anomaly", value) for value in ("abort", "", None, ["log"])),
+        *(("rule", value) for value in ("sigma", "", None)),
+        *(("run_dir", value) for value in ("", "a\0b", None)),
+    ],
+)
+def test_settings_made_by_hand_are_checked_too(field, value):
+    with pytest.raises(ConfigError) as caught:
+        Config(**{field: value})
+    assert caught.value.variable == field
+
+
+def test_a_changed_copy_is_checked_too():
+    with pytest.raises(ConfigError, match="rule has the value 'sigma'"):
+        dataclasses.replace(Config(), rule="sigma")
+
+
+@pytest.mark.parametrize(("action", "refuses"), [("log", False), ("skip", True), ("stop", True)])
+def test_only_log_lets_a_bad_update_through(action, refuses):
+    assert Config(on_anomaly=action).refuses is refuses
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_can_be_named(rule):
+    assert Config.from_env({"ASD_RULE": rule}).rule == rule
+
+
+def test_settings_can_not_be_changed_afterwards():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().enable = 1
+
+
+@given(
+    st.integers(0, 3), PAIRS, PAIRS, st.sampled_from(["log", "skip", "stop"]), st.sampled_from(sorted(RULES)), FOLDERS
+)
+def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, action, rule, folder):
+    config = Config(enable, upper, sigma, action, rule, folder)
+    environ = {
+        "NPU_ASD_ENABLE": str(enable),
+        "NPU_ASD_UPPER_THRESH": f"{upper[0]},{upper[1]}",
+        "NPU_ASD_SIGMA_THRESH": f"{sigma[0]},{sigma[1]}",
+        "ASD_ON_ANOMALY": action,
+        "ASD_RULE": rule,
+        "ASD_RUN_DIR": folder,
+    }
+    assert Config.from_env(environ) == config
+    assert {setting.name: setting.value for setting in describe(environ)} == environ
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+@given(st.sampled_from(["NPU_ASD_ENABLE", "NPU_ASD_UPPER_THRESH", "ASD_RULE", "ASD_RUN_DIR"]), st.text())
+def test_any_text_is_read_or_refused_with_a_sentence(variable, text):
+    with contextlib.suppress(ConfigError):
+        Config.from_env({variable: text})
+
+
+def test_describe_says_where_a_value_comes_from():
+    settings = {setting.name: setting for setting in describe({"NPU_ASD_ENABLE": "3", "ASD_RULE": ""})}
+    assert settings["NPU_ASD_ENABLE"][1:] == ("3", "environment", "the same as 1, and log every normal value at INFO")
+    assert settings["ASD_RULE"][1:3] == ("threshold", "default")
+    assert settings["ASD_RULE"].meaning.endswith("(set, but empty: counts as unset)")
+    assert settings["ASD_RUN_DIR"].source == "default"

@@ -1,0 +1,144 @@
+"""What is true of every rule and every stream of values."""
+
+import json
+import math
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.rules import RULES, Adaptive, Combined, SilentCheckV3, Threshold
+from asd.verdict import Level
+
+FACTORIES = {
+    "threshold": Threshold,
+    "threshold, short warm-up": lambda: Threshold((1000, 100), (50, 5), 3),
+    "threshold, vendor": lambda: Threshold((1000, 100), (50, 5), 3, vendor_exact=True),
+    "threshold, vendor that aborts": lambda: Threshold((1e6, 1e3), (7, 3), 1, vendor_exact=True, learn_errors=False),
+    "silent_check_v3": SilentCheckV3,
+    "silent_check_v3 that aborts": lambda: SilentCheckV3((100, 10), 0.9, learn_errors=False),
+    "combined": Combined,
+    "combined, tight": lambda: Combined(3, 3),
+    "adaptive": Adaptive,
+    "adaptive, short warm-up": lambda: Adaptive((1000, 100), (50, 5), 3, first_steps=1, warm_up=4),
+}
+EXACT = [name for name in FACTORIES if not name.startswith("combined")]
+MENDED = [name for name in FACTORIES if name.startswith(("adaptive", "threshold")) and "vendor" not in name]
+
+SPECIAL = (0.0, 1e-45, 1e-38, 1e-9, 1.0, 1e9, 3.4e38, 1.2e77, math.inf, math.nan)
+HEALTHY = st.floats(0.5, 2.0)
+VALUES = st.one_of(HEALTHY, HEALTHY, HEALTHY, st.sampled_from(SPECIAL), st.floats(0.0, 3.4e38), st.just(1.0))
+STREAMS = st.lists(VALUES, max_size=60)
+every_rule = pytest.mark.parametrize("name", FACTORIES)
+
+
+def feed(rule, values):
+    """Verdicts and final state as text, in which NaN equals NaN."""
+    verdicts = [rule.update(value) for value in values]
+    return repr(verdicts), json.dumps(rule.state())
+
+
+def around(limit):
+    """The limit and its neighbours, where the last bit decides."""
+    candidates = (limit, math.nextafter(limit, 0.0), math.nextafter(limit, math.inf), limit * (1 + 1e-9))
+    return [value for value in candidates if 0 < value <= sys.float_info.max]
+
+
+def test_every_rule_is_tested_here():
+    assert {factory().name for factory in FACTORIES.values()} == set(RULES)
+
+
+@every_rule
+@given(values=STREAMS)
+def test_equal_rules_give_equal_verdicts(name, values):
+    assert feed(FACTORIES[name](), values) == feed(FACTORIES[name](), values)
+
+
+@every_rule
+@given(before=STREAMS, after=STREAMS)
+def test_a_rule_restored_through_json_goes_on_as_if_never_stopped(name, before, after):
+    unbroken, restored = FACTORIES[name](), FACTORIES[name]()
+    for value in before:
+        unbroken.update(value)
+    restored.restore(json.loads(json.dumps(unbroken.state())))
+    assert feed(restored, after) == feed(unbroken, after)
+
+
+@every_rule
+@given(values=STREAMS)
+def test_a_verdict_has_the_value_the_limit_before_and_a_reason_exactly_if_flagged(name, values):
+    rule = FACTORIES[name]()
+    for value in values:
+        limit = rule.limit()
+        verdict = rule.update(value)
+        assert repr(verdict.value) == repr(value)
+        assert verdict.limit == limit
+        assert (verdict.reason == "") == (verdict.level is Level.NORMAL)
+        assert math.isfinite(value) or verdict.level is Level.ERROR
+
+
+@every_rule
+@given(values=STREAMS, probe=VALUES)
+def test_a_value_above_the_limit_is_an_error_and_but_for_combined_no_other(name, values, probe):
+    rule = FACTORIES[name]()
+    for value in values:
+        rule.update(value)
+    limit, state = rule.limit(), rule.state()
+    assert not math.isnan(limit)
+    for value in around(limit) + around(probe):
+        rule.restore(state)
+        level = rule.update(value).level
+        if value > limit:
+            assert level is Level.ERROR
+        elif name in EXACT:
+            assert level is not Level.ERROR
+
+
+@given(values=st.lists(HEALTHY, min_size=11, max_size=40))
+def test_the_limit_of_combined_is_the_largest_value_that_does_not_strike(values):
+    rule = Combined(3, 100)
+    for value in values:
+        rule.update(value)
+    limit, state = rule.limit(), rule.state()
+    for share in (0.9, 1 - 1e-12):
+        rule.restore(state)
+        assert rule.update(limit * share).level is Level.NORMAL
+
+
+@pytest.mark.parametrize("name", MENDED)
+@given(values=STREAMS)
+def test_a_mended_state_is_always_finite(name, values):
+    rule = FACTORIES[name]()
+    for value in values:
+        rule.update(value)
+        assert all(math.isfinite(number) for number in rule.state().values())
+
+
+@given(values=STREAMS)
+def test_a_value_that_threshold_flagged_leaves_its_state_unchanged(values):
+    rule = FACTORIES["threshold, short warm-up"]()
+    for value in values:
+        before = rule.state()
+        flagged = rule.update(value).level is not Level.NORMAL
+        assert (rule.state() == before) == flagged
+
+
+@given(values=STREAMS)
+def test_a_value_that_adaptive_flagged_leaves_its_own_numbers_unchanged(values):
+    rule = FACTORIES["adaptive, short warm-up"]()
+    for value in values:
+        before = rule.state()
+        flagged = rule.update(value).level is not Level.NORMAL
+        after = rule.state()
+        learned = after["learned"] - before["learned"]
+        assert learned == (not flagged and value > 0)
+        assert learned or all(after[key] == before[key] for key in ("mu", "dev", "env", "low"))
+
+
+@given(values=STREAMS)
+def test_adaptive_is_never_looser_than_threshold(values):
+    adaptive, threshold = Adaptive((1000, 100), (50, 5), 3), Threshold((1000, 100), (50, 5), 3)
+    for value in values:
+        assert adaptive.limit() <= threshold.limit()
+        assert adaptive.update(value).level >= threshold.update(value).level

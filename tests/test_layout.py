@@ -1,0 +1,104 @@
+"""The shape of the package: folders, links, pins, and who may load what."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import asd
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = {"mindspore", "mindformers", "numpy", "prometheus_client", "matplotlib"}
+
+in_checkout = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="only the source tree has this")
+
+
+def run_python(code):
+    """What `code` prints, run in a new interpreter that finds the package these tests are for."""
+    environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def heavy_modules_after(code):
+    printed = run_python(f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))")
+    return HEAVY & set(json.loads(printed.splitlines()[-1]))
+
+
+def pyproject():
+    return pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())
+
+
+@in_checkout
+@pytest.mark.parametrize("name", ["operators", "exporters"])
+def test_the_folder_inside_asd_is_a_link_and_never_a_second_copy(name):
+    path = ROOT / "asd" / name
+    assert path.is_symlink() or path.is_file(), f"{path} is a real folder: edits in {name}/ would not be seen"
+
+
+@in_checkout
+def test_the_packages_of_pyproject_are_the_folders_with_an_init_file():
+    found = {"asd"}
+    for folder, package in (("asd", "asd"), ("operators", "asd.operators"), ("exporters", "asd.exporters")):
+        for init in (ROOT / folder).rglob("__init__.py"):
+            parts = init.parent.relative_to(ROOT / folder).parts
+            if folder != "asd" or parts[:1] not in (("operators",), ("exporters",)):
+                found.add(".".join((package, *parts)))
+    assert set(pyproject()["tool"]["setuptools"]["packages"]) == found
+
+
+@in_checkout
+def test_no_init_file_under_tests_shadows_the_package():
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+@in_checkout
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-2.10.txt"])
+def test_every_line_of_the_constraints_is_a_plain_pin(name):
+    lines = (ROOT / name).read_text().splitlines()
+    assert lines
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.+!]*", line)] == []
+
+
+@in_checkout
+def test_the_version_is_that_of_pyproject():
+    assert asd.__version__ in (pyproject()["project"]["version"], "0.0.0+unknown")
+
+
+def test_every_public_name_exists():
+    assert [name for name in asd.__all__ if not hasattr(asd, name)] == []
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'asd' has no attribute 'nothing'"):
+        _ = asd.nothing
+
+
+def test_the_package_says_that_it_has_types():
+    assert (Path(asd.__file__).parent / "py.typed").is_file()
+
+
+def test_importing_asd_loads_nothing_heavy():
+    assert heavy_modules_after("import asd") == set()
+
+
+def test_the_check_for_heavy_modules_can_fail():
+    assert heavy_modules_after("import asd, numpy") == {"numpy"}
+
+
+def test_importing_exporters_loads_no_mindspore():
+    assert not heavy_modules_after("import asd.exporters") & {"mindspore", "mindformers"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["env"], ["env", "--help"]])
+def test_these_commands_load_nothing_heavy(arguments):
+    assert heavy_modules_after(f"from asd.cli import main; assert main({arguments}) == 0") == set()
+
+
+def test_importing_asd_is_quick():
+    code = "import time; start = time.perf_counter(); import asd; print(time.perf_counter() - start)"
+    assert min(float(run_python(code)) for _ in range(3)) < 0.3
