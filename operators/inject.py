@@ -18,14 +18,15 @@ from mindspore.train import Callback
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.injection import Change, Fault
-from asd.operators.slots import table
 from asd.operators.tap import InsertGradientOf
 
 __all__ = ["FaultInjector"]
 
 
 class FaultInjector(Callback):  # type: ignore[misc]
-    """Makes `fault` happen. Use it as a callback, or call `begin_step` before each step of your own loop.
+    """Makes `fault` happen: a callback that stands behind `StepMonitor` in the list.
+
+    In a loop of your own, call `attach` before the first step and `begin_step` before each.
 
     Args:
         fault: What to do, where and when.
@@ -72,6 +73,11 @@ class FaultInjector(Callback):  # type: ignore[misc]
         if self._weight is not None and self.fault.is_active(self._step, self._rank):
             self._weight.copy_(Tensor(self._strike(self._weight.asnumpy())))
 
+    def on_train_begin(self, run_context: Any) -> None:
+        """Finds its place in the network that is about to be trained."""
+        if not self.where:
+            self.attach(run_context.original_args().train_network)
+
     def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002 - the signature is MindSpore's
         """The same for `Model.train`."""
         self.begin_step()
@@ -91,10 +97,12 @@ class FaultInjector(Callback):  # type: ignore[misc]
 
 
 def _taps(net: nn.Cell) -> dict[str, Any]:
-    """Every place with a tap: cells that `install` found, by the name of their site."""
-    holders = [cell for _, cell in net.cells_and_names() if getattr(cell, "asd_tap", None) is not None]
-    known = {site.name for site in table().sites()}
-    return {cell.asd_tap.site.name: cell for cell in holders if cell.asd_tap.site.name in known}
+    """Every cell that `install` put a tap on, by the name of its checkpoint."""
+    return {
+        cell.asd_tap.site.name: cell
+        for _, cell in net.cells_and_names()
+        if getattr(cell, "asd_tap", None) is not None
+    }
 
 
 class _Faulty(nn.Cell):  # type: ignore[misc]

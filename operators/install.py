@@ -16,7 +16,7 @@ from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.base import ASDBase
-from asd.operators.slots import table
+from asd.operators.slots import Site, table
 from asd.operators.tap import make_tap
 
 __all__ = ["Installation", "install"]
@@ -33,13 +33,18 @@ class Installation:
     """What `install` did.
 
     Attributes:
-        found: Names of the checkpoints, in the order of the network's cells.
+        sites: The checkpoints, in the order of the network's cells.
         left_out: Pairs of a cell's name and the reason why it is not checked although its class name suggests it.
     """
 
-    found: list[str] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     _cells: list[tuple[nn.Cell, type]] = field(default_factory=list, repr=False)
+
+    @property
+    def found(self) -> list[str]:
+        """Names of the checkpoints."""
+        return [site.name for site in self.sites]
 
     def remove(self) -> None:
         """Takes the taps out again; a graph compiled in between keeps them."""
@@ -88,7 +93,7 @@ def install(
         reason = _reason_against(cell) if _looks_checkable(cell) else None
         asked_for = any(pattern.search(name) for pattern in wanted)
         if operators:
-            done.found += [_rename(operator, path) for path, operator in operators]
+            done.sites += [_claim(operator.check_op.site, path) for path, operator in operators]
         elif not (_looks_checkable(cell) or asked_for):
             continue
         elif any(pattern.search(name) for pattern in unwanted):
@@ -96,8 +101,8 @@ def install(
         elif reason and not asked_for:
             done.left_out.append((name, reason))
         else:
-            done.found.append(_attach(name or type(cell).__name__, cell, done))
-    if not done.found:
+            done.sites.append(_attach(name or type(cell).__name__, cell, done))
+    if not done.sites:
         left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
         raise UnsupportedError(
             f"{type(net).__name__} has nothing to check: none of its {len(cells)} cells is a norm or an embedding{left_out}."
@@ -142,17 +147,15 @@ def _check_operators(path: str, cell: nn.Cell) -> Iterator[tuple[str, ASDBase]]:
             yield f"{path}.{name}" if path else name, value
 
 
-def _rename(operator: ASDBase, path: str) -> str:
-    site = operator.check_op.site
-    if site.name != path:
-        site.name = table().free_name(path)
-    return site.name
+def _claim(site: Site, name: str) -> Site:
+    site.name, site.claimed = name, True
+    return site
 
 
-def _attach(name: str, cell: nn.Cell, done: Installation) -> str:
+def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
     if getattr(cell, "asd_tap", None) is not None:
-        return str(cell.asd_tap.site.name)
-    site = table().new_site(name)
+        return cell.asd_tap.site
+    site = _claim(table().new_site(name), name)
     base = type(cell)
 
     class Tapped(base):  # type: ignore[misc, valid-type]
@@ -167,4 +170,4 @@ def _attach(name: str, cell: nn.Cell, done: Installation) -> str:
     cell.asd_tap = make_tap(site)
     cell.__class__ = Tapped
     done._cells.append((cell, base))  # noqa: SLF001 - our own record
-    return site.name
+    return site

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import mindspore as ms
@@ -28,11 +28,18 @@ FEATURES = {"l2": 0, "max": 1, "max_square": 2}
 
 
 class Site:
-    """A checked place: its slot, and a name that can still be made nicer once the whole network is known."""
+    """A checked place.
+
+    Attributes:
+        slot: Its number in the table.
+        name: Its name in the network, which is known once `install` has seen the network it belongs to.
+        claimed: Whether `install` has seen it.
+    """
 
     def __init__(self, slot: int, name: str) -> None:
         self.slot = slot
         self.name = name
+        self.claimed = False
 
 
 class Table(Protocol):
@@ -41,16 +48,13 @@ class Table(Protocol):
     backend: str
 
     def new_site(self, name: str) -> Site:
-        """A fresh slot under `name`; a name already taken by a living site gets `#2`, `#3`, ..."""
-
-    def free_name(self, name: str) -> str:
-        """`name`, or `name#2`, `name#3`, ... if a living site has it already."""
+        """A fresh slot under `name`."""
 
     def sites(self) -> list[Site]:
         """All living sites, in the order of their slots."""
 
-    def read(self) -> list[Reading]:
-        """The readings of all checkpoints that were checked since the last call, which empties the slots."""
+    def read(self, sites: Sequence[Site]) -> list[Reading]:
+        """The readings of those of `sites` that were checked since the last call; empties their slots."""
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """What the gate compares with from now on; `scale` is the loss scale of the next step."""
@@ -71,14 +75,9 @@ class _Sites:
         slot = next((i for i in range(self.capacity) if i not in self.living), None)
         if slot is None:
             raise UnsupportedError(f"checkpoint {name} can't be added: all {self.capacity} slots are in use.")
-        site = Site(slot, self.free_name(name))
+        site = Site(slot, name)
         self.living[slot] = site
         return site
-
-    def free_name(self, name: str) -> str:
-        taken = {site.name for site in self.living.values()}
-        candidates = (name if i == 1 else f"{name}#{i}" for i in range(1, self.capacity + 2))
-        return next(candidate for candidate in candidates if candidate not in taken)
 
     def ordered(self) -> list[Site]:
         return [site for _, site in sorted(self.living.items())]
@@ -104,26 +103,17 @@ class KernelTable:
         self._header.used = max(self._header.used, site.slot + 1)
         return site
 
-    def free_name(self, name: str) -> str:
-        """See `Table`."""
-        return self._sites.free_name(name)
-
     def sites(self) -> list[Site]:
         """See `Table`."""
         return self._sites.ordered()
 
-    def read(self) -> list[Reading]:
+    def read(self, sites: Sequence[Site]) -> list[Reading]:
         """See `Table`."""
-        used = self._slots[: self._header.used]
-        living = self._sites.living
-        readings = []
-        for slot in np.flatnonzero(used["calls"]).tolist():
-            site = living.get(slot)
-            if site is not None:
-                readings.append(Reading(site.name, *used[slot].item()[:5]))
+        slots = [site.slot for site in sites]
+        rows = self._slots[slots].tolist()
         for field in ("max_abs", "l2", "non_finite", "calls"):
-            used[field] = 0
-        return readings
+            self._slots[field][slots] = 0
+        return [Reading(site.name, *row[:5]) for site, row in zip(sites, rows, strict=True) if row[3]]
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """See `Table`."""
@@ -178,29 +168,26 @@ class OperatorTable:
         """See `Table`."""
         return self._sites.new(name)
 
-    def free_name(self, name: str) -> str:
-        """See `Table`."""
-        return self._sites.free_name(name)
-
     def sites(self) -> list[Site]:
         """See `Table`."""
         return self._sites.ordered()
 
-    def read(self) -> list[Reading]:
+    def read(self, sites: Sequence[Site]) -> list[Reading]:
         """See `Table`."""
-        calls = self.calls.asnumpy()
-        if not calls.any():
-            return []
-        max_abs, l2, bad = self.max_abs.asnumpy(), self.l2.asnumpy(), self.non_finite.asnumpy()
-        readings = [
-            # No operator tells the order of the checks; a network is mostly built from its input to its output.
-            Reading(site.name, float(max_abs[slot]), float(l2[slot]), int(bad[slot]), int(calls[slot]), -slot)
-            for slot, site in sorted(self._sites.living.items())
-            if calls[slot]
+        slots = [site.slot for site in sites]
+        columns = [parameter.asnumpy() for parameter in (self.max_abs, self.l2, self.non_finite, self.calls)]
+        rows = np.stack([column[slots] for column in columns], axis=-1).tolist()
+        if columns[3][slots].any():
+            for parameter, column in zip((self.max_abs, self.l2, self.non_finite, self.calls), columns, strict=True):
+                emptied = column.copy()
+                emptied[slots] = 0
+                _write(parameter, emptied)
+        # No operator tells the order of the checks; a network is mostly built from its input to its output.
+        return [
+            Reading(site.name, row[0], row[1], int(row[2]), int(row[3]), -site.slot)
+            for site, row in zip(sites, rows, strict=True)
+            if row[3]
         ]
-        for parameter in (self.max_abs, self.l2, self.non_finite, self.calls):
-            _write(parameter, np.zeros(self.CAPACITY, np.float32))
-        return readings
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """See `Table`."""

@@ -22,7 +22,7 @@ from asd.operators.guard import guard
 from asd.operators.install import install
 from asd.operators.loss_scale import LossScale
 from asd.operators.resume import CheckpointWatch, find_state, resumed_step, state_path
-from asd.operators.slots import table
+from asd.operators.slots import Site, table
 from asd.sinks import open_sinks
 from asd.statefile import load_state, save_state
 
@@ -77,6 +77,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
         self._resume_from = resume_from
         self._history = history
         self._watch = CheckpointWatch(())
+        self._sites: list[Site] = []
         self._step = 0
         self._scale = 1.0
         self._refused = 0
@@ -100,14 +101,16 @@ class StepMonitor(Callback):  # type: ignore[misc]
         sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
         self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
         self._step = resumed_step(optimizer)
+        # Check operators that no cell holds belong to whoever trains.
+        self._sites = [site for site in table().sites() if not site.claimed]
         try:
-            install(net, include=self._include, exclude=self._exclude)
+            self._sites += install(net, include=self._include, exclude=self._exclude).sites
         except UnsupportedError as error:
             self._problem(str(error))
         if optimizer is not None and self.config.refuses:
             guard(optimizer)
         self._restore()
-        table().read()
+        table().read(self._sites)
         table().arm(self.config.refuses)
         self._refused = table().refused()
         self._write_limits()
@@ -189,7 +192,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
 
     def _judge(self) -> tuple[list[Event], Event | None]:
         slots = table()
-        readings = slots.read()
+        readings = slots.read(self._sites)
         refused = slots.refused() - self._refused
         self._refused += refused
         outcome = self.monitor.judge(
@@ -215,7 +218,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
     def _write_limits(self) -> None:
         self._scale = self._loss_scale.read()
         limit = self.monitor.limit
-        table().set_limits(self.monitor.feature, [(site, limit(site.name)) for site in table().sites()], self._scale)
+        table().set_limits(self.monitor.feature, [(site, limit(site.name)) for site in self._sites], self._scale)
 
     def _restore(self) -> None:
         try:
@@ -231,7 +234,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
                 path, state = found
             else:
                 return
-            self.monitor.restore(state, [site.name for site in table().sites()])
+            self.monitor.restore(state, [site.name for site in self._sites])
             self._step = self.monitor.step
         except StateError as error:
             self._problem(f"{error} The rules start anew.")

@@ -5,16 +5,29 @@ No download: the text is that of `pydoc_data.topics`, read as bytes. The configu
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-__all__ = ["LARGE", "SMALL", "Workload", "batches", "build"]
+from asd.config import Config
+from asd.errors import AnomalyDetected
+from asd.event import Event
+from asd.injection import Change, Fault
+from asd.monitor import Sink
+from asd.operators.inject import FaultInjector
+from asd.operators.step_monitor import StepMonitor
+from asd.verdict import Level
+
+__all__ = ["LARGE", "SMALL", "Run", "Workload", "batches", "build", "dataset", "digest", "train", "use_mode"]
+
+Tell = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -54,9 +67,11 @@ _VOCABULARY = 512
 
 def build(workload: Workload) -> tuple[nn.Cell, nn.Cell]:
     """The network, whose output is its loss, and its optimizer; the same weights for the same seed."""
-    logging.getLogger("mindformers").setLevel(logging.ERROR)
     from mindformers import LlamaConfig, LlamaForCausalLM
 
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("mindformers"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # it tells every choice it makes
     ms.set_seed(workload.seed)
     np.random.seed(workload.seed)  # noqa: NPY002 - mindformers draws its weights from the global generator
     config = LlamaConfig(
@@ -92,22 +107,120 @@ def dataset(workload: Workload, steps: int, first: int = 0) -> Any:
     return ms.dataset.GeneratorDataset(source, ["input_ids"], shuffle=False)
 
 
-class LossRecorder(ms.train.Callback):  # type: ignore[misc]
-    """Keeps the loss of every step.
+class _Recorder(ms.train.Callback):  # type: ignore[misc]
+    """Keeps the loss of every step, and once a digest of all weights and optimizer states."""
 
-    Args:
-        tell: Called after each step with the number of losses and the last loss, for a progress bar.
-    """
-
-    def __init__(self, tell: Callable[[int, float], None] | None = None) -> None:
+    def __init__(self, net: nn.Cell, optimizer: nn.Cell, first: int, digest_after: int, tell: Tell | None) -> None:
         super().__init__()
         self.losses: list[float] = []
-        self._tell = tell
+        self.digest_then = ""
+        self._net, self._optimizer = net, optimizer
+        self._first, self._digest_after, self._tell = first, digest_after, tell
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Reads the loss, which waits for the step."""
         outputs = run_context.original_args().net_outputs
         loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
         self.losses.append(float(Tensor(loss).asnumpy().reshape(-1)[0]))
+        step = self._first + len(self.losses)
+        if step == self._digest_after:
+            self.digest_then = digest(self._net, self._optimizer)
         if self._tell is not None:
-            self._tell(len(self.losses), self.losses[-1])
+            self._tell(step, self.losses[-1])
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a training came to.
+
+    Attributes:
+        losses: One per step made.
+        digest: SHA-256 over all weights and optimizer states at the end.
+        digest_then: The same after the step `digest_after`.
+        anomaly: The event that ended it, or None.
+        history: Per checkpoint `(step, value, limit, level)`, as in `Monitor`.
+        changes: What the fault did.
+        where: The place the fault struck.
+    """
+
+    losses: list[float]
+    digest: str
+    digest_then: str
+    anomaly: Event | None
+    history: dict[str, list[tuple[int, float, float, Level]]]
+    changes: list[Change]
+    where: str
+
+
+def train(
+    workload: Workload,
+    steps: int,
+    *,
+    config: Config | None = None,
+    sinks: Sequence[Sink] = (),
+    fault: Fault | None = None,
+    folder: Path | None = None,
+    save_every: int = 10,
+    resume_from: Path | None = None,
+    digest_after: int = 0,
+    tell: Tell | None = None,
+) -> Run:
+    """Trains with `Model.train`, as a user would.
+
+    Args:
+        workload: Model and data.
+        steps: The last step; a training that resumes makes only what is missing.
+        config: How to detect; None or `enable=0` trains without any check.
+        sinks: Where events go.
+        fault: What goes wrong; needs a `config` that detects.
+        folder: Where checkpoints are written; None for nowhere.
+        save_every: Steps between two checkpoints.
+        resume_from: Checkpoint file to go on from.
+        digest_after: Step after which `Run.digest_then` is taken.
+        tell: Called after each step with its number and its loss.
+    """
+    net, optimizer = build(workload)
+    first = 0
+    if resume_from is not None:
+        saved = ms.load_checkpoint(str(resume_from))
+        ms.load_param_into_net(net, saved)
+        ms.load_param_into_net(optimizer, saved)
+        first = int(saved["global_step"].asnumpy()[0])
+    recorder = _Recorder(net, optimizer, first, digest_after, tell)
+    callbacks: list[ms.train.Callback] = [recorder]
+    monitor = StepMonitor(config or Config(), sinks=sinks, history=steps, resume_from=resume_from)
+    callbacks.append(monitor)
+    injector = FaultInjector(fault, first + 1) if fault is not None else None
+    if injector is not None:
+        callbacks.append(injector)
+    if folder is not None:
+        settings = ms.train.CheckpointConfig(save_checkpoint_steps=save_every, keep_checkpoint_max=5)
+        callbacks.append(ms.train.ModelCheckpoint("llama", str(folder), settings))
+    anomaly = None
+    try:
+        ms.train.Model(net, optimizer=optimizer).train(
+            1, dataset(workload, steps - first, first), callbacks=callbacks, dataset_sink_mode=False
+        )
+    except AnomalyDetected as error:
+        anomaly = error.event
+    history = monitor.monitor.history if monitor.monitor is not None else {}
+    return Run(
+        recorder.losses, digest(net, optimizer), recorder.digest_then, anomaly,
+        {name: list(values) for name, values in history.items()},
+        injector.changes if injector is not None else [], injector.where if injector is not None else "",
+    )  # fmt: skip
+
+
+def use_mode(mode: str) -> None:
+    """Sets the mode of MindSpore: `graph` or `pynative`."""
+    ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+    ms.set_device("CPU")
+
+
+def digest(net: nn.Cell, optimizer: nn.Cell) -> str:
+    """SHA-256 over every weight and every state of the optimizer."""
+    parameters = {parameter.name: parameter for cell in (net, optimizer) for parameter in cell.get_parameters()}
+    sha = hashlib.sha256()
+    for name in sorted(parameters):
+        sha.update(name.encode() + parameters[name].asnumpy().tobytes())
+    return sha.hexdigest()

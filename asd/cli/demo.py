@@ -1,0 +1,164 @@
+"""Trains a real Llama of mindformers, corrupts one gradient, and shows how it is found, refused and survived."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from asd.cli.progress import Progress
+from asd.config import Config
+from asd.errors import ConfigError
+from asd.event import Event
+from asd.injection import Fault
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLES = """\
+Examples:
+  asd demo                                                 the story, in about a minute
+  asd demo --rule adaptive --fault gradient:ffn_norm:flip=27:step=40
+  asd demo --mode pynative --steps 40                      slower, the same story
+  asd demo --json                                          the result for programs"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd demo`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--steps", type=int, default=60, help="training steps, from 20 on (default %(default)s)")
+    parser.add_argument(
+        "--fault", default="gradient:layers.1.attention_norm:flip=30:step=45", metavar="SPEC",
+        help="what goes wrong, target:where:pattern=amount:step=N (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--rule", help="which rule judges (default: ASD_RULE, or threshold)")
+    parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
+    parser.add_argument("--out", type=Path, help="folder for what it leaves (default: ASD_RUN_DIR/demo)")
+    parser.add_argument("--seed", type=int, default=1, help="for weights and data (default %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the story; 0 if everything in it came true."""
+    config = replace(Config.from_env(os.environ), enable=1, on_anomaly="stop")
+    config = replace(config, rule=args.rule) if args.rule else config
+    out = args.out if args.out is not None else Path(config.run_dir) / "demo"
+    fault = Fault.parse(args.fault)
+    if args.steps < 20:
+        raise ConfigError("--steps", args.steps, "valid is a number from 20 on")
+    if not 1 < fault.step <= args.steps:
+        raise ConfigError("--fault", args.fault, f"valid is a fault whose step is from 2 to {args.steps}, see --steps")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    _quiet(out)
+    result = _Story(config, fault, args, out).tell()
+    if args.json:
+        print(json.dumps(result, indent=1))
+    return 0 if all(result["checks"].values()) else 1
+
+
+def _quiet(out: Path) -> None:
+    # MindSpore's and mindformers' own chatter would bury the story; mindformers also writes a log folder where it stands.
+    os.environ.setdefault("GLOG_v", "3")
+    os.environ.setdefault("LOCAL_DEFAULT_PATH", str(out / "mindformers"))
+
+
+class _Story:
+    def __init__(self, config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> None:
+        from asd.exporters.event_log import EventLog
+        from asd.exporters.log import LogSink
+        from asd.operators import workload
+
+        workload.use_mode(args.mode)
+        self.train = workload.train
+        self.size = workload.SMALL.with_(seed=args.seed)
+        self.config, self.fault, self.steps, self.out = config, fault, args.steps, out
+        self.is_quiet = args.json
+        self.mode = args.mode
+        self.events: list[Event] = []
+        self.sinks: list[Any] = [self.events.append, EventLog(out / "events-rank0.jsonl")]
+        if not self.is_quiet:
+            self.sinks.append(LogSink())
+
+    def tell(self) -> dict[str, Any]:
+        self._say(f"mindformers LlamaForCausalLM, {self.mode} mode, {self.steps} steps, rule {self.config.rule}\n")
+        self._say("1. The same training twice: without detection, then with it.")
+        bare = self._train("without detection")
+        clean = self._train("with detection", config=self.config, sinks=self.sinks)
+        same = bare.losses == clean.losses and bare.digest == clean.digest
+        alarms = len(self.events)
+        self._say(
+            f"   {len(clean.history)} checkpoints, {sum(map(len, clean.history.values()))} values judged, {alarms} alarms; losses"
+            f" and weights are {'equal bit for bit' if same else 'NOT EQUAL'}.\n"
+        )
+        self._say(f"2. Once more, with a fault: {self.fault}")
+        broken = self._train(
+            "with the fault", config=self.config, sinks=self.sinks, fault=self.fault, folder=self.out / "checkpoints",
+            digest_after=self.fault.step - 1,
+        )  # fmt: skip
+        return self._ending(bare, clean, broken, same=same, alarms=alarms)
+
+    def _ending(self, bare: Any, clean: Any, broken: Any, *, same: bool, alarms: int) -> dict[str, Any]:
+        change, event = (broken.changes or [None])[0], broken.anomaly
+        if change is not None:
+            self._say(f"   what the fault did: {broken.where}{list(change.index)} {change.before:.6g} -> {change.after:.6g}")
+        refused = event is not None and event.refused and broken.digest == broken.digest_then
+        checks = {
+            "detection changes no number": same,
+            "no alarm in the clean run": alarms == 0,
+            "the fault was found at its step": event is not None and event.step == self.fault.step,
+            "at its checkpoint": event is not None and event.checkpoint == broken.where,
+            "the update was refused, weights and optimizer are untouched": refused,
+        }
+        losses = {"without detection": bare.losses, "with detection": clean.losses}
+        history = broken.history
+        if event is not None:
+            resumed = self._resume()
+            missing = [float("nan")] * (self.steps - len(resumed.losses))
+            losses["resumed after the fault"] = missing + resumed.losses
+            history = {name: [*history.get(name, []), *values] for name, values in resumed.history.items()}
+            checks["the resumed training ends where the clean one does"] = resumed.digest == clean.digest
+        picture = self._draw(history, losses)
+        self._say("")
+        for check, came_true in checks.items():
+            self._say(f"   {'yes' if came_true else 'NO '}  {check}")
+        self._say(
+            f"\nEvents: {self.out / 'events-rank0.jsonl'}\nPicture: {picture}\n"
+            "Next: `export NPU_ASD_ENABLE=1` and `asd run python train.py` for a training of your own;\n"
+            "      `asd drill --help` for other faults; `asd env` for the settings."
+        )
+        return {
+            "checks": checks, "event": json.loads(event.to_json()) if event is not None else None,
+            "final_loss": losses[list(losses)[-1]][-1], "clean_loss": clean.losses[-1], "picture": str(picture),
+        }  # fmt: skip
+
+    def _resume(self) -> Any:
+        files = sorted((self.out / "checkpoints").glob("*.ckpt"), key=lambda file: file.stat().st_mtime)
+        self._say("\n3. The fault is gone; training resumes from the last checkpoint, with the rules' memory.")
+        return self._train("resumed", config=self.config, sinks=self.sinks, resume_from=files[-1] if files else None)
+
+    def _train(self, label: str, **options: Any) -> Any:
+        if self.is_quiet:
+            return self.train(self.size, self.steps, **options)
+        progress = Progress(label, self.steps)
+        done = self.train(self.size, self.steps, tell=progress, **options)
+        progress.close()
+        return done
+
+    def _draw(self, history: Any, losses: dict[str, list[float]]) -> Path | str:
+        try:
+            from asd.exporters.picture import draw_history
+        except ModuleNotFoundError:
+            return "none; pip install 'mindspore-asd[plot]' brings matplotlib"
+        picture = self.out / "feature_values.png"
+        title = f"Feature values of a Llama, rule {self.config.rule}; {self.fault}"
+        draw_history(picture, history, self.events, losses=losses, title=title)
+        return picture
+
+    def _say(self, text: str) -> None:
+        if not self.is_quiet:
+            print(text, file=sys.stderr if self.is_quiet else sys.stdout, flush=True)

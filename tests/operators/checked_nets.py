@@ -1,0 +1,325 @@
+"""Small networks with norms and embeddings, ways to train them, and the truth about their gradients.
+
+The truth at a place is the gradient of a zero that is added there, computed without any tap; its norm is taken by NumPy
+in float64.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from asd.operators.slots import table
+
+HIDDEN, VOCABULARY = 8, 13
+
+
+def ids(seed=0, batch=2, length=5):
+    return Tensor(np.random.default_rng(seed).integers(0, VOCABULARY, (batch, length)), ms.int32)
+
+
+def targets(seed=0, batch=2, length=5):
+    return Tensor(np.random.default_rng(seed + 1000).normal(size=(batch, length, HIDDEN)).astype(np.float32))
+
+
+def images(seed=0, batch=2):
+    return Tensor(np.random.default_rng(seed).normal(size=(batch, 3, 6, 6)).astype(np.float32))
+
+
+def fill(net, seed=5):
+    """Every float weight drawn from one generator, gammas and betas too, so that two nets of one class are equal."""
+    generator = np.random.default_rng(seed)
+    for parameter in net.get_parameters():
+        if parameter.dtype in (ms.float32, ms.float16) and "moving" not in parameter.name:
+            value = generator.normal(0.2, 0.3, parameter.shape).astype(np.float32)
+            parameter.set_data(Tensor(value).astype(parameter.dtype))
+    net.set_train()
+    return net
+
+
+def values(parameters):
+    return {parameter.name: parameter.asnumpy().copy() for parameter in parameters}
+
+
+def assert_same_bits(ours, theirs):
+    assert list(ours) == list(theirs)
+    for name, value in ours.items():
+        assert value.dtype == theirs[name].dtype, name
+        assert value.tobytes() == theirs[name].tobytes(), name
+
+
+class ComposedRMSNorm(nn.Cell):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = Parameter(np.ones(width, np.float32), name="weight")
+
+    def construct(self, x):
+        rstd = ops.rsqrt(ops.mean(ops.square(x), -1, True) + 1e-6)
+        return x * rstd * self.weight
+
+
+class Block(nn.Cell):
+    """Pre-norm: the residual goes past the norm."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+        self.up, self.down = nn.Dense(HIDDEN, 2 * HIDDEN), nn.Dense(2 * HIDDEN, HIDDEN)
+
+    def construct(self, x):
+        return x + self.down(ops.tanh(self.up(self.norm(x))))
+
+
+class Decoder(nn.Cell):
+    def __init__(self, make_norm=lambda: nn.LayerNorm((HIDDEN,))):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, HIDDEN)
+        self.blocks = nn.CellList([Block(make_norm()) for _ in range(2)])
+        self.norm_out = make_norm()
+
+    def construct(self, x, y):
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x)
+        return ops.mean(ops.square(self.norm_out(x) - y))
+
+
+class RmsDecoder(Decoder):
+    def __init__(self):
+        super().__init__(lambda: ComposedRMSNorm(HIDDEN))
+
+
+class EncoderBlock(nn.Cell):
+    """Post-norm: the norm is in the residual stream itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(HIDDEN, HIDDEN)
+        self.norm = nn.LayerNorm((HIDDEN,))
+
+    def construct(self, x):
+        return self.norm(x + ops.tanh(self.dense(x)))
+
+
+class Encoder(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, HIDDEN)
+        self.blocks = nn.CellList([EncoderBlock(), EncoderBlock()])
+
+    def construct(self, x, y):
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x)
+        return ops.mean(ops.square(x - y))
+
+
+class Convolutions(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 4, 3, has_bias=True)
+        self.bn = nn.BatchNorm2d(4)
+        self.conv2 = nn.Conv2d(4, 4, 3)
+        self.gn = nn.GroupNorm(2, 4)
+
+    def construct(self, x, y):
+        x = ops.relu(self.bn(self.conv1(x)))
+        x = x + self.gn(self.conv2(x))
+        return ops.mean(ops.square(x)) + 0 * ops.mean(y)
+
+
+class Tied(nn.Cell):
+    """The table of the embedding is the output layer too."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, HIDDEN)
+        self.norm = nn.LayerNorm((HIDDEN,))
+
+    def construct(self, x, y):
+        hidden = self.norm(self.embedding(x) + y)
+        logits = ops.matmul(hidden, ops.transpose(self.embedding.embedding_table, (1, 0)))
+        return ops.mean(ops.square(logits))
+
+
+class Containers(nn.Cell):
+    """Norms that are themselves elements of a SequentialCell and of a CellList."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, HIDDEN)
+        self.sequence = nn.SequentialCell([nn.Dense(HIDDEN, HIDDEN), nn.LayerNorm((HIDDEN,)), nn.Dense(HIDDEN, HIDDEN)])
+        self.cells_of_list = nn.CellList([nn.LayerNorm((HIDDEN,)), nn.Dense(HIDDEN, HIDDEN)])
+
+    def construct(self, x, y):
+        x = self.sequence(self.embedding(x))
+        for cell in self.cells_of_list:
+            x = x + cell(x)
+        return ops.mean(ops.square(x - y))
+
+
+class SharedNorm(nn.Cell):
+    """One norm called twice; `z0` and `z1` are zeros that show the gradients of its two outputs."""
+
+    def __init__(self, probed=False, shape=(2, 5, HIDDEN)):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, HIDDEN)
+        self.norm = nn.LayerNorm((HIDDEN,))
+        self.dense = nn.Dense(HIDDEN, HIDDEN)
+        self.probed = probed
+        if probed:
+            self.z0 = Parameter(np.zeros(shape, np.float32), name="z0")
+            self.z1 = Parameter(np.zeros(shape, np.float32), name="z1")
+
+    def construct(self, x, y):
+        first = self.norm(self.embedding(x))
+        if self.probed:
+            first = first + self.z0
+        second = self.norm(first + ops.tanh(self.dense(first)))
+        if self.probed:
+            second = second + self.z1
+        return ops.mean(ops.square(second - y))
+
+
+NETS = {
+    "decoder": (Decoder, ids),
+    "rms decoder": (RmsDecoder, ids),
+    "encoder": (Encoder, ids),
+    "convolutions": (Convolutions, images),
+    "tied": (Tied, ids),
+    "containers": (Containers, ids),
+    "shared": (SharedNorm, ids),
+}
+
+
+def probe(net, *inputs):
+    """Adds a zero to the output of every norm and embedding of `net`; returns them by the names of their cells."""
+    found = {name: cell for name, cell in net.cells_and_names() if is_checked(cell)}
+    kinds = {name: type(cell) for name, cell in found.items()}
+    shapes = {}
+
+    def recorder(name, base):
+        class Recorder(base):
+            def construct(self, x):
+                output = base.construct(self, x)
+                shapes[name] = output.shape, output.dtype
+                return output
+
+        return Recorder
+
+    for name, cell in found.items():
+        cell.__class__ = recorder(name, kinds[name])
+    before = ms.get_context("mode")
+    ms.set_context(mode=1)
+    net(*inputs)
+    ms.set_context(mode=before)
+    zeros = {}
+    for name, cell in found.items():
+        shape, dtype = shapes[name]
+        zeros[name] = cell.asd_zero = Parameter(ops.zeros(shape, dtype), name=f"{name}.asd_zero")
+        cell.__class__ = probed_class(kinds[name])
+    return zeros
+
+
+def is_checked(cell):
+    return type(cell).__name__.endswith(("Norm", "Norm2d", "Embedding"))
+
+
+def probed_class(base):
+    class Probed(base):
+        def construct(self, x):
+            return super().construct(x) + self.asd_zero
+
+    return Probed
+
+
+def gradients(net, weights, *inputs, scale=1.0):
+    """The gradients of `scale` times the loss as arrays."""
+    weights = ms.ParameterTuple(weights)
+    found = ms.ops.GradOperation(get_by_list=True, sens_param=True)(net, weights)(*inputs, Tensor(scale, ms.float32))
+    return [gradient.asnumpy() for gradient in found]
+
+
+def truth(make, *inputs, prepare=lambda net: net):
+    """Per checked cell of a fresh `make()` the gradient of a zero added to its output."""
+    net = prepare(fill(make()))
+    zeros = probe(net, *inputs)
+    return dict(zip(zeros, gradients(net, list(zeros.values()), *inputs), strict=True))
+
+
+def norm(array):
+    """L2 norm in float64."""
+    return float(np.linalg.norm(array.astype(np.float64).reshape(-1)))
+
+
+def largest(array):
+    """Largest finite magnitude."""
+    wide = np.abs(array.astype(np.float64))
+    return float(np.max(wide[np.isfinite(wide)], initial=0.0))
+
+
+def readings():
+    """What the table holds, by checkpoint; empties it."""
+    return {reading.checkpoint: reading for reading in table().read()}
+
+
+def assert_reading(reading, *arrays, tolerance=2e-6, scale=1.0):
+    """`reading` is the worst of `arrays`, each the true gradient of one call, times `scale`."""
+    assert reading.calls == len(arrays)
+    assert reading.non_finite == sum(int(np.sum(~np.isfinite(array))) for array in arrays)
+    np.testing.assert_allclose(reading.max_abs, scale * max(map(largest, arrays)), rtol=tolerance)
+    np.testing.assert_allclose(reading.l2, scale * max(map(norm, arrays)), rtol=tolerance)
+
+
+def one_step_cell(net, optimizer):
+    """MindSpore's own training cell."""
+    cell = nn.TrainOneStepCell(net, optimizer)
+    cell.set_train()
+    return cell
+
+
+def value_and_grad_loop(net, optimizer):
+    """A loop of one's own."""
+    grad = ms.value_and_grad(net, None, optimizer.parameters)
+
+    def step(*inputs):
+        loss, found = grad(*inputs)
+        optimizer(found)
+        return loss
+
+    return step
+
+
+def jitted_step(net, optimizer):
+    """The whole step compiled."""
+    return ms.jit(value_and_grad_loop(net, optimizer))
+
+
+class JittedForward(nn.Cell):
+    """The forward pass compiled, everything else PyNative."""
+
+    def __init__(self, net):
+        super().__init__(auto_prefix=False)
+        self.net = net
+
+    @ms.jit
+    def construct(self, *inputs):
+        return self.net(*inputs)
+
+
+def jitted_forward(net, optimizer):
+    return value_and_grad_loop(JittedForward(net), optimizer)
+
+
+STYLES = {
+    "one step cell": one_step_cell,
+    "value_and_grad": value_and_grad_loop,
+    "jitted step": jitted_step,
+    "jitted forward": jitted_forward,
+}
+
+
+def train(net, optimizer, style, make_input=ids, steps=3):
+    """Trains and returns losses, weights and the optimizer's state."""
+    step = STYLES[style](net, optimizer)
+    losses = [step(make_input(i), targets(i)).asnumpy() for i in range(steps)]
+    return {"losses": np.array(losses), **values(net.get_parameters()), **values(optimizer.get_parameters())}

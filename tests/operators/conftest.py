@@ -1,0 +1,55 @@
+"""Both execution modes and both backends in one process, and nothing left over from one test to the next."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for checked_nets.py, which two installs of the tests must not share
+
+MODES = {"graph": 0, "pynative": 1}
+SETTINGS = ("NPU_ASD_ENABLE", "NPU_ASD_UPPER_THRESH", "NPU_ASD_SIGMA_THRESH", "ASD_ON_ANOMALY", "ASD_RULE", "ASD_RUN_DIR")
+
+
+@pytest.fixture
+def clean(monkeypatch, tmp_path):
+    """No setting in the environment, an empty working folder, and MindSpore's own operators afterwards."""
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    from asd.operators import disable, slots
+
+    yield
+    disable()
+    slots.table().read()
+    slots.table().arm(False)
+    slots.use_backend("kernel" if slots.kernel.library is not None else "operators")
+
+
+@pytest.fixture(params=["graph", "pynative"])
+def mode(request, clean):
+    """The execution mode, already set."""
+    import mindspore as ms
+
+    ms.set_context(mode=MODES[request.param])
+    yield request.param
+    ms.set_context(mode=MODES["pynative"])
+
+
+@pytest.fixture(params=["kernel", "operators"])
+def backend(request, clean):
+    """The backend, already chosen, its slots empty and its gate disarmed."""
+    from asd.operators import slots
+
+    if request.param == "kernel" and slots.kernel.library is None:
+        pytest.skip("the C++ kernel was not built")
+    slots.use_backend(request.param)
+    slots.table().read()
+    slots.table().arm(False)
+    return request.param
+
+
+@pytest.fixture
+def enabled(monkeypatch, clean):
+    """Detection on for operators made from now on."""
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
