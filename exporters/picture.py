@@ -15,7 +15,8 @@ from asd.verdict import Level
 
 __all__ = ["draw_history"]
 
-History = Mapping[str, Sequence[tuple[int, float, float, Level]]]
+Point = tuple[int, float, float, Level]
+History = Mapping[str, Sequence[Point]]
 _TOP, _BOTTOM = 1e38, 1e-12
 """The axis ends here; inf and nan are drawn at the top."""
 
@@ -59,15 +60,27 @@ def _draw_values(axes: Axes, history: History) -> None:
     colors = mpl.colormaps["viridis"]
     for i, (name, values) in enumerate(history.items()):
         color = colors(i / max(1, len(history)))
-        steps = [step for step, *_ in values]
-        axes.plot(steps, [_drawable(value) for _, value, _, _ in values], color=color, linewidth=1.3, label=name)
-        limits = [limit if math.isfinite(limit) else math.nan for _, _, limit, _ in values]
-        axes.plot(steps, limits, color=color, linewidth=1, linestyle="--", alpha=0.7)
+        for j, part in enumerate(_parts(values)):
+            steps = [step for step, *_ in part]
+            label = name if j == 0 else None
+            axes.plot(steps, [_drawable(value) for _, value, _, _ in part], color=color, linewidth=1.3, label=label)
+            limits = [limit if math.isfinite(limit) else math.nan for _, _, limit, _ in part]
+            axes.plot(steps, limits, color=color, linewidth=1, linestyle="--", alpha=0.7)
     axes.plot([], [], color="gray", linestyle="--", label="first-level limits")
     axes.set_yscale("log")
     axes.set_xlabel("step")
     axes.set_ylabel("feature value")
-    axes.legend(loc="upper left", fontsize=8, ncols=2)
+    axes.legend(loc="center left", fontsize=8)
+
+
+def _parts(values: Sequence[Point]) -> list[list[Point]]:
+    """The values between one resume and the next; a resumed training makes some steps again."""
+    parts: list[list[Point]] = []
+    for point in values:
+        if not parts or point[0] <= parts[-1][-1][0]:
+            parts.append([])
+        parts[-1].append(point)
+    return parts
 
 
 def _mark(axes: Axes, event: Event) -> None:

@@ -44,7 +44,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
 
     Args:
         config: From the environment if not given. With `enable=0` nothing is done.
-        loss_scale: As in `LossScale`; found by itself in MindSpore's and mindformers' training cells.
+        loss_scale: A `LossScale` or what it takes; found by itself in MindSpore's and mindformers' training cells.
         include: More cells to check, see `install`.
         exclude: Cells not to check, see `install`.
         sinks: Where events go; if not given, every sink that is installed, see `asd.sinks`.
@@ -70,7 +70,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
         super().__init__()
         self.config = config if config is not None else Config.from_env(os.environ)
         self.monitor: Monitor | None = None
-        self._loss_scale = LossScale(loss_scale)
+        self._loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self._find_loss_scale = loss_scale is None
         self._include, self._exclude = include, exclude
         self._sinks = sinks

@@ -67,8 +67,11 @@ _VOCABULARY = 512
 
 def build(workload: Workload) -> tuple[nn.Cell, nn.Cell]:
     """The network, whose output is its loss, and its optimizer; the same weights for the same seed."""
-    from mindformers import LlamaConfig, LlamaForCausalLM
-
+    logging.disable(logging.WARNING)  # mindformers tells which of its models can't be imported
+    try:
+        from mindformers import LlamaConfig, LlamaForCausalLM
+    finally:
+        logging.disable(logging.NOTSET)
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("mindformers"):
             logging.getLogger(name).setLevel(logging.ERROR)  # it tells every choice it makes

@@ -17,7 +17,7 @@ from asd.errors import ConfigError
 from asd.event import Event
 from asd.injection import Fault
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "quiet", "run"]
 
 _EXAMPLES = """\
 Examples:
@@ -54,14 +54,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--fault", args.fault, f"valid is a fault whose step is from 2 to {args.steps}, see --steps")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    _quiet(out)
+    quiet(out)
     result = _Story(config, fault, args, out).tell()
     if args.json:
         print(json.dumps(result, indent=1))
     return 0 if all(result["checks"].values()) else 1
 
 
-def _quiet(out: Path) -> None:
+def quiet(out: Path) -> None:
     # MindSpore's and mindformers' own chatter would bury the story; mindformers also writes a log folder where it stands.
     os.environ.setdefault("GLOG_v", "3")
     os.environ.setdefault("LOCAL_DEFAULT_PATH", str(out / "mindformers"))

@@ -11,6 +11,14 @@ MODES = {"graph": 0, "pynative": 1}
 SETTINGS = ("NPU_ASD_ENABLE", "NPU_ASD_UPPER_THRESH", "NPU_ASD_SIGMA_THRESH", "ASD_ON_ANOMALY", "ASD_RULE", "ASD_RUN_DIR")
 
 
+def empty():
+    """Empties all slots and disarms the gate."""
+    from asd.operators import slots
+
+    slots.table().read(slots.table().sites())
+    slots.table().arm(False)
+
+
 @pytest.fixture
 def clean(monkeypatch, tmp_path):
     """No setting in the environment, an empty working folder, and MindSpore's own operators afterwards."""
@@ -21,8 +29,7 @@ def clean(monkeypatch, tmp_path):
 
     yield
     disable()
-    slots.table().read()
-    slots.table().arm(False)
+    empty()
     slots.use_backend("kernel" if slots.kernel.library is not None else "operators")
 
 
@@ -44,8 +51,7 @@ def backend(request, clean):
     if request.param == "kernel" and slots.kernel.library is None:
         pytest.skip("the C++ kernel was not built")
     slots.use_backend(request.param)
-    slots.table().read()
-    slots.table().arm(False)
+    empty()
     return request.param
 
 

@@ -1,0 +1,50 @@
+"""Python runs this at start in every process that `asd run` starts, because its folder stands first in PYTHONPATH.
+
+It waits for the import of MindSpore and then lets `asd.operators.autostart` do its work. Until then it costs nothing, and
+a process that never imports MindSpore never notices.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+
+
+class _AfterMindSpore(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "mindspore":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            _call_afterwards(spec.loader)
+        return spec
+
+
+def _call_afterwards(loader):
+    execute = loader.exec_module
+
+    def exec_module(module):
+        execute(module)
+        try:
+            from asd.operators import autostart
+        except ModuleNotFoundError as error:
+            print(f"asd: {sys.executable} has no module {error.name}, so nothing is checked.", file=sys.stderr)
+        else:
+            autostart.start()
+
+    loader.exec_module = exec_module
+
+
+def _run_the_other():
+    """Runs the sitecustomize that this one hides, if there is one."""
+    here = Path(__file__).resolve().parent
+    elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+sys.meta_path.insert(0, _AfterMindSpore())
+_run_the_other()
