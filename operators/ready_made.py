@@ -47,7 +47,9 @@ class _ComposedRmsNorm:
 
     def __call__(self, x, gamma):  # noqa: ANN001, ANN204 - compiled by MindSpore
         axes = tuple(range(-F.rank(gamma), 0))
-        wide = F.cast(x, ms.float32)
+        # A node of its own, as the kernel would be: else PyNative adds the gradients of a residual stream in another order
+        # without the check than with it.
+        wide = F.cast(F.reshape(x, F.shape(x)), ms.float32)
         rstd = ops.rsqrt(ops.mean(wide * wide, axes, keep_dims=True) + self.epsilon)
         return F.cast(wide * rstd * F.cast(gamma, ms.float32), F.dtype(x)), rstd
 

@@ -101,12 +101,12 @@ class StepMonitor(Callback):  # type: ignore[misc]
         sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
         self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
         self._step = resumed_step(optimizer)
-        # Check operators that no cell holds belong to whoever trains.
-        self._sites = [site for site in table().sites() if not site.claimed]
         try:
-            self._sites += install(net, include=self._include, exclude=self._exclude).sites
+            self._sites = install(net, include=self._include, exclude=self._exclude).sites
         except UnsupportedError as error:
             self._problem(str(error))
+        # Check operators that no cell holds belong to whoever trains.
+        self._sites += [site for site in table().sites() if not site.claimed]
         if optimizer is not None and self.config.refuses:
             guard(optimizer)
         self._restore()

@@ -109,8 +109,10 @@ def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     zeros = P.ZerosLike()(g)
     magnitude = P.Abs()(P.Select()(finite, g, zeros))  # a maximum drops NaN on CPU: only finite ones get there
     largest = P.ReduceMax()(magnitude)
-    scaled = g / P.Maximum()(largest, Tensor(1e-45, ms.float32))
-    norm = largest * P.Sqrt()(P.ReduceSum()(scaled * scaled))
+    # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be finite.
+    unit = P.Maximum()(largest, Tensor(1.1754944e-38, ms.float32))
+    scaled = g / unit
+    norm = unit * P.Sqrt()(P.ReduceSum()(scaled * scaled))
     bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
     return largest.reshape((1,)), norm.reshape((1,)), bad.reshape((1,))
 
@@ -125,6 +127,8 @@ class _OperatorTap(nn.Cell):  # type: ignore[misc]
         self.slots = _hidden(slots.max_abs, slots.l2, slots.non_finite, slots.calls)
 
     def construct(self, x):  # noqa: ANN001, ANN201 - compiled by MindSpore
+        if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
+            return x
         max_abs, l2, non_finite, calls = self.slots()
         return self.look(x, max_abs, l2, non_finite, calls)
 

@@ -237,6 +237,17 @@ def test_values_of_one_step_do_not_reach_the_next(mode, backend):
     assert_all(readings(), truth("decoder", 1))
 
 
+class Tapped(nn.Cell):
+    """One tap, and the gradient 2x at it."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.tap = make_tap(slots.table().new_site(name))
+
+    def construct(self, x):
+        return ops.square(self.tap(x))
+
+
 class Casting(nn.Cell):
     """Only what MindSpore can compute in bfloat16 on a CPU: casts and products."""
 
@@ -257,28 +268,27 @@ def test_a_bfloat16_gradient_is_read(mode, backend):
 
 
 def test_a_float64_gradient_is_read(mode, backend):
-    class Net(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.tap = make_tap(slots.table().new_site("double"))
-
-        def construct(self, x):
-            return ops.square(self.tap(x))
-
+    net = Tapped("double")
     x = np.array([0.1, -0.7, 0.3])
-    ms.grad(Net())(Tensor(x)).asnumpy()
+    ms.grad(net)(Tensor(x)).asnumpy()
     assert_reading(readings()["double"], 2 * x)
 
 
-def test_an_empty_gradient_is_no_check(mode, backend):
-    class Net(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.tap = make_tap(slots.table().new_site("empty"))
+def test_a_scalar_is_read(mode, backend):
+    net = Tapped("scalar")
+    ms.grad(net)(Tensor(-1.5, ms.float32)).asnumpy()
+    assert_reading(readings()["scalar"], np.array(-3.0, np.float32))
 
-        def construct(self, x):
-            return ops.square(self.tap(x))
 
-    ms.set_context(mode=1)  # a graph does not take an empty input
-    ms.grad(Net())(Tensor(np.zeros((0, HIDDEN), np.float32))).asnumpy()
-    assert readings() == {}
+def test_inputs_of_changing_shape_are_read_and_an_empty_one_is_no_check(mode, backend):
+    net = Tapped("changing")
+    net.set_inputs(Tensor(shape=[None, HIDDEN], dtype=ms.float32))
+    gradient = ms.grad(net)
+    for rows in (2, 3, 0, 1):
+        x = np.full((rows, HIDDEN), rows, np.float32)
+        np.testing.assert_array_equal(gradient(Tensor(x)).asnumpy(), 2 * x)
+        found = readings()
+        if rows:
+            assert_reading(found["changing"], 2 * x)
+        else:
+            assert found == {}
