@@ -8,6 +8,7 @@ unnoticed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -80,6 +81,18 @@ class Config:
             if text:
                 given[variable.field] = variable.value_of(text)
         return cls(**given)
+
+    @classmethod
+    def of_process(cls, **defaults: str) -> Config:
+        """The settings of this process, from its environment.
+
+        Args:
+            **defaults: Variables to take where the environment has none of that name.
+
+        Raises:
+            ConfigError: As `from_env`.
+        """
+        return cls.from_env({**defaults, **os.environ})
 
     @property
     def enabled(self) -> bool:

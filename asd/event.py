@@ -1,8 +1,8 @@
 """The event: one fact about one step, as others read it.
 
-An event is a CloudEvent 1.0 (https://cloudevents.io) with the fault code 80818C00 of the Ascend driver. A code whose first
-hex digit is 8 packs three numbers: node type (bits 17-27), sensor type (bits 9-16) and event state (bits 0-8); 80818C00 is
-SoC, Check Sensor, check fail.
+An event is a CloudEvent 1.0 (https://cloudevents.io) with the fault code 80818C00 of the Ascend driver. A code whose
+first hex digit is 8 packs three numbers: node type (bits 17-27), sensor type (bits 9-16) and event state (bits 0-8);
+80818C00 is SoC, Check Sensor, check fail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any
@@ -26,8 +26,8 @@ ABNORMAL = "accuracy sensitivity feature abnormal"
 """The keyword to search the logs for, as the feature-value detection document gives it."""
 HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 KINDS = ("anomaly", "follower", "problem")
-"""`anomaly`: a value of this rank broke a limit. `follower`: another rank refused the update. `problem`: the detector itself
-could not do its work."""
+"""`anomaly`: a value of this rank broke a limit. `follower`: another rank refused the update. `problem`: the detector
+itself could not do its work."""
 
 _TYPE_PREFIX = "org.mindspore.asd."
 _LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
@@ -89,7 +89,9 @@ class Event:
         if self.kind not in KINDS:
             raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
         if not _CODE_PATTERN.fullmatch(self.code):
-            raise StateError(f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}.")
+            raise StateError(
+                f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}."
+            )
 
     @property
     def id(self) -> str:
@@ -195,7 +197,7 @@ def _flag(data: Mapping[str, Any], name: str) -> bool:
     return bool(_get(data, name, bool, "true or false"))
 
 
-_READERS = {
+_READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
     "run": _text, "rank": _count, "host": _text, "device": _text, "step": _count, "checkpoint": _text, "value": _value,
     "limits": _numbers, "level": _level, "kind": _text, "rule": _text, "feature": _text, "reason": _text,
     "refused": _flag, "code": _text,

@@ -40,7 +40,7 @@ class Change(NamedTuple):
         step: Training step.
         where: Name of the place.
         elements: Number of elements whose bits changed; 0 when the fault changed nothing.
-        index: Index of the first changed element.
+        at: Index of the first changed element.
         before: Its value before.
         after: Its value after.
     """
@@ -48,7 +48,7 @@ class Change(NamedTuple):
     step: int
     where: str
     elements: int
-    index: tuple[int, ...]
+    at: tuple[int, ...]
     before: float
     after: float
 
@@ -104,13 +104,13 @@ class Fault:
     def parse(cls, text: str) -> Fault:
         """Reads `target:where:pattern=amount[:name=number ...]`.
 
-        >>> Fault.parse("gradient:norm_out:flip=30:step=40")
-        Fault(target='gradient', where='norm_out', pattern='flip', amount=30.0, step=40, duration=1, rank=None, elements=1, seed=0)
+        >>> Fault.parse("gradient:norm_out:flip=30:step=40").pattern
+        'flip'
 
         Raises:
             ConfigError: It can't be read.
         """
-        valid = "valid is for example gradient:norm_out:flip=30:step=40, with :duration= :rank= :elements= :seed= as options"
+        valid = "valid is such as gradient:norm_out:flip=30:step=40, with options :duration= :rank= :elements= :seed="
         parts = text.split(":")
         options = dict(part.split("=", 1) for part in parts[2:] if part.count("=") == 1)
         patterns = [name for name in options if name in PATTERNS]
@@ -181,7 +181,9 @@ class Fault:
     def _flip(self, flat: np.ndarray[Any, Any], chosen: np.ndarray[Any, Any]) -> None:
         bits = flat.view(f"u{flat.dtype.itemsize}")
         if self.amount >= 8 * flat.dtype.itemsize:
-            raise ConfigError("fault flip", int(self.amount), f"valid for {flat.dtype} is 0 to {8 * flat.dtype.itemsize - 1}")
+            raise ConfigError(
+                "fault flip", int(self.amount), f"valid for {flat.dtype} is 0 to {8 * flat.dtype.itemsize - 1}"
+            )
         bits[chosen] ^= bits.dtype.type(1 << int(self.amount))
 
     def _spoil_rows(self, rows: np.ndarray[Any, Any], random: np.random.Generator) -> None:

@@ -39,8 +39,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         events: New events, in the order of the backward pass.
-        fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the first
-            one is nearest to where it went wrong.
+        fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the
+            first one is nearest to where it went wrong.
     """
 
     events: list[Event]
@@ -114,9 +114,9 @@ class Monitor:
         for reading in sorted(readings, key=_backward_order):
             if reading.calls == 0:
                 continue
-            verdict = self._judge_one(step, reading, loss_scale, overflow_expected)
+            verdict = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
             if verdict.level is not Level.NORMAL:
-                events.append(self._anomaly(step, reading.checkpoint, verdict, refused))
+                events.append(self._anomaly(step, reading.checkpoint, verdict, refused=refused))
         for event in events:
             self.publish(event)
         return Outcome(events, next((event for event in events if event.level is Level.ERROR), None))
@@ -146,7 +146,7 @@ class Monitor:
         for sink in self.sinks:
             try:
                 sink(event)
-            except Exception:  # noqa: BLE001 - a full disk or a dead socket must not end a training
+            except Exception:  # a full disk or a dead socket must not end a training
                 self.problems += 1
 
     def state(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class Monitor:
         self._rules = rules
         self.step = step
 
-    def _judge_one(self, step: int, reading: Reading, loss_scale: float, overflow_expected: bool) -> Verdict:
+    def _judge_one(self, step: int, reading: Reading, loss_scale: float, *, overflow_expected: bool) -> Verdict:
         name = reading.checkpoint
         rule = self._rules.get(name)
         if rule is None:
@@ -212,7 +212,7 @@ class Monitor:
             learn_errors=not self.config.refuses,
         )
 
-    def _anomaly(self, step: int, checkpoint: str, verdict: Verdict, refused: bool) -> Event:
+    def _anomaly(self, step: int, checkpoint: str, verdict: Verdict, *, refused: bool) -> Event:
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         return self._event(
             step, checkpoint, verdict.value, limits, verdict.level, "anomaly", verdict.reason, refused=refused

@@ -1,8 +1,8 @@
 """Finds where events go.
 
-A sink is any callable that takes an `Event`. Distributions offer factories under the entry-point group `asd.sinks`, each
-called as `factory(config, origin)`; the package's own are in `asd.exporters`. Looking them up by name keeps the core and
-the operators free of everything an exporter imports.
+A sink is any callable that takes an `Event`. Distributions offer factories under the entry-point group `asd.sinks`,
+each called as `factory(config, origin)`; the package's own are in `asd.exporters`. Looking them up by name keeps the
+core and the operators free of everything an exporter imports.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ GROUP = "asd.sinks"
 def open_sinks(config: Config, origin: Origin) -> list[Sink]:
     """Opens every installed sink; without any, events are written to standard error.
 
-    A sink that can't be opened is named on standard error and left out: a full disk must not keep a training from starting.
+    A sink that can't be opened is named on standard error and left out: a full disk must not keep a training from
+    starting.
     """
     sinks: list[Sink] = []
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
             sinks.append(entry.load()(config, origin))
-        except Exception as error:  # noqa: BLE001 - whatever a plugin does wrong, training goes on
+        except Exception as error:  # whatever a plugin does wrong
             print(f"asd: sink {entry.name} can't be opened and is left out: {error}", file=sys.stderr)
     return sinks or [_last_resort]
 

@@ -69,7 +69,9 @@ def load_state(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise StateError(f"state file {path} can't be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise StateError(f"state file {path} is corrupt: {error}; valid is the JSON written with the checkpoint.") from error
+        raise StateError(
+            f"state file {path} is corrupt: {error}; valid is the JSON written with the checkpoint."
+        ) from error
     if not isinstance(content, dict) or content.get("version") != VERSION:
         found = content.get("version") if isinstance(content, dict) else type(content).__name__
         raise StateError(f"state file {path} has version {found!r}; valid is {VERSION}.")

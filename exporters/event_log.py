@@ -24,6 +24,7 @@ class EventLog:
         self.path = path
 
     def __call__(self, event: Event) -> None:
+        """Appends `event`; raises OSError when the file can't be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:

@@ -28,18 +28,23 @@ class LogSink:
         if not self.logger.hasHandlers():
             handler = logging.StreamHandler(sys.stderr)
             handler.setFormatter(
-                logging.Formatter(f"[%(levelname)s] ASD({os.getpid()}):%(asctime)s.%(msecs)03d %(message)s", "%Y-%m-%d-%H:%M:%S")
+                logging.Formatter(
+                    f"[%(levelname)s] ASD({os.getpid()}):%(asctime)s.%(msecs)03d %(message)s", "%Y-%m-%d-%H:%M:%S"
+                )
             )
             self.logger.addHandler(handler)
             self.logger.setLevel(logging.INFO)
 
     def __call__(self, event: Event) -> None:
+        """Writes `event` as one line."""
         self.logger.log(_LEVELS.get(event.level, logging.ERROR), "%s", event.sentence())
 
     def values(self, step: int, checkpoint: str, verdict: Verdict) -> None:
         """Logs one normal value at INFO; used with `NPU_ASD_ENABLE=3`."""
         if verdict.level is Level.NORMAL:
-            self.logger.info("step=%d checkpoint=%s value=%.6g limit=%.6g", step, checkpoint, verdict.value, verdict.limit)
+            self.logger.info(
+                "step=%d checkpoint=%s value=%.6g limit=%.6g", step, checkpoint, verdict.value, verdict.limit
+            )
 
 
 def open_log(config: Config, origin: Origin) -> LogSink:  # noqa: ARG001 - the signature of a sink factory

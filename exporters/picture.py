@@ -51,7 +51,9 @@ def draw_history(
 def _draw_losses(axes: Axes, losses: Mapping[str, Sequence[float]]) -> None:
     widths = (4.0, 1.6, 1.2)
     for i, (name, values) in enumerate(losses.items()):
-        axes.plot(range(1, len(values) + 1), values, label=name, linewidth=widths[min(i, 2)], alpha=0.5 if i == 0 else 1)
+        axes.plot(
+            range(1, len(values) + 1), values, label=name, linewidth=widths[min(i, 2)], alpha=0.5 if i == 0 else 1
+        )
     axes.set_ylabel("loss")
     axes.legend(loc="upper right")
 
@@ -87,8 +89,9 @@ def _mark(axes: Axes, event: Event) -> None:
     value = _drawable(event.value)
     axes.plot([event.step], [value], "o", color="crimson", markersize=9, fillstyle="none", markeredgewidth=2)
     axes.annotate(
-        f"step {event.step}, {event.checkpoint}\nvalue {event.value:.3g}, limit {event.limits[0] if event.limits else math.inf:.3g}"
-        f"\n{event.code}: update {'refused' if event.refused else 'applied'}",
+        f"step {event.step}, {event.checkpoint}\n"
+        f"value {event.value:.3g}, limit {event.limits[0] if event.limits else math.inf:.3g}\n"
+        f"{event.code}: update {'refused' if event.refused else 'applied'}",
         (event.step, value), xytext=(-12, -6), textcoords="offset points", ha="right", va="top", color="crimson",
     )  # fmt: skip
 

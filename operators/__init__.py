@@ -11,8 +11,6 @@ Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the feature
 
 from __future__ import annotations
 
-import os
-
 from asd.config import Config
 from asd.operators.base import ASDBase
 from asd.operators.enable import disable, enable
@@ -36,6 +34,6 @@ __all__ = [
     "install",
 ]
 
-if Config.from_env(os.environ).enabled:
+if Config.of_process().enabled:
     enable()
 register()

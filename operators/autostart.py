@@ -1,8 +1,8 @@
 """Detection without a line of code: what `asd run` does inside the training process.
 
 Everything that trains through `Model.train`, and so mindformers' Trainer, gets a `StepMonitor` among its callbacks. A
-`TrainOneStepCell` that is called in a loop gets one of its own. A loop that uses neither, such as a jitted function around
-`value_and_grad`, shows no place where a step ends: it is told so once, when the process ends.
+`TrainOneStepCell` that is called in a loop gets one of its own. A loop that uses neither, such as a jitted function
+around `value_and_grad`, shows no place where a step ends: it is told so once, when the process ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def start() -> None:
 def _with_monitor(train: Any) -> Any:
     @functools.wraps(train)
     def monitored(self: Model, epoch: int, train_dataset: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        global _is_inside_model, _judged_anything  # noqa: PLW0603 - one process, one training at a time
+        global _is_inside_model, _judged_anything
         given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
         if not any(isinstance(callback, StepMonitor) for callback in given):
             # First, so that no other callback saves or counts a step that was refused.
@@ -52,7 +52,7 @@ def _with_monitor(train: Any) -> Any:
 def _with_own_monitor(call: Any) -> Any:
     @functools.wraps(call)
     def monitored(self: nn.TrainOneStepCell, *args: Any, **kwargs: Any) -> Any:
-        global _judged_anything  # noqa: PLW0603
+        global _judged_anything
         if _is_inside_model:
             return call(self, *args, **kwargs)
         monitor = self.__dict__.get("_asd_monitor")
@@ -71,7 +71,7 @@ def _with_own_monitor(call: Any) -> Any:
 def _tell_if_unjudged() -> None:
     if not _judged_anything and table().sites():
         print(
-            "asd: nothing was judged: this training uses neither Model.train nor TrainOneStepCell. Call StepMonitor.attach"
-            " before its loop and StepMonitor.step after each step.",
+            "asd: nothing was judged: this training uses neither Model.train nor TrainOneStepCell."
+            " Call StepMonitor.attach before its loop and StepMonitor.step after each step.",
             file=sys.stderr,
         )

@@ -1,12 +1,11 @@
 """ASDBase: an operator of MindSpore with a check on one of its inputs.
 
-The contract is that of the feature-value detection document of MindSpore 2.3 (`mindspore.ops.silent_check.ASDBase`), so an
-operator written for it runs unchanged but for the import.
+The contract is that of the feature-value detection document of MindSpore 2.3 (`mindspore.ops.silent_check.ASDBase`), so
+an operator written for it runs unchanged but for the import.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar
 
 import mindspore as ms
@@ -35,7 +34,7 @@ class _CheckOp:
         self.site: Site = table().new_site(name)
         self.tap = make_tap(self.site)
 
-    def __call__(self, x, pre_val, min_val, max_val, cnt, loss_scale):  # noqa: ANN001, ANN204, PLR0913 - compiled
+    def __call__(self, x, pre_val, min_val, max_val, cnt, loss_scale):
         if F.dtype(x) not in _FLOATS:
             raise TypeError("check_op got a tensor that is not a floating-point one: it has no gradient to check.")
         if loss_scale is not None:
@@ -81,7 +80,7 @@ class ASDBase:
     def __init__(self, cls: type, *args: Any, **kwargs: Any) -> None:
         self.op = cls(*args, **kwargs)
         self.name_prefix = "ASD_" + cls.__name__
-        self.enable_check = Config.from_env(os.environ).enabled
+        self.enable_check = Config.of_process().enabled
         if self.enable_check:
             self.check_op = _CheckOp(f"{self.name_prefix}_{ASDBase._index}")
 

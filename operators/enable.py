@@ -1,7 +1,7 @@
 """Puts the checking norm operators in the place of MindSpore's own.
 
-`mindspore.ops` and `mindspore.ops.operations` bind the classes separately, and layers take them from either when they are
-built. So both are replaced, and only layers built afterwards check.
+`mindspore.ops` and `mindspore.ops.operations` bind the classes separately, and layers take them from either when they
+are built. So both are replaced, and only layers built afterwards check.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The guard: an optimizer that does not apply an update while a checked value breaks its limit.
 
-The decision is made on the device, in the same step: when the gradients are ready all taps have written their slots, and
-the gate compares them with the limits the host wrote after the step before. A refused step leaves every parameter and
-every state of the optimizer as it was, because the optimizer is not run at all.
+The decision is made on the device, in the same step: when the gradients are ready all taps have written their slots,
+and the gate compares them with the limits the host wrote after the step before. A refused step leaves every parameter
+and every state of the optimizer as it was, because the optimizer is not run at all.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ __all__ = ["guard", "is_guarded"]
 def guard(optimizer: nn.Cell) -> nn.Cell:
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
 
-    In data parallel all ranks refuse together: one number goes through an all-reduce. The optimizer is changed in place,
-    and keeps its class name, attributes and parameters. Do it before the first step, for a compiled graph does not change.
+    In data parallel all ranks refuse together: one number goes through an all-reduce. The optimizer is changed in
+    place, and keeps its class name, attributes and parameters. Do it before the first step, for a compiled graph does
+    not change.
 
     Args:
         optimizer: Any optimizer that is called with a tuple of gradients.
@@ -38,13 +39,15 @@ def guard(optimizer: nn.Cell) -> nn.Cell:
         ConfigError: `optimizer` is not a Cell.
     """
     if not isinstance(optimizer, nn.Cell):
-        raise ConfigError("optimizer", type(optimizer).__name__, "valid is an optimizer of mindspore.nn, mint or mindformers")
+        raise ConfigError(
+            "optimizer", type(optimizer).__name__, "valid is an optimizer of mindspore.nn, mint or mindformers"
+        )
     if is_guarded(optimizer):
         return optimizer
     base = type(optimizer)
 
-    class Guarded(base):  # type: ignore[misc, valid-type]
-        def construct(self, gradients, *args):  # noqa: ANN001, ANN002, ANN202 - compiled by MindSpore
+    class Guarded(base):  # type: ignore[valid-type, misc]
+        def construct(self, gradients, *args):
             refused = self.asd_gate(gradients)
             # The optimizer runs in one branch only; both return a tensor, for a graph has one type of result.
             if refused > 0:
@@ -54,7 +57,8 @@ def guard(optimizer: nn.Cell) -> nn.Cell:
             return result
 
     Guarded.__name__, Guarded.__qualname__ = base.__name__, base.__qualname__
-    optimizer.asd_gate = _OperatorGate() if isinstance(table(), OperatorTable) else _KernelGate()
+    slots = table()
+    optimizer.asd_gate = _OperatorGate(slots) if isinstance(slots, OperatorTable) else _KernelGate()
     optimizer.__class__ = Guarded
     return optimizer
 
@@ -73,7 +77,7 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-class _KernelGate(nn.Cell):  # type: ignore[misc]
+class _KernelGate(nn.Cell):
     """Asks the C++ library; the gradients are its inputs so that all taps have written before it reads."""
 
     def __init__(self) -> None:
@@ -82,21 +86,22 @@ class _KernelGate(nn.Cell):  # type: ignore[misc]
         self.sum_over_ranks = _agreement()
         self.count = kernel_function("asd_agree")
 
-    def construct(self, gradients):  # noqa: ANN001, ANN201 - compiled by MindSpore
+    def construct(self, gradients):
         return self.count(self.sum_over_ranks(self.ask(*gradients)))[0]
 
 
-class _OperatorGate(nn.Cell):  # type: ignore[misc]
+class _OperatorGate(nn.Cell):
     """Compares the Parameters of an `OperatorTable` with MindSpore operators."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
-        slots = table()
-        self.decide = _make_decide(slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.armed)
+        self.decide = _make_decide(
+            slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.armed
+        )
         self.sum_over_ranks = _agreement()
         self.count = _make_count(slots.refusals)
 
-    def construct(self, gradients):  # noqa: ANN001, ANN201 - compiled by MindSpore
+    def construct(self, gradients):
         return self.count(self.sum_over_ranks(self.decide(gradients)))[0]
 
 
@@ -104,7 +109,7 @@ def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_m
                  armed: Parameter) -> Any:  # fmt: skip
     reduce = P.ReduceSum()
 
-    def decide(gradients):  # noqa: ANN001, ANN202 - compiled by MindSpore
+    def decide(gradients):
         broken = F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
         broken = broken + F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
         broken = broken + F.depend(non_finite, gradients)
@@ -116,7 +121,7 @@ def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_m
 def _make_count(refusals: Parameter) -> Any:
     add = P.AssignAdd()
 
-    def count(broken):  # noqa: ANN001, ANN202 - compiled by MindSpore
+    def count(broken):
         refused = F.cast(broken > 0, ms.float32)
         return F.depend(refused, add(refusals, refused))
 

@@ -23,7 +23,7 @@ from asd.operators.tap import InsertGradientOf
 __all__ = ["FaultInjector"]
 
 
-class FaultInjector(Callback):  # type: ignore[misc]
+class FaultInjector(Callback):
     """Makes `fault` happen: a callback that stands behind `StepMonitor` in the list.
 
     In a loop of your own, call `attach` before the first step and `begin_step` before each.
@@ -47,7 +47,8 @@ class FaultInjector(Callback):  # type: ignore[misc]
         self._weight: Parameter | None = None
 
     def attach(self, net: nn.Cell) -> str:
-        """Finds the place in `net`, whose checks are installed already but which is not compiled yet, and returns its name.
+        """Finds the place in `net`, whose checks are installed already but which is not compiled yet, and returns its
+        name.
 
         Raises:
             ConfigError: No checkpoint or parameter has such a name.
@@ -78,7 +79,7 @@ class FaultInjector(Callback):  # type: ignore[misc]
         if not self.where:
             self.attach(run_context.original_args().train_network)
 
-    def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002 - the signature is MindSpore's
+    def on_train_step_begin(self, run_context: Any) -> None:
         """The same for `Model.train`."""
         self.begin_step()
 
@@ -86,7 +87,9 @@ class FaultInjector(Callback):  # type: ignore[misc]
         for name in places:
             if re.search(self.fault.where, name):
                 return name
-        raise ConfigError("fault where", self.fault.where, f"valid is an expression that matches one of {', '.join(places)}")
+        raise ConfigError(
+            "fault where", self.fault.where, f"valid is an expression that matches one of {', '.join(places)}"
+        )
 
     def _strike(self, array: np.ndarray) -> np.ndarray:
         if not self.fault.is_active(self._step, self._rank):
@@ -99,13 +102,11 @@ class FaultInjector(Callback):  # type: ignore[misc]
 def _taps(net: nn.Cell) -> dict[str, Any]:
     """Every cell that `install` put a tap on, by the name of its checkpoint."""
     return {
-        cell.asd_tap.site.name: cell
-        for _, cell in net.cells_and_names()
-        if getattr(cell, "asd_tap", None) is not None
+        cell.asd_tap.site.name: cell for _, cell in net.cells_and_names() if getattr(cell, "asd_tap", None) is not None
     }
 
 
-class _Faulty(nn.Cell):  # type: ignore[misc]
+class _Faulty(nn.Cell):
     """A tap with a fault behind it."""
 
     def __init__(self, tap: Any, strike: Callable[[np.ndarray], np.ndarray], *, on_gradient: bool) -> None:
@@ -114,7 +115,7 @@ class _Faulty(nn.Cell):  # type: ignore[misc]
         self.tap = tap
         self.fault = _gradient_fault(strike) if on_gradient else _OutputFault(strike)
 
-    def construct(self, x):  # noqa: ANN001, ANN201 - compiled by MindSpore
+    def construct(self, x):
         return self.fault(self.tap(x))
 
 
@@ -128,21 +129,21 @@ def _numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
 def _gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> InsertGradientOf:
     corrupt = _numpy_operator(strike)
 
-    def in_graph(gradient):  # noqa: ANN001, ANN202 - compiled by MindSpore
+    def in_graph(gradient):
         return corrupt(gradient)
 
     return InsertGradientOf(in_graph, lambda gradient: Tensor(strike(gradient.asnumpy())))
 
 
-class _OutputFault(nn.Cell):  # type: ignore[misc]
+class _OutputFault(nn.Cell):
     """Corrupts what it is given and leaves the gradient alone."""
 
     def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
         super().__init__(auto_prefix=False)
         self.corrupt = _numpy_operator(strike)
 
-    def construct(self, x):  # noqa: ANN001, ANN201 - compiled by MindSpore
+    def construct(self, x):
         return self.corrupt(x)
 
-    def bprop(self, x, out, dout):  # noqa: ANN001, ANN201, ARG002 - compiled by MindSpore
+    def bprop(self, x, out, dout):
         return (dout,)

@@ -1,9 +1,10 @@
 """Checks a network that is already built.
 
 Every norm and every embedding gets a tap on its output. The output is the place because the gradient there is complete
-before the layer's own backward pass begins: putting an identity there changes the order of no addition, so the gradients
-stay bit-equal to an unchecked run's in graph mode and PyNative. At the input of a norm made of several operators the
-branches inside the norm would be summed first and the residual later, and PyNative would round differently.
+before the layer's own backward pass begins: putting an identity there changes the order of no addition, so the
+gradients stay bit-equal to an unchecked run's in graph mode and PyNative. At the input of a norm made of several
+operators the branches inside the norm would be summed first and the residual later, and PyNative would round
+differently.
 """
 
 from __future__ import annotations
@@ -59,9 +60,7 @@ class Installation:
         return "\n".join(lines)
 
 
-def install(
-    net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | Iterable[str] = ()
-) -> Installation:
+def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | Iterable[str] = ()) -> Installation:
     """Puts a check on every norm and embedding of `net`, found by the names of their classes.
 
     Norms of `mindspore.nn`, `mindspore.mint`, mindformers and anything else whose class name ends in `Norm` are found,
@@ -71,7 +70,8 @@ def install(
 
     Args:
         net: The network, or the training cell around it.
-        include: Regular expressions; cells whose name one of them matches (`re.search`) are checked whatever their class.
+        include: Regular expressions; cells whose name one of them matches (`re.search`) are checked whatever their
+            class.
         exclude: Regular expressions; cells whose name one of them matches are not checked. It wins over `include`.
 
     Returns:
@@ -105,8 +105,8 @@ def install(
     if not done.sites:
         left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
         raise UnsupportedError(
-            f"{type(net).__name__} has nothing to check: none of its {len(cells)} cells is a norm or an embedding{left_out}."
-            " Name cells with include=."
+            f"{type(net).__name__} has nothing to check: none of its {len(cells)} cells is a norm or an embedding"
+            f"{left_out}. Name cells with include=."
         )
     return done
 
@@ -154,12 +154,13 @@ def _claim(site: Site, name: str) -> Site:
 
 def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
     if getattr(cell, "asd_tap", None) is not None:
-        return cell.asd_tap.site
+        known: Site = cell.asd_tap.site
+        return known
     site = _claim(table().new_site(name), name)
     base = type(cell)
 
     class Tapped(base):  # type: ignore[misc, valid-type]
-        def construct(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN202 - compiled by MindSpore
+        def construct(self, *args, **kwargs):
             output = super().construct(*args, **kwargs)
             if isinstance(output, tuple):
                 return (self.asd_tap(output[0]), *output[1:])
@@ -169,5 +170,5 @@ def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
     Tapped.__name__, Tapped.__qualname__, Tapped.__module__ = base.__name__, base.__qualname__, base.__module__
     cell.asd_tap = make_tap(site)
     cell.__class__ = Tapped
-    done._cells.append((cell, base))  # noqa: SLF001 - our own record
+    done._cells.append((cell, base))
     return site

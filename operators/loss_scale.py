@@ -45,8 +45,8 @@ class LossScale:
     def of(cls, train_network: nn.Cell) -> LossScale:
         """Finds the scale of a training cell of MindSpore or mindformers, inside wrappers too.
 
-        `scale_sense` is that of `TrainOneStepWithLossScaleCell` and mindformers' `MFTrainOneStepCell`, `sens` the constant
-        of `TrainOneStepCell`.
+        `scale_sense` is that of `TrainOneStepWithLossScaleCell` and mindformers' `MFTrainOneStepCell`, `sens` the
+        constant of `TrainOneStepCell`.
         """
         for _, cell in train_network.cells_and_names():
             scale_sense = getattr(cell, "scale_sense", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -26,8 +25,7 @@ class ASDMonitor(StepMonitor):
     """
 
     def __init__(self, config: Config | None = None, **kwargs: Any) -> None:
-        on_by_default = {"NPU_ASD_ENABLE": "1", **os.environ}
-        super().__init__(config if config is not None else Config.from_env(on_by_default), **kwargs)
+        super().__init__(config if config is not None else Config.of_process(NPU_ASD_ENABLE="1"), **kwargs)
 
 
 def register() -> bool:

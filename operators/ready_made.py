@@ -1,7 +1,7 @@
 """The check operators that come with the package.
 
-They leave `cnt` at 0, unlike the example of the document: the host counts the checks, and a Parameter written in the forward
-pass of a layer keeps the compiler from telling the gradient of a branch from that of its residual (see `tap`).
+They leave `cnt` at 0, unlike the example of the document: the host counts the checks, and a Parameter written in the
+forward pass of a layer keeps the compiler from telling the gradient of a branch from that of its residual (see `tap`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class LayerNormASD(ASDBase):
         super().__init__(_LAYER_NORM, *args, **kwargs)
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
-    def __call__(self, input_x, gamma, beta):  # noqa: ANN001, ANN204 - compiled by MindSpore
+    def __call__(self, input_x, gamma, beta):
+        """Three outputs, as `mindspore.ops.LayerNorm`."""
         if self.enable_check:
             input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
         return self.op(input_x, gamma, beta)
@@ -45,10 +46,10 @@ class _ComposedRmsNorm:
     def __init__(self, epsilon: float = 1e-6) -> None:
         self.epsilon = epsilon
 
-    def __call__(self, x, gamma):  # noqa: ANN001, ANN204 - compiled by MindSpore
+    def __call__(self, x, gamma):
         axes = tuple(range(-F.rank(gamma), 0))
-        # A node of its own, as the kernel would be: else PyNative adds the gradients of a residual stream in another order
-        # without the check than with it.
+        # A node of its own, as the kernel would be: else PyNative adds the gradients of a residual stream in another
+        # order without the check than with it.
         wide = F.cast(F.reshape(x, F.shape(x)), ms.float32)
         rstd = ops.rsqrt(ops.mean(wide * wide, axes, keep_dims=True) + self.epsilon)
         return F.cast(wide * rstd * F.cast(gamma, ms.float32), F.dtype(x)), rstd
@@ -69,7 +70,8 @@ class RmsNormASD(ASDBase):
         super().__init__(_ComposedRmsNorm if on_cpu else _RMS_NORM, *args, **kwargs)
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
-    def __call__(self, input_x, gamma):  # noqa: ANN001, ANN204 - compiled by MindSpore
+    def __call__(self, input_x, gamma):
+        """Two outputs, as `mindspore.ops.RmsNorm`."""
         if self.enable_check:
             input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
         return self.op(input_x, gamma)
@@ -82,7 +84,8 @@ class GatherASD(ASDBase):
         super().__init__(_GATHER, *args, **kwargs)
         self.pre_val, self.min_val, self.max_val, self.cnt = self.generate_params()
 
-    def __call__(self, input_params, input_indices, axis):  # noqa: ANN001, ANN204 - compiled by MindSpore
+    def __call__(self, input_params, input_indices, axis):
+        """One output, as `mindspore.ops.Gather`."""
         if self.enable_check:
             input_params = self.check_op(input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)
         return self.op(input_params, input_indices, axis)

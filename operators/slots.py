@@ -1,8 +1,8 @@
 """The table of slots: one per checkpoint, written by the device during a step, read by the host after it.
 
-There are two tables with one face. `KernelTable` is the memory of the C++ library: reading it costs no copy. `OperatorTable`
-is a handful of Parameters that MindSpore operators write; it serves every other device, and the CPU without the library.
-A slot keeps the worst call of a step, so micro-batches and shared layers need no special care.
+There are two tables with one face. `KernelTable` is the memory of the C++ library: reading it costs no copy.
+`OperatorTable` is a handful of Parameters that MindSpore operators write; it serves every other device, and the CPU
+without the library. A slot keeps the worst call of a step, so micro-batches and shared layers need no special care.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Table(Protocol):
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """What the gate compares with from now on; `scale` is the loss scale of the next step."""
 
-    def arm(self, armed: bool) -> None:
+    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """Whether the gate may refuse an update."""
 
     def refused(self) -> int:
@@ -91,7 +91,7 @@ class KernelTable:
     def __init__(self, library: ctypes.CDLL) -> None:
         capacity = int(library.asd_capacity())
         memory = (ctypes.c_char * (capacity * kernel.SLOT_DTYPE.itemsize)).from_address(library.asd_slots())
-        self._slots = np.frombuffer(memory, kernel.SLOT_DTYPE)
+        self._slots = np.ctypeslib.as_array(memory).view(kernel.SLOT_DTYPE)
         self._header = library.asd_header().contents
         self._sites = _Sites(capacity)
         self._unsupported = 0
@@ -123,7 +123,7 @@ class KernelTable:
         for site, limit in limits:
             column[site.slot] = limit
 
-    def arm(self, armed: bool) -> None:
+    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
         self._header.armed = int(armed)
 
@@ -193,11 +193,10 @@ class OperatorTable:
         """See `Table`."""
         column = np.full(self.CAPACITY, np.inf, np.float32)
         for site, limit in limits:
-            bound = math.sqrt(limit) if feature == "max_square" else limit
-            column[site.slot] = _largest_float32(bound * scale)
+            column[site.slot] = _largest_raw(feature, limit, scale)
         _write(self.limit_l2 if feature == "l2" else self.limit_max, column)
 
-    def arm(self, armed: bool) -> None:
+    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
         _write(self.armed, np.full(1, armed, np.float32))
 
@@ -215,11 +214,24 @@ def _write(parameter: Parameter, array: np.ndarray) -> None:
     parameter.copy_(Tensor(array))
 
 
-def _largest_float32(bound: float) -> np.float32:
-    """The largest float32 that is not above `bound`: a float32 value is above one exactly if it is above the other."""
+def _largest_raw(feature: str, limit: float, scale: float) -> np.float32:
+    """The largest raw float32 value that does not break `limit`, by the very arithmetic with which the host will
+    judge."""
+    if math.isinf(limit):
+        return np.float32(limit)
+    square = feature == "max_square"
+
+    def breaks(raw: np.float32) -> bool:
+        value = float(raw) / scale
+        return (value * value if square else value) > limit
+
     with np.errstate(over="ignore"):
-        rounded = np.float32(bound)
-    return np.nextafter(rounded, np.float32(-np.inf)) if float(rounded) > bound else rounded
+        raw = np.float32((math.sqrt(limit) if square else limit) * scale)
+        while breaks(raw):
+            raw = np.nextafter(raw, np.float32(-np.inf))
+        while not breaks(above := np.nextafter(raw, np.float32(np.inf))):
+            raw = above
+    return raw
 
 
 _table: KernelTable | OperatorTable | None = None
@@ -227,7 +239,7 @@ _table: KernelTable | OperatorTable | None = None
 
 def table() -> KernelTable | OperatorTable:
     """The table of this process, chosen at the first call: the kernel's on a CPU if it was built, else operators."""
-    global _table  # noqa: PLW0603 - the C++ library has one table as well
+    global _table
     if _table is None:
         on_cpu = ms.get_context("device_target") == "CPU"
         _table = KernelTable(kernel.library) if on_cpu and kernel.library is not None else OperatorTable()
@@ -240,7 +252,7 @@ def use_backend(name: str) -> None:
     Raises:
         ConfigError: Another name, or `kernel` where it was not built.
     """
-    global _table  # noqa: PLW0603
+    global _table
     if name == "operators":
         _table = OperatorTable()
     elif name == "kernel" and kernel.library is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
@@ -29,12 +28,12 @@ from asd.statefile import load_state, save_state
 __all__ = ["StepMonitor"]
 
 
-class StepMonitor(Callback):  # type: ignore[misc]
+class StepMonitor(Callback):
     """Judges every checked value after each step and acts on what it finds.
 
-    As a callback of `Model.train` it does everything by itself: it puts checks on the network, guards the optimizer, finds
-    the loss scale, and keeps its state beside the checkpoints that a `ModelCheckpoint` writes. In a loop of your own, call
-    `attach` before the first step and `step` after each:
+    As a callback of `Model.train` it does everything by itself: it puts checks on the network, guards the optimizer,
+    finds the loss scale, and keeps its state beside the checkpoints that a `ModelCheckpoint` writes. In a loop of your
+    own, call `attach` before the first step and `step` after each:
 
         monitor = StepMonitor()
         monitor.attach(net, optimizer)
@@ -48,8 +47,8 @@ class StepMonitor(Callback):  # type: ignore[misc]
         include: More cells to check, see `install`.
         exclude: Cells not to check, see `install`.
         sinks: Where events go; if not given, every sink that is installed, see `asd.sinks`.
-        resume_from: Checkpoint file the training resumes from. If not given, and the optimizer has made steps already, the
-            state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
+        resume_from: Checkpoint file the training resumes from. If not given, and the optimizer has made steps already,
+            the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
         history: Values kept of each checkpoint.
 
     Raises:
@@ -68,7 +67,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
         history: int = 200,
     ) -> None:
         super().__init__()
-        self.config = config if config is not None else Config.from_env(os.environ)
+        self.config = config if config is not None else Config.of_process()
         self.monitor: Monitor | None = None
         self._loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self._find_loss_scale = loss_scale is None
@@ -111,7 +110,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
             guard(optimizer)
         self._restore()
         table().read(self._sites)
-        table().arm(self.config.refuses)
+        table().arm(armed=self.config.refuses)
         self._refused = table().refused()
         self._write_limits()
         return optimizer
@@ -135,7 +134,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
         _wait(outputs)
         try:
             events, fatal = self._judge()
-        except Exception as error:  # noqa: BLE001 - the detector's own failure must not end the training
+        except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problem(f"step {self._step} was not judged: {error!r}")
             return []
         if fatal is not None and self.config.on_anomaly == "stop":
@@ -149,13 +148,14 @@ class StepMonitor(Callback):  # type: ignore[misc]
         Raises:
             OSError: The file can't be written. Nothing that was there before is lost.
         """
-        path = state_path(checkpoint_file, self.monitor.origin.rank)
-        save_state(path, {**self.monitor.state(), "step": self._step})
+        monitor = self._active()
+        path = state_path(checkpoint_file, monitor.origin.rank)
+        save_state(path, {**monitor.state(), "step": self._step})
         return path
 
     def close(self) -> None:
         """Takes the guard's limits away; called at the end of a training."""
-        table().arm(False)
+        table().arm(armed=False)
 
     # What MindSpore calls.
 
@@ -175,7 +175,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
         if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU":
             self._problem("dataset sink mode: values are judged once every sink_size steps; the worst of them counts")
 
-    def on_train_step_begin(self, run_context: Any) -> None:  # noqa: ARG002 - the signature is MindSpore's
+    def on_train_step_begin(self, run_context: Any) -> None:
         """Saves the state that belongs to a checkpoint written after the last step."""
         self._save_new_states()
 
@@ -184,18 +184,18 @@ class StepMonitor(Callback):  # type: ignore[misc]
         self.step(run_context.original_args().net_outputs)
         self._save_new_states()
 
-    def on_train_end(self, run_context: Any) -> None:  # noqa: ARG002
+    def on_train_end(self, run_context: Any) -> None:
         """Saves the state of a last checkpoint and lets the gate go."""
         self._save_new_states()
         if self.monitor is not None:
             self.close()
 
     def _judge(self) -> tuple[list[Event], Event | None]:
-        slots = table()
+        slots, monitor = table(), self._active()
         readings = slots.read(self._sites)
         refused = slots.refused() - self._refused
         self._refused += refused
-        outcome = self.monitor.judge(
+        outcome = monitor.judge(
             self._step,
             readings,
             loss_scale=self._scale,
@@ -205,37 +205,45 @@ class StepMonitor(Callback):  # type: ignore[misc]
         fatal = outcome.fatal
         if refused and fatal is None and not self._loss_scale.dynamic:
             # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
-            fatal = self.monitor.follow(self._step)
+            fatal = monitor.follow(self._step)
             outcome.events.append(fatal)
         if not readings:
-            self._problem_once("nothing was checked: the graph was compiled before the checks were put in, or no gradient"
-                               " reaches them")  # fmt: skip
+            self._problem_once(
+                "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
+            )
         if slots.unsupported():
-            self._problem_once("a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64")
+            self._problem_once(
+                "a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64"
+            )
         self._write_limits()
         return outcome.events, fatal
 
     def _write_limits(self) -> None:
+        monitor = self._active()
         self._scale = self._loss_scale.read()
-        limit = self.monitor.limit
-        table().set_limits(self.monitor.feature, [(site, limit(site.name)) for site in self._sites], self._scale)
+        limit = monitor.limit
+        table().set_limits(monitor.feature, [(site, limit(site.name)) for site in self._sites], self._scale)
 
     def _restore(self) -> None:
+        monitor = self._active()
+        rank = monitor.origin.rank
         try:
             if self._resume_from is not None:
-                path = state_path(self._resume_from, self.monitor.origin.rank)
+                path = state_path(self._resume_from, rank)
                 state = load_state(path)
             elif self._step > 0:
                 folders = [*self._watch.folders(), Path(self.config.run_dir)]
-                found = find_state(folders, self.monitor.origin.rank, self._step)
+                found = find_state(folders, rank, self._step)
                 if found is None:
-                    self._problem(f"resumed at step {self._step} without a rule state of that step: the rules start anew")
+                    self._problem(
+                        f"resumed at step {self._step} without a rule state of that step: the rules start anew"
+                    )
                     return
                 path, state = found
             else:
                 return
-            self.monitor.restore(state, [site.name for site in self._sites])
-            self._step = self.monitor.step
+            monitor.restore(state, [site.name for site in self._sites])
+            self._step = monitor.step
         except StateError as error:
             self._problem(f"{error} The rules start anew.")
 
@@ -248,6 +256,11 @@ class StepMonitor(Callback):  # type: ignore[misc]
             except OSError as error:
                 self._problem(f"the rule state beside {file} can't be written: {error.strerror or error}")
 
+    def _active(self) -> Monitor:
+        if self.monitor is None:
+            raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
+        return self.monitor
+
     def _origin(self) -> Origin:
         rank = get_rank() if GlobalComm.INITED else 0
         device = f"{ms.get_context('device_target')}:{ms.get_context('device_id')}"
@@ -255,7 +268,7 @@ class StepMonitor(Callback):  # type: ignore[misc]
         return Origin(run, rank, socket.gethostname(), device)
 
     def _problem(self, reason: str) -> None:
-        self.monitor.problem(reason)
+        self._active().problem(reason)
 
     def _problem_once(self, reason: str) -> None:
         if reason not in self._told:

@@ -7,9 +7,9 @@ and hands the gradient on, bit for bit. It works in graph mode and PyNative, and
 kernel; that call has no side effect a compiler could know of, so the gradient is made to depend on its output. PyNative
 calls `__call__`, which hooks a Python function that hands the gradient's memory to the same kernel.
 
-`_OperatorTap` is a Cell with a backward pass of its own made of MindSpore operators, for the other devices. One limit: in
-graph mode, when the forward pass of the same layer writes a Parameter (`self.cnt += 1`) and the checked input also goes
-elsewhere, as in a residual block, the compiler hands it the sum of both gradients.
+`_OperatorTap` is a Cell with a backward pass of its own made of MindSpore operators, for the other devices. One limit:
+in graph mode, when the forward pass of the same layer writes a Parameter (`self.cnt += 1`) and the checked input also
+goes elsewhere, as in a residual block, the compiler hands it the sum of both gradients.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def kernel_function(name: str) -> ops.Custom:
     )
 
 
-class InsertGradientOf(ops.InsertGradientOf):  # type: ignore[misc]
+class InsertGradientOf(ops.InsertGradientOf):
     """An identity with a function on its gradient; the name is fixed, for the compiler knows the primitive by it.
 
     Args:
@@ -60,8 +60,8 @@ class InsertGradientOf(ops.InsertGradientOf):  # type: ignore[misc]
     def __init__(self, in_graph: Callable[[Any], Any], in_pynative: Callable[[Tensor], Tensor]) -> None:
         super().__init__(in_graph)
         # With these attributes two taps in a row make a cycle in the compiled graph; the dependency orders all.
-        self.add_prim_attr("side_effect_backprop", False)  # noqa: FBT003
-        self.add_prim_attr("side_effect_backprop_mem", False)  # noqa: FBT003
+        self.add_prim_attr("side_effect_backprop", False)
+        self.add_prim_attr("side_effect_backprop_mem", False)
         self._hook = ops.HookBackward(lambda gradients: in_pynative(gradients[0]))
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def _kernel_tap(site: Site) -> InsertGradientOf:
     number = site.slot
     slot = Tensor([number], ms.int32)
 
-    def look_in_graph(gradient):  # noqa: ANN001, ANN202 - compiled by MindSpore
+    def look_in_graph(gradient):
         return F.depend(gradient, observe(gradient, slot))
 
     def look_in_pynative(gradient: Tensor) -> Tensor:
@@ -109,7 +109,8 @@ def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     zeros = P.ZerosLike()(g)
     magnitude = P.Abs()(P.Select()(finite, g, zeros))  # a maximum drops NaN on CPU: only finite ones get there
     largest = P.ReduceMax()(magnitude)
-    # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be finite.
+    # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be
+    # finite.
     unit = P.Maximum()(largest, Tensor(1.1754944e-38, ms.float32))
     scaled = g / unit
     norm = unit * P.Sqrt()(P.ReduceSum()(scaled * scaled))
@@ -117,7 +118,7 @@ def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return largest.reshape((1,)), norm.reshape((1,)), bad.reshape((1,))
 
 
-class _OperatorTap(nn.Cell):  # type: ignore[misc]
+class _OperatorTap(nn.Cell):
     """The tap made of MindSpore operators."""
 
     def __init__(self, site: Site, slots: OperatorTable) -> None:
@@ -126,14 +127,14 @@ class _OperatorTap(nn.Cell):  # type: ignore[misc]
         self.look = _Look(site.slot)
         self.slots = _hidden(slots.max_abs, slots.l2, slots.non_finite, slots.calls)
 
-    def construct(self, x):  # noqa: ANN001, ANN201 - compiled by MindSpore
+    def construct(self, x):
         if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
             return x
         max_abs, l2, non_finite, calls = self.slots()
         return self.look(x, max_abs, l2, non_finite, calls)
 
 
-class _Look(nn.Cell):  # type: ignore[misc]
+class _Look(nn.Cell):
     """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
 
     def __init__(self, slot: int) -> None:
@@ -143,10 +144,10 @@ class _Look(nn.Cell):  # type: ignore[misc]
         # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
-    def construct(self, x, max_abs, l2, non_finite, calls):  # noqa: ANN001, ANN201, ARG002, PLR0913
+    def construct(self, x, max_abs, l2, non_finite, calls):
         return x
 
-    def bprop(self, x, max_abs, l2, non_finite, calls, out, dout):  # noqa: ANN001, ANN201, ARG002, PLR0913
+    def bprop(self, x, max_abs, l2, non_finite, calls, out, dout):
         largest, norm, bad = statistics_by_operators(dout)
         gradient = F.depend(dout, self.keep_worst(max_abs, self.index, largest))
         gradient = F.depend(gradient, self.keep_worst(l2, self.index, norm))
@@ -159,7 +160,7 @@ def _hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
     """Parameters behind a function: as attributes of a Cell they would be among the network's own."""
     max_abs, l2, non_finite, calls = parameters
 
-    def get():  # noqa: ANN202 - compiled by MindSpore
+    def get():
         return max_abs, l2, non_finite, calls
 
     return get

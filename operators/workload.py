@@ -110,7 +110,7 @@ def dataset(workload: Workload, steps: int, first: int = 0) -> Any:
     return ms.dataset.GeneratorDataset(source, ["input_ids"], shuffle=False)
 
 
-class _Recorder(ms.train.Callback):  # type: ignore[misc]
+class _Recorder(ms.train.Callback):
     """Keeps the loss of every step, and once a digest of all weights and optimizer states."""
 
     def __init__(self, net: nn.Cell, optimizer: nn.Cell, first: int, digest_after: int, tell: Tell | None) -> None:

@@ -1,18 +1,22 @@
 """Python runs this at start in every process that `asd run` starts, because its folder stands first in PYTHONPATH.
 
-It waits for the import of MindSpore and then lets `asd.operators.autostart` do its work. Until then it costs nothing, and
-a process that never imports MindSpore never notices.
+It waits for the import of MindSpore and then lets `asd.operators.autostart` do its work. Until then it costs nothing,
+and a process that never imports MindSpore never notices.
 """
+
+from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 
 class _AfterMindSpore(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name != "mindspore":
             return None
         sys.meta_path.remove(self)
@@ -22,10 +26,10 @@ class _AfterMindSpore(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _call_afterwards(loader):
+def _call_afterwards(loader: Any) -> None:
     execute = loader.exec_module
 
-    def exec_module(module):
+    def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
             from asd.operators import autostart
@@ -37,7 +41,7 @@ def _call_afterwards(loader):
     loader.exec_module = exec_module
 
 
-def _run_the_other():
+def _run_the_other() -> None:
     """Runs the sitecustomize that this one hides, if there is one."""
     here = Path(__file__).resolve().parent
     elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != here]

@@ -62,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def quiet(out: Path) -> None:
-    # MindSpore's and mindformers' own chatter would bury the story; mindformers also writes a log folder where it stands.
+    """Keeps MindSpore and mindformers from burying the story in chatter; call it before they are imported.
+
+    mindformers also writes a log folder into the working directory; `out` is where it goes instead.
+    """
     os.environ.setdefault("GLOG_v", "3")
     os.environ.setdefault("LOCAL_DEFAULT_PATH", str(out / "mindformers"))
 
@@ -92,8 +95,8 @@ class _Story:
         same = bare.losses == clean.losses and bare.digest == clean.digest
         alarms = len(self.events)
         self._say(
-            f"   {len(clean.history)} checkpoints, {sum(map(len, clean.history.values()))} values judged, {alarms} alarms; losses"
-            f" and weights are {'equal bit for bit' if same else 'NOT EQUAL'}.\n"
+            f"   {len(clean.history)} checkpoints, {sum(map(len, clean.history.values()))} values judged, {alarms} alarms;"
+            f" losses and weights are {'equal bit for bit' if same else 'NOT EQUAL'}.\n"
         )
         self._say(f"2. Once more, with a fault: {self.fault}")
         broken = self._train(
@@ -105,7 +108,9 @@ class _Story:
     def _ending(self, bare: Any, clean: Any, broken: Any, *, same: bool, alarms: int) -> dict[str, Any]:
         change, event = (broken.changes or [None])[0], broken.anomaly
         if change is not None:
-            self._say(f"   what the fault did: {broken.where}{list(change.index)} {change.before:.6g} -> {change.after:.6g}")
+            self._say(
+                f"   what the fault did: {broken.where}{list(change.at)} {change.before:.6g} -> {change.after:.6g}"
+            )
         refused = event is not None and event.refused and broken.digest == broken.digest_then
         checks = {
             "detection changes no number": same,

@@ -68,8 +68,10 @@ def _drill(config: Config, fault: Fault, args: argparse.Namespace) -> dict[str, 
     done = workload.train(workload.SMALL, args.steps, config=config, sinks=[events.append], fault=fault, tell=progress)
     if progress is not None:
         progress.close()
-    first = {level: next((e for e in events if e.level is level and e.step >= fault.step), None) for level in Level}
-    found = first[Level.ERROR]
+    found, warning = (
+        next((event for event in events if event.level is level and event.step >= fault.step), None)
+        for level in (Level.ERROR, Level.WARNING)
+    )
     return {
         "fault": str(fault),
         "struck": done.where,
@@ -82,7 +84,7 @@ def _drill(config: Config, fault: Fault, args: argparse.Namespace) -> dict[str, 
         "value": str(found.value) if found is not None else None,
         "reason": found.reason if found is not None else None,
         "refused_steps": sorted({event.step for event in events if event.refused}),
-        "first_warning_step": first[Level.WARNING].step if first[Level.WARNING] is not None else None,
+        "first_warning_step": warning.step if warning is not None else None,
         "alarms_before": sum(event.step < fault.step and event.level is Level.ERROR for event in events),
         "final_loss": done.losses[-1],
     }
@@ -94,13 +96,13 @@ def _tell(result: dict[str, Any], fault: Fault) -> None:
         return
     change = result["changes"][0]
     print(
-        f"Struck {result['struck']} in {len(result['changes'])} step(s) from step {fault.step} on: {change['elements']} element(s),"
-        f" the first at {list(change['index'])} from {float(change['before']):.6g} to {float(change['after']):.6g}."
+        f"Struck {result['struck']} in {len(result['changes'])} step(s) from step {fault.step} on:"
+        f" {change['elements']} element(s), the first at {list(change['at'])} from {float(change['before']):.6g} to {float(change['after']):.6g}."
     )
     if result["found"]:
         print(
-            f"Found after {result['steps_to_detect']} step(s) at {result['checkpoint']}: value {float(result['value']):.6g},"
-            f" {result['reason']}. Refused steps: {', '.join(map(str, result['refused_steps']))}."
+            f"Found after {result['steps_to_detect']} step(s) at {result['checkpoint']}:"
+            f" value {float(result['value']):.6g}, {result['reason']}. Refused steps: {', '.join(map(str, result['refused_steps']))}."
         )
     else:
         warning = result["first_warning_step"]

@@ -75,7 +75,7 @@ class Adaptive(Rule):
     name = "adaptive"
     feature = "max"
 
-    def __init__(  # noqa: PLR0913 - all have defaults, and those after the star are named at the call
+    def __init__(
         self,
         upper: tuple[float, float] = (1000000, 10000),
         sigma: tuple[float, float] = (100000, 5000),
