@@ -47,8 +47,7 @@ class FaultInjector(Callback):
         self._weight: Parameter | None = None
 
     def attach(self, net: nn.Cell) -> str:
-        """Finds the place in `net`, whose checks are installed already but which is not compiled yet, and returns its
-        name.
+        """Finds the place in `net`, which has its checks already but is not compiled yet, and returns its name.
 
         Raises:
             ConfigError: No checkpoint or parameter has such a name.

@@ -97,9 +97,9 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
         elif not (_looks_checkable(cell) or asked_for):
             continue
         elif any(pattern.search(name) for pattern in unwanted):
-            done.left_out.append((name, "excluded"))
+            done.left_out.append((name or type(cell).__name__, "excluded"))
         elif reason and not asked_for:
-            done.left_out.append((name, reason))
+            done.left_out.append((name or type(cell).__name__, reason))
         else:
             done.sites.append(_attach(name or type(cell).__name__, cell, done))
     if not done.sites:

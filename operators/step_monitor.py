@@ -77,6 +77,7 @@ class StepMonitor(Callback):
         self._history = history
         self._watch = CheckpointWatch(())
         self._sites: list[Site] = []
+        self._optimizer: nn.Cell | None = None
         self._step = 0
         self._scale = 1.0
         self._refused = 0
@@ -99,6 +100,7 @@ class StepMonitor(Callback):
         origin = self._origin()
         sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
         self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
+        self._optimizer = optimizer
         self._step = resumed_step(optimizer)
         try:
             self._sites = install(net, include=self._include, exclude=self._exclude).sites
@@ -120,7 +122,7 @@ class StepMonitor(Callback):
 
         Args:
             outputs: Any output of the step, such as its loss. Compiled graphs run on while Python goes on; reading an
-                output waits for all of the step.
+                output waits for all of the step. Without one, the optimizer's `global_step` is read.
 
         Returns:
             The events of this step.
@@ -131,7 +133,7 @@ class StepMonitor(Callback):
         if self.monitor is None:
             return []
         self._step += 1
-        _wait(outputs)
+        _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
         try:
             events, fatal = self._judge()
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
@@ -150,7 +152,7 @@ class StepMonitor(Callback):
         """
         monitor = self._active()
         path = state_path(checkpoint_file, monitor.origin.rank)
-        save_state(path, {**monitor.state(), "step": self._step})
+        save_state(path, {**monitor.state(), "step": self._step, "updates": resumed_step(self._optimizer)})
         return path
 
     def close(self) -> None:

@@ -94,10 +94,9 @@ class _Story:
         clean = self._train("with detection", config=self.config, sinks=self.sinks)
         same = bare.losses == clean.losses and bare.digest == clean.digest
         alarms = len(self.events)
-        self._say(
-            f"   {len(clean.history)} checkpoints, {sum(map(len, clean.history.values()))} values judged, {alarms} alarms;"
-            f" losses and weights are {'equal bit for bit' if same else 'NOT EQUAL'}.\n"
-        )
+        judged = sum(map(len, clean.history.values()))
+        self._say(f"   {len(clean.history)} checkpoints, {judged} values judged, {alarms} alarms.")
+        self._say(f"   Losses and weights are {'equal bit for bit' if same else 'NOT EQUAL'}.\n")
         self._say(f"2. Once more, with a fault: {self.fault}")
         broken = self._train(
             "with the fault", config=self.config, sinks=self.sinks, fault=self.fault, folder=self.out / "checkpoints",

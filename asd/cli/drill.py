@@ -94,16 +94,14 @@ def _tell(result: dict[str, Any], fault: Fault) -> None:
     if not result["changes"]:
         print(f"The fault never struck {result['struck']}.")
         return
-    change = result["changes"][0]
-    print(
-        f"Struck {result['struck']} in {len(result['changes'])} step(s) from step {fault.step} on:"
-        f" {change['elements']} element(s), the first at {list(change['at'])} from {float(change['before']):.6g} to {float(change['after']):.6g}."
-    )
+    change, struck = result["changes"][0], len(result["changes"])
+    before, after = float(change["before"]), float(change["after"])
+    print(f"Struck {result['struck']} in {struck} step(s) from step {fault.step} on: {change['elements']} element(s).")
+    print(f"The first of them at {list(change['at'])}: {before:.6g} -> {after:.6g}.")
     if result["found"]:
-        print(
-            f"Found after {result['steps_to_detect']} step(s) at {result['checkpoint']}:"
-            f" value {float(result['value']):.6g}, {result['reason']}. Refused steps: {', '.join(map(str, result['refused_steps']))}."
-        )
+        steps, value = result["steps_to_detect"], float(result["value"])
+        print(f"Found after {steps} step(s) at {result['checkpoint']}: value {value:.6g}, {result['reason']}.")
+        print(f"Refused steps: {', '.join(map(str, result['refused_steps']))}.")
     else:
         warning = result["first_warning_step"]
         print(f"Not found at the first level; second level: {f'step {warning}' if warning else 'nothing'}.")

@@ -160,7 +160,7 @@ class Containers(nn.Cell):
         return ops.mean(ops.square(x - y))
 
 
-class SharedNorm(nn.Cell):
+class CalledTwice(nn.Cell):
     """One norm called twice; `z0` and `z1` are zeros that show the gradients of its two outputs."""
 
     def __init__(self, probed=False, shape=(2, 5, HIDDEN)):
@@ -190,7 +190,7 @@ NETS = {
     "convolutions": (Convolutions, images),
     "tied": (Tied, ids),
     "containers": (Containers, ids),
-    "shared": (SharedNorm, ids),
+    "shared": (CalledTwice, ids),
 }
 
 

@@ -10,7 +10,7 @@ from checked_nets import (
     NETS,
     STYLES,
     Decoder,
-    SharedNorm,
+    CalledTwice,
     assert_reading,
     fill,
     gradients,
@@ -143,9 +143,9 @@ def test_of_several_micro_batches_in_one_compiled_step_the_worst_counts(context,
 
 
 def test_a_layer_called_twice_in_a_step_reports_the_worst_and_both_calls(mode, backend):
-    net = checked(SharedNorm)
+    net = checked(CalledTwice)
     gradients(net, net.trainable_params(), ids(), targets())
-    bare = fill(SharedNorm(probed=True))
+    bare = fill(CalledTwice(probed=True))
     for zero in (bare.z0, bare.z1):
         zero.set_data(ops.zeros_like(zero))
     true = gradients(bare, [bare.z0, bare.z1], ids(), targets())

@@ -1,0 +1,246 @@
+"""What detection costs: whole steps in interleaved pairs, one check alone, the kernel, the host's work, and memory.
+
+    python benchmarks/overhead.py                        all of it, about half an hour on 2 cores
+    python benchmarks/overhead.py --parts kernel host    only these
+    python benchmarks/overhead.py --quick --json out.json
+
+A whole step can't resolve less than about 2 %, so the chain benchmark measures one check alone, and the share of the
+step that all checks take is computed from it. Nothing else heavy may run at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import resource
+import statistics as stats
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GLOG_v", "3")
+os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from asd import Config
+from asd.operators import StepMonitor, kernel, slots
+from asd.operators.tap import make_tap
+from asd.operators.workload import LARGE, SMALL, Workload, batches, build, use_mode
+
+LINEAR = r"\.(wq|wk|wv|wo|w1|w2|w3)$"
+"""With these every layer of the Llama is checked, not only norms and the embedding."""
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, middle, high = stats.quantiles(values, n=4)
+    return {"median": middle, "q25": low, "q75": high, "n": len(values)}
+
+
+def whole_step(workload: Workload, mode: str, include: str, pairs: int) -> dict[str, Any]:
+    """Step time with detection over step time without, pair by pair, two equal trainings in one process."""
+    use_mode(mode)
+    bare_net, bare_optimizer = build(workload)
+    bare = nn.TrainOneStepCell(bare_net, bare_optimizer)
+    net, optimizer = build(workload)
+    monitor = StepMonitor(Config(enable=1), sinks=[], include=include)
+    checked = nn.TrainOneStepCell(net, optimizer)
+    monitor.attach(checked, optimizer)
+
+    def step_bare(batch: Tensor) -> float:
+        return float(bare(batch).asnumpy())
+
+    def step_checked(batch: Tensor) -> float:
+        loss = checked(batch)
+        monitor.step(loss)
+        return float(loss.asnumpy())
+
+    source = batches(workload)
+    for _ in range(3):
+        batch = Tensor(next(source))
+        assert step_bare(batch) == step_checked(batch), "detection changed the loss"
+    bare_times, ratios = [], []
+    for pair in range(pairs):
+        batch = Tensor(next(source))
+        order = (step_bare, step_checked) if pair % 2 == 0 else (step_checked, step_bare)
+        times = {step: timed(step, batch) for step in order}
+        bare_times.append(times[step_bare])
+        ratios.append(times[step_checked] / times[step_bare])
+    monitor.close()
+    return {
+        "checkpoints": len(monitor.monitor.history),
+        "step_seconds": spread(bare_times),
+        "ratio": spread(ratios),
+    }
+
+
+def timed(function: Callable[..., Any], *args: Any) -> float:
+    """Seconds of one call."""
+    began = time.perf_counter()
+    function(*args)
+    return time.perf_counter() - began
+
+
+class _Chain(nn.Cell):
+    """`length` layers that do next to nothing, with or without a tap on each."""
+
+    def __init__(self, taps: list[Any]) -> None:
+        super().__init__()
+        self.taps = taps
+
+    def construct(self, x):
+        for tap in self.taps:
+            x = tap(x) * 1.0001
+        return x.sum()
+
+
+def chain(mode: str, elements: int, repeats: int) -> dict[str, Any]:
+    """Cost of one check alone, from a chain of 16 with taps and one without, interleaved."""
+    use_mode(mode)
+    length = 16
+    sites = [slots.table().new_site(f"chain.{i}") for i in range(length)]
+    data = Tensor(np.random.default_rng(0).standard_normal(elements).astype(np.float32))
+    with_taps, without = (
+        ms.value_and_grad(_Chain(taps), grad_position=0)
+        for taps in ([make_tap(site) for site in sites], [ops.identity] * length)
+    )
+    if mode == "graph":
+        with_taps, without = ms.jit(with_taps), ms.jit(without)
+
+    def run(function: Callable[[Tensor], Any]) -> None:
+        function(data)[1].asnumpy()
+
+    for function in (with_taps, without, with_taps, without):
+        run(function)
+    slots.table().read(sites)
+    costs = []
+    for _ in range(repeats):
+        costs.append((timed(run, with_taps) - timed(run, without)) / length * 1e6)
+    readings = slots.table().read(sites)
+    assert all(reading.calls == repeats for reading in readings)
+    return {"bytes": elements * 4, "microseconds_a_check": spread(costs)}
+
+
+def kernel_against_max(elements: int, repeats: int) -> dict[str, Any]:
+    """Bytes a second of the kernel and of NumPy's maximum over the same buffer."""
+    data = np.random.default_rng(0).standard_normal(elements).astype(np.float32)
+    out = (ctypes.c_double * 3)()
+    address = data.ctypes.data
+
+    def ours() -> None:
+        kernel.library.asd_statistics(address, elements, b"float32", out)
+
+    ours_times, max_times = [], []
+    for _ in range(repeats):
+        ours_times.append(timed(ours))
+        max_times.append(timed(data.max))
+    ratio = [theirs / mine for mine, theirs in zip(ours_times, max_times, strict=True)]
+    return {
+        "bytes": elements * 4,
+        "kernel_gigabytes_a_second": elements * 4 / stats.median(ours_times) / 1e9,
+        "max_gigabytes_a_second": elements * 4 / stats.median(max_times) / 1e9,
+        "share_of_max": spread(ratio),
+    }
+
+
+def host(rule: str, checkpoints: int, steps: int) -> dict[str, Any]:
+    """The host's work after a step, without waiting for the device: read, judge, write the limits."""
+    monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[])
+    net = nn.SequentialCell([nn.LayerNorm((2,)) for _ in range(checkpoints)])
+    monitor.attach(net)
+    values = np.random.default_rng(0).lognormal(-3, 0.3, (steps, checkpoints)).astype(np.float32)
+    times = []
+    for row in values:
+        for slot, value in enumerate(row):
+            buffer = (ctypes.c_float * 1)(value)
+            kernel.library.asd_observe_buffer(slot, ctypes.addressof(buffer), 1, b"float32")
+        times.append(timed(monitor.step) / checkpoints * 1e6)
+    assert monitor.monitor.checks == steps * checkpoints
+    return {"checkpoints": checkpoints, "microseconds_a_checkpoint": spread(times[len(times) // 5 :])}
+
+
+def memory(mode: str, steps: int) -> dict[str, Any]:
+    """Resident memory after a tenth of the steps and at the end, with detection on."""
+    use_mode(mode)
+    net, optimizer = build(SMALL)
+    monitor = StepMonitor(Config(enable=1), sinks=[])
+    train = nn.TrainOneStepCell(net, optimizer)
+    monitor.attach(train, optimizer)
+    source = batches(SMALL)
+    marks = {}
+    for step in range(1, steps + 1):
+        monitor.step(train(Tensor(next(source))))
+        if step in {steps // 10, steps}:
+            marks[step] = resident()
+    monitor.close()
+    first, last = marks[steps // 10], marks[steps]
+    return {"steps": steps, "megabytes_at_a_tenth": first, "megabytes_at_the_end": last, "growth": last - first}
+
+
+def resident() -> float:
+    """Resident memory of this process in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def main() -> None:
+    """Runs the chosen parts and prints them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ("kernel", "host", "chain", "steps", "memory")
+    parser.add_argument("--parts", nargs="+", choices=names, default=names, help="default: all")
+    parser.add_argument("--quick", action="store_true", help="few repetitions, to see that it runs")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    args = parser.parse_args()
+    result: dict[str, Any] = {"where": where()}
+    for part in args.parts:
+        result[part] = PARTS[part](args.quick)
+        print(json.dumps({part: result[part]}, indent=1), flush=True)
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def where() -> dict[str, Any]:
+    """Machine and versions."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    packages = {name: version(name) for name in ("mindspore", "mindformers", "numpy")}
+    return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version(), **packages}
+
+
+def steps_part(quick: bool) -> dict[str, Any]:
+    """Every model, mode and choice of checkpoints."""
+    rows = {}
+    for name, workload, pairs in (("large", LARGE, {"graph": 40, "pynative": 25}), ("small", SMALL, {"graph": 300, "pynative": 60})):
+        for mode in ("graph", "pynative"):
+            for checkpoints, include in (("default", ()), ("all", LINEAR)):
+                count = 4 if quick else pairs[mode]
+                rows[f"{name}, {mode}, {checkpoints}"] = whole_step(workload, mode, include, count)
+    return rows
+
+
+PARTS: dict[str, Callable[[bool], Any]] = {
+    "kernel": lambda quick: [kernel_against_max(n, 20 if quick else 200) for n in (4096, 65536, 524288, 2097152)],
+    "host": lambda quick: {
+        rule: host(rule, 200, 50 if quick else 500)
+        for rule in ("threshold", "silent_check_v3", "combined", "adaptive")
+    },
+    "chain": lambda quick: {
+        mode: [chain(mode, n, 5 if quick else 60) for n in (8192, 524288)] for mode in ("graph", "pynative")
+    },
+    "steps": steps_part,
+    "memory": lambda quick: {"graph": memory("graph", 200 if quick else 10_000)},
+}
+
+
+if __name__ == "__main__":
+    main()

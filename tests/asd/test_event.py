@@ -1,0 +1,203 @@
+"""The event: a CloudEvent 1.0 that says the same wherever it is read."""
+
+import json
+import math
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Event, Level, StateError
+from asd.event import ABNORMAL, CODE, HEALTH, KINDS, event_id
+
+FIELDS = {
+    "run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3", "step": 40, "checkpoint": "model.norm_out",
+    "value": 2.5e7, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
+    "reason": "value above the first absolute threshold 1000000", "refused": True, "time": 1_700_000_000.25,
+}  # fmt: skip
+TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    st.sampled_from(["", "特征值检测", 'a "quoted" name', "two\nlines\r\nand\ttabs", "\\", "\0", "\u2028", "{}", "null"]),
+)
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+EVENTS = st.builds(
+    Event,
+    run=TEXTS, rank=st.integers(0, 2**40), host=TEXTS, device=TEXTS, step=st.integers(0, 2**62), checkpoint=TEXTS,
+    value=NUMBERS, limits=st.lists(NUMBERS, max_size=2).map(tuple), level=st.sampled_from(Level),
+    kind=st.sampled_from(KINDS), rule=TEXTS, feature=TEXTS, reason=TEXTS, refused=st.booleans(),
+    time=st.integers(0, 10**14).map(lambda microseconds: microseconds / 1e6),
+    code=st.integers(0, 2**32 - 1).map("{:08X}".format),
+)  # fmt: skip
+
+
+def make(**changes):
+    return Event(**{**FIELDS, **changes})
+
+
+def changed(**data):
+    """The JSON of an event with some fields of its data replaced; None takes a field away."""
+    cloud_event = json.loads(make().to_json())
+    cloud_event["data"].update(data)
+    cloud_event["data"] = {name: value for name, value in cloud_event["data"].items() if value is not None}
+    return json.dumps(cloud_event)
+
+
+def test_the_code_is_soc_check_sensor_check_fail():
+    number = int(CODE, 16)
+    assert number >> 28 == 8  # three packed numbers follow
+    assert (number >> 17 & 0x7FF, number >> 9 & 0xFF, number & 0x1FF) == (0x40, 0xC6, 0)
+    assert HEALTH == "node type=SoC, sensor type=Check Sensor, event state=check fail"
+
+
+def test_its_json_is_a_cloud_event_in_one_line():
+    event = make()
+    text = event.to_json()
+    assert "\n" not in text
+    cloud_event = json.loads(text)
+    assert cloud_event.pop("data") == {
+        **{name: value for name, value in FIELDS.items() if name != "time"},
+        "limits": [1e6], "level": "first", "code": "80818C00",
+    }  # fmt: skip
+    assert cloud_event == {
+        "specversion": "1.0", "id": event.id, "source": "/asd/run1/3", "type": "org.mindspore.asd.anomaly",
+        "subject": "model.norm_out", "time": "2023-11-14T22:13:20.250000+00:00", "datacontenttype": "application/json",
+        "faultcode": "80818C00",
+    }  # fmt: skip
+
+
+def test_the_subject_is_never_empty():
+    assert json.loads(make(checkpoint="", kind="problem").to_json())["subject"] == "detector"
+
+
+@given(EVENTS)
+def test_what_is_written_can_be_read_back(event):
+    text = event.to_json()
+    assert text.splitlines() == [text] or "\u2028" in text or "\x85" in text or len(text.split("\n")) == 1
+    again = Event.from_json(text)
+    assert repr(again) == repr(event)  # in which nan equals nan
+    assert again.id == event.id
+
+
+@given(EVENTS)
+def test_its_json_holds_no_number_that_json_lacks_and_a_valid_time(event):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    cloud_event = json.loads(event.to_json(), parse_constant=refuse)
+    assert datetime.fromisoformat(cloud_event["time"]).timestamp() == event.time
+    assert cloud_event["id"] == event.id
+
+
+@given(EVENTS)
+def test_its_sentence_is_one_line(event):
+    assert "\n" not in event.sentence()
+
+
+def test_infinity_and_nan_become_texts():
+    data = json.loads(make(value=math.nan, limits=(math.inf, -math.inf)).to_json())["data"]
+    assert (data["value"], data["limits"]) == ("nan", ["inf", "-inf"])
+
+
+def test_the_same_fact_has_the_same_id():
+    assert make().id == make(value=1.0, time=0.0, reason="another", refused=False, host="elsewhere").id
+    assert make().id == event_id("run1", 3, "model.norm_out", 40, "anomaly")
+
+
+@pytest.mark.parametrize(
+    "change", [{"run": "run2"}, {"rank": 4}, {"checkpoint": "a"}, {"step": 41}, {"kind": "problem"}]
+)
+def test_another_fact_has_another_id(change):
+    assert make(**change).id != make().id
+
+
+def test_fields_that_touch_do_not_melt_into_one_id():
+    assert event_id("run1", 1, "a", 12, "anomaly") != event_id("run", 11, "a", 12, "anomaly")
+    assert event_id("a", 0, "b", 1, "anomaly") != event_id('a", 0, "b', 0, "b", 1, "anomaly")
+
+
+def test_its_sentence_has_the_keyword_and_every_field():
+    assert make().sentence() == (
+        "accuracy sensitivity feature abnormal: node type=SoC, sensor type=Check Sensor, event state=check fail, "
+        "code=80818C00 level=first device=Ascend:3 rank=3 host=node7 step=40 checkpoint=model.norm_out value=2.5e+07 "
+        f"limit=1e+06 feature=l2 rule=threshold refused=yes run=run1 event={make().id} "
+        'reason="value above the first absolute threshold 1000000"'
+    )
+
+
+@pytest.mark.parametrize("kind", ["follower", "problem"])
+def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind):
+    sentence = make(kind=kind, level=Level.NORMAL, limits=()).sentence()
+    assert ABNORMAL not in sentence
+    assert sentence.startswith("detector problem, code=80818C00 level=normal ")
+    assert " limit=none " in sentence
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "valid"),
+    [
+        ("run", 1, "a text"), ("host", ["h"], "a text"), ("device", None, "a text"), ("checkpoint", 0, "a text"),
+        ("rule", {}, "a text"), ("feature", 1.5, "a text"), ("reason", None, "a text"), ("code", 80818, "a text"),
+        ("code", "80818c00", "eight upper-case hex digits"), ("code", "80818C0", "eight upper-case hex digits"),
+        ("rank", -1, "a whole number from 0 on"), ("rank", True, "a whole number from 0 on"),
+        ("rank", "3", "a whole number from 0 on"), ("step", 1.5, "a whole number from 0 on"),
+        ("step", None, "a whole number from 0 on"), ("value", "big", "a number"), ("value", None, "a number"),
+        ("value", True, "a number"), ("value", [1], "a number"), ("value", 10**400, "a number"),
+        ("limits", 1e6, "a list of numbers"), ("limits", ["x"], "a number"), ("limits", [{}], "a number"),
+        ("level", "third", "normal, second, first"), ("level", 2, "normal, second, first"),
+        ("level", ["first"], "normal, second, first"), ("kind", "rumour", "anomaly, follower, problem"),
+        ("refused", 1, "true or false"), ("refused", "yes", "true or false"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, valid):
+    with pytest.raises(StateError) as caught:
+        Event.from_json(changed(**{field: value}))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"event field {field} is ")
+    assert valid in sentence
+    assert len(sentence) < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "1", "null", '"text"', "{}", '{"data": {}}', '{"data": {}, "time": 5}', "[" * 100_000,
+     '{"data": {}, "time": "yesterday"}', '{"data": {}, "time": "0001-01-01T00:00:00"}'],
+)  # fmt: skip
+def test_a_text_that_is_no_event_says_so(text):
+    with pytest.raises(StateError, match=r"not an event: .*; valid is one CloudEvent in JSON\.|event field "):
+        Event.from_json(text)
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode(errors="replace")))
+def test_no_text_causes_another_error(text):
+    with pytest.raises(StateError):
+        Event.from_json(text)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(field=st.sampled_from([*FIELDS, "code", "data"]), junk=JUNK)
+def test_no_junk_in_a_field_causes_another_error(field, junk):
+    cloud_event = json.loads(make().to_json())
+    (cloud_event if field in ("time", "data") else cloud_event["data"])[field] = junk
+    try:
+        event = Event.from_json(json.dumps(cloud_event))
+    except StateError:
+        return
+    Event.from_json(event.to_json())
+
+
+@pytest.mark.parametrize(("field", "value"), [("kind", "rumour"), ("code", "xyz"), ("code", "80818C00\n")])
+def test_a_wrong_field_is_refused_when_an_event_is_made(field, value):
+    with pytest.raises(StateError, match=f"event field {field} is "):
+        make(**{field: value})
+
+
+def test_an_event_can_not_be_changed():
+    with pytest.raises(AttributeError):
+        make().step = 1

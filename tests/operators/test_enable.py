@@ -1,0 +1,100 @@
+"""MindSpore's own norm operators replaced by the checking ones, and put back."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ms = pytest.importorskip("mindspore")
+
+from checked_nets import HIDDEN, Decoder, fill, gradients, ids, readings, targets
+from mindspore import nn, ops
+from mindspore.ops import operations
+
+import asd
+from asd.operators import LayerNormASD, RmsNormASD, disable, enable
+
+pytestmark = pytest.mark.usefixtures("clean")
+ORIGINALS = {(module, name): getattr(module, name) for module in (ops, operations) for name in ("LayerNorm", "RmsNorm")}
+
+
+def bound():
+    return {place: getattr(*place) for place in ORIGINALS}
+
+
+def test_both_modules_get_the_checking_operators_and_get_their_own_back():
+    enable()
+    replaced = {"LayerNorm": LayerNormASD, "RmsNorm": RmsNormASD}
+    assert bound() == {place: replaced[place[1]] for place in ORIGINALS}
+    disable()
+    assert bound() == ORIGINALS
+
+
+def test_twice_is_like_once():
+    enable()
+    enable()
+    disable()
+    assert bound() == ORIGINALS
+    disable()
+    assert bound() == ORIGINALS
+
+
+def test_as_a_context_manager_it_ends_with_the_block_and_with_an_error_in_it():
+    with enable():
+        assert ops.LayerNorm is LayerNormASD
+    assert bound() == ORIGINALS
+    with pytest.raises(KeyError), enable():
+        raise KeyError
+    assert bound() == ORIGINALS
+
+
+def test_layers_built_in_between_check_and_the_others_do_not(mode, backend, enabled):
+    before = nn.LayerNorm((HIDDEN,))
+    with enable():
+        net = fill(Decoder())
+    after = nn.LayerNorm((HIDDEN,))
+    assert [type(cell.layer_norm).__name__ for cell in (before, net.norm_out, after)] == [
+        "LayerNorm", "LayerNormASD", "LayerNorm",
+    ]  # fmt: skip
+    gradients(net, net.trainable_params(), ids(), targets())
+    found = readings()
+    assert len(found) == 3
+    assert all(name.startswith("ASD_LayerNorm_") and reading.calls == 1 for name, reading in found.items())
+
+
+def python(code, **settings):
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_ASD", "ASD_"))}
+    environ |= {"PYTHONPATH": str(Path(asd.__file__).parents[1]), **settings}
+    return subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+
+
+IMPORT = """
+import mindspore as ms
+from mindspore import nn, ops
+import asd.operators
+print(ops.LayerNorm.__name__, ops.operations.RmsNorm.__name__, type(nn.LayerNorm((4,)).layer_norm).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"NPU_ASD_ENABLE": "1"}, "LayerNormASD RmsNormASD LayerNormASD"),
+        ({"NPU_ASD_ENABLE": "0"}, "LayerNorm RmsNorm LayerNorm"),
+        ({}, "LayerNorm RmsNorm LayerNorm"),
+    ],
+)
+def test_importing_the_operators_enables_exactly_when_the_switch_is_on(settings, names):
+    done = python(IMPORT, **settings)
+    assert done.stdout.splitlines()[-1:] == [names], done.stderr
+
+
+def test_importing_the_operators_with_a_wrong_switch_ends_with_a_sentence():
+    done = python(IMPORT, NPU_ASD_ENABLE="on")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "asd.errors.ConfigError: NPU_ASD_ENABLE has the value 'on', which is not valid: it must be 0 (off), 1 or 2 "
+        "(detect and act) or 3 (the same, and log every value)."
+    )
