@@ -7,6 +7,7 @@ first hex digit is 8 packs three numbers: node type (bits 17-27), sensor type (b
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -32,6 +33,8 @@ itself could not do its work."""
 _TYPE_PREFIX = "org.mindspore.asd."
 _LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 _LEVELS = {name: level for level, name in _LEVEL_NAMES.items()}
+_LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\r\v\f\x85"}
+"""Names may hold line breaks, a log line must not."""
 _CODE_PATTERN = re.compile(r"[0-9A-F]{8}", re.ASCII)
 
 
@@ -102,12 +105,13 @@ class Event:
         """The event as one log line for people and for grep."""
         head = f"{ABNORMAL}: {HEALTH}" if self.kind == "anomaly" else "detector problem"
         limit = ",".join(f"{limit:.6g}" for limit in self.limits) or "none"
-        return (
+        sentence = (
             f"{head}, code={self.code} level={_LEVEL_NAMES[self.level]} device={self.device} rank={self.rank} "
             f"host={self.host} step={self.step} checkpoint={self.checkpoint} value={self.value:.6g} limit={limit} "
             f"feature={self.feature} rule={self.rule} refused={'yes' if self.refused else 'no'} run={self.run} "
-            f"event={self.id} reason={json.dumps(self.reason)}"
+            f"event={self.id} reason={json.dumps(self.reason, ensure_ascii=False)}"
         )
+        return sentence.translate(_LINE_BREAKS)
 
     def to_json(self) -> str:
         """One line of JSON, a CloudEvent 1.0; `inf` and `nan` become strings, because JSON has no such numbers."""
@@ -137,7 +141,7 @@ class Event:
             cloud_event = json.loads(text)
             data = cloud_event["data"]
             when = datetime.fromisoformat(cloud_event["time"]).timestamp()
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise StateError(f"not an event: {error!r} in {text[:120]!r}; valid is one CloudEvent in JSON.") from error
         if not isinstance(data, dict):
             raise StateError(f"event field data is {data!r}; valid is a JSON object.")
@@ -172,9 +176,10 @@ def _count(data: Mapping[str, Any], name: str) -> int:
 
 def _number(value: object, name: str) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # a whole number that no float can hold
+            return float(value)
+    if isinstance(value, str) and value in {"inf", "-inf", "nan"}:
         return float(value)
-    if value in {"inf", "-inf", "nan"}:
-        return float(str(value))
     raise StateError(f"event field {name} is {value!r}; valid is a number, or one of the texts inf, -inf, nan.")
 
 
@@ -187,7 +192,8 @@ def _numbers(data: Mapping[str, Any], name: str) -> tuple[float, ...]:
 
 
 def _level(data: Mapping[str, Any], name: str) -> Level:
-    level = _LEVELS.get(data.get(name, ""))
+    text = data.get(name)
+    level = _LEVELS.get(text) if isinstance(text, str) else None
     if level is None:
         raise StateError(f"event field {name} is {data.get(name)!r}; valid are {', '.join(_LEVELS)}.")
     return level

@@ -220,7 +220,10 @@ def where() -> dict[str, Any]:
 def steps_part(quick: bool) -> dict[str, Any]:
     """Every model, mode and choice of checkpoints."""
     rows = {}
-    for name, workload, pairs in (("large", LARGE, {"graph": 40, "pynative": 25}), ("small", SMALL, {"graph": 300, "pynative": 60})):
+    for name, workload, pairs in (
+        ("large", LARGE, {"graph": 40, "pynative": 25}),
+        ("small", SMALL, {"graph": 300, "pynative": 60}),
+    ):
         for mode in ("graph", "pynative"):
             for checkpoints, include in (("default", ()), ("all", LINEAR)):
                 count = 4 if quick else pairs[mode]
@@ -231,8 +234,7 @@ def steps_part(quick: bool) -> dict[str, Any]:
 PARTS: dict[str, Callable[[bool], Any]] = {
     "kernel": lambda quick: [kernel_against_max(n, 20 if quick else 200) for n in (4096, 65536, 524288, 2097152)],
     "host": lambda quick: {
-        rule: host(rule, 200, 50 if quick else 500)
-        for rule in ("threshold", "silent_check_v3", "combined", "adaptive")
+        rule: host(rule, 200, 50 if quick else 500) for rule in ("threshold", "silent_check_v3", "combined", "adaptive")
     },
     "chain": lambda quick: {
         mode: [chain(mode, n, 5 if quick else 60) for n in (8192, 524288)] for mode in ("graph", "pynative")

@@ -1,4 +1,4 @@
-"""Puts the checking norm operators in the place of MindSpore's own.
+"""Puts the checking norm operators in the place of MindSpore's own, and a monitor beside every training.
 
 `mindspore.ops` and `mindspore.ops.operations` bind the classes separately, and layers take them from either when they
 are built. So both are replaced, and only layers built afterwards check.
@@ -11,6 +11,7 @@ from types import TracebackType
 from mindspore import ops
 from mindspore.ops import operations
 
+from asd.operators import autostart
 from asd.operators.ready_made import LayerNormASD, RmsNormASD
 
 __all__ = ["Enabled", "disable", "enable"]
@@ -32,17 +33,21 @@ class Enabled:
 def enable() -> Enabled:
     """Makes `LayerNorm` and `RmsNorm` of `mindspore.ops` the checking operators for every layer built from now on.
 
-    Importing `asd.operators` does it when `NPU_ASD_ENABLE` is on. Calling it twice changes nothing more.
+    Every training of this process is judged from now on as well, see `asd.operators.autostart`, unless it has a
+    `StepMonitor` already; `NPU_ASD_ENABLE` says what happens then, and with 0 nothing does. Importing `asd.operators`
+    does all this when `NPU_ASD_ENABLE` is on. Calling it twice changes nothing more.
     """
     for module in (ops, operations):
         for name, replacement in _REPLACEMENTS.items():
             _originals.setdefault((module, name), getattr(module, name))
             setattr(module, name, replacement)
+    autostart.start()
     return Enabled()
 
 
 def disable() -> None:
-    """Puts MindSpore's own operators back. Layers built in between keep their checks."""
+    """Puts MindSpore's own operators and trainings back. Layers built in between keep their checks."""
+    autostart.stop()
     for (module, name), original in _originals.items():
         setattr(module, name, original)
     _originals.clear()

@@ -6,6 +6,7 @@ processor would. The corruption itself is `Fault.apply`, run by NumPy inside the
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,8 @@ from asd.injection import Change, Fault
 from asd.operators.tap import InsertGradientOf
 
 __all__ = ["FaultInjector"]
+
+_LOG = logging.getLogger("asd.injection")
 
 
 class FaultInjector(Callback):
@@ -94,7 +97,9 @@ class FaultInjector(Callback):
         if not self.fault.is_active(self._step, self._rank):
             return array
         faulty = self.fault.apply(array, self._step)
-        self.changes.append(self.fault.changes(array, faulty, self._step, self.where))
+        change = self.fault.changes(array, faulty, self._step, self.where)
+        self.changes.append(change)
+        _LOG.info("fault %s struck: %s", self.fault, change)
         return faulty
 
 

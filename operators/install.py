@@ -20,7 +20,7 @@ from asd.operators.base import ASDBase
 from asd.operators.slots import Site, table
 from asd.operators.tap import make_tap
 
-__all__ = ["Installation", "install"]
+__all__ = ["Installation", "install", "sites_of"]
 
 _NORM = re.compile(r"Norm(Ext)?([123]d)?$")
 _NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
@@ -109,6 +109,15 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
             f"{left_out}. Name cells with include=."
         )
     return done
+
+
+def sites_of(net: nn.Cell) -> Iterator[Site]:
+    """The checkpoints that are in `net` already."""
+    for name, cell in net.cells_and_names():
+        if getattr(cell, "asd_tap", None) is not None:
+            yield cell.asd_tap.site
+        for _, operator in _check_operators(name, cell):
+            yield operator.check_op.site
 
 
 def _patterns(argument: str, given: str | Iterable[str]) -> list[re.Pattern[str]]:

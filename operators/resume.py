@@ -57,14 +57,17 @@ def resumed_step(optimizer: nn.Cell | None) -> int:
     return int(step.asnumpy().reshape(-1)[0]) if step is not None else 0
 
 
-def find_state(folders: Sequence[Path], rank: int, step: int) -> tuple[Path, dict[str, Any]] | None:
-    """The newest state of `rank` in `folders` whose step is `step`; damaged files are passed over."""
+def find_state(folders: Sequence[Path], rank: int, updates: int) -> tuple[Path, dict[str, Any]] | None:
+    """The newest state of `rank` in `folders` after which the optimizer had made `updates` steps.
+
+    A refused step is none of these, so they may be fewer than the steps of the training. Damaged files are passed over.
+    """
     files = [file for folder in folders for file in folder.glob(f"**/*.asd-rank{rank}.json")]
     for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
         try:
             state = load_state(file)
         except StateError:
             continue
-        if state.get("step") == step:
+        if state.get("updates") == updates:
             return file, state
     return None

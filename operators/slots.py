@@ -34,12 +34,14 @@ class Site:
         slot: Its number in the table.
         name: Its name in the network, which is known once `install` has seen the network it belongs to.
         claimed: Whether `install` has seen it.
+        watched: Whether a monitor judges it.
     """
 
     def __init__(self, slot: int, name: str) -> None:
         self.slot = slot
         self.name = name
         self.claimed = False
+        self.watched = False
 
 
 class Table(Protocol):
@@ -215,8 +217,7 @@ def _write(parameter: Parameter, array: np.ndarray) -> None:
 
 
 def _largest_raw(feature: str, limit: float, scale: float) -> np.float32:
-    """The largest raw float32 value that does not break `limit`, by the very arithmetic with which the host will
-    judge."""
+    """The largest raw float32 value that does not break `limit`, by the arithmetic with which the host will judge."""
     if math.isinf(limit):
         return np.float32(limit)
     square = feature == "max_square"

@@ -85,11 +85,12 @@ class StepMonitor(Callback):
 
     # What a training engineer calls in a loop of her own.
 
-    def attach(self, net: nn.Cell, optimizer: nn.Cell | None = None) -> nn.Cell | None:
+    def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None = None) -> nn.Cell | None:
         """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
 
         Args:
-            net: The network, or a training cell around it. Nothing of it may have been compiled yet.
+            net: The network, or a training cell around it. Nothing of it may have been compiled yet. Without it, what
+                is judged are the check operators that belong to no installed network.
             optimizer: The optimizer; without it a bad update is reported but not refused.
 
         Returns:
@@ -102,12 +103,15 @@ class StepMonitor(Callback):
         self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
         self._optimizer = optimizer
         self._step = resumed_step(optimizer)
-        try:
-            self._sites = install(net, include=self._include, exclude=self._exclude).sites
-        except UnsupportedError as error:
-            self._problem(str(error))
+        if net is not None:
+            try:
+                self._sites = install(net, include=self._include, exclude=self._exclude).sites
+            except UnsupportedError as error:
+                self._problem(str(error))
         # Check operators that no cell holds belong to whoever trains.
-        self._sites += [site for site in table().sites() if not site.claimed]
+        self._sites += [site for site in table().sites() if not (site.claimed or site.watched)]
+        for site in self._sites:
+            site.watched = True
         if optimizer is not None and self.config.refuses:
             guard(optimizer)
         self._restore()

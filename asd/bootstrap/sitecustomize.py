@@ -1,11 +1,12 @@
 """Python runs this at start in every process that `asd run` starts, because its folder stands first in PYTHONPATH.
 
-It waits for the import of MindSpore and then lets `asd.operators.autostart` do its work. Until then it costs nothing,
+It waits for the import of MindSpore and then imports `asd.operators`, which does the rest. Until then it costs nothing,
 and a process that never imports MindSpore never notices.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -32,11 +33,9 @@ def _call_afterwards(loader: Any) -> None:
     def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
-            from asd.operators import autostart
+            importlib.import_module("asd.operators")
         except ModuleNotFoundError as error:
             print(f"asd: {sys.executable} has no module {error.name}, so nothing is checked.", file=sys.stderr)
-        else:
-            autostart.start()
 
     loader.exec_module = exec_module
 

@@ -52,13 +52,22 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--steps", args.steps, "valid is a number from 20 on")
     if not 1 < fault.step <= args.steps:
         raise ConfigError("--fault", args.fault, f"valid is a fault whose step is from 2 to {args.steps}, see --steps")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    _clear(out)
     quiet(out)
     result = _Story(config, fault, args, out).tell()
     if args.json:
         print(json.dumps(result, indent=1))
     return 0 if all(result["checks"].values()) else 1
+
+
+def _clear(out: Path) -> None:
+    """Makes room, but never deletes what an earlier demo did not leave."""
+    marker = out / ".asd-demo"
+    if out.exists() and any(out.iterdir()) and not marker.exists():
+        raise ConfigError("--out", str(out), "valid is a new or empty folder, or one that an earlier demo left")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    marker.touch()
 
 
 def quiet(out: Path) -> None:

@@ -72,9 +72,7 @@ def test_the_subject_is_never_empty():
 
 @given(EVENTS)
 def test_what_is_written_can_be_read_back(event):
-    text = event.to_json()
-    assert text.splitlines() == [text] or "\u2028" in text or "\x85" in text or len(text.split("\n")) == 1
-    again = Event.from_json(text)
+    again = Event.from_json(event.to_json())
     assert repr(again) == repr(event)  # in which nan equals nan
     assert again.id == event.id
 
@@ -90,8 +88,13 @@ def test_its_json_holds_no_number_that_json_lacks_and_a_valid_time(event):
 
 
 @given(EVENTS)
-def test_its_sentence_is_one_line(event):
-    assert "\n" not in event.sentence()
+def test_both_its_forms_are_one_line_as_grep_sees_it(event):
+    for text in (event.to_json(), event.sentence()):
+        assert not set("\n\r\v\f") & set(text)
+
+
+def test_its_sentence_leaves_chinese_readable():
+    assert make(reason="特征值异常").sentence().endswith('reason="特征值异常"')
 
 
 def test_infinity_and_nan_become_texts():
@@ -155,7 +158,7 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, v
     sentence = str(caught.value)
     assert sentence.startswith(f"event field {field} is ")
     assert valid in sentence
-    assert len(sentence) < 300
+    assert "\n" not in sentence
 
 
 @pytest.mark.parametrize(

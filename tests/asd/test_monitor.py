@@ -1,0 +1,209 @@
+"""The monitor: one rule per checkpoint, events in the order of the backward pass, and trouble that stays harmless."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Config, Level
+from asd.monitor import Monitor, Origin
+from asd.reading import Reading
+from asd.rules import RULES, make_rule
+
+ORIGIN = Origin("run1", 3, "node7", "CPU:0")
+LIMIT = 1_000_000.0
+
+
+def monitor(*sinks, config=None, **options):
+    return Monitor(config or Config(enable=1), ORIGIN, sinks, clock=lambda: 5.0, **options)
+
+
+def reading(checkpoint="a", value=1.0, *, non_finite=0, calls=1, order=0):
+    """A reading of one element, for which all features are known."""
+    return Reading(checkpoint, 0.0 if non_finite else value, value, non_finite, calls, order)
+
+
+def judged(monitor, step, *readings, **options):
+    events = monitor.judge(step, readings, **options).events
+    return [(event.checkpoint, event.level.name, event.value) for event in events]
+
+
+def test_each_checkpoint_has_a_rule_of_its_own():
+    config = Config(enable=1, rule="silent_check_v3", upper=(100, 10))
+    watch = monitor(config=config)
+    for step in range(1, 6):
+        assert judged(watch, step, reading("small", 1.0), reading("large", 1000.0)) == []
+    assert judged(watch, 6, reading("small", 1000.0), reading("large", 1000.0)) == [("small", "ERROR", 1e6)]
+    assert watch.limit("small") == pytest.approx(100)
+    assert watch.limit("large") == pytest.approx(100 * 1e6)
+
+
+def test_a_checkpoint_without_calls_is_not_judged():
+    watch = monitor()
+    assert judged(watch, 1, reading("a", math.inf, calls=0)) == []
+    assert watch.checks == 0
+    assert watch.state()["checkpoints"] == {}
+
+
+def test_an_unknown_checkpoint_has_the_limit_of_a_fresh_rule():
+    assert monitor().limit("never seen") == LIMIT
+
+
+def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
+    outcome = monitor().judge(
+        7,
+        [
+            reading("embedding", 9e9, order=4), reading("fine", 1.0, order=1), reading("norm_out", 2e4, order=0),
+            reading("block.1", 5e6, order=2), reading("block.0", 6e6, order=3),
+        ],
+    )  # fmt: skip
+    assert [event.checkpoint for event in outcome.events] == ["norm_out", "block.1", "block.0", "embedding"]
+    assert outcome.events[0].level is Level.WARNING
+    assert outcome.fatal is outcome.events[1]
+
+
+def test_a_healthy_step_has_no_events_and_nothing_fatal():
+    assert monitor().judge(1, [reading()]) == ([], None)
+
+
+def test_an_event_says_where_when_and_how_much():
+    events = []
+    monitor(events.append).judge(7, [reading("a", 2e6)], refused=True)
+    (event,) = events
+    assert (event.run, event.rank, event.host, event.device) == ORIGIN
+    assert (event.step, event.checkpoint, event.value, event.limits) == (7, "a", 2e6, (LIMIT,))
+    assert (event.level, event.kind, event.rule, event.feature) == (Level.ERROR, "anomaly", "threshold", "l2")
+    assert (event.reason, event.refused, event.time, event.code) == (
+        "value above the first absolute threshold 1000000", True, 5.0, "80818C00",
+    )  # fmt: skip
+
+
+def test_a_limit_that_does_not_exist_is_not_in_the_event():
+    watch = monitor(config=Config(enable=1, rule="silent_check_v3"))
+    outcome = watch.judge(1, [reading("a", math.inf, non_finite=1)])
+    assert outcome.fatal.limits == ()
+
+
+@pytest.mark.parametrize(("feature", "expected"), [("threshold", 3.0), ("adaptive", 2.0), ("silent_check_v3", 4.0)])
+def test_the_feature_of_the_rule_is_taken_and_the_loss_scale_divided_out(feature, expected):
+    watch = monitor(config=Config(enable=1, rule=feature))
+    watch.judge(1, [Reading("a", max_abs=2048.0, l2=3072.0, non_finite=0, calls=1)], loss_scale=1024.0)
+    assert [value for _, value, _, _ in watch.history["a"]] == [expected]
+
+
+@given(raw=st.floats(0, 3e38, width=32), scale=st.floats(1e-3, 1e9))
+def test_a_squared_maximum_is_divided_before_it_is_squared_as_the_gate_does(raw, scale):
+    watch = monitor(config=Config(enable=1, rule="silent_check_v3"))
+    watch.judge(1, [Reading("a", raw, raw, 0, 1)], loss_scale=scale)
+    ((_, value, _, _),) = watch.history["a"]
+    assert value == (raw / scale) * (raw / scale)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("norm", [math.inf, math.nan])
+def test_a_gradient_that_is_not_finite_is_an_error_for_every_rule(rule, norm):
+    watch = monitor(config=Config(enable=1, rule=rule))
+    fatal = watch.judge(1, [Reading("a", 1.0, norm, 1, 1)]).fatal
+    assert repr(fatal.value) == repr(norm)
+    assert fatal.reason == "not finite"
+
+
+def test_a_norm_that_is_finite_beside_elements_that_are_not_counts_as_nan():
+    assert math.isnan(monitor().judge(1, [Reading("a", 1.0, 1.0, 2, 1)]).fatal.value)
+
+
+def test_an_overflow_under_a_dynamic_loss_scale_is_a_warning_and_not_learned():
+    watch = monitor()
+    watch.judge(1, [reading("a", 1.0)], loss_scale=1024)
+    before = watch.state()["checkpoints"]
+    outcome = watch.judge(2, [reading("a", math.inf, non_finite=1)], loss_scale=1024, overflow_expected=True)
+    assert (outcome.fatal, outcome.events[0].level) == (None, Level.WARNING)
+    assert outcome.events[0].reason == "not finite: overflow under a dynamic loss scale"
+    assert watch.state()["checkpoints"] == before
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1.0, True), (1024.0, False)])
+def test_without_a_scale_to_lower_or_without_a_scaler_it_is_an_error(scale, expected):
+    outcome = monitor().judge(1, [reading("a", math.nan, non_finite=1)], loss_scale=scale, overflow_expected=expected)
+    assert outcome.fatal.level is Level.ERROR
+
+
+def test_a_large_finite_value_under_a_dynamic_loss_scale_is_still_an_error():
+    outcome = monitor().judge(1, [reading("a", 2e9)], loss_scale=1024.0, overflow_expected=True)
+    assert outcome.fatal.value == 2e9 / 1024
+
+
+def test_a_sink_that_raises_is_counted_and_the_others_still_get_the_event():
+    def broken(event):
+        raise OSError(28, "No space left on device")
+
+    before, after = [], []
+    watch = monitor(before.append, broken, after.append)
+    outcome = watch.judge(1, [reading("a", 2e6)])
+    assert before == after == outcome.events
+    assert len(before) == 1
+    assert watch.problems == 1
+
+
+def test_only_an_interrupt_gets_past_the_sinks():
+    def interrupted(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        monitor(interrupted).judge(1, [reading("a", 2e6)])
+
+
+@pytest.mark.parametrize(("enable", "expected"), [(1, []), (2, []), (3, [(1, "a", 1.0), (1, "b", 2e6)])])
+def test_every_value_goes_to_the_value_sink_with_level_3_only(enable, expected):
+    seen = []
+    watch = monitor(
+        config=Config(enable=enable), value_sink=lambda step, name, verdict: seen.append((step, name, verdict.value))
+    )
+    watch.judge(1, [reading("a", 1.0), reading("b", 2e6, order=1)])
+    assert seen == expected
+
+
+def test_the_history_is_bounded_per_checkpoint():
+    watch = monitor(history=3)
+    for step in range(1, 11):
+        watch.judge(step, [reading("a", float(step)), reading("b", 2e6)])
+    assert list(watch.history["a"]) == [(step, float(step), LIMIT, Level.NORMAL) for step in (8, 9, 10)]
+    assert list(watch.history["b"]) == [(step, 2e6, LIMIT, Level.ERROR) for step in (8, 9, 10)]
+    assert (watch.checks, watch.step) == (20, 10)
+
+
+def test_refused_steps_are_counted():
+    watch = monitor()
+    watch.judge(1, [reading("a", 2e6)], refused=True)
+    watch.judge(2, [reading("a", 1.0)])
+    assert watch.refused == 1
+
+
+def test_a_follower_says_that_another_rank_refused():
+    events = []
+    event = monitor(events.append).follow(9)
+    assert events == [event]
+    assert (event.kind, event.level, event.step, event.checkpoint) == ("follower", Level.NORMAL, 9, "")
+    assert (event.refused, event.reason, event.limits) == (True, "another rank refused the update", ())
+
+
+def test_a_problem_is_counted_and_belongs_to_the_step_being_made():
+    events = []
+    watch = monitor(events.append)
+    watch.judge(4, [reading()])
+    event = watch.problem("the state can't be written", "a")
+    assert events == [event]
+    assert (event.kind, event.level, event.step, event.checkpoint) == ("problem", Level.NORMAL, 4, "a")
+    assert (event.refused, event.reason, watch.problems) == (False, "the state can't be written", 1)
+
+
+@pytest.mark.parametrize("action", ["log", "skip", "stop"])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_learns_an_applied_error_but_not_a_refused_one(rule, action):
+    watch = monitor(config=Config(enable=1, rule=rule, on_anomaly=action))
+    twin = make_rule(rule, upper=(1000000, 10000), sigma=(100000, 5000), learn_errors=action == "log")
+    for step, value in enumerate([1.0, 1.0, math.inf, 1.0, 1.0], 1):
+        watch.judge(step, [reading("a", value, non_finite=int(math.isinf(value)))])
+        twin.update(value)
+    assert repr(watch.state()["checkpoints"]["a"]) == repr(twin.state())
