@@ -87,6 +87,8 @@ class Fault:
             "step": (self.step >= 1, "valid is a step from 1 on"),
             "duration": (self.duration >= 1, "valid is a number of steps from 1 on"),
             "elements": (self.elements >= 1, "valid is a number from 1 on"),
+            "rank": (self.rank is None or self.rank >= 0, "valid is a rank from 0 on"),
+            "seed": (self.seed >= 0, "valid is a number from 0 on"),
             "amount": (self._amount_is_valid(), "valid is a bit from 0 to 63, a count from 1 on, or a finite number"),
         }
         for name, (is_valid, valid) in checks.items():
@@ -97,7 +99,7 @@ class Fault:
         if self.pattern == "flip":
             return self.amount in range(64)
         if self.pattern == "copy_row":
-            return self.amount >= 1 and self.amount == int(self.amount)
+            return self.amount >= 1 and float(self.amount).is_integer()
         return self.pattern in {"set", "stick"} or math.isfinite(self.amount)
 
     @classmethod
@@ -111,20 +113,22 @@ class Fault:
             ConfigError: It can't be read.
         """
         valid = "valid is such as gradient:norm_out:flip=30:step=40, with options :duration= :rank= :elements= :seed="
-        parts = text.split(":")
-        options = dict(part.split("=", 1) for part in parts[2:] if part.count("=") == 1)
-        patterns = [name for name in options if name in PATTERNS]
         numbers = {field.name for field in fields(cls)} - {"target", "where", "pattern", "amount"}
-        if len(parts) < 4 or len(options) != len(parts) - 2 or len(patterns) != 1 or "step" not in options:
-            raise ConfigError("fault", text, valid)
-        if set(options) - set(patterns) - numbers:
+        target, *parts = text.split(":")
+        options: dict[str, str] = {}
+        while parts and "=" in parts[-1] and parts[-1].partition("=")[0] in {*PATTERNS, *numbers} - set(options):
+            name, _, value = parts.pop().partition("=")
+            options[name] = value
+        patterns = [name for name in options if name in PATTERNS]
+        where = ":".join(parts)  # an expression may hold colons, as in (?:a|b)
+        if not where or len(patterns) != 1 or "step" not in options:
             raise ConfigError("fault", text, valid)
         try:
             given: dict[str, Any] = {name: int(value) for name, value in options.items() if name in numbers}
             amount = float(options[patterns[0]])
         except ValueError as error:
             raise ConfigError("fault", text, valid) from error
-        return cls(parts[0], parts[1], patterns[0], amount, **given)
+        return cls(target, where, patterns[0], amount, **given)
 
     def is_active(self, step: int, rank: int = 0) -> bool:
         """Whether it strikes `rank` in `step`."""
@@ -174,7 +178,8 @@ class Fault:
         return Change(step, where, int(hit.size), first, float(before[first]), float(after[first]))
 
     def __str__(self) -> str:
-        text = f"{self.target}:{self.where}:{self.pattern}={self.amount:g}:step={self.step}:duration={self.duration}"
+        amount = repr(float(self.amount)).removesuffix(".0")
+        text = f"{self.target}:{self.where}:{self.pattern}={amount}:step={self.step}:duration={self.duration}"
         rank = "" if self.rank is None else f":rank={self.rank}"
         return f"{text}{rank}:elements={self.elements}:seed={self.seed}"
 

@@ -68,12 +68,12 @@ def load_state(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StateError(f"state file {path} can't be read: {error.strerror or error}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(
             f"state file {path} is corrupt: {error}; valid is the JSON written with the checkpoint."
         ) from error
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        found = content.get("version") if isinstance(content, dict) else type(content).__name__
+    found = content.get("version") if isinstance(content, dict) else type(content).__name__
+    if type(found) is not int or found != VERSION:
         raise StateError(f"state file {path} has version {found!r}; valid is {VERSION}.")
     del content["version"]
     decoded: dict[str, Any] = _decode(content)
@@ -90,7 +90,7 @@ def _encode(value: Any) -> Any:
 
 def _decode(value: Any) -> Any:
     if isinstance(value, dict):
-        if set(value) == {"float"} and value["float"] in {"inf", "-inf", "nan"}:
+        if set(value) == {"float"} and value["float"] in ("inf", "-inf", "nan"):
             return float(value["float"])
         return {key: _decode(item) for key, item in value.items()}
     return value

@@ -19,7 +19,7 @@
 namespace {
 
 constexpr int kSlots = 16384;
-constexpr int64_t kBlock = 2048;  // elements: a few dozen float32 additions a lane before the sum goes on in double
+constexpr int64_t kBlock = 8192;  // elements: 128 float32 additions a lane before the sum goes on in double
 
 // What is judged against `limit`; keep in step with `FEATURES` in slots.py.
 enum Feature : int64_t { kL2 = 0, kMax = 1, kMaxSquare = 2 };

@@ -88,6 +88,8 @@ class StepMonitor(Callback):
     def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None = None) -> nn.Cell | None:
         """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
 
+        Attached once more to the same optimizer, as by a second `Model.train`, it goes on with the rules it has.
+
         Args:
             net: The network, or a training cell around it. Nothing of it may have been compiled yet. Without it, what
                 is judged are the check operators that belong to no installed network.
@@ -98,23 +100,28 @@ class StepMonitor(Callback):
         """
         if not self.config.enabled:
             return optimizer
-        origin = self._origin()
-        sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
-        self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
-        self._optimizer = optimizer
-        self._step = resumed_step(optimizer)
+        goes_on = self.monitor is not None and optimizer is self._optimizer
+        if not goes_on:
+            origin = self._origin()
+            sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
+            self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
+            self._optimizer = optimizer
+            self._step = resumed_step(optimizer)
+        before, self._sites = self._sites, []
         if net is not None:
             try:
                 self._sites = install(net, include=self._include, exclude=self._exclude).sites
             except UnsupportedError as error:
                 self._problem(str(error))
         # Check operators that no cell holds belong to whoever trains.
+        self._sites += [site for site in before if not site.claimed]
         self._sites += [site for site in table().sites() if not (site.claimed or site.watched)]
         for site in self._sites:
             site.watched = True
         if optimizer is not None and self.config.refuses:
             guard(optimizer)
-        self._restore()
+        if not goes_on:
+            self._restore()
         table().read(self._sites)
         table().arm(armed=self.config.refuses)
         self._refused = table().refused()

@@ -19,8 +19,8 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "demo": ("asd.cli.demo", "train a small model, corrupt one gradient and watch it being caught"),
-    "run": ("asd.cli.run", "start a training job, and start it again without the device that failed"),
-    "drill": ("asd.cli.drill", "inject faults into a training job to prove that they are found"),
+    "run": ("asd.cli.run", "run a training command with detection on"),
+    "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""

@@ -18,7 +18,9 @@ FIELDS = {
 }  # fmt: skip
 TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
-    st.sampled_from(["", "特征值检测", 'a "quoted" name', "two\nlines\r\nand\ttabs", "\\", "\0", "\u2028", "{}", "null"]),
+    st.sampled_from(
+        ["", "特征值检测", 'a "quoted" name', "two\nlines\r\nand\ttabs", "\\", "\0", "\u2028", "{}", "null"]
+    ),
 )
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 EVENTS = st.builds(

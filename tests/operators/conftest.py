@@ -55,6 +55,23 @@ def backend(request, clean):
     return request.param
 
 
+@pytest.fixture(params=[("graph", "kernel"), ("pynative", "operators")], ids="-".join)
+def corner(request, clean):
+    """As `mode` and `backend` together, for what depends little on either; returns the mode."""
+    import mindspore as ms
+
+    from asd.operators import slots
+
+    mode, backend = request.param
+    if backend == "kernel" and slots.kernel.library is None:
+        pytest.skip("the C++ kernel was not built")
+    ms.set_context(mode=MODES[mode])
+    slots.use_backend(backend)
+    empty()
+    yield mode
+    ms.set_context(mode=MODES["pynative"])
+
+
 @pytest.fixture
 def enabled(monkeypatch, clean):
     """Detection on for operators made from now on."""

@@ -61,8 +61,16 @@ def style_of(mode):
     return {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_refused_step_changes_nothing_and_the_next_one_is_applied(name, mode, backend):
+def test_a_refused_step_of_adam_changes_nothing_and_the_next_one_is_applied(mode, backend):
+    refuse_one_step("Adam", mode)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "Adam"])
+def test_a_refused_step_of_any_optimizer_changes_nothing_and_the_next_one_is_applied(name, corner):
+    refuse_one_step(name, corner)
+
+
+def refuse_one_step(name, mode):
     ours = Training(OPTIMIZERS[name], style_of(mode))
     theirs = Training(OPTIMIZERS[name], style_of(mode), guarded=False)
     limits(limit=1e3)
@@ -109,9 +117,9 @@ def test_every_style_of_a_pynative_training_refuses(style, backend):
     assert training.state()["embedding.embedding_table"].tobytes() != before["embedding.embedding_table"].tobytes()
 
 
-def test_the_gate_lets_everything_pass_until_it_is_armed_and_after_it_is_disarmed(mode, backend):
-    training = Training(OPTIMIZERS["SGD"], style_of(mode))
-    theirs = Training(OPTIMIZERS["SGD"], style_of(mode), guarded=False)
+def test_the_gate_lets_everything_pass_until_it_is_armed_and_after_it_is_disarmed(corner):
+    training = Training(OPTIMIZERS["SGD"], style_of(corner))
+    theirs = Training(OPTIMIZERS["SGD"], style_of(corner), guarded=False)
     limits(limit=1e-3)
     for armed in (False, True, False):
         slots.table().arm(armed)
@@ -185,7 +193,7 @@ def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mod
     assert not second.refuses(1.0)
 
 
-def test_guarding_twice_changes_nothing_more(mode, backend):
+def test_guarding_twice_changes_nothing_more():
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
     assert not is_guarded(optimizer)

@@ -1,0 +1,191 @@
+"""Faults: written as text and read back, and the same corruption for the same seed."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import ConfigError
+from asd.injection import PATTERNS, TARGETS, Fault
+
+TYPES = ("float16", "float32", "float64")
+SHAPES = ((), (0,), (3, 0), (7,), (1,), (2, 3, 4))
+AMOUNTS = {"flip": 9, "scale": 1e30, "set": math.inf, "stick": math.nan, "copy_row": 2, "noise": 0.5}
+
+WHERE = st.sampled_from(["norm_out", "layers.1.*norm", "(?:a|b):c", "^x=1$", "[:]", "特征", "a:b", "flip"])
+AMOUNT = {
+    "flip": st.integers(0, 63),
+    "copy_row": st.integers(1, 10**6),
+    "set": st.floats(),
+    "stick": st.floats(),
+    "scale": st.floats(allow_nan=False, allow_infinity=False),
+    "noise": st.floats(allow_nan=False, allow_infinity=False),
+}
+
+
+@st.composite
+def faults(draw):
+    pattern = draw(st.sampled_from(list(PATTERNS)))
+    positive, natural = st.integers(1, 10**9), st.integers(0, 10**9)
+    return Fault(
+        draw(st.sampled_from(list(TARGETS))), draw(WHERE), pattern, float(draw(AMOUNT[pattern])), draw(positive),
+        duration=draw(positive), rank=draw(st.none() | natural), elements=draw(positive), seed=draw(natural),
+    )  # fmt: skip
+
+
+def fault(pattern="flip", amount=None, **options):
+    return Fault("gradient", "norm", pattern, AMOUNTS[pattern] if amount is None else amount, step=1, **options)
+
+
+def array(dtype="float32", shape=(2, 3, 4)):
+    return np.random.default_rng(0).normal(1.0, 0.1, shape).astype(dtype)
+
+
+def bits(values):
+    return np.ascontiguousarray(values).reshape(-1).view(f"u{values.dtype.itemsize}")
+
+
+def corrupt(fault, before):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return fault.apply(before, 1)
+
+
+@given(faults())
+def test_a_fault_can_be_written_and_read_back(fault):
+    assert repr(Fault.parse(str(fault))) == repr(fault)  # in which nan equals nan
+
+
+def test_what_is_left_out_has_a_default():
+    assert Fault.parse("weight:w1:scale=1e6:step=10") == Fault(
+        "weight", "w1", "scale", 1e6, 10, duration=1, rank=None, elements=1, seed=0
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":", "gradient", "gradient:a", "gradient:a:flip=3", "gradient:a:step=3", "gradient::flip=3:step=3",
+     "gradient:flip=3:step=3", "gradient:a:flip=3:scale=2:step=3", "gradient:a:flip=3:step=3:step=4",
+     "gradient:a:flip=3:step=3:speed=4", "gradient:a:flip=three:step=3", "gradient:a:flip=3:step=3.5",
+     "gradient:a:flip:step=3", "gradient:a:flip=3:step=", "gradient:a:flip==3:step=3", "gradient:a:twist=3:step=3",
+     "gradient:a:flip=3:step=3:rank=all", "gradient:a:flip=3:step=3:"],
+)  # fmt: skip
+def test_a_text_that_can_not_be_read_is_shown_with_an_example(text):
+    with pytest.raises(ConfigError) as caught:
+        Fault.parse(text)
+    assert str(caught.value).startswith(f"fault has the value {text!r}, which is not valid: ")
+    assert "gradient:norm_out:flip=30:step=40" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("loss:a:flip=3:step=3", "fault target has the value 'loss', .* gradient, weight, output"),
+        ("gradient:(:flip=3:step=3", r"fault where has the value '\(', .* a regular expression"),
+        ("gradient:a:flip=3:step=0", "fault step has the value 0, .* a step from 1 on"),
+        ("gradient:a:flip=3:step=1:duration=0", "fault duration has the value 0, .* from 1 on"),
+        ("gradient:a:flip=3:step=1:elements=0", "fault elements has the value 0, .* from 1 on"),
+        ("gradient:a:flip=3:step=1:rank=-1", "fault rank has the value -1, .* a rank from 0 on"),
+        ("gradient:a:flip=3:step=1:seed=-1", "fault seed has the value -1, .* from 0 on"),
+        *((f"gradient:a:{amount}:step=1", "fault amount has the value .*, .* a bit from 0 to 63, a count from 1 on")
+          for amount in ("flip=64", "flip=-1", "flip=1.5", "flip=nan", "copy_row=0", "copy_row=1.5", "copy_row=inf",
+                         "copy_row=nan", "scale=inf", "noise=nan")),
+    ],
+)  # fmt: skip
+def test_a_field_that_is_not_valid_is_named(text, message):
+    with pytest.raises(ConfigError, match=message):
+        Fault.parse(text)
+
+
+def test_a_fault_is_active_in_its_steps_on_its_rank():
+    some = Fault.parse("gradient:a:flip=3:step=5:duration=2:rank=1")
+    assert [step for step in range(1, 10) if some.is_active(step, rank=1)] == [5, 6]
+    assert not any(some.is_active(step, rank=0) for step in range(1, 10))
+    assert Fault.parse("gradient:a:flip=3:step=5").is_active(5, rank=17)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_type_and_shape_stay_and_the_original_is_not_touched(dtype, shape, pattern):
+    before = array(dtype, shape)
+    kept = before.copy()
+    after = corrupt(fault(pattern), before)
+    assert (after.dtype, after.shape) == (before.dtype, before.shape)
+    assert np.array_equal(bits(before), bits(kept))
+    change = fault(pattern).changes(before, after, 1, "norm")
+    differing = np.flatnonzero(bits(before) != bits(after))
+    assert change.elements == len(differing)
+    if before.size == 0 or (pattern == "copy_row" and before.ndim < 2):  # there is one row only
+        assert change.elements == 0
+        assert (change.at, math.isnan(change.before)) == ((), True)
+    else:
+        assert change.elements > 0
+        assert change.at == np.unravel_index(differing[0], before.shape)
+        assert repr((change.before, change.after)) == repr((float(before[change.at]), float(after[change.at])))
+
+
+@given(data=st.data(), dtype=st.sampled_from(TYPES), seed=st.integers(0, 2**32), elements=st.integers(1, 40))
+def test_a_flip_changes_one_bit_of_each_chosen_element_and_flips_back(data, dtype, seed, elements):
+    before = array(dtype)
+    bit = data.draw(st.integers(0, 8 * before.itemsize - 1))
+    flip = fault("flip", bit, seed=seed, elements=elements)
+    after = corrupt(flip, before)
+    changed = bits(before) ^ bits(after)
+    assert sorted(set(changed.tolist())) == sorted({0, 1 << bit} if elements < before.size else {1 << bit})
+    assert np.count_nonzero(changed) == min(elements, before.size) == flip.changes(before, after, 1, "").elements
+    assert np.array_equal(bits(corrupt(flip, after)), bits(before))
+
+
+@pytest.mark.parametrize(("dtype", "bit"), [("float16", 16), ("float32", 32)])
+def test_a_bit_that_the_type_lacks_is_an_error(dtype, bit):
+    with pytest.raises(ConfigError, match=f"fault flip has the value {bit}, .* valid for {dtype} is 0 to {bit - 1}"):
+        fault("flip", bit).apply(array(dtype), 1)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_seed_alone_decides_and_every_step_is_alike(pattern):
+    before = array(shape=(6, 50))
+    for seed in range(3):
+        first, again = fault(pattern, seed=seed).apply(before, 1), fault(pattern, seed=seed).apply(before, 99)
+        assert np.array_equal(bits(first), bits(again))
+    results = {fault(pattern, seed=seed).apply(before, 1).tobytes() for seed in range(10)}
+    assert len(results) > 5
+
+
+def test_each_pattern_does_what_it_says():
+    before = array(shape=(4, 5))
+    scaled = corrupt(fault("scale", 2.0, elements=3), before)
+    assert np.count_nonzero(scaled == 2 * before) == 3
+    assert np.count_nonzero(scaled == before) == 17
+    assert np.count_nonzero(corrupt(fault("set", 7.5, elements=2), before) == 7.5) == 2
+    stuck = corrupt(fault("stick", -1.0), before)
+    assert [int(column.all()) for column in (stuck == -1.0).T].count(1) == 1
+    assert np.count_nonzero(stuck == -1.0) == 4
+    copied = corrupt(fault("copy_row", 2), before)
+    assert len({row.tobytes() for row in copied}) == 2
+    assert {row.tobytes() for row in copied} <= {row.tobytes() for row in before}
+    noise = corrupt(fault("noise", 0.01), np.ones(10_000)) - 1
+    assert noise.std() == pytest.approx(0.01, rel=0.05)
+    assert noise.mean() == pytest.approx(0, abs=0.001)
+
+
+def test_more_rows_or_elements_than_there_are_hit_them_all():
+    before = array(shape=(3, 2))
+    assert len({row.tobytes() for row in corrupt(fault("copy_row", 100), before)}) == 1
+    assert (corrupt(fault("set", 0.0, elements=100), before) == 0).all()
+
+
+def test_an_array_that_is_not_contiguous_is_hit_like_its_copy():
+    before = array(shape=(6, 8)).T[::2]
+    assert np.array_equal(corrupt(fault(), before), corrupt(fault(), before.copy()))
+    assert fault().changes(before, corrupt(fault(), before), 1, "").elements == 1
+
+
+def test_a_change_of_the_sign_of_zero_or_inside_nan_is_counted():
+    before = np.array([0.0, np.nan], np.float32)
+    after = np.frombuffer((bits(before) ^ np.array([1 << 31, 1], "u4")).tobytes(), np.float32)
+    assert fault().changes(before, after, 1, "").elements == 2

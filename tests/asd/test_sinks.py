@@ -1,0 +1,85 @@
+"""Where events go: entry points of any distribution, and standard error when there is none."""
+
+from importlib.metadata import EntryPoint, entry_points
+
+import pytest
+
+from asd import Config, Event, Level
+from asd import sinks as module
+from asd.exporters.event_log import EventLog
+from asd.exporters.log import LogSink
+from asd.monitor import Origin
+
+ORIGIN = Origin("run1", 3, "node7", "CPU:0")
+EVENT = Event(
+    **ORIGIN._asdict(), step=1, checkpoint="a", value=2e6, limits=(1e6,), level=Level.ERROR, kind="anomaly",
+    rule="threshold", feature="l2", reason="r", refused=True, time=0.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """A function that says which entry points are installed."""
+
+    def install(**targets):
+        entries = [EntryPoint(name, target, "asd.sinks") for name, target in targets.items()]
+        monkeypatch.setattr(module, "entry_points", lambda group: entries if group == "asd.sinks" else [])
+
+    return install
+
+
+def make_list(config, origin):
+    return [config, origin].append
+
+
+def make_nothing(config, origin):
+    raise PermissionError(13, "Permission denied", config.run_dir)
+
+
+def test_this_distribution_brings_the_log_and_the_event_log(tmp_path):
+    opened = module.open_sinks(Config(run_dir=str(tmp_path)), ORIGIN)
+    ours = [sink for sink in opened if type(sink).__module__.startswith("asd.exporters.")]
+    assert [type(sink) for sink in ours] == [EventLog, LogSink]
+    assert ours[0].path == tmp_path / "events-rank3.jsonl"
+    assert not any(tmp_path.iterdir())  # a run without events leaves no file
+
+
+def test_every_entry_point_of_the_group_can_be_loaded():
+    assert {entry.name for entry in entry_points(group=module.GROUP)} >= {"log", "event_log"}
+    for entry in entry_points(group=module.GROUP):
+        assert callable(entry.load())
+
+
+def test_sinks_are_opened_in_the_order_of_their_names_with_the_configuration_and_the_origin(installed):
+    installed(b=f"{__name__}:make_list", a="asd.exporters.event_log:open_event_log")
+    config = Config()
+    first, second = module.open_sinks(config, ORIGIN)
+    assert isinstance(first, EventLog)
+    assert second.__self__ == [config, ORIGIN]
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (f"{__name__}:make_nothing", "[Errno 13] Permission denied: 'asd_run'"),
+        ("no_such_module:make", "No module named 'no_such_module'"),
+        ("asd.sinks:no_such_factory", "module 'asd.sinks' has no attribute 'no_such_factory'"),
+        ("asd.sinks:GROUP", "'str' object is not callable"),
+    ],
+)
+def test_a_sink_that_can_not_be_opened_is_named_and_left_out(installed, capsys, target, reason):
+    installed(good=f"{__name__}:make_list", broken=target)
+    assert len(module.open_sinks(Config(), ORIGIN)) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"asd: sink broken can't be opened and is left out: {reason}\n"
+
+
+@pytest.mark.parametrize("targets", [{}, {"broken": f"{__name__}:make_nothing"}])
+def test_without_any_sink_events_go_to_standard_error(installed, capsys, targets):
+    installed(**targets)
+    (sink,) = module.open_sinks(Config(), ORIGIN)
+    sink(EVENT)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1] == EVENT.sentence()
