@@ -33,7 +33,8 @@ def draw_history(
         losses: Loss curves by name; NaN where a step is missing.
         title: Above the picture.
     """
-    with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25}):
+    # Names and regular expressions hold dollar signs, which are no formula.
+    with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "text.parse_math": False}):
         figure = Figure(figsize=(10, 7.5), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.2))
         _draw_losses(above, losses)
@@ -55,7 +56,8 @@ def _draw_losses(axes: Axes, losses: Mapping[str, Sequence[float]]) -> None:
             range(1, len(values) + 1), values, label=name, linewidth=widths[min(i, 2)], alpha=0.5 if i == 0 else 1
         )
     axes.set_ylabel("loss")
-    axes.legend(loc="upper right")
+    if losses:
+        axes.legend(loc="upper right")
 
 
 def _draw_values(axes: Axes, history: History) -> None:
@@ -66,7 +68,7 @@ def _draw_values(axes: Axes, history: History) -> None:
             steps = [step for step, *_ in part]
             label = name if j == 0 else None
             axes.plot(steps, [_drawable(value) for _, value, _, _ in part], color=color, linewidth=1.3, label=label)
-            limits = [limit if math.isfinite(limit) else math.nan for _, _, limit, _ in part]
+            limits = [_drawable(limit) if math.isfinite(limit) else math.nan for _, _, limit, _ in part]
             axes.plot(steps, limits, color=color, linewidth=1, linestyle="--", alpha=0.7)
     axes.plot([], [], color="gray", linestyle="--", label="first-level limits")
     axes.set_yscale("log")

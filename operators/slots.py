@@ -96,7 +96,7 @@ class KernelTable:
         self._slots = np.ctypeslib.as_array(memory).view(kernel.SLOT_DTYPE)
         self._header = library.asd_header().contents
         self._sites = _Sites(capacity)
-        self._unsupported = 0
+        self._unsupported = int(self._header.unsupported)
 
     def new_site(self, name: str) -> Site:
         """See `Table`."""

@@ -42,4 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("COMMAND", command[0], "valid is a program that can be found in PATH")
     bootstrap = Path(__file__).resolve().parents[1] / "bootstrap"
     environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(bootstrap), environ.get("PYTHONPATH")]))
-    os.execve(program, command, environ)
+    try:
+        os.execve(program, command, environ)
+    except OSError as error:
+        raise ConfigError("COMMAND", program, f"valid is a program that can be started ({error.strerror})") from error

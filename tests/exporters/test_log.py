@@ -89,8 +89,8 @@ def run(code):
 
 EVENT = """
 from asd import Event, Level
-event = Event(run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="a", value=2e6, limits=(), level=Level.ERROR,
-              kind="anomaly", rule="threshold", feature="l2", reason="特征值", refused=False, time=0.0)
+event = Event(run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="a", value=2e6, limits=(),
+              level=Level.ERROR, kind="anomaly", rule="r", feature="l2", reason="特征值", refused=False, time=0.0)
 """
 
 

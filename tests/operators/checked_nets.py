@@ -248,7 +248,7 @@ def truth(name, seed=0):
 
 
 @cache
-def _truth(name, seed, mode):  # noqa: ARG001 - the answer depends on it
+def _truth(name, seed, mode):
     make, make_input = NETS[name]
     net = fill(make())
     zeros = probe(net, make_input(seed), targets(seed))

@@ -6,9 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ms = pytest.importorskip("mindspore")
-
 from checked_nets import HIDDEN, Decoder, fill, gradients, ids, readings, targets
 from mindspore import nn, ops
 from mindspore.ops import operations

@@ -2,11 +2,9 @@
 
 import math
 
-import pytest
-
-ms = pytest.importorskip("mindspore")
-
+import mindspore as ms
 import numpy as np
+import pytest
 from checked_nets import STYLES, Decoder, assert_same_bits, fill, ids, readings, targets, values
 from mindspore import Parameter, Tensor, nn, ops
 
@@ -37,7 +35,7 @@ def limits(feature="l2", limit=math.inf, scale=1.0):
     table = slots.table()
     readings()
     table.set_limits(feature, [(site, limit) for site in table.sites()], scale)
-    table.arm(True)  # noqa: FBT003
+    table.arm(True)
 
 
 class Training:
@@ -210,7 +208,7 @@ def test_guarding_twice_changes_nothing_more():
 
 @pytest.mark.parametrize("value", [None, "Adam", 3, object()])
 def test_what_is_no_cell_is_refused_by_its_type(value):
-    with pytest.raises(ConfigError, match=rf"^optimizer has the value '{type(value).__name__}', which is not valid: .*\.$"):
+    with pytest.raises(ConfigError, match=rf"^optimizer has the value '{type(value).__name__}', .*\.$"):
         guard(value)
 
 

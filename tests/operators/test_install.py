@@ -2,18 +2,16 @@
 
 import re
 
-import pytest
-
-ms = pytest.importorskip("mindspore")
-
+import mindspore as ms
 import numpy as np
+import pytest
 from checked_nets import (
     HIDDEN,
+    CalledTwice,
     Containers,
     Convolutions,
     Decoder,
     RmsDecoder,
-    CalledTwice,
     fill,
     gradients,
     ids,
@@ -138,7 +136,7 @@ def test_include_overrules_a_reason_against():
 @pytest.mark.parametrize("argument", ["include", "exclude"])
 def test_a_regular_expression_that_is_none_is_refused_and_nothing_is_changed(argument):
     net = Decoder()
-    with pytest.raises(ConfigError, match=rf"^{argument} has the value '\(', which is not valid: .*regular expression.*\.$"):
+    with pytest.raises(ConfigError, match=rf"^{argument} has the value '\(', .*regular expression.*\.$"):
         install(net, **{argument: ["norm", "("]})
     assert type(net.norm_out) is nn.LayerNorm
 
@@ -276,7 +274,7 @@ def test_a_full_table_is_one_sentence(backend, monkeypatch):
 
 
 def test_an_unknown_backend_is_refused_by_name(clean):
-    with pytest.raises(ConfigError, match=r"^backend has the value 'cuda', which is not valid: valid is operators.*\.$"):
+    with pytest.raises(ConfigError, match=r"^backend has the value 'cuda', .*valid is operators.*\.$"):
         slots.use_backend("cuda")
 
 

@@ -2,10 +2,8 @@
 
 from functools import cache
 
+import mindspore as ms
 import pytest
-
-ms = pytest.importorskip("mindspore")
-
 from checked_nets import NETS, assert_same_bits, fill, readings, train
 from mindspore import nn
 

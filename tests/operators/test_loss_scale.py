@@ -1,9 +1,7 @@
 """Where the loss scale in force is read from."""
 
+import mindspore as ms
 import pytest
-
-ms = pytest.importorskip("mindspore")
-
 from checked_nets import Decoder
 from mindspore import Parameter, Tensor, amp, nn
 

@@ -3,13 +3,23 @@
 import json
 import math
 import os
+import shutil
+from pathlib import Path
 
-import pytest
-
-ms = pytest.importorskip("mindspore")
-
+import mindspore as ms
 import numpy as np
-from checked_nets import CalledTwice, Decoder, assert_same_bits, fill, ids, jitted_step, targets, value_and_grad_loop, values
+import pytest
+from checked_nets import (
+    CalledTwice,
+    Decoder,
+    assert_same_bits,
+    fill,
+    ids,
+    jitted_step,
+    targets,
+    value_and_grad_loop,
+    values,
+)
 from mindspore import Tensor, amp, nn, ops
 from mindspore.train import CheckpointConfig, Model, ModelCheckpoint
 
@@ -226,13 +236,14 @@ def test_a_network_with_nothing_to_check_trains_and_the_problem_is_told(corner):
     run = Run(config(), make=NothingToCheck)
     run.train(dataset(3))
     assert run.reasons() == [
-        "TrainOneStepCell has nothing to check: none of its 5 cells is a norm or an embedding. Name cells with include=.",
+        "TrainOneStepCell has nothing to check: none of its 5 cells is a norm or an embedding."
+        " Name cells with include=.",
         NOTHING,
     ]
 
 
 @pytest.mark.parametrize("scale", [2.0**15, 1.0])
-def test_an_overflow_under_a_dynamic_loss_scale_is_second_level_while_it_can_still_fall(scale, mode, backend):
+def test_an_overflow_under_a_dynamic_loss_scale_is_second_level_while_it_can_still_fall(scale, corner):
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-3)
     scaler = amp.DynamicLossScaler(scale_value=scale, scale_factor=2, scale_window=1000)
@@ -297,7 +308,9 @@ def story(run):
     return monitor.state(), late, [(e.step, e.checkpoint, e.level, e.value) for e in run.events if e.step > 4]
 
 
-@pytest.mark.parametrize(("how", "refused"), [("resume_from", []), ("resume_from", [3]), ("search", []), ("search", [3])])
+@pytest.mark.parametrize(
+    ("how", "refused"), [("resume_from", []), ("resume_from", [3]), ("search", []), ("search", [3])]
+)
 def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, mode, tmp_path, short_memory):
     settings = config("skip", **JUMPY)
     whole = Run(settings)
@@ -327,10 +340,18 @@ def test_every_checkpoint_gets_the_state_of_its_own_step(corner, tmp_path):
     assert [state["checkpoints"]["norm_out"]["count"] for _, state in sorted(states.items())] == [2, 4, 6]
 
 
-def saved_run(folder, make=Decoder):
-    run = Run(config(**JUMPY), make=make)
-    run.train(dataset(4), writer(folder))
-    return folder / "run-1_4.ckpt"
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A folder with the checkpoint of step 4 and the state beside it."""
+    folder = tmp_path_factory.mktemp("original")
+    Run(config(**JUMPY)).train(dataset(4), writer(folder))
+    return folder
+
+
+@pytest.fixture
+def saved(original, clean, tmp_path):
+    """A copy of it."""
+    return Path(shutil.copytree(original, tmp_path / "saved"))
 
 
 def goes_on_with(checkpoint, folder):
@@ -342,44 +363,51 @@ def goes_on_with(checkpoint, folder):
     return run.reasons()[0]
 
 
-def test_a_missing_state_is_a_problem_and_the_training_goes_on(clean, tmp_path):
-    saved_run(tmp_path)
-    reason = goes_on_with(tmp_path / "other.ckpt", tmp_path)
-    assert reason == f"state file {tmp_path}/other.ckpt.asd-rank0.json can't be read: No such file or directory. " + (
-        "The rules start anew."
-    )
+def test_a_missing_state_is_a_problem_and_the_training_goes_on(saved):
+    reason = goes_on_with(saved / "other.ckpt", saved)
+    missing = saved / "other.ckpt.asd-rank0.json"
+    assert reason == f"state file {missing} can't be read: No such file or directory. The rules start anew."
 
 
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"version": 99}', '{"version": 1}', '{"version": 1, "rule": "adaptive", "step": 4}']
 )
-def test_a_corrupt_state_is_a_problem_and_the_training_goes_on(content, clean, tmp_path):
-    checkpoint = saved_run(tmp_path)
-    (tmp_path / "run-1_4.ckpt.asd-rank0.json").write_text(content)
-    reason = goes_on_with(checkpoint, tmp_path)
+def test_a_corrupt_state_is_a_problem_and_the_training_goes_on(content, saved):
+    (saved / "run-1_4.ckpt.asd-rank0.json").write_text(content)
+    reason = goes_on_with(saved / "run-1_4.ckpt", saved)
     assert reason.endswith(" The rules start anew.")
     assert ".." not in reason
 
 
-def test_a_state_of_another_network_is_a_problem_and_the_training_goes_on(clean, tmp_path):
-    saved_run(tmp_path)
-    state = tmp_path / "run-1_4.ckpt.asd-rank0.json"
+def test_a_state_of_another_network_is_a_problem_and_the_training_goes_on(saved):
+    state = saved / "run-1_4.ckpt.asd-rank0.json"
     content = json.loads(state.read_text())
     content["checkpoints"] = {f"other.{name}": rule for name, rule in content["checkpoints"].items()}
     state.write_text(json.dumps(content))
-    reason = goes_on_with(tmp_path / "run-1_4.ckpt", tmp_path)
+    reason = goes_on_with(saved / "run-1_4.ckpt", saved)
     assert "the saved state is of another network: it has other." in reason
 
 
-def test_a_resumed_training_without_any_state_says_so(clean, tmp_path):
-    saved_run(tmp_path)
-    (tmp_path / "run-1_4.ckpt.asd-rank0.json").unlink()
-    run = resumed(tmp_path, 4, config(**JUMPY))
-    run.train(dataset(6, first=4), writer(tmp_path))
+def test_a_resumed_training_without_any_state_says_so(saved):
+    (saved / "run-1_4.ckpt.asd-rank0.json").unlink()
+    run = resumed(saved, 4, config(**JUMPY))
+    run.train(dataset(6, first=4), writer(saved))
     assert run.reasons() == ["resumed at step 4 without a rule state of that step: the rules start anew"]
 
 
-def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of_the_callback(clean, tmp_path, monkeypatch):
+def test_a_damaged_state_is_passed_over_in_the_search(saved):
+    state = saved / "run-1_4.ckpt.asd-rank0.json"
+    (saved / "newer.ckpt.asd-rank0.json").write_text("{")
+    (saved / "other.ckpt.asd-rank0.json").write_text(state.read_text().replace('"updates": 4', '"updates": 5'))
+    run = resumed(saved, 4, config(**JUMPY))
+    run.train(dataset(6, first=4), writer(saved))
+    assert run.reasons() == []
+    assert run.monitor.monitor.state()["checkpoints"]["norm_out"]["count"] == 6
+
+
+def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of_the_callback(
+    clean, tmp_path, monkeypatch
+):
     (tmp_path / "file").write_text("")
     run = Run(config())
     run.train(dataset(1))

@@ -1,16 +1,14 @@
 """The numbers in the slots are those of the true gradients, however the training is written."""
 
-import pytest
-
-ms = pytest.importorskip("mindspore")
-
+import mindspore as ms
 import numpy as np
+import pytest
 from checked_nets import (
     HIDDEN,
     NETS,
     STYLES,
-    Decoder,
     CalledTwice,
+    Decoder,
     assert_reading,
     fill,
     gradients,
@@ -70,9 +68,8 @@ def test_every_style_of_a_pynative_training_reports_the_true_gradient(style, bac
 
 
 @pytest.mark.parametrize("level", ["O2", "O3"])
-def test_float16_training_reports_the_true_gradient(level, mode, backend):
+def test_float16_training_reports_the_true_gradient(level, corner):
     def prepare(net):
-        # The sum of squares in float16 would hide what is tested here.
         return amp.auto_mixed_precision(net, level, ms.float16)
 
     net = checked(prepare=prepare)
@@ -152,8 +149,8 @@ def test_a_layer_called_twice_in_a_step_reports_the_worst_and_both_calls(mode, b
     assert_reading(readings()["norm"], *true)
 
 
-@pytest.mark.parametrize("scale", [1024.0, 0.5])
-def test_a_constant_loss_scale_multiplies_every_value_exactly(scale, mode, backend):
+def test_a_constant_loss_scale_multiplies_every_value_exactly(mode, backend):
+    scale = 1024.0
     net = checked()
     step = nn.TrainOneStepCell(net, sgd(net), sens=scale)
     step(ids(), targets()).asnumpy()
@@ -177,10 +174,9 @@ def dataset(steps):
     return ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
 
 
-@pytest.mark.parametrize("scale", [1, 256])
-def test_model_train_judges_the_unscaled_values_of_every_step(scale, mode, backend):
+def test_model_train_judges_the_unscaled_values_of_every_step(mode, backend):
     net = fill(Decoder())
-    manager = ms.FixedLossScaleManager(float(scale), drop_overflow_update=False) if scale > 1 else None
+    manager = ms.FixedLossScaleManager(256.0, drop_overflow_update=False)
     model = Model(net, optimizer=sgd(net), loss_scale_manager=manager)
     monitor = StepMonitor(ON, sinks=[])
     model.train(1, dataset(3), callbacks=[monitor], dataset_sink_mode=False)
@@ -212,23 +208,17 @@ def test_a_dynamic_loss_scaler_is_followed_and_the_values_are_unscaled(mode, bac
     assert_history(monitor, [truth("decoder", seed) for seed in range(3)])
 
 
-def test_evaluation_checks_nothing_and_changes_no_state(mode, backend):
+def test_evaluation_checks_nothing_and_changes_no_state(corner):
     net = checked()
     before = slots.table().refused()
-    net.set_train(False)  # noqa: FBT003
+    net.set_train(False)
     for seed in range(2):
         net(ids(seed), targets(seed)).asnumpy()
     assert readings() == {}
     assert slots.table().refused() == before
 
 
-def test_gradients_without_an_update_are_checked_too(mode, backend):
-    net = checked()
-    value_and_grad_loop_without_optimizer(net)(ids(), targets())[0].asnumpy()
-    assert_all(readings(), truth("decoder"))
-
-
-def test_values_of_one_step_do_not_reach_the_next(mode, backend):
+def test_values_of_one_step_do_not_reach_the_next(corner):
     net = checked()
     step = value_and_grad_loop_without_optimizer(net)
     step(ids(0), targets(0) * 1e6)[0].asnumpy()

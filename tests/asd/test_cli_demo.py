@@ -1,0 +1,72 @@
+"""`asd demo`, as far as it goes without a training: what it refuses, and that it deletes nobody's files."""
+
+import os
+
+import pytest
+
+from asd.cli import main
+
+FAULT = "gradient:norm:flip=30:step=5"
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("NPU_ASD_", "ASD_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--steps", "19"], "--steps has the value 19, which is not valid: valid is a number from 20 on."),
+        (["--steps", "many"], "argument --steps: invalid int value: 'many'; see `asd demo --help`."),
+        (["--mode", "eager"],
+         "argument --mode: invalid choice: 'eager' (choose from "),
+        (["--rule", "none"], "rule has the value 'none', which is not valid: it must be one of threshold, "),
+        (["--fault", "flip"], "fault has the value 'flip', which is not valid: valid is such as gradient:"),
+        (["--fault", "gradient:norm:flip=30:step=61"],
+         "--fault has the value 'gradient:norm:flip=30:step=61', which is not valid: valid is a fault whose step is "
+         "from 2 to 60, see --steps."),
+        (["--fault", "gradient:norm:flip=30:step=1"],
+         "--fault has the value 'gradient:norm:flip=30:step=1', which is not valid: valid is a fault whose step is "
+         "from 2 to 60, see --steps."),
+        (["--speed"], "unrecognized arguments: --speed; see `asd --help`."),
+        (["--step", "30"], "unrecognized arguments: --step 30; see `asd --help`."),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_ends_with_one_sentence_and_code_2_and_leaves_nothing(capsys, tmp_path, options, sentence):
+    assert main(["demo", *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"asd: {sentence}")
+    assert err.count("\n") == 1
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_wrong_setting_ends_the_same_way(capsys, monkeypatch):
+    monkeypatch.setenv("NPU_ASD_SIGMA_THRESH", "5,10")
+    assert main(["demo"]) == 2
+    assert capsys.readouterr().err.startswith("asd: NPU_ASD_SIGMA_THRESH has the value '5,10', which is not valid: ")
+
+
+def test_a_folder_with_files_of_the_user_is_refused_and_kept(capsys, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    assert main(["demo", "--out", "mine", "--fault", FAULT]) == 2
+    assert capsys.readouterr().err == (
+        "asd: --out has the value 'mine', which is not valid: valid is a new or empty folder, or one that an earlier "
+        "demo left.\n"
+    )
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_file_in_place_of_the_folder_is_refused_and_kept(capsys, tmp_path):
+    (tmp_path / "mine").write_text("years of work")
+    assert main(["demo", "--out", "mine", "--fault", FAULT]) in (1, 2)
+    err = capsys.readouterr().err
+    assert err.startswith("asd: ")
+    assert "mine" in err
+    assert err.count("\n") == 1
+    assert (tmp_path / "mine").read_text() == "years of work"
