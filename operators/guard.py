@@ -96,7 +96,7 @@ class _OperatorGate(nn.Cell):
     def __init__(self, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.decide = _make_decide(
-            slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.armed
+            slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.judged, slots.armed
         )
         self.sum_over_ranks = _agreement()
         self.count = _make_count(slots.refusals)
@@ -106,14 +106,14 @@ class _OperatorGate(nn.Cell):
 
 
 def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_max: Parameter, non_finite: Parameter,
-                 armed: Parameter) -> Any:  # fmt: skip
+                 judged: Parameter, armed: Parameter) -> Any:  # fmt: skip
     reduce = P.ReduceSum()
 
     def decide(gradients):
         broken = F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
         broken = broken + F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
         broken = broken + F.depend(non_finite, gradients)
-        return F.cast(reduce(broken) * armed > 0, ms.float32)
+        return F.cast(reduce(broken * judged) * armed > 0, ms.float32)
 
     return decide
 

@@ -22,7 +22,7 @@ constexpr int kSlots = 16384;
 constexpr int64_t kBlock = 8192;  // elements: 128 float32 additions a lane before the sum goes on in double
 
 // What is judged against `limit`; keep in step with `FEATURES` in slots.py.
-enum Feature : int64_t { kL2 = 0, kMax = 1, kMaxSquare = 2 };
+enum Feature : int64_t { kNotJudged = -1, kL2 = 0, kMax = 1, kMaxSquare = 2 };
 
 struct Slot {
   double max_abs;      // largest |g| among the finite elements, worst call of the step
@@ -204,7 +204,7 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype) {
 }
 
 bool breaks_limit(const Slot& slot) {
-  if (slot.calls == 0) return false;
+  if (slot.calls == 0 || slot.feature == kNotJudged) return false;
   if (slot.non_finite > 0) return true;
   double value = slot.l2 / header.scale;
   if (slot.feature != kL2) value = slot.max_abs / header.scale;

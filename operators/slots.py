@@ -25,6 +25,8 @@ __all__ = ["FEATURES", "KernelTable", "OperatorTable", "Site", "Table", "table",
 
 FEATURES = {"l2": 0, "max": 1, "max_square": 2}
 """Which value a limit is compared with; the numbers are `enum Feature` of kernel.cpp."""
+_NOT_JUDGED = -1
+"""Of a slot that has no limit, because nobody judges it: the gate leaves it out, inf and nan included."""
 
 
 class Site:
@@ -81,6 +83,12 @@ class _Sites:
         self.living[slot] = site
         return site
 
+    def dead(self, used: int) -> np.ndarray:
+        """Which of the first `used` slots belong to no living site, as numbers."""
+        dead = np.ones(used, bool)
+        dead[[slot for slot in list(self.living) if slot < used]] = False
+        return np.flatnonzero(dead)
+
     def ordered(self) -> list[Site]:
         return [site for _, site in sorted(self.living.items())]
 
@@ -101,7 +109,7 @@ class KernelTable:
     def new_site(self, name: str) -> Site:
         """See `Table`."""
         site = self._sites.new(name)
-        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, math.inf, 0)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, math.inf, _NOT_JUDGED)
         self._header.used = max(self._header.used, site.slot + 1)
         return site
 
@@ -120,10 +128,10 @@ class KernelTable:
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """See `Table`."""
         self._header.scale = scale
-        self._slots["feature"][: self._header.used] = FEATURES[feature]
-        column = self._slots["limit"]
+        column, features = self._slots["limit"], self._slots["feature"]
+        features[self._sites.dead(self._header.used)] = _NOT_JUDGED
         for site, limit in limits:
-            column[site.slot] = limit
+            column[site.slot], features[site.slot] = limit, FEATURES[feature]
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
@@ -146,6 +154,7 @@ class OperatorTable:
     Attributes:
         max_abs, l2, non_finite, calls: float32 of shape (capacity,), written by the taps.
         limit_l2, limit_max: float32 of shape (capacity,), already multiplied by the loss scale.
+        judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
         armed, refusals: float32 of shape (1,).
     """
 
@@ -160,7 +169,10 @@ class OperatorTable:
         self.limit_l2, self.limit_max = (
             self._parameter(name, math.inf, self.CAPACITY) for name in ("limit_l2", "limit_max")
         )
+        self.judged = self._parameter("judged", 0.0, self.CAPACITY)
         self.armed, self.refusals = (self._parameter(name, 0.0, 1) for name in ("armed", "refusals"))
+        self._limits = {name: np.full(self.CAPACITY, np.inf, np.float32) for name in ("l2", "max")}
+        self._judged = np.zeros(self.CAPACITY, np.float32)
 
     @staticmethod
     def _parameter(name: str, value: float, size: int) -> Parameter:
@@ -168,7 +180,12 @@ class OperatorTable:
 
     def new_site(self, name: str) -> Site:
         """See `Table`."""
-        return self._sites.new(name)
+        site = self._sites.new(name)
+        self.read([site])
+        if self._judged[site.slot]:
+            self._judged[site.slot] = 0
+            _write(self.judged, self._judged)
+        return site
 
     def sites(self) -> list[Site]:
         """See `Table`."""
@@ -193,10 +210,15 @@ class OperatorTable:
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """See `Table`."""
-        column = np.full(self.CAPACITY, np.inf, np.float32)
+        self._judged[self._sites.dead(self.CAPACITY)] = 0
+        column, other = ("l2", "max") if feature == "l2" else ("max", "l2")
         for site, limit in limits:
-            column[site.slot] = _largest_raw(feature, limit, scale)
-        _write(self.limit_l2 if feature == "l2" else self.limit_max, column)
+            self._limits[column][site.slot] = _largest_raw(feature, limit, scale)
+            self._limits[other][site.slot] = np.inf
+            self._judged[site.slot] = 1
+        _write(self.limit_l2, self._limits["l2"])
+        _write(self.limit_max, self._limits["max"])
+        _write(self.judged, self._judged)
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""

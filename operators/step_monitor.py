@@ -148,7 +148,7 @@ class StepMonitor(Callback):
         try:
             events, fatal = self._judge()
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
-            self._problem(f"step {self._step} was not judged: {error!r}")
+            self._problem_once(f"a step was not judged: {error!r}")
             return []
         if fatal is not None and self.config.on_anomaly == "stop":
             self.close()
@@ -284,7 +284,9 @@ class StepMonitor(Callback):
         self._active().problem(reason)
 
     def _problem_once(self, reason: str) -> None:
-        if reason not in self._told:
+        if reason in self._told:
+            self._active().problems += 1  # counted every time, said once
+        else:
             self._told.add(reason)
             self._problem(reason)
 

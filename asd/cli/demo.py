@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from asd.cli.progress import Progress
 from asd.config import Config
@@ -73,10 +74,19 @@ def _clear(out: Path) -> None:
 def quiet(out: Path) -> None:
     """Keeps MindSpore and mindformers from burying the story in chatter; call it before they are imported.
 
-    mindformers also writes a log folder into the working directory; `out` is where it goes instead.
+    mindformers also writes a log folder into the working directory; `out` is where it goes instead. And an interrupt
+    ends the process at once: a KeyboardInterrupt inside MindSpore's C++ aborts it, and while a graph runs MindSpore has
+    a handler of its own, which sends SIGTERM.
     """
     os.environ.setdefault("GLOG_v", "3")
     os.environ.setdefault("LOCAL_DEFAULT_PATH", str(out / "mindformers"))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
+
+
+def _leave(*_: object) -> NoReturn:
+    os.write(sys.stderr.fileno(), b"\nasd: interrupted.\n" if sys.stderr.isatty() else b"asd: interrupted.\n")
+    os._exit(130)
 
 
 class _Story:

@@ -1,5 +1,6 @@
 """A guarded optimizer applies every good update bit for bit and nothing of a bad one."""
 
+import gc
 import math
 
 import mindspore as ms
@@ -233,3 +234,50 @@ def test_the_gate_refuses_exactly_the_steps_that_the_host_calls_first_level(rule
         both.append((refused, fatal))
     assert {pair for pair in both if pair[0] != pair[1]} == set()
     assert sum(refused for refused, _ in both) >= 3
+
+
+def test_what_nobody_judges_refuses_nothing(mode, backend):
+    """Values in the slots of another network, trained by nobody or gone, must not stop this one."""
+    other, gone = Tapped("other"), Tapped("gone")
+    for net in (other, gone):
+        ms.grad(net)(Tensor(np.array([np.inf], np.float32))).asnumpy()
+    del gone, net
+    bench = Bench()
+    monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[], include="^$")
+    other.tap.site.watched = True  # by another monitor
+    monitor.attach(bench.net, bench.optimizer)
+    for _ in range(2):
+        assert not bench.refuses(1.0)
+        assert monitor.step() == []
+    assert bench.refuses(math.nan)
+
+
+def test_the_limits_of_two_monitors_stand_side_by_side(mode, backend):
+    first, second = Bench(name="first"), Bench(name="second")
+    table = slots.table()
+    table.set_limits("l2", [(first.site, 2.0)], 1.0)
+    table.set_limits("max", [(second.site, 8.0)], 1.0)
+    table.arm(True)
+    assert first.refuses(5.0)
+    readings()
+    assert not second.refuses(5.0)
+    readings()
+    assert second.refuses(9.0)
+
+
+def test_a_slot_given_to_another_network_starts_empty_and_without_a_limit(backend):
+    ms.set_context(mode=1)
+    site = slots.table().new_site("first")
+    kept = [slots.table().new_site("kept"), *slots.table().sites()]
+    slot = site.slot
+    limits(limit=2.0)
+    net = Tapped("second")
+    net.tap = make_tap(site)
+    ms.grad(net)(Tensor(np.array([np.inf], np.float32))).asnumpy()
+    kept.remove(site)
+    del net, site
+    gc.collect()
+    bench = Bench(name="third")
+    assert bench.site.slot <= slot
+    assert readings() == {}
+    assert not bench.refuses(1e9)

@@ -195,7 +195,7 @@ def test_a_failure_of_the_detector_is_an_event_and_the_training_goes_on(corner, 
     monkeypatch.setattr(Threshold, "update", broken)
     run = Run(config())
     run.train(dataset(3))
-    assert run.reasons() == [f"step {step} was not judged: ZeroDivisionError('by design')" for step in (1, 2, 3)]
+    assert run.reasons() == ["a step was not judged: ZeroDivisionError('by design')"]  # said once, counted thrice
     assert run.monitor.monitor.problems == 3
     assert_same_bits(run.state(), unwatched(dataset(3)))
 

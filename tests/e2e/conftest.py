@@ -1,0 +1,79 @@
+"""Programs in processes of their own, as a user starts them: nothing here imports MindSpore."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+SETTINGS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "REGISTER_PATH", "GLOG_", "PYTHONPATH", "LOCAL_DEFAULT_PATH")
+
+
+class Done(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def result(self):
+        """The JSON object that the program printed as its last line."""
+        return json.loads(self.out.splitlines()[-1])
+
+
+class Runner:
+    """Starts programs in an empty folder, without any setting of the one who runs the tests."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.environ = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+        self.environ |= {"GLOG_v": "3", "LOCAL_DEFAULT_PATH": str(folder / "mindformers_logs")}
+
+    def start(self, *command, **environ):
+        """A running process with pipes."""
+        return subprocess.Popen(
+            [str(part) for part in command], cwd=self.folder, env={**self.environ, **environ}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *command, timeout=240, **environ):
+        """The end of a process; it is killed if it takes longer than `timeout` seconds."""
+        with self.start(*command, **environ) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise AssertionError(f"{command} took more than {timeout} s: {process.communicate()}") from None
+        return Done(process.returncode, out, err)
+
+    def asd(self, *arguments, **options):
+        """The command `asd`."""
+        return self.run(sys.executable, "-m", "asd", *arguments, **options)
+
+    def program(self, name, *arguments, **options):
+        """One of `programs/`."""
+        return self.run(sys.executable, PROGRAMS / name, *arguments, **options)
+
+    def asd_run(self, name, *arguments, **options):
+        """One of `programs/` under `asd run`."""
+        return self.asd("run", sys.executable, PROGRAMS / name, *arguments, **options)
+
+    def events(self, path="asd_run/events-rank0.jsonl"):
+        """The data of all events in a file, none if there is no file."""
+        path = self.folder / path
+        return [json.loads(line)["data"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def runner(tmp_path):
+    """See `Runner`."""
+    for package in ("mindspore", "mindformers"):
+        if find_spec(package) is None:
+            pytest.skip(f"needs {package}")
+    return Runner(tmp_path)

@@ -1,0 +1,89 @@
+"""Trainings without a word of detection, in every style: `loops.py STYLE MODE STEPS [BAD_STEP]`.
+
+In BAD_STEP the targets are so far off that the gradients break the first absolute threshold. The last line it prints
+is a JSON object with the losses and the weight of the norm before the bad step and at the end.
+"""
+
+import json
+import sys
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+
+style, mode, steps, bad_step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int((*sys.argv, "0")[4])
+ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+ms.set_device("CPU")
+ms.set_seed(1)
+np.random.seed(1)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)
+
+    def construct(self, x, y):
+        return ((self.last(self.norm(self.first(x))) - y) ** 2).mean()
+
+
+def batch(step):
+    generator = np.random.default_rng(step)
+    factor = 1e12 if step == bad_step else 1.0
+    return generator.normal(size=(4, 8)).astype(np.float32), np.full((4, 1), factor, np.float32)
+
+
+def weight():
+    return net.norm.gamma.asnumpy().tolist()
+
+
+net = Net()
+net.set_train()
+optimizer = nn.SGD(net.trainable_params(), 1e-2)
+losses, before = [], None
+
+
+def model_train():
+    class Recorder(ms.train.Callback):
+        def on_train_step_begin(self, run_context):
+            remember(len(losses) + 1)
+
+        def on_train_step_end(self, run_context):
+            losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+    data = ms.dataset.GeneratorDataset([batch(step) for step in range(1, steps + 1)], ["x", "y"], shuffle=False)
+    ms.train.Model(net, optimizer=optimizer).train(1, data, callbacks=Recorder(), dataset_sink_mode=False)
+
+
+def remember(step):
+    global before
+    if step == bad_step:
+        before = weight()
+
+
+def loop(train_step):
+    for step in range(1, steps + 1):
+        remember(step)
+        losses.append(float(train_step(*map(Tensor, batch(step))).asnumpy()))
+
+
+def functional():
+    value_and_grad = ms.value_and_grad(net, None, optimizer.parameters)
+
+    def train_step(x, y):
+        loss, gradients = value_and_grad(x, y)
+        optimizer(gradients)
+        return loss
+
+    return train_step
+
+
+if style == "model":
+    model_train()
+elif style == "cell":
+    loop(nn.TrainOneStepCell(net, optimizer).set_train())
+elif style == "functional":
+    loop(functional())
+elif style == "jitted":
+    loop(ms.jit(functional()))
+print(json.dumps({"losses": losses, "before": before, "after": weight()}))

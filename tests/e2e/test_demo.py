@@ -1,0 +1,77 @@
+"""`asd demo`: the whole story, in both modes, found or not, and interrupted."""
+
+import json
+import signal
+import sys
+import time
+
+import pytest
+
+FAULT = "gradient:layers.1.attention_norm:flip=30:step="
+
+
+def assert_told(runner, done, step):
+    """Everything in the story came true and its pieces are there."""
+    assert (done.code, done.err) == (0, "")
+    story = json.loads(done.out)
+    assert len(story["checks"]) == 6
+    assert {check for check, came_true in story["checks"].items() if not came_true} == set()
+    assert story["final_loss"] == story["clean_loss"] < 6
+    assert story["event"]["faultcode"] == "80818C00"
+    events = runner.events("out/events-rank0.jsonl")
+    assert events[0] == story["event"]["data"]
+    # The corrupted gradient flows on to the checkpoints behind it.
+    assert [event["checkpoint"] for event in events] == [
+        "model.layers.1.attention_norm", "model.layers.0.ffn_norm", "model.layers.0.attention_norm",
+        "model.tok_embeddings",
+    ]  # fmt: skip
+    assert {(event["step"], event["level"], event["refused"]) for event in events} == {(step, "first", True)}
+    picture = runner.folder / "out" / "feature_values.png"
+    assert story["picture"] == "out/feature_values.png"
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert picture.stat().st_size > 20_000
+
+
+def test_in_graph_mode_everything_comes_true(runner):
+    options = ("demo", "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
+    assert_told(runner, runner.asd(*options), 20)
+    assert {entry.name for entry in runner.folder.iterdir()} <= {"out"}
+
+
+@pytest.mark.slow
+def test_in_pynative_everything_comes_true(runner):
+    options = ("demo", "--steps", 20, "--fault", FAULT + "12", "--json", "--out", "out", "--mode", "pynative")
+    assert_told(runner, runner.asd(*options), 12)
+
+
+def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
+    done = runner.asd("demo", "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
+    assert done.code == 1
+    assert "   NO   the fault was found at its step\n" in done.out
+    assert "   yes  no alarm in the clean run\n" in done.out
+    assert "   yes  detection changes no number\n" in done.out
+    assert "Traceback" not in done.err
+    assert runner.events("out/events-rank0.jsonl") == []
+
+
+def test_a_place_that_the_network_lacks_ends_with_one_sentence_and_code_2(runner):
+    done = runner.asd("demo", "--fault", "gradient:nowhere:flip=30:step=12", "--steps", 20, "--json")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("asd: fault where has the value 'nowhere', which is not valid: valid is an expression ")
+    assert "model.layers.0.attention_norm" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("seconds", [1.5, 7], ids=["while mindspore is imported", "in the middle of a training"])
+def test_ctrl_c_ends_it_at_once_with_code_130_and_one_sentence(runner, seconds):
+    options = ("--steps", 20_000, "--fault", FAULT + "5", "--out", "out")
+    with runner.start(sys.executable, "-m", "asd", "demo", *options) as process:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "asd: interrupted.\n")
+    assert time.monotonic() - began < 5
+    assert "Traceback" not in out
+    for file in (runner.folder / "out").glob("*.jsonl"):
+        assert [json.loads(line)["specversion"] for line in file.read_text().splitlines()]

@@ -1,0 +1,70 @@
+"""`asd drill`: faults of every target, found or not, in both modes."""
+
+import json
+
+import pytest
+
+
+def drill(runner, fault, *options):
+    done = runner.asd("drill", fault, "--steps", 14, "--json", *options)
+    assert done.err == ""
+    result = json.loads(done.out)
+    assert done.code == (0 if result["found"] else 1)
+    assert result["alarms_before"] == 0
+    assert not any(runner.folder.iterdir())  # a drill leaves nothing
+    return result
+
+
+def test_a_flipped_bit_in_a_gradient_is_found_at_its_step_and_place_and_refused(runner):
+    result = drill(runner, "gradient:layers.0.ffn_norm:flip=30:step=10", "--mode", "graph")
+    assert result["struck"] == result["checkpoint"] == "model.layers.0.ffn_norm"
+    assert (result["found"], result["steps_to_detect"], result["refused_steps"]) == (True, 0, [10])
+    (change,) = result["changes"]
+    assert (change["step"], change["elements"]) == (10, 1)
+    assert float(result["value"]) == pytest.approx(abs(float(change["after"])), rel=1e-3)
+    assert result["final_loss"] < 6
+
+
+def test_an_output_that_sticks_at_infinity_is_refused_as_long_as_it_does_in_pynative(runner):
+    result = drill(runner, "output:layers.1.ffn_norm:stick=inf:step=8:duration=2", "--mode", "pynative")
+    assert result["struck"] == "model.layers.1.ffn_norm"
+    assert (result["steps_to_detect"], result["refused_steps"], result["reason"]) == (0, [8, 9], "not finite")
+    assert [change["step"] for change in result["changes"]] == [8, 9]
+    assert result["final_loss"] < 6
+
+
+def test_a_weight_that_went_far_off_stays_off_and_is_found(runner):
+    result = drill(runner, "weight:layers.0.*w1:scale=1e30:step=8", "--rule", "adaptive")
+    assert "layers.0" in result["struck"]
+    assert "w1" in result["struck"]
+    assert [(change["step"], change["elements"]) for change in result["changes"]] == [(8, 1)]
+    assert result["found"]
+    assert result["refused_steps"][0] == 8 + result["steps_to_detect"]
+
+
+@pytest.mark.slow
+def test_the_story_for_people_says_the_same(runner):
+    done = runner.asd("drill", "gradient:norm_out:set=nan:step=9", "--steps", 12)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "Struck model.norm_out in 1 step(s) from step 9 on: 1 element(s)."
+    assert lines[1].endswith(" -> nan.")
+    assert lines[2] == "Found after 0 step(s) at model.norm_out: value nan, not finite."
+    assert lines[3] == "Refused steps: 9."
+    assert lines[4].startswith("First-level alarms before the fault: 0. Final loss ")
+    assert done.err.startswith("  graph, rule threshold ")  # a log gets one line
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_fault_too_small_ends_with_code_1_and_changes_the_loss_hardly(runner):
+    result = drill(runner, "gradient:norm_out:flip=0:step=9")
+    assert not result["found"]
+    assert (result["checkpoint"], result["refused_steps"], result["steps_to_detect"]) == (None, [], None)
+    assert result["changes"][0]["elements"] == 1
+
+
+@pytest.mark.slow
+def test_a_fault_on_another_rank_never_strikes(runner):
+    done = runner.asd("drill", "gradient:norm_out:set=inf:step=9:rank=1", "--steps", 12)
+    assert (done.code, done.out) == (1, "The fault never struck model.norm_out.\n")
