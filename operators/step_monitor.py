@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 from mindspore import Tensor, nn
-from mindspore.communication import GlobalComm, get_rank
 from mindspore.train import Callback
 
 from asd.config import Config
 from asd.errors import AnomalyDetected, StateError, UnsupportedError
 from asd.event import Event
-from asd.monitor import Monitor, Origin, Sink
+from asd.monitor import Monitor, Sink
 from asd.operators.guard import guard
 from asd.operators.install import install
 from asd.operators.loss_scale import LossScale
+from asd.operators.origin import origin_of_process
 from asd.operators.resume import CheckpointWatch, find_state, resumed_step, state_path
 from asd.operators.slots import Site, table
 from asd.sinks import open_sinks
@@ -102,27 +100,18 @@ class StepMonitor(Callback):
             return optimizer
         goes_on = self.monitor is not None and optimizer is self._optimizer
         if not goes_on:
-            origin = self._origin()
+            origin = origin_of_process(self.config)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
             self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
-        before, self._sites = self._sites, []
-        if net is not None:
-            try:
-                self._sites = install(net, include=self._include, exclude=self._exclude).sites
-            except UnsupportedError as error:
-                self._problem(str(error))
-        # Check operators that no cell holds belong to whoever trains.
-        self._sites += [site for site in before if not site.claimed]
-        self._sites += [site for site in table().sites() if not (site.claimed or site.watched)]
-        for site in self._sites:
-            site.watched = True
+        self._find_sites(net)
         if optimizer is not None and self.config.refuses:
             guard(optimizer)
         if not goes_on:
             self._restore()
-        table().read(self._sites)
+        if net is not None:
+            table().read(self._sites)  # what another training left there
         table().arm(armed=self.config.refuses)
         self._refused = table().refused()
         self._write_limits()
@@ -203,6 +192,19 @@ class StepMonitor(Callback):
         if self.monitor is not None:
             self.close()
 
+    def _find_sites(self, net: nn.Cell | None) -> None:
+        before, self._sites = self._sites, []
+        if net is not None:
+            try:
+                self._sites = install(net, include=self._include, exclude=self._exclude).sites
+            except UnsupportedError as error:
+                self._problem(str(error))
+        # Check operators that no cell holds belong to whoever trains.
+        self._sites += [site for site in before if not site.claimed]
+        self._sites += [site for site in table().sites() if not (site.claimed or site.watched)]
+        for site in self._sites:
+            site.watched = True
+
     def _judge(self) -> tuple[list[Event], Event | None]:
         slots, monitor = table(), self._active()
         readings = slots.read(self._sites)
@@ -273,12 +275,6 @@ class StepMonitor(Callback):
         if self.monitor is None:
             raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
         return self.monitor
-
-    def _origin(self) -> Origin:
-        rank = get_rank() if GlobalComm.INITED else 0
-        device = f"{ms.get_context('device_target')}:{ms.get_context('device_id')}"
-        run = f"{Path(self.config.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}"
-        return Origin(run, rank, socket.gethostname(), device)
 
     def _problem(self, reason: str) -> None:
         self._active().problem(reason)

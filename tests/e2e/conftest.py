@@ -31,9 +31,10 @@ class Runner:
     """Starts programs in an empty folder, without any setting of the one who runs the tests."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self.folder = folder / "work"
+        self.folder.mkdir()
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
-        self.environ |= {"GLOG_v": "3", "LOCAL_DEFAULT_PATH": str(folder / "mindformers_logs")}
+        self.quiet = {"GLOG_v": "3", "LOCAL_DEFAULT_PATH": str(folder / "mindformers_logs")}
 
     def start(self, *command, **environ):
         """A running process with pipes."""
@@ -58,11 +59,11 @@ class Runner:
 
     def program(self, name, *arguments, **options):
         """One of `programs/`."""
-        return self.run(sys.executable, PROGRAMS / name, *arguments, **options)
+        return self.run(sys.executable, PROGRAMS / name, *arguments, **{**self.quiet, **options})
 
     def asd_run(self, name, *arguments, **options):
         """One of `programs/` under `asd run`."""
-        return self.asd("run", sys.executable, PROGRAMS / name, *arguments, **options)
+        return self.asd("run", sys.executable, PROGRAMS / name, *arguments, **{**self.quiet, **options})
 
     def events(self, path="asd_run/events-rank0.jsonl"):
         """The data of all events in a file, none if there is no file."""

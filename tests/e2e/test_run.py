@@ -91,6 +91,6 @@ def test_the_environment_variable_alone_is_enough_once_the_operators_are_importe
     (runner.folder / "train.py").write_text(
         "import runpy, sys\nimport asd.operators\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
-    done = runner.run(sys.executable, "train.py", PROGRAM, "model", "graph", 6, 4, NPU_ASD_ENABLE="1")
+    done = runner.run(sys.executable, "train.py", PROGRAM, "model", "graph", 6, 4, NPU_ASD_ENABLE="1", **runner.quiet)
     assert done.code == 1
     assert [event["step"] for event in anomalies(runner)] == [4]

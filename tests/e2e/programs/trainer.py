@@ -1,11 +1,11 @@
 """A training as mindformers users write it: a yaml, the Trainer, no word of detection."""
 
 import sys
+from pydoc_data import topics
 
 import mindspore as ms
 import numpy as np
 from mindformers import MindFormerConfig, Trainer, build_context
-from pydoc_data import topics
 
 config = MindFormerConfig(sys.argv[1])
 config.context.mode = int(sys.argv[2])
