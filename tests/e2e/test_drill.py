@@ -33,13 +33,12 @@ def test_an_output_that_sticks_at_infinity_is_refused_as_long_as_it_does_in_pyna
     assert result["final_loss"] < 6
 
 
-def test_a_weight_that_went_far_off_stays_off_and_is_found(runner):
-    result = drill(runner, "weight:layers.0.*w1:scale=1e30:step=8", "--rule", "adaptive")
-    assert "layers.0" in result["struck"]
-    assert "w1" in result["struck"]
-    assert [(change["step"], change["elements"]) for change in result["changes"]] == [(8, 1)]
-    assert result["found"]
-    assert result["refused_steps"][0] == 8 + result["steps_to_detect"]
+def test_a_weight_that_went_far_off_stays_off_and_every_further_step_is_refused(runner):
+    result = drill(runner, "weight:norm_out:scale=1e8:step=8:elements=64", "--rule", "adaptive")
+    assert result["struck"] == "model.norm_out.weight"
+    assert [(change["step"], change["elements"]) for change in result["changes"]] == [(8, 64)]
+    assert (result["found"], result["steps_to_detect"]) == (True, 0)
+    assert result["refused_steps"] == list(range(8, 15))
 
 
 @pytest.mark.slow

@@ -252,7 +252,8 @@ class Casting(nn.Cell):
 
 def test_a_bfloat16_gradient_is_read(mode, backend):
     x = np.array([[1.5, -3.0, 0.25]], np.float32)
-    gradient = ms.grad(Casting())(Tensor(x))
+    net = Casting()
+    gradient = ms.grad(net)(Tensor(x))
     np.testing.assert_array_equal(gradient.asnumpy(), 2 * x)
     assert_reading(readings()["bfloat"], 2 * x)
 

@@ -2,7 +2,9 @@
 
 from mindformers.wrapper import MFTrainOneStepCell
 
+from asd.injection import Fault
 from asd.operators import ASDMonitor  # noqa: F401
+from asd.operators.inject import FaultInjector
 
 
 class CPUTrainOneStepCell(MFTrainOneStepCell):
@@ -11,3 +13,10 @@ class CPUTrainOneStepCell(MFTrainOneStepCell):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.ascend_910a_target, self.ascend_910b_target, self.enable_allfinite = False, True, False
+
+
+class Drill(FaultInjector):
+    """A fault, written as text."""
+
+    def __init__(self, fault):
+        super().__init__(Fault.parse(fault))

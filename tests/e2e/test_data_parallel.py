@@ -1,0 +1,73 @@
+"""Two ranks that train together: a fault on one of them keeps the update away from both."""
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "data_parallel.py"
+KEYWORD = "accuracy sensitivity feature abnormal"
+
+
+def train_together(runner, mode, backend, action, timeout=120):
+    """The exit code of msrun, what both ranks printed per step, and the logs of the ranks."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    done = runner.run(
+        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
+        f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM, mode,
+        backend, action, timeout=timeout,
+        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
+    )  # fmt: skip
+    logs = [(runner.folder / "logs" / f"worker_{rank}.log").read_text() for rank in (0, 1)]
+    steps = [
+        [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
+        for log in logs
+    ]
+    return done, steps, logs
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend"),
+    [
+        ("graph", "kernel"),
+        pytest.param("pynative", "kernel", marks=pytest.mark.slow),
+        pytest.param("graph", "operators", marks=pytest.mark.slow),
+        pytest.param("pynative", "operators", marks=pytest.mark.slow),
+    ],
+)
+def test_both_ranks_refuse_the_step_and_stay_alike_while_only_one_has_the_anomaly(runner, mode, backend):
+    done, (first, second), _ = train_together(runner, mode, backend, "skip")
+    assert done.code == 0, done
+    assert [step["step"] for step in first] == [step["step"] for step in second] == [1, 2, 3, 4, 5]
+    for steps in (first, second):
+        assert [step["refused"] for step in steps] == [False, False, True, False, False]
+    assert [step["digest"] for step in first] == [step["digest"] for step in second]
+    assert [step["kinds"] for step in first] == [[], [], ["follower"], [], []]
+    assert [step["kinds"] for step in second] == [[], [], ["anomaly"], [], []]
+    follower, anomaly = (runner.events(f"asd_run/events-rank{rank}.jsonl") for rank in (0, 1))
+    assert [(event["rank"], event["level"], event["step"], event["refused"]) for event in follower + anomaly] == [
+        (0, "normal", 3, True), (1, "first", 3, True),
+    ]  # fmt: skip
+    assert anomaly[0]["checkpoint"].startswith("norm")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_with_stop_both_ranks_end_at_that_step_and_none_hangs(runner, mode):
+    began = time.monotonic()
+    done, (first, second), logs = train_together(runner, mode, "kernel", "stop")
+    assert time.monotonic() - began < 90
+    assert done.code != 0
+    for steps in (first, second):
+        assert [step["refused"] for step in steps] == [False, False, True]
+        assert steps[-1]["stopped"]
+    assert first[-1]["digest"] == second[-1]["digest"]
+    assert (first[-1]["kinds"], second[-1]["kinds"]) == (["follower"], ["anomaly"])
+    assert "asd.errors.AnomalyDetected: detector problem" in logs[0]
+    assert f"asd.errors.AnomalyDetected: {KEYWORD}" in logs[1]

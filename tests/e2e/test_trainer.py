@@ -1,0 +1,78 @@
+"""mindformers' own Trainer and a yaml, with `callbacks: ASDMonitor` or with nothing but `asd run` before the command."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+CHECKPOINTS = [
+    "model.norm_out", "model.layers.1.ffn_norm", "model.layers.1.attention_norm", "model.layers.0.ffn_norm",
+    "model.layers.0.attention_norm", "model.tok_embeddings",
+]  # fmt: skip
+MONITOR = "  - {type: ASDMonitor, auto_register: asd_shim.ASDMonitor}\n"
+DRILL = '  - {type: Drill, auto_register: asd_shim.Drill, fault: "gradient:layers.1.ffn_norm:set=5.0:step=3"}\n'
+
+
+def train(runner, mode, steps, callbacks, *, run=False, **environ):
+    """Runs the Trainer with these callbacks besides MFLossMonitor."""
+    yaml = (PROGRAMS / "trainer.yaml").read_text()
+    assert yaml.count(MONITOR) == 1
+    path = runner.folder / "training.yaml"
+    path.write_text(yaml.replace(MONITOR, callbacks))
+    start = runner.asd_run if run else runner.program
+    arguments = ("trainer.py", path, {"graph": 0, "pynative": 1}[mode], steps)
+    return start(*arguments, REGISTER_PATH=str(PROGRAMS / "trainer_register"), **environ)
+
+
+def values(done):
+    """Step, checkpoint and value of every value in the log."""
+    found = re.findall(
+        r"^\[INFO\] ASD\(\d+\):\S+ step=(\d+) checkpoint=(\S+) value=(\S+) limit=1e\+06$", done.err, re.M
+    )
+    return [(int(step), name, float(value)) for step, name, value in found]
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_an_entry_in_the_yaml_judges_all_checkpoints_in_every_step(runner, mode):
+    done = train(runner, mode, 3, MONITOR, NPU_ASD_ENABLE="3")
+    assert done.code == 0
+    judged = values(done)
+    assert [(step, name) for step, name, _ in judged] == [(step, name) for step in (1, 2, 3) for name in CHECKPOINTS]
+    # Bit-equal trainings have equal values; both modes do.
+    assert judged[0][2] == pytest.approx(0.00503257, rel=1e-5)
+    assert judged[5][2] == pytest.approx(0.489034, rel=1e-5)
+    assert runner.events() == []
+
+
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+def test_low_thresholds_and_a_corrupted_gradient_end_the_training(runner, mode):
+    done = train(runner, mode, 5, MONITOR + DRILL, NPU_ASD_UPPER_THRESH="4,3")
+    assert done.code == 1
+    assert "asd.errors.AnomalyDetected: accuracy sensitivity feature abnormal: " in done.err
+    events = runner.events()
+    assert {event["step"] for event in events} == {3}
+    assert events[0]["checkpoint"] == "model.layers.1.ffn_norm"
+    assert (events[0]["level"], events[0]["refused"], events[0]["limits"]) == ("first", True, [4.0])
+    assert events[0]["value"] == pytest.approx(5.0, rel=1e-3)
+
+
+def test_asd_run_does_the_same_without_a_word_in_the_yaml(runner):
+    done = train(runner, "graph", 5, DRILL, run=True, NPU_ASD_UPPER_THRESH="4,3")
+    assert done.code == 1
+    events = runner.events()
+    assert [event["checkpoint"] for event in events if event["level"] == "first"][:1] == ["model.layers.1.ffn_norm"]
+    assert {event["step"] for event in events} == {3}
+
+
+@pytest.mark.slow
+def test_asd_run_and_an_entry_in_the_yaml_judge_each_value_once(runner):
+    done = train(runner, "graph", 2, MONITOR, run=True, NPU_ASD_ENABLE="3")
+    assert done.code == 0
+    assert [(step, name) for step, name, _ in values(done)] == [(step, name) for step in (1, 2) for name in CHECKPOINTS]
+
+
+@pytest.mark.slow
+def test_the_entry_can_be_switched_off_by_the_environment(runner):
+    done = train(runner, "graph", 4, MONITOR, NPU_ASD_ENABLE="0")
+    assert (done.code, values(done), runner.events()) == (0, [], [])
