@@ -53,7 +53,7 @@ class Monitor:
     Args:
         config: Which rule with which thresholds, and what an anomaly does.
         origin: Where the values come from.
-        sinks: Called with every event; one that raises is counted in `problems` and does not stop the others.
+        sinks: Called with every event; one that raises is a problem and does not stop the others.
         value_sink: Called with every judged value when `NPU_ASD_ENABLE=3`.
         history: How many values of each checkpoint are kept in `history`.
         clock: Seconds since the epoch.
@@ -86,6 +86,7 @@ class Monitor:
         self.step = 0
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
+        self._failed: set[int] = set()
         self._rules: dict[str, Rule] = {}
         self.feature = self._new_rule().feature
 
@@ -142,12 +143,19 @@ class Monitor:
         return event
 
     def publish(self, event: Event) -> None:
-        """Hands `event` to every sink."""
+        """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
+        reasons = []
         for sink in self.sinks:
             try:
                 sink(event)
-            except Exception:  # a full disk or a dead socket must not end a training
+            except Exception as error:  # a full disk or a dead socket must not end a training
                 self.problems += 1
+                if id(sink) not in self._failed:
+                    self._failed.add(id(sink))
+                    name = getattr(sink, "__qualname__", type(sink).__name__)
+                    reasons.append(f"an event can't be handed to {name}: {error}")
+        for reason in reasons:
+            self.problem(reason)
 
     def state(self) -> dict[str, Any]:
         """Everything a resumed run needs to judge as if it had never stopped; JSON-able but for `inf` and `nan`."""

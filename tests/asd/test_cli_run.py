@@ -157,7 +157,7 @@ def test_a_python_without_asd_says_that_nothing_is_checked(tmp_path):
     (tmp_path / "mindspore" / "__init__.py").write_text("name = 'a stand-in'")
     # -S leaves out site-packages and sitecustomize alike, so the bootstrap is imported by hand.
     code = "import sitecustomize, sys; sys.modules['asd'] = None; import mindspore; print(mindspore.name)"
-    done = asd_run(sys.executable, "-S", "-c", code, PYTHONPATH=f"{Path(asd.__file__).parents[1]}:{tmp_path}")
+    done = asd_run(sys.executable, "-S", "-c", code, PYTHONPATH=f"{tmp_path}:{Path(asd.__file__).parents[1]}")
     assert (done.returncode, done.stdout) == (0, "a stand-in\n")
     assert done.stderr == f"asd: {sys.executable} has no module asd.operators, so nothing is checked.\n"
 

@@ -134,16 +134,29 @@ def test_a_large_finite_value_under_a_dynamic_loss_scale_is_still_an_error():
     assert outcome.fatal.value == 2e9 / 1024
 
 
-def test_a_sink_that_raises_is_counted_and_the_others_still_get_the_event():
+def test_a_sink_that_raises_is_counted_and_the_others_still_get_every_event_and_are_told_once():
     def broken(event):
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device", "events.jsonl")
 
     before, after = [], []
     watch = monitor(before.append, broken, after.append)
-    outcome = watch.judge(1, [reading("a", 2e6)])
-    assert before == after == outcome.events
-    assert len(before) == 1
-    assert watch.problems == 1
+    outcome = watch.judge(1, [reading("a", 2e6), reading("b", 2e6, order=1)])
+    for others in (before, after):
+        first, problem, second = others
+        assert [first, second] == outcome.events
+        assert problem.reason.startswith("an event can't be handed to test_a_sink_that_raises_")
+        assert problem.reason.endswith("broken: [Errno 28] No space left on device: 'events.jsonl'")
+    assert watch.judge(2, [reading("a", 2e6)]).events == before[-1:] == after[-1:]
+    assert watch.problems == 5  # four events and the word about it; of that the broken sink gets none either
+
+
+def test_if_all_sinks_raise_the_step_is_judged_all_the_same():
+    def broken(event):
+        raise ConnectionError
+
+    watch = monitor(broken, lambda event: 1 / 0)
+    assert watch.judge(1, [reading("a", 2e6)]).fatal.checkpoint == "a"
+    assert watch.problems > 0
 
 
 def test_only_an_interrupt_gets_past_the_sinks():

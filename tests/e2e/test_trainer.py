@@ -1,4 +1,4 @@
-"""mindformers' own Trainer and a yaml, with `callbacks: ASDMonitor` or with nothing but `asd run` before the command."""
+"""The Trainer of mindformers and a yaml, with `callbacks: ASDMonitor` or with nothing but `asd run` in front."""
 
 import re
 from pathlib import Path
@@ -27,9 +27,8 @@ def train(runner, mode, steps, callbacks, *, run=False, **environ):
 
 def values(done):
     """Step, checkpoint and value of every value in the log."""
-    found = re.findall(
-        r"^\[INFO\] ASD\(\d+\):\S+ step=(\d+) checkpoint=(\S+) value=(\S+) limit=1e\+06$", done.err, re.M
-    )
+    line = r"^\[INFO\] ASD\(\d+\):\S+ step=(\d+) checkpoint=(\S+) value=(\S+) limit=1e\+06$"
+    found = re.findall(line, done.err, re.MULTILINE)
     return [(int(step), name, float(value)) for step, name, value in found]
 
 

@@ -1,0 +1,57 @@
+"""The errors: one tree, usable as the built-in ones, with their data as attributes."""
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+import asd
+from asd import errors
+from asd.errors import AnomalyDetected, ASDError, ConfigError, StateError, UnsupportedError
+from asd.event import Event
+from asd.verdict import Level
+
+EVENT = Event(
+    run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="a", value=float("inf"), limits=(), kind="anomaly",
+    level=Level.ERROR, rule="threshold", feature="l2", reason="not finite", refused=True, time=0.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [(ConfigError, ValueError), (StateError, ValueError), (UnsupportedError, RuntimeError),
+     (AnomalyDetected, RuntimeError)],
+)  # fmt: skip
+def test_each_error_is_also_a_built_in_one(error, builtin):
+    assert issubclass(error, ASDError)
+    assert issubclass(error, builtin)
+    assert getattr(asd, error.__name__) is error
+
+
+def test_the_tree_in_the_documentation_has_every_error():
+    defined = {name for name, item in vars(errors).items() if inspect.isclass(item) and issubclass(item, ASDError)}
+    assert set(re.findall(r"[A-Z]\w+(?:Error|Detected)\b", errors.__doc__)) - {"ValueError", "RuntimeError"} == defined
+    assert defined == set(errors.__all__)
+
+
+def test_a_config_error_says_which_value_of_what_and_what_is_valid():
+    error = ConfigError("ASD_RULE", "none", "it must be one of a, b")
+    assert str(error) == "ASD_RULE has the value 'none', which is not valid: it must be one of a, b."
+    assert (error.variable, error.value, error.valid) == ("ASD_RULE", "none", "it must be one of a, b")
+
+
+def test_an_anomaly_carries_its_event_and_reads_like_the_log_line():
+    assert AnomalyDetected(EVENT).event is EVENT
+    assert str(AnomalyDetected(EVENT)) == EVENT.sentence()
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("a", (1, 2), "c"), StateError("s"), UnsupportedError("u"), AnomalyDetected(EVENT)],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_an_error_survives_the_way_back_from_a_worker_process(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)

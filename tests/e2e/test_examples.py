@@ -1,0 +1,66 @@
+"""Every example runs from an empty folder, quickly, says what it promises and leaves nothing behind."""
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXPECTED = {
+    "model_train.py": [
+        "step 6: loss [0-9.]+",
+        "ended at step 7, update refused: True",
+        r"accuracy sensitivity feature abnormal: .* code=80818C00 .* step=7 checkpoint=norm value=.* refused=yes .*",
+    ],
+    "own_check_operator.py": [
+        "step 4: gradient norm at 0.gather is 0[.][0-9]+",
+        r"step 5: gradient norm at 0.gather is [0-9.]+e\+1[01], update refused",
+        "step 6: gradient norm at 0.gather is 0[.][0-9]+",
+    ],
+    "own_training_loop.py": [
+        "step 5: loss [0-9.]+, weights changed",
+        r"step 6: loss [0-9.]+e\+2[0-9], weights kept",
+        r"  80818C00 at norm: value [0-9.]+e\+1[0-9], limit 1e\+06",
+        "step 7: loss [0-9.]+, weights changed",
+    ],
+    "resume.py": [
+        "kept: net-1_20.ckpt, net-1_20.ckpt.asd-rank0.json",
+        "limit of norm after step 20: (?P<limit>[0-9.]+)",
+        "limit that judged step 21:  (?P<again>[0-9.]+)",
+    ],
+    "rules_only.py": [
+        "step 150: adaptive says ERROR of 4.37, value more than .* deviations above the mean",
+        "step 160: threshold says ERROR of inf, not finite",
+        "largest value that is healthy next: .*'silent_check_v3': inf, 'adaptive': 0.3.*",
+        "a restored rule has the same limit: True",
+    ],
+}
+
+
+def test_every_example_is_run_here():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_prints_what_it_promises(runner, name):
+    began = time.monotonic()
+    done = runner.run(sys.executable, EXAMPLES / name)
+    assert time.monotonic() - began < 30
+    assert (done.code, done.err) == (0, "")
+    lines = iter(done.out.splitlines())
+    found = {}
+    for pattern in EXPECTED[name]:  # in this order, with other lines in between
+        match = next((match for line in lines if (match := re.fullmatch(pattern, line))), None)
+        assert match, (pattern, done.out)
+        found |= match.groupdict()
+    assert found.get("limit") == found.get("again")
+    assert not any(runner.folder.iterdir())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_is_short_and_says_what_it_shows(name):
+    text = (EXAMPLES / name).read_text()
+    assert text.startswith('"""')
+    assert text.count("\n") < 60
