@@ -3,6 +3,7 @@
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
 WHEEL_TEST_ARGS ?= -m "not slow"
+TEST_2.10_ARGS ?= -m "not slow"
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
@@ -26,8 +27,8 @@ demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
 test: venv ## run the tests (PYTEST_ARGS=...)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (PYTEST_ARGS=...)
-	@$(VENV_2.10)/bin/python -m pytest $(PYTEST_ARGS)
+test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (TEST_2.10_ARGS=...)
+	@$(VENV_2.10)/bin/python -m pytest $(TEST_2.10_ARGS)
 
 # The throw-away environment sees the third-party packages of .venv through a .pth file. A folder named there does not have
 # its own .pth files read, so the editable install stays out of sight, and what is tested is the wheel.

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
@@ -36,6 +38,7 @@ _MODES = {
     3: "the same as 1, and log every normal value at INFO",
 }
 _SMALLEST, _LARGEST = 3, 2**63 - 1
+_LONGEST_NAME = 128
 _PAIR = re.compile(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", re.ASCII)
 
 
@@ -50,6 +53,7 @@ class Config:
         on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
         rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`.
         run_dir: Folder where the run leaves its events, state and evidence.
+        run: Name of the run in its events, the same on all ranks; empty for one made from folder, time and process.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -61,6 +65,7 @@ class Config:
     on_anomaly: str = "stop"
     rule: str = "threshold"
     run_dir: str = "asd_run"
+    run: str = ""
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
@@ -93,6 +98,10 @@ class Config:
             ConfigError: As `from_env`.
         """
         return cls.from_env({**defaults, **os.environ})
+
+    def name_of_run(self) -> str:
+        """`run`, or a new name made from the folder, the time and the number of this process."""
+        return self.run or f"{Path(self.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
     @property
     def enabled(self) -> bool:
@@ -190,6 +199,10 @@ def _is_folder(value: object) -> bool:
     return isinstance(value, str) and value != "" and "\0" not in value
 
 
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_NAME and (value == "" or value.isprintable())
+
+
 def _one_of(names: Mapping[str, str]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, str) and value in names
 
@@ -247,5 +260,13 @@ _VARIABLES = (
         accepts=_is_folder,
         valid="it must be the name of a folder, not empty and without a NUL character",
         meaning=lambda _: "where the run leaves its events, state and evidence",
+    ),
+    _Variable(
+        name="ASD_RUN",
+        field="run",
+        parse=str,
+        accepts=_is_name,
+        valid=f"it must be a name of at most {_LONGEST_NAME} printable characters",
+        meaning=lambda name: "the run's name in its events" if name else "the run's name is made when it begins",
     ),
 )

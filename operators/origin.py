@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
-from pathlib import Path
 
 import mindspore as ms
 from mindspore.communication import GlobalComm, get_rank
@@ -16,8 +14,7 @@ __all__ = ["origin_of_process"]
 
 
 def origin_of_process(config: Config) -> Origin:
-    """Run, rank, host and device of this process; the run is named after `ASD_RUN_DIR` and the time it began."""
+    """Run, rank, host and device of this process."""
     rank = get_rank() if GlobalComm.INITED else 0
     device = f"{ms.get_context('device_target')}:{ms.get_context('device_id')}"
-    run = f"{Path(config.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}"
-    return Origin(run, rank, socket.gethostname(), device)
+    return Origin(config.name_of_run(), rank, socket.gethostname(), device)

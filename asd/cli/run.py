@@ -15,7 +15,7 @@ __all__ = ["add_arguments", "run"]
 _EXAMPLES = """\
 Examples:
   asd run python train.py
-  asd run -- msrun --worker_num=2 --local_worker_num=2 python train.py
+  asd run -- msrun --worker_num=2 --local_worker_num=2 train.py
   ASD_ON_ANOMALY=skip asd run python train.py
 
 Detection is on unless NPU_ASD_ENABLE says otherwise. It reaches every process that the command starts, waits for the
@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     if not command:
         raise ConfigError("COMMAND", "", "valid is a command, for example `asd run python train.py`")
     environ = {"NPU_ASD_ENABLE": "1", **os.environ}
-    Config.from_env(environ)  # a mistyped setting ends here, not in one of a thousand workers
+    config = Config.from_env(environ)  # a mistyped setting ends here, not in one of a thousand workers
+    environ["ASD_RUN"] = config.name_of_run()  # one name for all ranks that the command starts
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError("COMMAND", command[0], "valid is a program that can be found in PATH")

@@ -53,9 +53,8 @@ def test_json_has_the_same_for_programs(monkeypatch, capsys):
     monkeypatch.setenv("ASD_RUN_DIR", "a folder")
     assert main(["env", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert {"name": "ASD_RUN_DIR", "value": "a folder", "source": "environment"}.items() <= report["settings"][
-        -1
-    ].items()
+    folder = next(setting for setting in report["settings"] if setting["name"] == "ASD_RUN_DIR")
+    assert (folder["value"], folder["source"]) == ("a folder", "environment")
     assert report["unread"] == []
     assert set(report["machine"]) == {"python", "mindspore", "mindformers", "numpy", "prometheus_client", "C++ kernel"}
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import os
 import pickle
+import re
 
 import pytest
 from hypothesis import given
@@ -87,6 +89,8 @@ def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
         ("ASD_ON_ANOMALY", "stop ", "log, skip, stop"),
         ("ASD_RULE", "sigma", "threshold, silent_check_v3, combined, adaptive"),
         ("ASD_RUN_DIR", "a\0b", "the name of a folder"),
+        ("ASD_RUN", "two\nlines", "printable characters"),
+        ("ASD_RUN", "x" * 129, "at most 128"),
     ],
 )
 def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
@@ -145,7 +149,7 @@ def test_settings_can_not_be_changed_afterwards():
     st.integers(0, 3), PAIRS, PAIRS, st.sampled_from(["log", "skip", "stop"]), st.sampled_from(sorted(RULES)), FOLDERS
 )
 def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, action, rule, folder):
-    config = Config(enable, upper, sigma, action, rule, folder)
+    config = Config(enable, upper, sigma, action, rule, folder, "run 7")
     environ = {
         "NPU_ASD_ENABLE": str(enable),
         "NPU_ASD_UPPER_THRESH": f"{upper[0]},{upper[1]}",
@@ -153,6 +157,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "ASD_ON_ANOMALY": action,
         "ASD_RULE": rule,
         "ASD_RUN_DIR": folder,
+        "ASD_RUN": "run 7",
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ
@@ -171,3 +176,8 @@ def test_describe_says_where_a_value_comes_from():
     assert settings["ASD_RULE"][1:3] == ("threshold", "default")
     assert settings["ASD_RULE"].meaning.endswith("(set, but empty: counts as unset)")
     assert settings["ASD_RUN_DIR"].source == "default"
+
+
+def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
+    assert Config(run="job 7").name_of_run() == "job 7"
+    assert re.fullmatch(rf"b-\d{{8}}T\d{{6}}-{os.getpid()}", Config(run_dir="a/b").name_of_run())
