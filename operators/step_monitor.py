@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from asd.sinks import open_sinks
 from asd.statefile import load_state, save_state
 
 __all__ = ["StepMonitor"]
+
+_LOG = logging.getLogger("asd.install")
 
 
 class StepMonitor(Callback):
@@ -196,7 +199,9 @@ class StepMonitor(Callback):
         before, self._sites = self._sites, []
         if net is not None:
             try:
-                self._sites = install(net, include=self._include, exclude=self._exclude).sites
+                installation = install(net, include=self._include, exclude=self._exclude)
+                _LOG.info("%s", str(installation).replace("\n", "; "))
+                self._sites = installation.sites
             except UnsupportedError as error:
                 self._problem(str(error))
         # Check operators that no cell holds belong to whoever trains.

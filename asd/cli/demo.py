@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import shutil
 import signal
@@ -105,6 +106,7 @@ class _Story:
         self.sinks: list[Any] = [self.events.append, EventLog(out / "events-rank0.jsonl")]
         if not self.is_quiet:
             self.sinks.append(LogSink())
+            logging.getLogger("asd").setLevel(logging.WARNING)  # the story tells the rest
 
     def tell(self) -> dict[str, Any]:
         self._say(f"mindformers LlamaForCausalLM, {self.mode} mode, {self.steps} steps, rule {self.config.rule}\n")
