@@ -72,6 +72,9 @@ def _draw_values(axes: Axes, history: History) -> None:
             axes.plot(steps, limits, color=color, linewidth=1, linestyle="--", alpha=0.7)
     axes.plot([], [], color="gray", linestyle="--", label="first-level limits")
     axes.set_yscale("log")
+    # The usual formatters write formulas, which are off.
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
+    axes.yaxis.set_minor_formatter("")
     axes.set_xlabel("step")
     axes.set_ylabel("feature value")
     axes.legend(loc="center left", fontsize=8)

@@ -106,3 +106,20 @@ HISTORIES = st.dictionaries(
 @given(history=HISTORIES, value=VALUES, limits=st.lists(VALUES, max_size=1).map(tuple))
 def test_any_history_can_be_drawn(draw, tmp_path, history, value, limits):
     picture(draw, tmp_path / "p.png", history, [event(value=value, limits=limits)])
+
+
+@pytest.mark.parametrize("top", [0.3, 6e32])
+def test_the_axis_shows_numbers_and_no_formulas(draw, tmp_path, monkeypatch, top):
+    from matplotlib.figure import Figure
+
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *args, **kwargs: (figures.append(self), save(self, *args, **kwargs))
+    )
+    values = [(1, 0.2, math.inf, Level.NORMAL), (2, top, math.inf, Level.NORMAL)]
+    draw(tmp_path / "p.png", {"site": values}, [], losses=LOSSES, title="t")
+    axis = figures[0].axes[1].yaxis
+    labels = [tick.label1.get_text() for tick in axis.get_major_ticks() + axis.get_minor_ticks()]
+    assert any(labels)
+    assert not any("$" in label for label in labels)
