@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if not 1 <= fault.step <= args.steps:
         raise ConfigError("FAULT", args.fault, f"valid is a fault whose step is from 1 to {args.steps}, see --steps")
     with tempfile.TemporaryDirectory() as folder:
-        quiet(Path(folder))
+        quiet(Path(folder), is_temporary=True)
         result = _drill(config, fault, args)
     if args.json:
         print(json.dumps(result, indent=1))
