@@ -149,8 +149,9 @@ class Monitor:
             try:
                 sink(event)
             except Exception as error:  # a full disk or a dead socket must not end a training
-                self.problems += 1
-                if id(sink) not in self._failed:
+                if id(sink) in self._failed:
+                    self.problems += 1
+                else:
                     self._failed.add(id(sink))
                     name = getattr(sink, "__qualname__", type(sink).__name__)
                     reasons.append(f"an event can't be handed to {name}: {error}")
