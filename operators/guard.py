@@ -25,7 +25,8 @@ __all__ = ["guard", "is_guarded"]
 def guard(optimizer: nn.Cell) -> nn.Cell:
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
 
-    In data parallel all ranks refuse together: one number goes through an all-reduce. The optimizer is changed in
+    The limits are those that a `StepMonitor` writes after each step; until one is attached nothing is refused. In data
+    parallel all ranks refuse together: one number goes through an all-reduce. The optimizer is changed in
     place, and keeps its class name, attributes and parameters. Do it before the first step, for a compiled graph does
     not change.
 
