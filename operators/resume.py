@@ -5,6 +5,7 @@ For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from mindspore.train import Callback, ModelCheckpoint
 from asd.errors import StateError
 from asd.statefile import load_state
 
-__all__ = ["CheckpointWatch", "find_state", "resumed_step", "state_path"]
+__all__ = ["CheckpointWatch", "resumed_step", "state_path", "state_to_resume"]
 
 
 def state_path(checkpoint_file: str | Path, rank: int) -> Path:
@@ -57,17 +58,29 @@ def resumed_step(optimizer: nn.Cell | None) -> int:
     return int(step.asnumpy().reshape(-1)[0]) if step is not None else 0
 
 
-def find_state(folders: Sequence[Path], rank: int, updates: int) -> tuple[Path, dict[str, Any]] | None:
-    """The newest state of `rank` in `folders` after which the optimizer had made `updates` steps.
+def state_to_resume(
+    resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int
+) -> dict[str, Any] | None:
+    """The rule state of a training that goes on, or None for one that begins.
 
-    A refused step is none of these, so they may be fewer than the steps of the training. Damaged files are passed over.
+    Args:
+        resume_from: The checkpoint file it goes on from; None to search.
+        folders: Where to search for the newest state after which the optimizer had made `updates` steps. A refused step
+            is none of these, so they may be fewer than the steps of the training. Damaged files are passed over.
+        rank: Rank of this process.
+        updates: Steps the optimizer has made already; 0 for a training that begins.
+
+    Raises:
+        StateError: There is no such state, or the one beside `resume_from` is damaged.
     """
+    if resume_from is not None:
+        return load_state(state_path(resume_from, rank))
+    if updates == 0:
+        return None
     files = [file for folder in folders for file in folder.glob(f"**/*.asd-rank{rank}.json")]
     for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
-        try:
+        with contextlib.suppress(StateError):
             state = load_state(file)
-        except StateError:
-            continue
-        if state.get("updates") == updates:
-            return file, state
-    return None
+            if state.get("updates") == updates:
+                return state
+    raise StateError(f"resumed at step {updates} without a rule state of that step.")

@@ -19,10 +19,10 @@ from asd.operators.guard import guard
 from asd.operators.install import install
 from asd.operators.loss_scale import LossScale
 from asd.operators.origin import origin_of_process
-from asd.operators.resume import CheckpointWatch, find_state, resumed_step, state_path
+from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.operators.slots import Site, table
 from asd.sinks import open_sinks
-from asd.statefile import load_state, save_state
+from asd.statefile import save_state
 
 __all__ = ["StepMonitor"]
 
@@ -246,24 +246,12 @@ class StepMonitor(Callback):
 
     def _restore(self) -> None:
         monitor = self._active()
-        rank = monitor.origin.rank
+        folders = [*self._watch.folders(), Path(self.config.run_dir)]
         try:
-            if self._resume_from is not None:
-                path = state_path(self._resume_from, rank)
-                state = load_state(path)
-            elif self._step > 0:
-                folders = [*self._watch.folders(), Path(self.config.run_dir)]
-                found = find_state(folders, rank, self._step)
-                if found is None:
-                    self._problem(
-                        f"resumed at step {self._step} without a rule state of that step: the rules start anew"
-                    )
-                    return
-                path, state = found
-            else:
-                return
-            monitor.restore(state, [site.name for site in self._sites])
-            self._step = monitor.step
+            state = state_to_resume(self._resume_from, folders, monitor.origin.rank, self._step)
+            if state is not None:
+                monitor.restore(state, [site.name for site in self._sites])
+                self._step = monitor.step
         except StateError as error:
             self._problem(f"{error} The rules start anew.")
 

@@ -392,7 +392,7 @@ def test_a_resumed_training_without_any_state_says_so(saved):
     (saved / "run-1_4.ckpt.asd-rank0.json").unlink()
     run = resumed(saved, 4, config(**JUMPY))
     run.train(dataset(6, first=4), writer(saved))
-    assert run.reasons() == ["resumed at step 4 without a rule state of that step: the rules start anew"]
+    assert run.reasons() == ["resumed at step 4 without a rule state of that step. The rules start anew."]
 
 
 def test_a_damaged_state_is_passed_over_in_the_search(saved):
