@@ -229,6 +229,19 @@ def resident() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
+def shares(result: dict[str, Any]) -> dict[str, float]:
+    """Part of the large Llama's step that its default checks take, from the cost of one check alone.
+
+    A gradient of one of its norms has 4 x 256 x 512 float32 elements, the larger of the two sizes of the chain.
+    """
+    computed = {}
+    for mode, chains in result["chain"].items():
+        step = result["steps"][f"large, {mode}, default"]
+        one_check = chains[-1]["microseconds_a_check"]["median"] * 1e-6
+        computed[mode] = step["checkpoints"] * one_check / step["step_seconds"]["median"]
+    return computed
+
+
 def main() -> None:
     """Runs the chosen parts and prints them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -241,6 +254,9 @@ def main() -> None:
     for part in args.parts:
         result[part] = PARTS[part](args.quick)
         print(json.dumps({part: result[part]}, indent=1), flush=True)
+    if {"chain", "steps"} <= set(result):
+        result["computed_share"] = shares(result)
+        print(json.dumps({"computed_share": result["computed_share"]}, indent=1))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(result, indent=1) + "\n")
