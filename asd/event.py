@@ -1,63 +1,71 @@
 """The event: one fact about one step, as others read it.
 
-An event is a CloudEvent 1.0 (https://cloudevents.io) with the fault code 80818C00 of the Ascend driver. A code whose
-first hex digit is 8 packs three numbers: node type (bits 17-27), sensor type (bits 9-16) and event state (bits 0-8);
-80818C00 is SoC, Check Sensor, check fail.
+An event is a CloudEvent 1.0 (https://cloudevents.io) with the fault code 80818C00 of the Ascend driver.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
+from urllib.parse import quote
 
+from asd import fault_code
 from asd.errors import StateError
 from asd.verdict import Level
 
-__all__ = ["ABNORMAL", "CODE", "KINDS", "Event", "event_id"]
+__all__ = ["ABNORMAL", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
 
-CODE = "80818C00"
+CODE = fault_code.CHECK_FAIL
 ABNORMAL = "accuracy sensitivity feature abnormal"
 """The keyword to search the logs for, as the feature-value detection document gives it."""
 HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
-KINDS = ("anomaly", "follower", "problem")
+KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery")
 """`anomaly`: a value of this rank broke a limit. `follower`: another rank refused the update. `problem`: the detector
-itself could not do its work."""
+itself could not do its work. `replay`: the step was made again and a verdict reached. `isolation`: the device was taken
+out. `recovery`: it was given back."""
+VERDICTS = ("transient", "persistent", "software", "undetermined")
+"""What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing."""
+LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
+"""How a level is spelled in JSON, in log lines and in labels of metrics."""
 
 _TYPE_PREFIX = "org.mindspore.asd."
-_LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
-_LEVELS = {name: level for level, name in _LEVEL_NAMES.items()}
+_LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_HEADS = {"problem": "detector problem", "follower": "update refused by another rank"}
+_ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
 _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\r\v\f\x85"}
 """Names may hold line breaks, a log line must not."""
-_CODE_PATTERN = re.compile(r"[0-9A-F]{8}", re.ASCII)
 
 
-def event_id(run: str, rank: int, checkpoint: str, step: int, kind: str) -> str:
+def event_id(run: str, rank: int, checkpoint: str, step: int, kind: str, key: str = "") -> str:
     """The id of an event: the same fact always gets the same id, so delivering it twice is harmless.
+
+    The arguments are the fields of `Event` with these names.
 
     >>> event_id("run1", 0, "model.norm_out", 7, "anomaly")
     '573d6a3ad8e8c4dba6d5d1b0ff0c5b2e'
     """
-    text = json.dumps([run, rank, checkpoint, step, kind])
+    text = json.dumps([run, rank, checkpoint, step, kind, key] if key else [run, rank, checkpoint, step, kind])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One abnormal feature value, or one problem of the detector.
+    """One abnormal feature value, one problem of the detector, or what was found and done about a device.
 
     Attributes:
         run: Name of the run, unique among runs that share a log.
-        rank: Rank of the process in the job, from 0.
+        rank: Rank of the process in the job, from 0; -1 when it is not known.
         host: Name of the machine.
-        device: The device the rank computed on, for example `Ascend:3` or `CPU:0`.
-        step: Training step, from 1.
+        device: The device the rank computed on, for example `Ascend:3` or `CPU:0`; `unknown` when it is not known.
+        step: Training step, from 1; 0 when it is not known.
         checkpoint: Name of the checked site, for example `model.layers.0.attention_norm`.
         value: The feature value, unscaled by the loss scale; may be `inf` or `nan`.
         limits: The first-level limit in force; empty when there was none.
@@ -69,6 +77,11 @@ class Event:
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.
         code: Fault code, eight upper-case hex digits.
+        micro_batch: Which check of the checkpoint within the step saw the worst value, from 1; the micro-batch, unless
+            a layer is used several times. 0 when it is not known.
+        verdict: One of `VERDICTS` in a replay and what follows from it, else empty.
+        evidence: Folder with the evidence; empty when none is kept.
+        key: Tells events apart that agree in run, rank, checkpoint, step and kind; mostly empty.
     """
 
     run: str
@@ -87,11 +100,17 @@ class Event:
     refused: bool
     time: float
     code: str = CODE
+    micro_batch: int = 0
+    verdict: str = ""
+    evidence: str = ""
+    key: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise StateError(f"event field kind is {self.kind!r}; valid are {', '.join(KINDS)}.")
-        if not _CODE_PATTERN.fullmatch(self.code):
+        if self.verdict and self.verdict not in VERDICTS:
+            raise StateError(f"event field verdict is {self.verdict!r}; valid are {', '.join(VERDICTS)}.")
+        if not fault_code.is_code(self.code):
             raise StateError(
                 f"event field code is {self.code!r}; valid are eight upper-case hex digits such as {CODE}."
             )
@@ -99,28 +118,38 @@ class Event:
     @property
     def id(self) -> str:
         """Deterministic id, see `event_id`."""
-        return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind)
+        return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key)
+
+    @property
+    def assertion(self) -> str:
+        """How long the fact holds, in the driver's words: `occur`, `recover`, or `once`."""
+        return _ASSERTIONS.get(self.kind, "once")
 
     def sentence(self) -> str:
         """The event as one log line for people and for grep."""
-        head = f"{ABNORMAL}: {HEALTH}" if self.kind == "anomaly" else "detector problem"
+        head = f"{ABNORMAL}: {HEALTH}" if self.kind == "anomaly" else _HEADS.get(self.kind, self.kind)
         limit = ",".join(f"{limit:.6g}" for limit in self.limits) or "none"
         sentence = (
-            f"{head}, code={self.code} level={_LEVEL_NAMES[self.level]} device={self.device} rank={self.rank} "
+            f"{head}, code={self.code} level={LEVEL_NAMES[self.level]} device={self.device} rank={self.rank} "
             f"host={self.host} step={self.step} checkpoint={self.checkpoint} value={self.value:.6g} limit={limit} "
             f"feature={self.feature} rule={self.rule} refused={'yes' if self.refused else 'no'} run={self.run} "
+            f"{f'micro_batch={self.micro_batch} ' if self.micro_batch else ''}"
+            f"{f'verdict={self.verdict} ' if self.verdict else ''}"
+            f"{f'evidence={self.evidence} ' if self.evidence else ''}"
             f"event={self.id} reason={json.dumps(self.reason, ensure_ascii=False)}"
         )
         return sentence.translate(_LINE_BREAKS)
 
     def to_json(self) -> str:
         """One line of JSON, a CloudEvent 1.0; `inf` and `nan` become strings, because JSON has no such numbers."""
-        data = {field.name: _plain(getattr(self, field.name)) for field in fields(self) if field.name != "time"}
-        data["level"] = _LEVEL_NAMES[self.level]
+        data = {name: _plain(getattr(self, name)) for name in _READERS}
+        data["level"] = LEVEL_NAMES[self.level]
+        data.update(_decoded(self.code))
+        data["assertion"] = self.assertion
         cloud_event = {
             "specversion": "1.0",
             "id": self.id,
-            "source": f"/asd/{self.run}/{self.rank}",
+            "source": _source(self.run, self.rank),
             "type": _TYPE_PREFIX + self.kind,
             "subject": self.checkpoint or "detector",
             "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds"),
@@ -128,7 +157,7 @@ class Event:
             "faultcode": self.code,
             "data": data,
         }
-        return json.dumps(cloud_event, ensure_ascii=False, allow_nan=False)
+        return _encode(cloud_event)
 
     @classmethod
     def from_json(cls, text: str) -> Event:
@@ -145,7 +174,19 @@ class Event:
             raise StateError(f"not an event: {error!r} in {text[:120]!r}; valid is one CloudEvent in JSON.") from error
         if not isinstance(data, dict):
             raise StateError(f"event field data is {data!r}; valid is a JSON object.")
-        return cls(time=when, **{name: read(data, name) for name, read in _READERS.items()})
+        # A log may be older than a field that was added since.
+        known = {name: read for name, read in _READERS.items() if name in data or name not in _ADDED_LATER}
+        return cls(time=when, **{name: read(data, name) for name, read in known.items()})
+
+
+@functools.lru_cache(maxsize=256)
+def _source(run: str, rank: int) -> str:
+    return f"/asd/{quote(run, safe='', errors='replace')}/{rank}"  # a URI reference by the standard
+
+
+@functools.lru_cache(maxsize=256)
+def _decoded(code: str) -> dict[str, str]:
+    return fault_code.decode(code)._asdict()
 
 
 def _plain(value: Any) -> Any:
@@ -183,6 +224,13 @@ def _number(value: object, name: str) -> float:
     raise StateError(f"event field {name} is {value!r}; valid is a number, or one of the texts inf, -inf, nan.")
 
 
+def _rank(data: Mapping[str, Any], name: str) -> int:
+    value: int = _get(data, name, int, "a whole number from -1 on")
+    if value < -1:
+        raise StateError(f"event field {name} is {value!r}; valid is a whole number from -1 on.")
+    return value
+
+
 def _value(data: Mapping[str, Any], name: str) -> float:
     return _number(data.get(name), name)
 
@@ -204,7 +252,8 @@ def _flag(data: Mapping[str, Any], name: str) -> bool:
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
-    "run": _text, "rank": _count, "host": _text, "device": _text, "step": _count, "checkpoint": _text, "value": _value,
+    "run": _text, "rank": _rank, "host": _text, "device": _text, "step": _count, "checkpoint": _text, "value": _value,
     "limits": _numbers, "level": _level, "kind": _text, "rule": _text, "feature": _text, "reason": _text,
-    "refused": _flag, "code": _text,
+    "refused": _flag, "code": _text, "micro_batch": _count, "verdict": _text, "evidence": _text, "key": _text,
 }  # fmt: skip
+_ADDED_LATER = {"micro_batch", "verdict", "evidence", "key"}

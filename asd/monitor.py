@@ -7,6 +7,7 @@ verdicts and the limits of the next step; everything that leaves the process goe
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
-from asd.reading import Reading
+from asd.reading import Capture, Reading
 from asd.rules import Rule, make_rule
+from asd.status import Status
 from asd.verdict import Level, Verdict
 
 __all__ = ["Monitor", "Origin", "Outcome", "Sink"]
@@ -53,15 +55,17 @@ class Monitor:
     Args:
         config: Which rule with which thresholds, and what an anomaly does.
         origin: Where the values come from.
-        sinks: Called with every event; one that raises is a problem and does not stop the others.
+        sinks: Called with every event; one that raises is a problem and does not stop the others. What else a sink may
+            have is told in `asd.sinks`.
         value_sink: Called with every judged value when `NPU_ASD_ENABLE=3`.
         history: How many values of each checkpoint are kept in `history`.
         clock: Seconds since the epoch.
 
     Attributes:
-        checks: Values judged.
-        problems: Problems of the detector itself.
-        refused: Updates that were refused.
+        status: What was counted so far.
+        step: The last judged step.
+        readings: What the checkpoints saw in that step.
+        captures: Tensors of that step that broke a limit, where the backend can keep them.
         history: Per checkpoint the last `(step, value, limit, level)`.
     """
 
@@ -80,13 +84,13 @@ class Monitor:
         self.sinks = list(sinks)
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
-        self.checks = 0
-        self.problems = 0
-        self.refused = 0
+        self.status = Status(**origin._asdict(), pid=os.getpid(), started=clock())
         self.step = 0
+        self.readings: Sequence[Reading] = ()
+        self.captures: Sequence[Capture] = ()
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
-        self._failed: set[int] = set()
+        self._failed: set[tuple[int, str]] = set()
         self._rules: dict[str, Rule] = {}
         self.feature = self._new_rule().feature
 
@@ -98,6 +102,7 @@ class Monitor:
         loss_scale: float = 1.0,
         overflow_expected: bool = False,
         refused: bool = False,
+        captures: Sequence[Capture] = (),
     ) -> Outcome:
         """Judges the readings of one step.
 
@@ -108,19 +113,36 @@ class Monitor:
             overflow_expected: A dynamic loss scaler is at work: it finds its scale by overflowing and skips such steps
                 itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
             refused: Whether the gate kept the update of this step away from the weights.
+            captures: Tensors of this step that broke a limit.
         """
         self.step = step
-        self.refused += refused
+        self.readings, self.captures = readings, captures
+        self.status.step = step
+        self.status.steps += 1
+        self.status.refused += refused
         events: list[Event] = []
         for reading in sorted(readings, key=_backward_order):
             if reading.calls == 0:
                 continue
             verdict = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
             if verdict.level is not Level.NORMAL:
-                events.append(self._anomaly(step, reading.checkpoint, verdict, refused=refused))
+                events.append(self._anomaly(step, reading, verdict, refused=refused))
+        if readings:
+            self.status.last_check = self.clock()
         for event in events:
             self.publish(event)
+        self._after_step(events)
         return Outcome(events, next((event for event in events if event.level is Level.ERROR), None))
+
+    def begin(self) -> None:
+        """Says that a training begins; its first step may be minutes away."""
+        self.status.active = True
+        self._after_step(())
+
+    def end(self) -> None:
+        """Says that the training has ended."""
+        self.status.active = False
+        self._after_step(())
 
     def limit(self, checkpoint: str) -> float:
         """The largest value of `checkpoint` that is not a first-level anomaly in the next step."""
@@ -137,25 +159,37 @@ class Monitor:
 
     def problem(self, reason: str, checkpoint: str = "") -> Event:
         """Reports that the detector itself could not do its work."""
-        self.problems += 1
-        event = self._event(self.step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False)
+        self.status.problems += 1
+        event = self._event(
+            self.step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False, key=reason
+        )
         self.publish(event)
         return event
 
     def publish(self, event: Event) -> None:
         """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
-        reasons = []
-        for sink in self.sinks:
-            try:
-                sink(event)
-            except Exception as error:  # a full disk or a dead socket must not end a training
-                if id(sink) in self._failed:
-                    self.problems += 1
-                else:
-                    self._failed.add(id(sink))
-                    name = getattr(sink, "__qualname__", type(sink).__name__)
-                    reasons.append(f"an event can't be handed to {name}: {error}")
-        for reason in reasons:
+        self._tell([self._call(sink, "an event can't be handed to", sink, event) for sink in self.sinks])
+
+    def _after_step(self, events: Sequence[Event]) -> None:
+        self.status.written = self.clock()
+        hooks = [(sink, sink.after_step) for sink in self.sinks if hasattr(sink, "after_step")]
+        self._tell([self._call(sink, "a step can't be handed to", hook, self, events) for sink, hook in hooks])
+
+    def _call(self, sink: Sink, what: str, function: Callable[..., object], *args: Any) -> str:
+        """Calls `function` of `sink`; returns what is to be told of its failure, which is counted every time."""
+        try:
+            function(*args)
+        except Exception as error:  # a full disk or a dead socket must not end a training
+            name = getattr(sink, "__qualname__", type(sink).__name__)
+            self.status.dropped[name] = self.status.dropped.get(name, 0) + 1
+            if (id(sink), what) not in self._failed:
+                self._failed.add((id(sink), what))
+                return f"{what} {name}: {error}"
+            self.status.problems += 1
+        return ""
+
+    def _tell(self, reasons: Sequence[str]) -> None:
+        for reason in filter(None, reasons):
             self.problem(reason)
 
     def state(self) -> dict[str, Any]:
@@ -202,11 +236,11 @@ class Monitor:
             rule = self._rules[name] = self._new_rule()
             self.history[name] = deque(maxlen=self._history)
         value = _feature_value(reading, rule.feature, loss_scale)
-        self.checks += 1
         if reading.non_finite and overflow_expected and loss_scale > 1:
             verdict = Verdict(Level.WARNING, "not finite: overflow under a dynamic loss scale", value, rule.limit())
         else:
             verdict = rule.update(value)
+        self.status.add(name, verdict)
         self.history.setdefault(name, deque(maxlen=self._history)).append((step, value, verdict.limit, verdict.level))
         if self.value_sink is not None:
             self.value_sink(step, name, verdict)
@@ -221,19 +255,27 @@ class Monitor:
             learn_errors=not self.config.refuses,
         )
 
-    def _anomaly(self, step: int, checkpoint: str, verdict: Verdict, *, refused: bool) -> Event:
+    def _anomaly(self, step: int, reading: Reading, verdict: Verdict, *, refused: bool) -> Event:
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         return self._event(
-            step, checkpoint, verdict.value, limits, verdict.level, "anomaly", verdict.reason, refused=refused
-        )
+            step, reading.checkpoint, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
+            refused=refused, micro_batch=reading.worst_call,
+            evidence=self._place(step) if verdict.level is Level.ERROR else "",
+        )  # fmt: skip
+
+    def _place(self, step: int) -> str:
+        """Where a sink will keep the evidence of `step`; known before it is there, so that the event can name it."""
+        places = (sink.place(step) for sink in self.sinks if hasattr(sink, "place"))
+        return next(filter(None, places), "")
 
     def _event(
         self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
-        *, refused: bool,
+        *, refused: bool, **more: Any,
     ) -> Event:  # fmt: skip
         return Event(
             **self.origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
             kind=kind, rule=self.config.rule, feature=self.feature, reason=reason, refused=refused, time=self.clock(),
+            **more,
         )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Reading"]
+__all__ = ["Capture", "Reading"]
 
 
 class Reading(NamedTuple):
@@ -17,6 +17,7 @@ class Reading(NamedTuple):
         non_finite: Number of elements that are `inf` or `nan`, all calls.
         calls: How often the checkpoint was checked in this step; micro-batches and shared layers count each time.
         order: Orders the checkpoints of one step by when they were first checked; smaller is earlier.
+        worst_call: Which call of the step saw the largest norm, from 1; 0 when it is not known.
     """
 
     checkpoint: str
@@ -25,3 +26,24 @@ class Reading(NamedTuple):
     non_finite: int
     calls: int
     order: int = 0
+    worst_call: int = 0
+
+
+class Capture(NamedTuple):
+    """The tensor that broke a limit, as it was in memory; a part of it when it was too large.
+
+    Attributes:
+        checkpoint: Name of the checkpoint.
+        call: Which call of the step it was, from 1.
+        shape: Shape of the whole tensor.
+        dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
+        offset: Elements of the flattened tensor before the first kept one.
+        data: The kept elements.
+    """
+
+    checkpoint: str
+    call: int
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    data: bytes

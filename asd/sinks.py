@@ -3,6 +3,16 @@
 A sink is any callable that takes an `Event`. Distributions offer factories under the entry-point group `asd.sinks`,
 each called as `factory(config, origin)`; the package's own are in `asd.exporters`. Looking them up by name keeps the
 core and the operators free of everything an exporter imports.
+
+A sink may have more than `__call__(event)`:
+
+- `values(step, checkpoint, verdict)`: is called with every judged value when `NPU_ASD_ENABLE=3`.
+- `after_step(monitor, events)`: is called after every judged step and its events, when the training begins, and when it
+  ends. It may read `monitor.status`, `monitor.history`, `monitor.readings` and `monitor.captures`.
+- `place(step) -> str`: names the folder where it will keep the evidence of `step`, empty for none; asked before the
+  first-level events of that step are made.
+
+Whatever of these raises is counted and reported as a problem of the detector, and the others go on.
 """
 
 from __future__ import annotations

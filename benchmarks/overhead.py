@@ -164,7 +164,7 @@ def host(rule: str, checkpoints: int, steps: int) -> dict[str, Any]:
             buffer = (ctypes.c_float * 1)(value)
             kernel.library.asd_observe_buffer(slot, ctypes.addressof(buffer), 1, b"float32")
         times.append(timed(monitor.step) / checkpoints * 1e6)
-    assert monitor.monitor.checks == steps * checkpoints
+    assert monitor.monitor.status.checks == steps * checkpoints
     return {"checkpoints": checkpoints, "microseconds_a_checkpoint": spread(times[len(times) // 5 :])}
 
 

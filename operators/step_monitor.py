@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class StepMonitor(Callback):
         self._scale = 1.0
         self._refused = 0
         self._told: set[str] = set()
+        self._last_end: float | None = None
 
     # What a training engineer calls in a loop of her own.
 
@@ -118,6 +120,7 @@ class StepMonitor(Callback):
         table().arm(armed=self.config.refuses)
         self._refused = table().refused()
         self._write_limits()
+        self.monitor.begin()
         return optimizer
 
     def step(self, outputs: Any = None) -> list[Event]:
@@ -137,11 +140,14 @@ class StepMonitor(Callback):
             return []
         self._step += 1
         _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+        begin = time.perf_counter()
         try:
             events, fatal = self._judge()
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problem_once(f"a step was not judged: {error!r}")
             return []
+        finally:
+            self._count_time(begin, time.perf_counter())
         if fatal is not None and self.config.on_anomaly == "stop":
             self.close()
             raise AnomalyDetected(fatal)
@@ -159,8 +165,10 @@ class StepMonitor(Callback):
         return path
 
     def close(self) -> None:
-        """Takes the guard's limits away; called at the end of a training."""
+        """Takes the guard's limits away and says that the training has ended."""
         table().arm(armed=False)
+        if self.monitor is not None:
+            self.monitor.end()
 
     # What MindSpore calls.
 
@@ -192,8 +200,7 @@ class StepMonitor(Callback):
     def on_train_end(self, run_context: Any) -> None:
         """Saves the state of a last checkpoint and lets the gate go."""
         self._save_new_states()
-        if self.monitor is not None:
-            self.close()
+        self.close()
 
     def _find_sites(self, net: nn.Cell | None) -> None:
         before, self._sites = self._sites, []
@@ -238,6 +245,14 @@ class StepMonitor(Callback):
         self._write_limits()
         return outcome.events, fatal
 
+    def _count_time(self, begin: float, end: float) -> None:
+        """From the end of the last step to the end of this one; the first has no beginning that is known."""
+        status = self._active().status
+        if self._last_end is not None:
+            status.step_seconds += end - self._last_end
+            status.check_seconds += end - begin
+        self._last_end = end
+
     def _write_limits(self) -> None:
         monitor = self._active()
         self._scale = self._loss_scale.read()
@@ -274,7 +289,7 @@ class StepMonitor(Callback):
 
     def _problem_once(self, reason: str) -> None:
         if reason in self._told:
-            self._active().problems += 1  # counted every time, said once
+            self._active().status.problems += 1  # counted every time, said once
         else:
             self._told.add(reason)
             self._problem(reason)

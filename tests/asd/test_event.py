@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Event, Level, StateError
-from asd.event import ABNORMAL, CODE, HEALTH, KINDS, event_id
+from asd.event import ABNORMAL, CODE, HEALTH, KINDS, VERDICTS, event_id
 
 FIELDS = {
     "run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3", "step": 40, "checkpoint": "model.norm_out",
@@ -25,9 +25,10 @@ TEXTS = st.one_of(
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 EVENTS = st.builds(
     Event,
-    run=TEXTS, rank=st.integers(0, 2**40), host=TEXTS, device=TEXTS, step=st.integers(0, 2**62), checkpoint=TEXTS,
+    run=TEXTS, rank=st.integers(-1, 2**40), host=TEXTS, device=TEXTS, step=st.integers(0, 2**62), checkpoint=TEXTS,
     value=NUMBERS, limits=st.lists(NUMBERS, max_size=2).map(tuple), level=st.sampled_from(Level),
-    kind=st.sampled_from(KINDS), rule=TEXTS, feature=TEXTS, reason=TEXTS, refused=st.booleans(),
+    kind=st.sampled_from(KINDS), micro_batch=st.integers(0, 2**31), verdict=st.sampled_from(["", *VERDICTS]),
+    evidence=TEXTS, key=TEXTS, rule=TEXTS, feature=TEXTS, reason=TEXTS, refused=st.booleans(),
     time=st.integers(0, 10**14).map(lambda microseconds: microseconds / 1e6),
     code=st.integers(0, 2**32 - 1).map("{:08X}".format),
 )  # fmt: skip
@@ -59,7 +60,9 @@ def test_its_json_is_a_cloud_event_in_one_line():
     cloud_event = json.loads(text)
     assert cloud_event.pop("data") == {
         **{name: value for name, value in FIELDS.items() if name != "time"},
-        "limits": [1e6], "level": "first", "code": "80818C00",
+        "limits": [1e6], "level": "first", "code": "80818C00", "node_type": "SoC", "sensor_type": "Check Sensor",
+        "state": "check fail", "severity": "minor", "handling": "SeparateNPU", "assertion": "once",
+        "micro_batch": 0, "verdict": "", "evidence": "", "key": "",
     }  # fmt: skip
     assert cloud_event == {
         "specversion": "1.0", "id": event.id, "source": "/asd/run1/3", "type": "org.mindspore.asd.anomaly",
@@ -130,11 +133,13 @@ def test_its_sentence_has_the_keyword_and_every_field():
     )
 
 
-@pytest.mark.parametrize("kind", ["follower", "problem"])
-def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind):
+@pytest.mark.parametrize(
+    ("kind", "head"), [("follower", "update refused by another rank"), ("problem", "detector problem")]
+)
+def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind, head):
     sentence = make(kind=kind, level=Level.NORMAL, limits=()).sentence()
     assert ABNORMAL not in sentence
-    assert sentence.startswith("detector problem, code=80818C00 level=normal ")
+    assert sentence.startswith(f"{head}, code=80818C00 level=normal ")
     assert " limit=none " in sentence
 
 
@@ -144,8 +149,8 @@ def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind):
         ("run", 1, "a text"), ("host", ["h"], "a text"), ("device", None, "a text"), ("checkpoint", 0, "a text"),
         ("rule", {}, "a text"), ("feature", 1.5, "a text"), ("reason", None, "a text"), ("code", 80818, "a text"),
         ("code", "80818c00", "eight upper-case hex digits"), ("code", "80818C0", "eight upper-case hex digits"),
-        ("rank", -1, "a whole number from 0 on"), ("rank", True, "a whole number from 0 on"),
-        ("rank", "3", "a whole number from 0 on"), ("step", 1.5, "a whole number from 0 on"),
+        ("rank", -2, "a whole number from -1 on"), ("rank", True, "a whole number from -1 on"),
+        ("rank", "3", "a whole number from -1 on"), ("step", 1.5, "a whole number from 0 on"),
         ("step", None, "a whole number from 0 on"), ("value", "big", "a number"), ("value", None, "a number"),
         ("value", True, "a number"), ("value", [1], "a number"), ("value", 10**400, "a number"),
         ("limits", 1e6, "a list of numbers"), ("limits", ["x"], "a number"), ("limits", [{}], "a number"),

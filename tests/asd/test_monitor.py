@@ -42,7 +42,7 @@ def test_each_checkpoint_has_a_rule_of_its_own():
 def test_a_checkpoint_without_calls_is_not_judged():
     watch = monitor()
     assert judged(watch, 1, reading("a", math.inf, calls=0)) == []
-    assert watch.checks == 0
+    assert watch.status.checks == 0
     assert watch.state()["checkpoints"] == {}
 
 
@@ -147,7 +147,7 @@ def test_a_sink_that_raises_is_counted_and_the_others_still_get_every_event_and_
         assert problem.reason.startswith("an event can't be handed to test_a_sink_that_raises_")
         assert problem.reason.endswith("broken: [Errno 28] No space left on device: 'events.jsonl'")
     assert watch.judge(2, [reading("a", 2e6)]).events == before[-1:] == after[-1:]
-    assert watch.problems == 4  # as many events, the word about it among them, that the broken sink did not get
+    assert watch.status.problems == 4  # as many events, the word about it among them, that the broken sink did not get
 
 
 def test_if_all_sinks_raise_the_step_is_judged_all_the_same():
@@ -156,7 +156,7 @@ def test_if_all_sinks_raise_the_step_is_judged_all_the_same():
 
     watch = monitor(broken, lambda event: 1 / 0)
     assert watch.judge(1, [reading("a", 2e6)]).fatal.checkpoint == "a"
-    assert watch.problems > 0
+    assert watch.status.problems > 0
 
 
 def test_only_an_interrupt_gets_past_the_sinks():
@@ -183,14 +183,14 @@ def test_the_history_is_bounded_per_checkpoint():
         watch.judge(step, [reading("a", float(step)), reading("b", 2e6)])
     assert list(watch.history["a"]) == [(step, float(step), LIMIT, Level.NORMAL) for step in (8, 9, 10)]
     assert list(watch.history["b"]) == [(step, 2e6, LIMIT, Level.ERROR) for step in (8, 9, 10)]
-    assert (watch.checks, watch.step) == (20, 10)
+    assert (watch.status.checks, watch.step) == (20, 10)
 
 
 def test_refused_steps_are_counted():
     watch = monitor()
     watch.judge(1, [reading("a", 2e6)], refused=True)
     watch.judge(2, [reading("a", 1.0)])
-    assert watch.refused == 1
+    assert watch.status.refused == 1
 
 
 def test_a_follower_says_that_another_rank_refused():
@@ -208,7 +208,7 @@ def test_a_problem_is_counted_and_belongs_to_the_step_being_made():
     event = watch.problem("the state can't be written", "a")
     assert events == [event]
     assert (event.kind, event.level, event.step, event.checkpoint) == ("problem", Level.NORMAL, 4, "a")
-    assert (event.refused, event.reason, watch.problems) == (False, "the state can't be written", 1)
+    assert (event.refused, event.reason, watch.status.problems) == (False, "the state can't be written", 1)
 
 
 @pytest.mark.parametrize("action", ["log", "skip", "stop"])

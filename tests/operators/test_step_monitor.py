@@ -94,7 +94,7 @@ def test_skipping_leaves_out_the_bad_update_and_goes_on(mode, backend):
     fatal = [event for event in run.events if event.level is Level.ERROR]
     assert fatal
     assert {(event.step, event.refused) for event in fatal} == {(5, True)}
-    assert run.monitor.monitor.refused == 1
+    assert run.monitor.monitor.status.refused == 1
     assert_same_bits(run.state(), unwatched(dataset(4)))
 
 
@@ -111,7 +111,7 @@ def test_a_healthy_training_is_bit_equal_to_an_unwatched_one(mode, backend):
     run = Run(config())
     run.train(dataset(4))
     assert run.events == []
-    assert run.monitor.monitor.checks == 16
+    assert run.monitor.monitor.status.checks == 16
     assert_same_bits(run.state(), unwatched(dataset(4)))
 
 
@@ -196,7 +196,7 @@ def test_a_failure_of_the_detector_is_an_event_and_the_training_goes_on(corner, 
     run = Run(config())
     run.train(dataset(3))
     assert run.reasons() == ["a step was not judged: ZeroDivisionError('by design')"]  # said once, counted thrice
-    assert run.monitor.monitor.problems == 3
+    assert run.monitor.monitor.status.problems == 3
     assert_same_bits(run.state(), unwatched(dataset(3)))
 
 
@@ -209,7 +209,7 @@ def test_a_sink_that_raises_is_counted_and_the_others_get_the_event(corner):
     run.train(dataset(3, bad=[2]))
     assert later
     assert later == run.events
-    assert run.monitor.monitor.problems == len(later)
+    assert run.monitor.monitor.status.problems == len(later)
 
 
 def test_that_nothing_is_checked_is_told_once(corner):

@@ -181,7 +181,7 @@ def test_model_train_judges_the_unscaled_values_of_every_step(mode, backend):
     monitor = StepMonitor(ON, sinks=[])
     model.train(1, dataset(3), callbacks=[monitor], dataset_sink_mode=False)
     assert_history(monitor, [truth("decoder", seed) for seed in range(3)])
-    assert monitor.monitor.problems == 0
+    assert monitor.monitor.status.problems == 0
 
 
 def test_a_dynamic_loss_scaler_is_followed_and_the_values_are_unscaled(mode, backend):

@@ -1,0 +1,72 @@
+"""Where a run leaves its files: the one place that knows their names.
+
+- `events-rank0.jsonl`: events of rank 0; older ones in `events-rank0.jsonl.1`, `.2`, and so on
+- `events-ingest.jsonl`: events read from the vendor's logs
+- `status-rank0.json`: what rank 0 counted, rewritten about once a second
+- `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
+- `READER.cursor.json`: how far a reader has read
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+__all__ = ["cursor_file", "event_file", "event_files", "evidence_folder", "ingest_file", "status_file", "status_files"]
+
+_EVENTS = re.compile(r"events-(?:rank\d+|ingest|handler)\.jsonl(?:\.(\d+))?", re.ASCII)
+_STATUS = re.compile(r"status-rank\d+\.json", re.ASCII)
+_LONGEST = 100  # characters of a run's name in a folder's name; file systems take 255 bytes
+
+
+def event_file(run_dir: Path, rank: int) -> Path:
+    """The event log of `rank`."""
+    return run_dir / f"events-rank{rank}.jsonl"
+
+
+def ingest_file(run_dir: Path) -> Path:
+    """The event log of what was read from the vendor's logs."""
+    return run_dir / "events-ingest.jsonl"
+
+
+def event_files(run_dir: Path) -> list[Path]:
+    """Every event log of a run, rotated ones included, the oldest of each first; empty when the folder is missing."""
+    found = [(match, path) for path in _files(run_dir) if (match := _EVENTS.fullmatch(path.name))]
+    return [path for _, path in sorted(found, key=lambda item: (item[1].name.partition(".jsonl")[0], -_age(item[0])))]
+
+
+def status_file(run_dir: Path, rank: int) -> Path:
+    """The counts of `rank`."""
+    return run_dir / f"status-rank{rank}.json"
+
+
+def status_files(run_dir: Path) -> list[Path]:
+    """The counts of every rank."""
+    return sorted(path for path in _files(run_dir) if _STATUS.fullmatch(path.name))
+
+
+def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:
+    """The evidence of one step of one rank."""
+    # No slash, and "." or ".." is no folder of its own.
+    name = quote(run, safe=" ", errors="replace").replace(".", "%2E") or "run"
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return run_dir / "evidence" / name / f"rank{rank}-step{step}"
+
+
+def cursor_file(run_dir: Path, reader: str) -> Path:
+    """How far `reader` has read."""
+    return run_dir / f"{reader}.cursor.json"
+
+
+def _files(run_dir: Path) -> list[Path]:
+    try:
+        return [path for path in run_dir.iterdir() if path.is_file()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _age(match: re.Match[str]) -> int:
+    return int(match.group(1) or 0)
