@@ -120,7 +120,7 @@ class StepMonitor(Callback):
         table().arm(armed=self.config.refuses)
         self._refused = table().refused()
         self._write_limits()
-        self.monitor.begin()
+        self._active().begin()
         return optimizer
 
     def step(self, outputs: Any = None) -> list[Event]:

@@ -20,12 +20,16 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "demo": ("asd.cli.demo", "train a small model, corrupt one gradient and watch it being caught"),
     "run": ("asd.cli.run", "run a training command with detection on"),
+    "events": ("asd.cli.events", "print the events of a run, for people or for programs"),
+    "exporter": ("asd.cli.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
+    "ingest": ("asd.cli.ingest", "turn the alarms in the vendor's logs into the same events"),
+    "report": ("asd.cli.report", "write one HTML file that tells what happened in a run"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""
 
-_EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "matplotlib": "plot"}
+_EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "matplotlib": "plot", "yaml": "web", "bcrypt": "web"}
 """Packages a command may lack on a machine that does without them, and the extra that brings each."""
 
 _OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141
