@@ -39,6 +39,8 @@ _MODES = {
 }
 _SMALLEST, _LARGEST = 3, 2**63 - 1
 _LONGEST_NAME = 128
+_LARGEST_PORT = 65535
+_LARGEST_EVIDENCE = 4096  # MiB
 _PAIR = re.compile(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", re.ASCII)
 
 
@@ -54,6 +56,10 @@ class Config:
         rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`.
         run_dir: Folder where the run leaves its events, state and evidence.
         run: Name of the run in its events, the same on all ranks; empty for one made from folder, time and process.
+        metrics_port: Port, 1..65535, where this process serves its metrics; 0 for nowhere.
+        metrics_address: Address where it serves them.
+        web_config: File with TLS and passwords of that endpoint; empty for neither.
+        evidence_mb: How much of a bad tensor is kept as evidence, 0..4096 MiB.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -66,6 +72,10 @@ class Config:
     rule: str = "threshold"
     run_dir: str = "asd_run"
     run: str = ""
+    metrics_port: int = 0
+    metrics_address: str = "127.0.0.1"
+    web_config: str = ""
+    evidence_mb: int = 16
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
@@ -183,6 +193,10 @@ def _parse_pair(text: str) -> tuple[int, int] | None:
     return int(first), int(second)
 
 
+def _parse_count(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None
+
+
 def _is_mode(value: object) -> bool:
     return type(value) is int and value in _MODES
 
@@ -197,6 +211,18 @@ def _is_pair(value: object) -> bool:
 
 def _is_folder(value: object) -> bool:
     return isinstance(value, str) and value != "" and "\0" not in value
+
+
+def _is_file(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[^\s\0/]+", value) is not None
+
+
+def _up_to(largest: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and 0 <= value <= largest
 
 
 def _is_name(value: object) -> bool:
@@ -268,5 +294,39 @@ _VARIABLES = (
         accepts=_is_name,
         valid=f"it must be a name of at most {_LONGEST_NAME} printable characters",
         meaning=lambda name: "the run's name in its events" if name else "the run's name is made when it begins",
+    ),
+    _Variable(
+        name="ASD_METRICS_PORT",
+        field="metrics_port",
+        parse=_parse_count,
+        accepts=_up_to(_LARGEST_PORT),
+        valid=f"it must be a port from 1 to {_LARGEST_PORT}, or 0 to serve no metrics from this process",
+        meaning=lambda port: "this process serves its metrics there" if port else "this process serves no metrics",
+    ),
+    _Variable(
+        name="ASD_METRICS_ADDRESS",
+        field="metrics_address",
+        parse=str,
+        accepts=_is_address,
+        valid="it must be an address or host name of this machine, for example 127.0.0.1, or 0.0.0.0 for all",
+        meaning=lambda _: "address where this process serves its metrics",
+    ),
+    _Variable(
+        name="ASD_WEB_CONFIG",
+        field="web_config",
+        parse=str,
+        accepts=_is_file,
+        valid="it must be the name of a file, without a NUL character",
+        meaning=lambda name: (
+            "file with TLS and passwords of the metrics" if name else "metrics are served without TLS and passwords"
+        ),
+    ),
+    _Variable(
+        name="ASD_EVIDENCE_MB",
+        field="evidence_mb",
+        parse=_parse_count,
+        accepts=_up_to(_LARGEST_EVIDENCE),
+        valid=f"it must be a whole number of MiB from 0 to {_LARGEST_EVIDENCE}",
+        meaning=lambda size: "MiB of a bad tensor kept as evidence" if size else "no tensor is kept as evidence",
     ),
 )

@@ -176,16 +176,20 @@ class Monitor:
         self._tell([self._call(sink, "a step can't be handed to", hook, self, events) for sink, hook in hooks])
 
     def _call(self, sink: Sink, what: str, function: Callable[..., object], *args: Any) -> str:
-        """Calls `function` of `sink`; returns what is to be told of its failure, which is counted every time."""
+        """Calls `function` of `sink`; returns what is to be told of its failure, if it is the first."""
         try:
             function(*args)
         except Exception as error:  # a full disk or a dead socket must not end a training
-            name = getattr(sink, "__qualname__", type(sink).__name__)
-            self.status.dropped[name] = self.status.dropped.get(name, 0) + 1
-            if (id(sink), what) not in self._failed:
-                self._failed.add((id(sink), what))
-                return f"{what} {name}: {error}"
-            self.status.problems += 1
+            return self._failure(sink, what, error)
+        return ""
+
+    def _failure(self, sink: Sink, what: str, error: Exception) -> str:
+        name = getattr(sink, "__qualname__", type(sink).__name__)
+        self.status.dropped[name] = self.status.dropped.get(name, 0) + 1
+        if (id(sink), what) not in self._failed:
+            self._failed.add((id(sink), what))
+            return f"{what} {name}: {error}"
+        self.status.problems += 1
         return ""
 
     def _tell(self, reasons: Sequence[str]) -> None:
@@ -265,8 +269,16 @@ class Monitor:
 
     def _place(self, step: int) -> str:
         """Where a sink will keep the evidence of `step`; known before it is there, so that the event can name it."""
-        places = (sink.place(step) for sink in self.sinks if hasattr(sink, "place"))
-        return next(filter(None, places), "")
+        for sink in self.sinks:
+            if hasattr(sink, "place"):
+                try:
+                    place = str(sink.place(step))
+                except Exception as error:  # as any other failure of a sink
+                    self._tell([self._failure(sink, "no place for evidence from", error)])
+                else:
+                    if place:
+                        return place
+        return ""
 
     def _event(
         self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,

@@ -91,7 +91,7 @@ def timed(function: Callable[..., Any], *args: Any) -> float:
 
 
 class _Chain(nn.Cell):
-    """`length` layers that do next to nothing, with or without a tap on each."""
+    """Layers with or without a tap on each. Nothing simpler than a tanh: the compiler merges a chain of products."""
 
     def __init__(self, taps: list[Any]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Chain(nn.Cell):
 
     def construct(self, x):
         for tap in self.taps:
-            x = tap(x) * 1.0001
+            x = ops.tanh(tap(x))
         return x.sum()
 
 

@@ -24,7 +24,7 @@ _TOP, _BOTTOM = 1e38, 1e-12
 def draw_history(
     path: Path, history: History, events: Sequence[Event], *, losses: Mapping[str, Sequence[float]], title: str
 ) -> None:
-    """Writes a PNG with the loss curves above and every checkpoint's values and limits below.
+    """Writes a PNG with the loss curves above, if there are any, and every checkpoint's values and limits below.
 
     Args:
         path: The PNG file; its folder must be there.
@@ -36,11 +36,14 @@ def draw_history(
     # Names and regular expressions hold dollar signs, which are no formula.
     with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "text.parse_math": False}):
         figure = Figure(figsize=(10, 7.5), layout="constrained")
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.2))
-        _draw_losses(above, losses)
+        if losses:
+            above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.2))
+            _draw_losses(above, losses)
+        else:
+            above = below = figure.subplots()
         _draw_values(below, history)
         errors = [event for event in events if event.level is Level.ERROR]
-        for axes in (above, below):
+        for axes in {above, below}:
             for step in sorted({event.step for event in errors}):
                 axes.axvline(step, color="crimson", linewidth=1, alpha=0.6)
         if errors:
@@ -56,8 +59,7 @@ def _draw_losses(axes: Axes, losses: Mapping[str, Sequence[float]]) -> None:
             range(1, len(values) + 1), values, label=name, linewidth=widths[min(i, 2)], alpha=0.5 if i == 0 else 1
         )
     axes.set_ylabel("loss")
-    if losses:
-        axes.legend(loc="upper right")
+    axes.legend(loc="upper right")
 
 
 def _draw_values(axes: Axes, history: History) -> None:

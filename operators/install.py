@@ -98,6 +98,8 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
             continue
         elif any(pattern.search(name) for pattern in unwanted):
             done.left_out.append((name or type(cell).__name__, "excluded"))
+        elif isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
+            done.left_out.append((name or type(cell).__name__, "no layer of the network"))
         elif reason and not asked_for:
             done.left_out.append((name or type(cell).__name__, reason))
         else:
@@ -122,7 +124,7 @@ def sites_of(net: nn.Cell) -> Iterator[Site]:
 
 def _patterns(argument: str, given: str | Iterable[str]) -> list[re.Pattern[str]]:
     try:
-        return [re.compile(text) for text in ([given] if isinstance(given, str) else given)]
+        return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
     except re.error as error:
         raise ConfigError(argument, error.pattern, f"valid is a regular expression ({error})") from error
 

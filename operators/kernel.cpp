@@ -1,4 +1,5 @@
 // One pass over a gradient: largest magnitude, sum of squares, count of non-finite elements; and the gate.
+// The first gradient of a step that breaks its limit is kept for the host, as evidence.
 //
 // Plain C ABI, used in two ways by the same process: as `ops.Custom(..., func_type="aot")` inside a compiled graph, and
 // through ctypes from PyNative hooks. The results live in a table of slots in this library, one slot a checkpoint, so no
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -20,6 +22,7 @@ namespace {
 
 constexpr int kSlots = 16384;
 constexpr int64_t kBlock = 8192;  // elements: 128 float32 additions a lane before the sum goes on in double
+constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 
 // What is judged against `limit`; keep in step with `FEATURES` in slots.py.
 enum Feature : int64_t { kNotJudged = -1, kL2 = 0, kMax = 1, kMaxSquare = 2 };
@@ -30,6 +33,7 @@ struct Slot {
   int64_t non_finite;  // elements that are inf or nan, all calls of the step
   int64_t calls;       // checks made in this step
   int64_t order;       // position of the first of them among all checks since the library was loaded
+  int64_t worst_call;  // which of them, from 1, had the largest L2 norm; the first that is not finite, if one is
   double limit;        // written by the host: largest value the gate lets pass
   int64_t feature;     // written by the host: which value is compared with `limit`
 };
@@ -41,10 +45,31 @@ struct Header {
   int64_t refused;  // updates refused since the library was loaded, by this rank's verdict or by another's
   int64_t checks;   // checks made since the library was loaded
   int64_t unsupported;  // calls with a type or a slot number that could not be checked
+  int64_t capture_bytes;  // written by the host: the most that is kept of a gradient that breaks its limit; 0: nothing
 };
 
-Header header = {0, 1.0, 0, 0, 0, 0};
+// The first gradient that broke its limit since the host emptied this: as it was, or a window around its worst element.
+struct Capture {
+  int64_t slot;
+  int64_t call;        // which call of the step it was, from 1
+  int64_t elements;    // of the whole gradient
+  int64_t offset;      // elements before the first kept one
+  int64_t kept;        // elements in `data`; 0: nothing is kept
+  int64_t bytes;       // the same in bytes
+  int64_t dimensions;  // of the whole gradient; with more than kDimensions it counts as flat
+  int64_t shape[kDimensions];
+  char dtype[16];
+  unsigned char* data;
+};
+
+struct Shape {
+  int64_t dimensions;
+  const int64_t* sizes;
+};
+
+Header header = {0, 1.0, 0, 0, 0, 0, 0};
 alignas(64) Slot slots[kSlots];
+Capture capture = {};
 std::mutex guard;
 
 struct Statistics {
@@ -185,7 +210,76 @@ bool statistics(const void* data, int64_t n, const char* dtype, Statistics* s) {
 
 double worse(double a, double b) { return (std::isnan(a) || a >= b) ? a : b; }
 
-void record(int64_t slot, const void* data, int64_t n, const char* dtype) {
+bool breaks(const Slot& slot, int64_t non_finite, double l2, double max_abs) {
+  if (slot.feature == kNotJudged) return false;
+  if (non_finite > 0) return true;
+  double value = l2 / header.scale;
+  if (slot.feature != kL2) value = max_abs / header.scale;
+  if (slot.feature == kMaxSquare) value *= value;
+  return value > slot.limit;
+}
+
+bool breaks_limit(const Slot& slot) {
+  return slot.calls > 0 && breaks(slot, slot.non_finite, slot.l2, slot.max_abs);
+}
+
+// Index of the first element that is inf or nan, else of the largest magnitude. `infinity` is the bit pattern of inf: the
+// others order like integers here too.
+template <typename Bits>
+int64_t worst_element(const void* data, int64_t n, Bits infinity) {
+  const Bits* x = static_cast<const Bits*>(data);
+  const Bits no_sign = static_cast<Bits>(~Bits{0}) >> 1;
+  int64_t worst = 0;
+  Bits largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const Bits magnitude = x[i] & no_sign;
+    if (magnitude >= infinity) return i;
+    if (magnitude > largest) {
+      largest = magnitude;
+      worst = i;
+    }
+  }
+  return worst;
+}
+
+int64_t worst_element(const void* data, int64_t n, const char* dtype) {
+  if (std::strcmp(dtype, "float32") == 0) return worst_element<uint32_t>(data, n, 0x7f800000u);
+  if (std::strcmp(dtype, "float16") == 0) return worst_element<uint16_t>(data, n, 0x7c00);
+  if (std::strcmp(dtype, "bfloat16") == 0) return worst_element<uint16_t>(data, n, 0x7f80);
+  return worst_element<uint64_t>(data, n, 0x7ff0000000000000u);
+}
+
+int64_t width_of(const char* dtype) {
+  if (std::strcmp(dtype, "float32") == 0) return 4;
+  return std::strcmp(dtype, "float64") == 0 ? 8 : 2;
+}
+
+// Without memory for it nothing is kept: evidence is no reason to end a training.
+void keep(int64_t slot, const void* data, int64_t n, const char* dtype, Shape shape) {
+  const int64_t width = width_of(dtype);
+  const int64_t kept = std::min(n, header.capture_bytes / width);
+  if (kept == 0) return;
+  capture.data = static_cast<unsigned char*>(std::malloc(static_cast<size_t>(kept * width)));
+  if (capture.data == nullptr) return;
+  capture.slot = slot;
+  capture.call = slots[slot].calls;
+  capture.elements = n;
+  capture.offset = 0;
+  if (kept < n) {
+    const int64_t centred = worst_element(data, n, dtype) - kept / 2;
+    capture.offset = std::min(std::max(centred, int64_t{0}), n - kept);
+  }
+  capture.bytes = kept * width;
+  if (shape.dimensions > kDimensions) shape = {1, &n};
+  capture.dimensions = shape.dimensions;
+  std::copy_n(shape.sizes, shape.dimensions, capture.shape);
+  std::strncpy(capture.dtype, dtype, sizeof capture.dtype - 1);
+  std::memcpy(capture.data, static_cast<const unsigned char*>(data) + capture.offset * width,
+              static_cast<size_t>(capture.bytes));
+  capture.kept = kept;
+}
+
+void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape shape) {
   if (n == 0) return;  // nothing was computed, so there is nothing to judge
   Statistics s;
   const bool known = slot >= 0 && slot < kSlots && statistics(data, n, dtype, &s);
@@ -195,21 +289,17 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype) {
     return;
   }
   Slot& target = slots[slot];
-  target.max_abs = std::max(target.max_abs, s.max_abs);
-  target.l2 = worse(target.l2, std::sqrt(s.sum_squares));
-  target.non_finite += s.non_finite;
+  const double l2 = std::sqrt(s.sum_squares);
   if (target.calls == 0) target.order = header.checks;
   ++target.calls;
   ++header.checks;
-}
-
-bool breaks_limit(const Slot& slot) {
-  if (slot.calls == 0 || slot.feature == kNotJudged) return false;
-  if (slot.non_finite > 0) return true;
-  double value = slot.l2 / header.scale;
-  if (slot.feature != kL2) value = slot.max_abs / header.scale;
-  if (slot.feature == kMaxSquare) value *= value;
-  return value > slot.limit;
+  if (target.calls == 1 || (std::isfinite(target.l2) && !(l2 <= target.l2))) target.worst_call = target.calls;
+  target.max_abs = std::max(target.max_abs, s.max_abs);
+  target.l2 = worse(target.l2, l2);
+  target.non_finite += s.non_finite;
+  if (header.capture_bytes > 0 && capture.kept == 0 && breaks(target, s.non_finite, l2, s.max_abs)) {
+    keep(slot, data, n, dtype, shape);
+  }
 }
 
 bool refuse() {
@@ -225,9 +315,24 @@ extern "C" {
 Header* asd_header() { return &header; }
 Slot* asd_slots() { return slots; }
 int64_t asd_capacity() { return kSlots; }
+Capture* asd_capture() { return &capture; }
+
+// Makes room for the next capture.
+void asd_release_capture() {
+  const std::lock_guard<std::mutex> lock(guard);
+  std::free(capture.data);
+  capture = {};
+}
 
 // ctypes face. `data` is contiguous.
-void asd_observe_buffer(int64_t slot, const void* data, int64_t n, const char* dtype) { record(slot, data, n, dtype); }
+void asd_observe_buffer(int64_t slot, const void* data, int64_t n, const char* dtype) {
+  record(slot, data, n, dtype, {1, &n});
+}
+void asd_observe_array(int64_t slot, const void* data, int64_t dimensions, const int64_t* sizes, const char* dtype) {
+  int64_t n = 1;
+  for (int64_t i = 0; i < dimensions; ++i) n *= sizes[i];
+  record(slot, data, n, dtype, {dimensions, sizes});
+}
 int64_t asd_statistics(const void* data, int64_t n, const char* dtype, double* out) {
   Statistics s;
   if (!statistics(data, n, dtype, &s)) return 1;
@@ -242,7 +347,7 @@ int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const c
   if (nparam != 3) return 1;
   int64_t n = 1;
   for (int i = 0; i < ndims[0]; ++i) n *= shapes[0][i];
-  record(*static_cast<const int32_t*>(params[1]), params[0], n, dtypes[0]);
+  record(*static_cast<const int32_t*>(params[1]), params[0], n, dtypes[0], {ndims[0], shapes[0]});
   *static_cast<float*>(params[2]) = 0.0f;
   return 0;
 }

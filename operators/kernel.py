@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["SLOT_DTYPE", "Header", "Statistics", "library", "library_path", "statistics"]
+__all__ = ["SLOT_DTYPE", "Capture", "Header", "Statistics", "library", "library_path", "observe", "statistics"]
 
+_NOT_BUILT = "the C++ kernel was not built; install the package where a C++ compiler is."
 SLOT_DTYPE = np.dtype(
     [
         ("max_abs", np.float64), ("l2", np.float64), ("non_finite", np.int64), ("calls", np.int64),
-        ("order", np.int64), ("limit", np.float64), ("feature", np.int64),
+        ("order", np.int64), ("worst_call", np.int64), ("limit", np.float64), ("feature", np.int64),
     ]
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
@@ -33,6 +34,24 @@ class Header(ctypes.Structure):
         ("refused", ctypes.c_int64),
         ("checks", ctypes.c_int64),
         ("unsupported", ctypes.c_int64),
+        ("capture_bytes", ctypes.c_int64),
+    )
+
+
+class Capture(ctypes.Structure):
+    """The gradient that the kernel kept, as `struct Capture` in kernel.cpp."""
+
+    _fields_ = (
+        ("slot", ctypes.c_int64),
+        ("call", ctypes.c_int64),
+        ("elements", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+        ("kept", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
+        ("dimensions", ctypes.c_int64),
+        ("shape", ctypes.c_int64 * 8),
+        ("dtype", ctypes.c_char * 16),
+        ("data", ctypes.c_void_p),
     )
 
 
@@ -63,15 +82,38 @@ def _load() -> ctypes.CDLL | None:
     loaded.asd_header.restype = ctypes.POINTER(Header)
     loaded.asd_slots.restype = ctypes.c_void_p
     loaded.asd_capacity.restype = ctypes.c_int64
+    loaded.asd_capture.restype = ctypes.POINTER(Capture)
+    loaded.asd_release_capture.argtypes = []
+    loaded.asd_release_capture.restype = None
     loaded.asd_statistics.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p]
     loaded.asd_statistics.restype = ctypes.c_int64
     loaded.asd_observe_buffer.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p]
     loaded.asd_observe_buffer.restype = None
+    loaded.asd_observe_array.argtypes = [
+        ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p
+    ]  # fmt: skip
+    loaded.asd_observe_array.restype = None
     return loaded
 
 
 library = _load()
 """The loaded library, or None."""
+
+
+def observe(slot: int, array: np.ndarray) -> None:
+    """Checks `array` as one call of the checkpoint in `slot`, as the tap of a compiled graph does.
+
+    Args:
+        slot: Number of the slot.
+        array: Any shape, contiguous; float16, float32 or float64, another type is counted as unsupported.
+
+    Raises:
+        RuntimeError: The kernel was not built.
+    """
+    if library is None:
+        raise RuntimeError(_NOT_BUILT)
+    sizes = (ctypes.c_int64 * array.ndim)(*array.shape)
+    library.asd_observe_array(slot, array.ctypes.data, array.ndim, sizes, array.dtype.name.encode())
 
 
 def statistics(array: np.ndarray) -> Statistics:
@@ -88,7 +130,7 @@ def statistics(array: np.ndarray) -> Statistics:
     Statistics(max_abs=4.0, sum_squares=inf, non_finite=1)
     """
     if library is None:
-        raise RuntimeError("the C++ kernel was not built; install the package where a C++ compiler is.")
+        raise RuntimeError(_NOT_BUILT)
     data = np.ascontiguousarray(array)
     out = (ctypes.c_double * 3)()
     if library.asd_statistics(data.ctypes.data, data.size, data.dtype.name.encode(), out) != 0:

@@ -19,7 +19,7 @@ from mindspore import Parameter, Tensor
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators import kernel
-from asd.reading import Reading
+from asd.reading import Capture, Reading
 
 __all__ = ["FEATURES", "KernelTable", "OperatorTable", "Site", "Table", "table", "use_backend"]
 
@@ -59,6 +59,12 @@ class Table(Protocol):
 
     def read(self, sites: Sequence[Site]) -> list[Reading]:
         """The readings of those of `sites` that were checked since the last call; empties their slots."""
+
+    def keep(self, size: int) -> None:
+        """Of the first gradient of a step that breaks its limit at most `size` bytes are kept; 0 for nothing."""
+
+    def captures(self, sites: Sequence[Site]) -> list[Capture]:
+        """What was kept of the gradients of `sites` since the last call; asked before `read`, which drops it."""
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """What the gate compares with from now on; `scale` is the loss scale of the next step."""
@@ -102,14 +108,17 @@ class KernelTable:
         capacity = int(library.asd_capacity())
         memory = (ctypes.c_char * (capacity * kernel.SLOT_DTYPE.itemsize)).from_address(library.asd_slots())
         self._slots = np.ctypeslib.as_array(memory).view(kernel.SLOT_DTYPE)
+        self._library = library
         self._header = library.asd_header().contents
+        self._capture = library.asd_capture().contents
         self._sites = _Sites(capacity)
         self._unsupported = int(self._header.unsupported)
 
     def new_site(self, name: str) -> Site:
         """See `Table`."""
         site = self._sites.new(name)
-        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, math.inf, _NOT_JUDGED)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, math.inf, _NOT_JUDGED)
+        self._drop_capture([site.slot])
         self._header.used = max(self._header.used, site.slot + 1)
         return site
 
@@ -123,7 +132,34 @@ class KernelTable:
         rows = self._slots[slots].tolist()
         for field in ("max_abs", "l2", "non_finite", "calls"):
             self._slots[field][slots] = 0
-        return [Reading(site.name, *row[:5]) for site, row in zip(sites, rows, strict=True) if row[3]]
+        self._drop_capture(slots)
+        return [Reading(site.name, *row[:6]) for site, row in zip(sites, rows, strict=True) if row[3]]
+
+    def keep(self, size: int) -> None:
+        """See `Table`."""
+        self._header.capture_bytes = size
+
+    def captures(self, sites: Sequence[Site]) -> list[Capture]:
+        """See `Table`."""
+        kept = self._capture
+        if not kept.kept:
+            return []
+        site = next((site for site in sites if site.slot == kept.slot), None)
+        if site is None:
+            return []
+        shape = tuple(kept.shape[: kept.dimensions])
+        try:
+            data = ctypes.string_at(kept.data, kept.bytes)
+        except MemoryError:  # evidence is no reason to end a training
+            return []
+        else:
+            return [Capture(site.name, kept.call, shape, kept.dtype.decode(), kept.offset, data)]
+        finally:
+            self._drop_capture([site.slot])
+
+    def _drop_capture(self, slots: Sequence[int]) -> None:
+        if self._capture.kept and self._capture.slot in slots:
+            self._library.asd_release_capture()
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """See `Table`."""
@@ -207,6 +243,13 @@ class OperatorTable:
             for site, row in zip(sites, rows, strict=True)
             if row[3]
         ]
+
+    def keep(self, size: int) -> None:
+        """Nothing: a tensor is kept by the kernel only."""
+
+    def captures(self, sites: Sequence[Site]) -> list[Capture]:
+        """Always none, see `keep`."""
+        return []
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """See `Table`."""

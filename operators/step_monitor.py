@@ -118,6 +118,7 @@ class StepMonitor(Callback):
         if net is not None:
             table().read(self._sites)  # what another training left there
         table().arm(armed=self.config.refuses)
+        table().keep(self.config.evidence_mb << 20)
         self._refused = table().refused()
         self._write_limits()
         self._active().begin()
@@ -167,6 +168,7 @@ class StepMonitor(Callback):
     def close(self) -> None:
         """Takes the guard's limits away and says that the training has ended."""
         table().arm(armed=False)
+        table().keep(0)
         if self.monitor is not None:
             self.monitor.end()
 
@@ -219,6 +221,7 @@ class StepMonitor(Callback):
 
     def _judge(self) -> tuple[list[Event], Event | None]:
         slots, monitor = table(), self._active()
+        captures = slots.captures(self._sites)
         readings = slots.read(self._sites)
         refused = slots.refused() - self._refused
         self._refused += refused
@@ -228,6 +231,7 @@ class StepMonitor(Callback):
             loss_scale=self._scale,
             overflow_expected=self._loss_scale.dynamic,
             refused=refused > 0,
+            captures=captures,
         )
         fatal = outcome.fatal
         if refused and fatal is None and not self._loss_scale.dynamic:

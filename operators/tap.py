@@ -81,10 +81,7 @@ def _kernel_tap(site: Site) -> InsertGradientOf:
 
     def look_in_pynative(gradient: Tensor) -> Tensor:
         readable = gradient.astype(ms.float32) if gradient.dtype == ms.bfloat16 else gradient  # NumPy has no bfloat16
-        array = np.ascontiguousarray(readable.asnumpy())
-        kernel.library.asd_observe_buffer(  # type: ignore[union-attr]
-            number, array.ctypes.data, array.size, array.dtype.name.encode()
-        )
+        kernel.observe(number, np.ascontiguousarray(readable.asnumpy()))
         return gradient
 
     tap = InsertGradientOf(look_in_graph, look_in_pynative)

@@ -59,6 +59,16 @@ def test_json_has_the_same_for_programs(monkeypatch, capsys):
     assert set(report["machine"]) == {"python", "mindspore", "mindformers", "numpy", "prometheus_client", "C++ kernel"}
 
 
+def test_it_shows_where_metrics_are_served(monkeypatch, capsys):
+    monkeypatch.setenv("ASD_METRICS_PORT", "9464")
+    assert main(["env"]) == 0
+    printed = rows(capsys.readouterr().out)
+    assert printed["ASD_METRICS_PORT"].split(None, 3) == [
+        "ASD_METRICS_PORT", "9464", "environment", "this process serves its metrics there",
+    ]  # fmt: skip
+    assert printed["ASD_METRICS_ADDRESS"].split()[1:3] == ["127.0.0.1", "default"]
+
+
 def test_a_mistyped_name_is_pointed_out(monkeypatch, capsys):
     monkeypatch.setenv("NPU_ASD_ENABLED", "1")
     assert main(["env"]) == 0

@@ -24,7 +24,9 @@ FOLDERS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=
 
 
 def test_an_empty_environment_gives_the_documented_defaults():
-    expected = Config(0, (1000000, 10000), (100000, 5000), "stop", "threshold", "asd_run")
+    expected = Config(
+        0, (1000000, 10000), (100000, 5000), "stop", "threshold", "asd_run", "", 0, "127.0.0.1", "", 16
+    )  # fmt: skip
     assert Config.from_env({}) == Config() == expected
 
 
@@ -91,6 +93,11 @@ def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
         ("ASD_RUN_DIR", "a\0b", "the name of a folder"),
         ("ASD_RUN", "two\nlines", "printable characters"),
         ("ASD_RUN", "x" * 129, "at most 128"),
+        *(("ASD_METRICS_PORT", text, "a port from 1 to 65535, or 0") for text in ("65536", "-1", "9464 ", "٣", "1e3")),
+        ("ASD_METRICS_PORT", "9" * 5000, "a port from 1 to 65535, or 0"),
+        *(("ASD_METRICS_ADDRESS", text, "an address or host name") for text in (" ", "a b", "a\0", "http://a")),
+        ("ASD_WEB_CONFIG", "a\0b", "the name of a file"),
+        *(("ASD_EVIDENCE_MB", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
     ],
 )
 def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
@@ -117,6 +124,10 @@ def test_the_sentence_says_what_where_and_what_is_valid():
         *(("on_anomaly", value) for value in ("abort", "", None, ["log"])),
         *(("rule", value) for value in ("sigma", "", None)),
         *(("run_dir", value) for value in ("", "a\0b", None)),
+        *(("metrics_port", value) for value in (-1, 65536, True, 1.0, "9464", None)),
+        *(("metrics_address", value) for value in ("", " ", None)),
+        *(("web_config", value) for value in ("\0", None)),
+        *(("evidence_mb", value) for value in (-1, 4097, False, 16.0, None)),
     ],
 )
 def test_settings_made_by_hand_are_checked_too(field, value):
@@ -146,10 +157,11 @@ def test_settings_can_not_be_changed_afterwards():
 
 
 @given(
-    st.integers(0, 3), PAIRS, PAIRS, st.sampled_from(["log", "skip", "stop"]), st.sampled_from(sorted(RULES)), FOLDERS
-)
-def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, action, rule, folder):
-    config = Config(enable, upper, sigma, action, rule, folder, "run 7")
+    st.integers(0, 3), PAIRS, PAIRS, st.sampled_from(["log", "skip", "stop"]), st.sampled_from(sorted(RULES)), FOLDERS,
+    st.integers(0, 65535), st.integers(0, 4096),
+)  # fmt: skip
+def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, action, rule, folder, port, size):
+    config = Config(enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size)
     environ = {
         "NPU_ASD_ENABLE": str(enable),
         "NPU_ASD_UPPER_THRESH": f"{upper[0]},{upper[1]}",
@@ -158,6 +170,10 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "ASD_RULE": rule,
         "ASD_RUN_DIR": folder,
         "ASD_RUN": "run 7",
+        "ASD_METRICS_PORT": str(port),
+        "ASD_METRICS_ADDRESS": "::1",
+        "ASD_WEB_CONFIG": folder,
+        "ASD_EVIDENCE_MB": str(size),
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ
@@ -176,6 +192,21 @@ def test_describe_says_where_a_value_comes_from():
     assert settings["ASD_RULE"][1:3] == ("threshold", "default")
     assert settings["ASD_RULE"].meaning.endswith("(set, but empty: counts as unset)")
     assert settings["ASD_RUN_DIR"].source == "default"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "meaning"),
+    [
+        ("ASD_METRICS_PORT", "", "this process serves no metrics (set, but empty: counts as unset)"),
+        ("ASD_METRICS_PORT", "0", "this process serves no metrics"),
+        ("ASD_METRICS_PORT", "9464", "this process serves its metrics there"),
+        ("ASD_WEB_CONFIG", "web.yml", "file with TLS and passwords of the metrics"),
+        ("ASD_EVIDENCE_MB", "0", "no tensor is kept as evidence"),
+        ("ASD_EVIDENCE_MB", "64", "MiB of a bad tensor kept as evidence"),
+    ],
+)
+def test_describe_says_what_a_value_does(variable, text, meaning):
+    assert {setting.name: setting.meaning for setting in describe({variable: text})}[variable] == meaning
 
 
 def test_a_run_without_a_name_gets_one_from_its_folder_and_process():

@@ -150,6 +150,87 @@ def test_a_sink_that_raises_is_counted_and_the_others_still_get_every_event_and_
     assert watch.status.problems == 4  # as many events, the word about it among them, that the broken sink did not get
 
 
+class Keeper:
+    """A sink that has everything a sink may have."""
+
+    def __init__(self, place="somewhere"):
+        self.where = place
+        self.calls = []
+
+    def __call__(self, event):
+        self.calls.append(("event", event.checkpoint))
+
+    def after_step(self, monitor, events):
+        self.calls.append(("step", monitor.status.active, [event.checkpoint for event in events]))
+
+    def place(self, step):
+        self.calls.append(("place", step))
+        return self.where
+
+
+def test_a_sink_is_told_of_the_beginning_of_each_step_and_of_the_end():
+    keeper = Keeper()
+    watch = monitor(keeper)
+    watch.begin()
+    watch.judge(1, [reading("a", 1.0)])
+    watch.judge(2, [reading("a", 2e6)])
+    watch.end()
+    assert keeper.calls == [
+        ("step", True, []), ("step", True, []), ("place", 2), ("event", "a"), ("step", True, ["a"]), ("step", False, []),
+    ]  # fmt: skip
+
+
+def test_a_first_level_event_names_its_evidence_and_its_micro_batch():
+    watch = monitor(Keeper())
+    second, first = watch.judge(7, [reading("a", 2e4), reading("b", 2e6, order=1)._replace(worst_call=3)]).events
+    assert (second.evidence, second.micro_batch) == ("", 0)
+    assert (first.evidence, first.micro_batch) == ("somewhere", 3)
+
+
+def test_a_sink_without_a_place_is_passed_over_and_one_that_raises_is_a_problem():
+    class Broken(Keeper):
+        def place(self, step):
+            raise OSError(28, "No space left on device")
+
+    watch = monitor(Keeper(place=""), Broken(), Keeper())
+    (event,) = watch.judge(1, [reading("a", 2e6)]).events
+    assert event.evidence == "somewhere"
+    assert (watch.status.problems, watch.status.dropped) == (1, {"Broken": 1})
+
+
+def test_a_sink_that_fails_after_a_step_is_counted_every_time_and_told_once():
+    events = []
+
+    class Broken(Keeper):
+        def after_step(self, monitor, events):
+            raise OSError(28, "No space left on device")
+
+    watch = monitor(Broken(), events.append)
+    for step in (1, 2, 3):
+        watch.judge(step, [reading("a", 1.0)])
+    assert [event.reason for event in events] == [
+        "a step can't be handed to Broken: [Errno 28] No space left on device"
+    ]
+    assert (watch.status.problems, watch.status.dropped) == (3, {"Broken": 3})
+
+
+def test_two_problems_of_one_step_are_two_facts_and_the_same_problem_is_one():
+    watch = monitor()
+    ids = [watch.problem(reason).id for reason in ("one", "two", "one")]
+    assert ids[0] == ids[2] != ids[1]
+
+
+def test_the_status_counts_what_was_judged():
+    watch = monitor()
+    watch.judge(5, [reading("a", 1e3), reading("b", 2e6, order=1)], refused=True)
+    watch.judge(6, [reading("a", math.inf, non_finite=1), reading("c", 2e4, order=1)])
+    status = watch.status
+    assert (status.step, status.steps, status.checks, status.refused, status.non_finite) == (6, 2, 4, 1, 1)
+    assert status.anomalies == {"first": 2, "second": 1}
+    assert status.checkpoints == {"a": (math.inf, LIMIT), "b": (2e6, LIMIT), "c": (2e4, LIMIT)}
+    assert (sum(status.ratios), status.ratio_sum, status.last_check) == (3, pytest.approx(2.021), 5.0)
+
+
 def test_if_all_sinks_raise_the_step_is_judged_all_the_same():
     def broken(event):
         raise ConnectionError

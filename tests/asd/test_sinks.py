@@ -36,16 +36,23 @@ def make_nothing(config, origin):
     raise PermissionError(13, "Permission denied", config.run_dir)
 
 
-def test_this_distribution_brings_the_log_and_the_event_log(tmp_path):
+def test_this_distribution_brings_its_own_sinks_and_the_event_log_comes_first(tmp_path):
     opened = module.open_sinks(Config(run_dir=str(tmp_path)), ORIGIN)
     ours = [sink for sink in opened if type(sink).__module__.startswith("asd.exporters.")]
-    assert [type(sink) for sink in ours] == [EventLog, LogSink]
+    assert [type(sink).__name__ for sink in ours[:3]] == ["EventLog", "Evidence", "LogSink"]
+    assert type(ours[-1]).__name__ == "StatusFile"
     assert ours[0].path == tmp_path / "events-rank3.jsonl"
     assert not any(tmp_path.iterdir())  # a run without events leaves no file
 
 
 def test_every_entry_point_of_the_group_can_be_loaded():
-    assert {entry.name for entry in entry_points(group=module.GROUP)} >= {"log", "event_log"}
+    assert {entry.name for entry in entry_points(group=module.GROUP)} >= {
+        "log",
+        "event_log",
+        "evidence",
+        "metrics",
+        "status_file",
+    }
     for entry in entry_points(group=module.GROUP):
         assert callable(entry.load())
 

@@ -187,7 +187,13 @@ def test_the_table_in_the_library_and_its_view_in_python_have_one_layout():
     kernel.library.asd_observe_buffer(last, data.ctypes.data, data.size, b"float32")
     memory = (kernel.ctypes.c_char * kernel.SLOT_DTYPE.itemsize).from_address(start + last * kernel.SLOT_DTYPE.itemsize)
     slot = np.frombuffer(memory, kernel.SLOT_DTYPE)[0]
-    assert (slot["max_abs"], slot["l2"], slot["non_finite"], slot["calls"]) == (4.0, np.inf, 1, 1)
+    assert (slot["max_abs"], slot["l2"], slot["non_finite"], slot["calls"], slot["worst_call"]) == (
+        4.0,
+        np.inf,
+        1,
+        1,
+        1,
+    )
     slot_view = np.frombuffer(memory, kernel.SLOT_DTYPE)
     for field in ("max_abs", "l2", "non_finite", "calls"):
         slot_view[field] = 0

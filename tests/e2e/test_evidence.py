@@ -1,0 +1,68 @@
+"""A training that knows nothing of detection leaves the evidence of its anomaly."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FILES = {
+    "README.txt", "config.json", "devices.json", "events.jsonl", "readings.json", "tensor.json", "tensor.npy",
+    "values.csv", "versions.json",
+}  # fmt: skip
+both_modes = pytest.mark.parametrize("mode", ["graph", "pynative"])
+
+
+def evidence(runner, done):
+    """The folder that the event of step 4 names, the only one."""
+    (event,) = [event for event in runner.events() if event["kind"] == "anomaly"]
+    folder = runner.folder / event["evidence"]
+    assert event["evidence"] == f"asd_run/evidence/{event['run']}/rank0-step4"
+    assert f"evidence={event['evidence']} " in done.err
+    assert list(folder.parent.iterdir()) == [folder]
+    return folder
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+@both_modes
+@pytest.mark.parametrize("action", ["stop", "skip", "log"])
+def test_a_first_level_anomaly_leaves_a_bundle_with_the_tensor(runner, mode, action):
+    pytest.importorskip("matplotlib")
+    done = runner.asd_run("loops.py", "model", mode, 4, 4, ASD_ON_ANOMALY=action)
+    assert done.code == (action == "stop")
+    folder = evidence(runner, done)
+    assert {path.name for path in folder.iterdir()} == FILES | {"plot.png"}
+    event = json.loads((folder / "events.jsonl").read_text().splitlines()[0])["data"]
+    assert (event["step"], event["level"], event["refused"]) == (4, "first", action != "log")
+    tensor = np.load(folder / "tensor.npy")
+    assert np.linalg.norm(tensor.astype(np.float64)) == pytest.approx(event["value"], rel=1e-6)
+    facts = read(folder, "tensor.json")
+    assert (facts["checkpoint"], facts["dtype"], facts["whole"]) == (event["checkpoint"], "float32", True)
+    assert facts["largest"][0]["value"] == pytest.approx(tensor.flat[facts["largest"][0]["index"]])
+    assert abs(facts["largest"][0]["value"]) == np.abs(tensor).max()
+    (reading,) = read(folder, "readings.json")
+    assert (reading["checkpoint"], reading["calls"], reading["worst_call"]) == (event["checkpoint"], 1, 1)
+    assert read(folder, "config.json")["on_anomaly"] == action
+    assert read(folder, "versions.json")["mindspore"]
+    assert read(folder, "devices.json")["this_rank"]["device"] == "CPU:0"
+    steps = [line.split(",")[0] for line in (folder / "values.csv").read_text().splitlines()]
+    assert steps == ["step", "1", "2", "3", "4"]
+    assert (folder / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "Not kept" not in (folder / "README.txt").read_text()
+
+
+def test_with_no_room_for_a_tensor_the_bundle_says_so(runner):
+    done = runner.asd_run("loops.py", "cell", "graph", 4, 4, ASD_EVIDENCE_MB="0")
+    assert done.code == 1
+    folder = evidence(runner, done)
+    assert {path.name for path in folder.iterdir()} - {"plot.png"} == FILES - {"tensor.npy", "tensor.json"}
+    assert "ASD_EVIDENCE_MB is 0" in (folder / "README.txt").read_text()
+
+
+def test_a_healthy_training_leaves_no_evidence(runner):
+    done = runner.asd_run("loops.py", "cell", "graph", 4)
+    assert done.code == 0
+    assert not Path(runner.folder / "asd_run" / "evidence").exists()
