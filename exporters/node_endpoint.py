@@ -1,0 +1,61 @@
+"""The endpoint of a node: an agent's ranks and events, and the agent's own process, at one address."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from asd.exporters.agent import Agent
+from asd.exporters.checkpoint_choice import CheckpointChoice
+from asd.exporters.device_map import DeviceMap, name_device
+from asd.exporters.metrics import AsdCollector
+from asd.exporters.server import MetricsServer, start_server
+from asd.exporters.web_config import WebConfig
+
+__all__ = ["serve_node"]
+
+_NO_CHECKPOINTS = CheckpointChoice()
+
+
+def serve_node(
+    agent: Agent,
+    *,
+    checkpoints: CheckpointChoice = _NO_CHECKPOINTS,
+    devices: DeviceMap = name_device,
+    address: str = "127.0.0.1",
+    port: int = 9464,
+    web_config: WebConfig | None = None,
+) -> MetricsServer:
+    """Serves what `agent` knows; whoever calls lets the agent work and closes both.
+
+    Args:
+        agent: Follows the run folders of the node's ranks.
+        checkpoints: Which checkpoints get series of their own.
+        devices: Tells the other names of a device.
+        address: As in `asd.exporters.server.start_server`.
+        port: As there.
+        web_config: As there.
+
+    Raises:
+        ConfigError: As there.
+    """
+    registry = CollectorRegistry()
+    registry.register(
+        AsdCollector(
+            agent.statuses,
+            agent.ledger,
+            checkpoints=checkpoints,
+            alive=agent.alive,
+            devices=devices,
+            problems=agent.problems,
+            last_poll=agent.last_poll,
+        )
+    )
+    ProcessCollector(registry=registry)
+    return start_server(
+        registry=registry,
+        ledger_events=agent.ledger.events,
+        ready=agent.ready,
+        address=address,
+        port=port,
+        web_config=web_config,
+    )

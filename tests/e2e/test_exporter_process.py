@@ -1,0 +1,201 @@
+"""`asd exporter` as a process of its own, beside processes that train: scraped, killed, started again."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import bcrypt
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+import asd
+
+ROOT = str(Path(asd.__file__).parents[1])
+WRITER = """
+import sys, time
+from asd import Config
+from asd.exporters.event_log import open_event_log
+from asd.exporters.status_file import open_status_file
+from asd.monitor import Monitor, Origin
+from asd.reading import Reading
+
+folder, rank, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+config = Config(enable=1, on_anomaly="skip", run_dir=folder)
+origin = Origin("run1", rank, "node7", f"Ascend:{rank}")
+monitor = Monitor(config, origin, [open_event_log(config, origin), open_status_file(config, origin)])
+monitor.begin()
+for step in range(1, steps + 1):
+    monitor.judge(step, [Reading("a", 2e6, 2e6, 0, 1)])
+monitor.end()
+"""
+
+
+def environment():
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
+    return {**kept, "PYTHONPATH": ROOT}
+
+
+class Exporter:
+    """A running `asd exporter`."""
+
+    def __init__(self, folder, *arguments, opener=None):
+        command = [sys.executable, "-m", "asd", "exporter", "--run-dir", "run", "--port", "0", "--poll", "0.05"]
+        self.process = subprocess.Popen(
+            [*command, *arguments], cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
+        )
+        self.first_line = self.process.stderr.readline()
+        self.url = re.search(r"at (https?://\S+)/metrics\n", self.first_line).group(1)
+        self.open = (opener or urllib.request.build_opener()).open
+
+    def get(self, path, **headers):
+        with self.open(urllib.request.Request(self.url + path, headers=headers), timeout=20) as response:
+            return response.read().decode()
+
+    def wait_until_ready(self):
+        wait(self.is_ready)
+
+    def is_ready(self):
+        try:
+            return self.get("/readyz") == "ready\n"
+        except urllib.error.HTTPError as error:
+            with error:
+                return {503: False}[error.code]
+
+    def value(self, name, **labels):
+        text = self.get("/metrics", Accept="application/openmetrics-text;version=1.0.0")
+        found = [
+            sample.value
+            for family in parse_openmetrics(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        return sum(found) if found else None
+
+    def end(self, number):
+        """Sends a signal; returns the exit code, what else it said, and how long it took, in seconds."""
+        begin = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(20)
+        seconds = time.monotonic() - begin
+        return code, self.process.stderr.read(), seconds
+
+
+def wait(true, seconds=20):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+
+
+def train(folder, rank, steps):
+    subprocess.run(
+        [sys.executable, "-c", WRITER, str(folder / "run"), str(rank), str(steps)], env=environment(), check=True
+    )
+
+
+@pytest.fixture
+def exporter(tmp_path):
+    with contextlib.ExitStack() as running:
+
+        def start(*arguments, **options):
+            started = Exporter(tmp_path, *arguments, **options)
+            running.callback(started.process.stderr.close)
+            running.callback(started.process.wait)
+            running.callback(started.process.kill)
+            return started
+
+        yield start
+
+
+def test_it_says_where_it_serves_and_ends_by_sigterm_within_a_second(exporter):
+    started = exporter()
+    assert re.fullmatch(r"asd: serving run at http://127\.0\.0\.1:\d+/metrics\n", started.first_line)
+    started.wait_until_ready()
+    with socket.create_connection(("127.0.0.1", int(started.url.rpartition(":")[2]))) as hanging:
+        hanging.sendall(b"GET /met")
+        code, said, seconds = started.end(signal.SIGTERM)
+    assert (code, said) == (0, "")
+    assert seconds < 1
+
+
+def test_an_interrupt_ends_it_with_130(exporter):
+    started = exporter()
+    started.wait_until_ready()
+    code, said, seconds = started.end(signal.SIGINT)
+    assert (code, said) == (130, "asd: interrupted.\n")
+    assert seconds < 1
+
+
+def test_a_signal_while_it_starts_is_not_lost(exporter):
+    code, _, _ = exporter().end(signal.SIGTERM)
+    assert code == 0
+
+
+def test_it_shows_what_ranks_counted_before_and_after_it_began(exporter, tmp_path):
+    train(tmp_path, 0, 3)
+    started = exporter("--checkpoints", "all")
+    started.wait_until_ready()
+    assert started.value("asd_anomalies_total", rank="0", level="first") == 3
+    assert started.value("asd_feature_value", checkpoint="a") == 2e6
+    train(tmp_path, 1, 2)
+    wait(lambda: started.value("asd_anomalies_total", rank="1", level="first") == 2)
+    steps = [(event["data"]["rank"], event["data"]["step"]) for event in json.loads(started.get("/events?limit=3"))]
+    assert steps == [(1, 2), (1, 1), (0, 3)]
+    assert started.value("process_open_fds") > 0
+
+
+def test_a_kill_at_any_moment_loses_and_doubles_no_count(exporter, tmp_path):
+    for round_ in range(4):
+        train(tmp_path, round_, 50)
+        started = exporter()
+        time.sleep(0.03 * round_)
+        started.end(signal.SIGKILL)
+    started = exporter()
+    wait(lambda: started.value("asd_strikes_total") == 200)
+    assert [started.value("asd_anomalies_total", rank=str(rank), level="first") for rank in range(4)] == [50] * 4
+    assert started.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_second_exporter_of_the_same_run_is_refused_in_one_sentence(exporter, tmp_path):
+    train(tmp_path, 0, 1)
+    exporter().wait_until_ready()
+    command = [sys.executable, "-m", "asd", "exporter", "--run-dir", "run", "--port", "0"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("asd: the state file run/exporter.cursor.json is in use by another exporter")
+
+
+def test_a_thousand_scrapes_at_once_all_succeed_while_ranks_write(exporter, tmp_path):
+    train(tmp_path, 0, 20)
+    started = exporter()
+    wait(lambda: started.value("asd_strikes_total") == 20)
+    with ThreadPoolExecutor(1000) as pool:
+        scrapes = [pool.submit(started.get, "/metrics") for _ in range(1000)]
+        train(tmp_path, 1, 20)
+        texts = {scrape.result() for scrape in scrapes}
+    assert all('asd_steps_total{id="0",node="node7",rank="0",run="run1"} 20.0\n' in text for text in texts)
+    assert started.end(signal.SIGTERM)[:2] == (0, "")
+
+
+def test_it_serves_with_a_password_from_the_web_configuration(exporter, tmp_path):
+    hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
+    (tmp_path / "web.yml").write_text(f"basic_auth_users:\n  alice: {hashed}\n")
+    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    started = exporter("--web-config", "web.yml")
+    with pytest.raises(urllib.error.HTTPError, match="401") as caught:
+        started.get("/metrics")
+    caught.value.close()
+    passwords.add_password(None, started.url, "alice", "open sesame")
+    started.open = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords)).open
+    started.wait_until_ready()
+    assert started.value("asd_build_info") == 1
