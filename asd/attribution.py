@@ -1,0 +1,139 @@
+"""Whose fault was it: one origin among the ranks that raised in the same step.
+
+Values are taken before the gradients are summed over the ranks, so a rank's own fault shows on that rank first. Two
+things tell the origin from those it dragged along: it broke a limit earliest in the backward pass, and its value stands
+out from what the other ranks saw at the same checkpoint. Only ranks that hold the same part of the network can be
+compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["OUTLIER_BITS", "Attribution", "Seen", "attribute"]
+
+OUTLIER_BITS = 3.3
+"""A value stands out when it is 2**3.3, about ten times, the median of the others. Healthy ranks came to 2.8 bits."""
+
+
+class Seen(NamedTuple):
+    """What one rank saw at one checkpoint in one step.
+
+    Attributes:
+        order: Orders the checkpoints of the rank by the backward pass; smaller is earlier.
+        value: The feature value, from 0 on, or `inf` or `nan`.
+        broken: Whether it broke its first-level limit.
+    """
+
+    order: int
+    value: float
+    broken: bool
+
+
+class Attribution(NamedTuple):
+    """Who it was.
+
+    Attributes:
+        origin: The rank; None when nobody can be named.
+        checkpoint: Where the origin broke a limit first; empty without an origin.
+        followers: The other ranks that broke a limit.
+        reason: Why, or why not, in one sentence.
+    """
+
+    origin: int | None
+    checkpoint: str
+    followers: tuple[int, ...]
+    reason: str
+
+
+class _Suspect(NamedTuple):
+    rank: int
+    checkpoint: str
+    position: int  # of that checkpoint in the backward pass
+    distance: float  # in bits, above the median of the other ranks; nan when there is nothing to compare with
+
+
+def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
+    """Names the rank whose fault it was.
+
+    Args:
+        step: Per rank and checkpoint what was seen in one step.
+
+    >>> calm, wild = Seen(0, 1.0, False), Seen(0, 1e9, True)
+    >>> attribute({0: {"norm": calm}, 1: {"norm": wild}, 2: {"norm": calm}}).origin
+    1
+    """
+    suspects = [_suspect(rank, step) for rank in sorted(step) if any(seen.broken for seen in step[rank].values())]
+    ranks = tuple(suspect.rank for suspect in suspects)
+    if not suspects:
+        return Attribution(None, "", (), "no rank broke a limit")
+    if len(step) == 1:
+        return _named(suspects[0], (), "there is no other rank")
+    outliers = [suspect for suspect in suspects if suspect.distance >= OUTLIER_BITS]
+    if len(step) == 2 and len(suspects) == 2:
+        return _of_two(suspects)
+    if not outliers:
+        return Attribution(
+            None, "", ranks,
+            f"{_ranks(ranks)} broke a limit, but none stands out from the others by {OUTLIER_BITS} bits: the data or "
+            "the software rather than a device",
+        )  # fmt: skip
+    first = min(suspect.position for suspect in outliers)
+    earliest = [suspect for suspect in outliers if suspect.position == first]
+    chosen = max(earliest, key=lambda suspect: suspect.distance)
+    equals = tuple(suspect.rank for suspect in earliest if suspect.distance == chosen.distance)
+    if len(equals) > 1:
+        return Attribution(
+            None, "", ranks, f"{_ranks(equals)} broke a limit at {chosen.checkpoint} first and stand out alike"
+        )
+    others = "" if len(outliers) == 1 else ", and broke its limit before the others that do"
+    return _named(chosen, ranks, f"{_distance(chosen.distance)} there{others}")
+
+
+def _suspect(rank: int, step: Mapping[int, Mapping[str, Seen]]) -> _Suspect:
+    ordered = sorted(step[rank].items(), key=lambda item: item[1].order)
+    position, (checkpoint, seen) = next((i, item) for i, item in enumerate(ordered) if item[1].broken)
+    others = [values[checkpoint].value for other, values in step.items() if other != rank and checkpoint in values]
+    return _Suspect(rank, checkpoint, position, _bits_above(seen.value, others))
+
+
+def _bits_above(value: float, others: Iterable[float]) -> float:
+    known = sorted(map(_bits, others))
+    if not known:
+        return math.nan
+    # The lower median: of two others one may be at fault itself, and a healthy rank must not inherit half of that.
+    median, bits = known[(len(known) - 1) // 2], _bits(value)
+    return 0.0 if bits == median else bits - median
+
+
+def _bits(value: float) -> float:
+    if not math.isfinite(value):
+        return math.inf
+    return math.log2(value) if value > 0 else -150.0  # below the smallest float32
+
+
+def _of_two(suspects: list[_Suspect]) -> Attribution:
+    """Both of two ranks raised: each is the other's only comparison, so order is all there is."""
+    first, second = sorted(suspects, key=lambda suspect: suspect.position)
+    reason = "both of two ranks broke a limit: who was first at fault can't be told"
+    if first.position < second.position:
+        reason += f"; rank {first.rank} broke its limit earlier in the backward pass, which is a hint and no proof"
+    return Attribution(None, "", (suspects[0].rank, suspects[1].rank), reason)
+
+
+def _named(suspect: _Suspect, ranks: tuple[int, ...], why: str) -> Attribution:
+    followers = tuple(rank for rank in ranks if rank != suspect.rank)
+    reason = f"rank {suspect.rank} broke its limit at {suspect.checkpoint}; {why}"
+    return Attribution(suspect.rank, suspect.checkpoint, followers, reason)
+
+
+def _distance(bits: float) -> str:
+    if math.isnan(bits):
+        return "no other rank can be compared"
+    return "it alone is not finite" if math.isinf(bits) else f"it stands {bits:.1f} bits above the median of the others"
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

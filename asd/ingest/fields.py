@@ -1,0 +1,49 @@
+"""Numbers and fields as C++ and Python print them into logs."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["NUMBER", "fields", "number", "whole"]
+
+_DECIMAL = r"(?:\d{1,320}(?:\.\d{0,320})?|\.\d{1,320})(?:e[-+]?\d{1,4})?"
+NUMBER = rf"[-+]?(?:nan(?:\([^)]{{0,32}}\))?|inf(?:inity)?|{_DECIMAL})(?![\w.]*\w)"
+_NUMBER = re.compile(NUMBER, re.IGNORECASE | re.ASCII)
+_FIELD = re.compile(
+    rf"(?<![A-Za-z0-9_])(?P<name>[A-Za-z]\w*)\s*[=:]\s*(?:\[(?P<boxed>[^\[\]]{{0,64}})\]|(?P<bare>{NUMBER}))",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def number(text: str) -> float | None:
+    """The number that `text` is, spaces aside; None when it is none.
+
+    >>> number(" -nan "), number("1.0e+06"), number("none")
+    (nan, 1000000.0, None)
+    """
+    text = text.strip()
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    return float(text.partition("(")[0])
+
+
+def whole(text: str) -> int:
+    """The whole number from 0 on that `text` is; 0 when it is none."""
+    found = number(text)
+    return int(found) if found is not None and 0 <= found < 2**53 else 0
+
+
+def fields(text: str) -> dict[str, str]:
+    """Every `name = [value]`, `name=value` or `name: value` with a number, in any order.
+
+    Names come in small letters and without underscores, and `threshold` as `thresh`, so that all spellings agree.
+
+    >>> fields("c_threshold_l1=[1e6], cThreshL2 : 5")
+    {'cthreshl1': '1e6', 'cthreshl2': '5'}
+    """
+    return {
+        match["name"].lower().replace("_", "").replace("threshold", "thresh"): (
+            match["bare"] if match["boxed"] is None else match["boxed"]
+        ).strip()
+        for match in _FIELD.finditer(text)
+    }

@@ -1,0 +1,128 @@
+"""One line of a log, without what other programs put around it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["LogLine", "device_of_path", "messages", "rank_of_path"]
+
+_WORDS = (
+    "silent_check", "silentcheck", "strikerecord", "strikes out on rank", "checksum", "grad-norm spike",
+    "feature detection detects", "sensitivity feature abnormal", "80818c0", "sensor type", "sensor_type", "sensortype",
+    "215597363",
+)  # fmt: skip
+"""One of these is in every alarm; nearly all lines of a log have none and are passed over at once."""
+
+_LONGEST = 1 << 14  # characters of one alarm with everything around it
+_BEFORE = 1 << 12  # of these, so many may stand before the first word
+_COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
+_HEADER = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]\s*[\w.-]*\s*\(", re.IGNORECASE)
+_TAG = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]", re.IGNORECASE)
+_LEVEL = re.compile(r"(?<![\w.])(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)(?![\w.])", re.IGNORECASE)
+_PRINTER = re.compile(r"\[rank[ _-]?(\d{1,9})\]:|^\s*\[\d+,(\d{1,9})\]<std(?:out|err)>", re.ASCII)
+_GREP = re.compile(r"\bdevice-(\d{1,6})[/\\]device-\d+", re.ASCII)
+_OURS = re.compile(r"\bevent=[0-9a-f]{32}\b", re.ASCII)
+_DEVICE = re.compile(r"device-(\d{1,6})", re.ASCII | re.IGNORECASE)
+_WORKER = re.compile(r"worker_(\d{1,9})\.log(?:\..*)?", re.ASCII)
+_RANK = re.compile(r"rank[_.-]?(\d{1,9})(?:\.log(?:\..*)?)?", re.ASCII | re.IGNORECASE)
+
+
+class LogLine:
+    """One message of a log.
+
+    Attributes:
+        text: The message with its header, without colours.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @functools.cached_property
+    def lower(self) -> str:
+        """The text in small letters."""
+        return self.text.lower()
+
+    @functools.cached_property
+    def level(self) -> str:
+        """`ERROR`, `WARNING`, `INFO` and so on, as its header says; empty without one."""
+        match = _HEADER.search(self.text) or _TAG.search(self.text) or _LEVEL.search(self.text)
+        name = match[1].upper() if match else ""
+        return "WARNING" if name == "WARN" else name
+
+    @functools.cached_property
+    def printer(self) -> int | None:
+        """The rank that printed it, where the logger or the launcher put it in front."""
+        match = _PRINTER.search(self.text)
+        return int(match[1] or match[2]) if match else None
+
+    @functools.cached_property
+    def device(self) -> str:
+        """The device in the name of the file that `grep` put in front; empty without."""
+        match = _GREP.search(self.text)
+        return f"Ascend:{int(match[1])}" if match else ""
+
+
+def messages(text: str) -> Iterator[LogLine]:
+    """The messages in one line that may be alarms.
+
+    There may be more than one: progress bars leave carriage returns, and two processes can share a line.
+    """
+    if not _has_word(text.lower()):
+        return
+    for part in _undressed(text).split("\r"):
+        starts = [match.start() for match in _HEADER.finditer(part)] if len(part) <= _LONGEST else []
+        cuts = [0, *starts[1:], len(part)]
+        for start, end in itertools.pairwise(cuts):
+            message = _window(part[start:end])
+            if message and not ("event=" in message and _OURS.search(message)):
+                yield LogLine(message)
+
+
+@functools.lru_cache(maxsize=1024)
+def device_of_path(path: Path) -> str:
+    """The device whose log this is, from its folder `device-<N>`; empty without one."""
+    for name in reversed(path.parts[:-1]):
+        if (match := _DEVICE.fullmatch(name)) is not None:
+            return f"Ascend:{int(match[1])}"
+    return ""
+
+
+@functools.lru_cache(maxsize=1024)
+def rank_of_path(path: Path) -> int | None:
+    """The rank whose log this is, from `worker_<N>.log` or a folder `rank_<N>`; None without one."""
+    for name in reversed(path.parts):
+        if (match := _WORKER.fullmatch(name) or _RANK.fullmatch(name)) is not None:
+            return int(match[1])
+    return None
+
+
+def _has_word(lower: str) -> bool:
+    return any(word in lower for word in _WORDS)
+
+
+def _undressed(text: str) -> str:
+    """Without colours, and out of the JSON that a container runtime wraps lines in."""
+    start = text.find("{")
+    if start >= 0 and '"log":' in text[start : start + 64]:
+        try:
+            entry = json.loads(text[start:])
+            text = f"{text[:start]}{entry.get('time', '')} {entry['log'].rstrip()}"
+            text = text.encode(errors="replace").decode()  # half a surrogate pair is no text
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass  # it only looked like that
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+def _window(part: str) -> str:
+    """The part, cut to where the first word stands when it is very long; empty without a word."""
+    lower = part.lower()
+    if len(part) <= _LONGEST:
+        return part if _has_word(lower) else ""
+    places = [place for word in _WORDS if (place := lower.find(word)) >= 0]
+    start = max(0, min(places) - _BEFORE) if places else len(part)
+    return part[start : start + _LONGEST]

@@ -1,0 +1,177 @@
+"""Follows the logs and hands every alarm to a sink once, whatever happens to the logs or to this process.
+
+The order is: read lines, write their events, save how far was read. A process that dies in between reads the same lines
+again, and their events, which have the same ids, are known from the event log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from asd.errors import StateError
+from asd.event import LEVEL_NAMES, Event
+from asd.follow import Follower, Line
+from asd.ingest.alarms import Alarm, Alarms
+from asd.ingest.known import Known
+from asd.ingest.tails import Tails, unfinished
+
+__all__ = ["Ingest"]
+
+_VERSION = 1
+
+
+class Ingest:
+    """One reader of many logs.
+
+    Args:
+        files: Lists the logs; asked in every step.
+        alarms: Reads the lines.
+        sink: Is called with every new event, and raises OSError when it can't be written.
+        save: Is called with the state after the events of some lines were written; may raise OSError as well.
+        known: The events that were written before.
+        state: What `save` was called with last; None to begin anew.
+
+    Attributes:
+        lines: Lines read.
+        events: Events written, by level: `first`, `second` and `normal`.
+        repeated: Alarms that were known already: read again, or told by another line.
+
+    Raises:
+        StateError: `state` is none.
+    """
+
+    def __init__(
+        self,
+        files: Callable[[], Iterable[Path]],
+        alarms: Alarms,
+        sink: Callable[[Event], None],
+        save: Callable[[dict[str, Any]], None],
+        known: Known | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.lines = 0
+        self.events = Counter(dict.fromkeys(LEVEL_NAMES.values(), 0))
+        self.repeated = 0
+        self._files = files
+        self._listed: list[Path] = []
+        self._alarms = alarms
+        self._sink = sink
+        self._save = save
+        self._known = known if known is not None else Known()
+        self._pending: deque[Alarm] = deque()
+        self._unwritten = False
+        given = _checked(state)
+        self._follower = Follower(self._list, given["follower"])
+        self._alarms.restore(given["alarms"])
+        self._tails = Tails(given["tails"])
+        self._saved = dict(state) if state is not None else None
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self._listed)
+
+    @property
+    def skipped(self) -> int:
+        """Lines passed over because they were too long."""
+        return self._follower.skipped
+
+    @property
+    def lost(self) -> int:
+        """Files that vanished or shrank before they were read to their end."""
+        return self._follower.lost
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Files that can't be opened now, with the reason."""
+        return self._follower.unreadable
+
+    def step(self, limit: int = 10_000) -> bool:
+        """Reads some lines and writes their events; returns whether there is more to read now.
+
+        Nothing is read before everything that was read is written, so after an OSError it can be called again.
+
+        Args:
+            limit: Lines to read, at most.
+
+        Raises:
+            OSError: The sink or the state can't be written.
+        """
+        if self._unwritten:
+            self._write()
+        lines = self._follower.poll(limit)
+        for line in lines:
+            self._read(line)
+        before = self._saved
+        self._write()
+        moved = bool(lines) or self._saved != before
+        return moved and (len(lines) >= limit or self._is_behind())
+
+    def finish(self) -> None:
+        """Takes the last lines that have no end, as there may come none.
+
+        Raises:
+            OSError: As `step`.
+        """
+        for line in self.unfinished():
+            if not self._tails.has(line) and self._read(line):
+                self._tails.add(line)
+        self._write()
+
+    def unfinished(self) -> list[Line]:
+        """The last lines that have no end."""
+        return unfinished(self._listed, self._follower.state()["files"])
+
+    def _list(self) -> list[Path]:
+        self._listed = list(self._files())
+        return self._listed
+
+    def _read(self, line: Line) -> bool:
+        """Whether there was an alarm in it that was not taken from its unfinished beginning."""
+        self.lines += 1
+        alarms = self._alarms.read(line)
+        if not alarms or self._tails.has(line):
+            return False
+        self._pending.extend(alarms)
+        return True
+
+    def _write(self) -> None:
+        self._unwritten = True
+        while self._pending:
+            alarm = self._pending[0]
+            if self._known.has(alarm):
+                self.repeated += 1
+            else:
+                self._sink(alarm.event)
+                self._known.add(alarm)
+                self.events[LEVEL_NAMES[alarm.event.level]] += 1
+            self._pending.popleft()
+        state = {
+            "version": _VERSION,
+            "follower": self._follower.state(),
+            "alarms": self._alarms.state(),
+            "tails": self._tails.state(),
+        }
+        if state != self._saved:
+            self._save(state)
+            self._saved = state
+        self._unwritten = False
+
+    def _is_behind(self) -> bool:
+        return any(file["behind"] and not file["missing"] for file in self._follower.state()["files"].values())
+
+
+def _checked(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    if state is None:
+        return {"follower": None, "alarms": {}, "tails": ()}
+    if state.get("version") != _VERSION:
+        raise StateError(f"the state of the ingest has version {state.get('version')!r}; valid is {_VERSION}.")
+    for name, kind in (("follower", dict), ("alarms", dict), ("tails", list)):
+        if not isinstance(state.get(name), kind):
+            raise StateError(
+                f"field {name} of the state of the ingest is {state.get(name)!r:.80}; valid is a {kind.__name__}."
+            )
+    return dict(state)
