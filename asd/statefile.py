@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,18 @@ def write_whole(path: Path, text: str) -> None:
         OSError: The disk is full or the folder can't be written; what was at `path` before is still there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # Not tempfile: its files are for one user alone, whatever the umask says.
+    name = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
+        name.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            name.unlink()
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -1,0 +1,176 @@
+"""One HTML page that tells what happened in a run: no script, nothing from elsewhere, every text of a file escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from asd import fault_code
+from asd.exporters import report_sections as sections
+from asd.exporters.report_data import SORTS, RunData
+from asd.exporters.report_markup import Html, tag, text, utc
+from asd.exporters.report_plots import mark
+from asd.exporters.report_timeline import draw_timeline
+from asd.exporters.report_values import value_plots
+from asd.exporters.report_words import Verdict, counted, verdict_on
+
+__all__ = ["render", "summary"]
+
+_STYLE = Path(__file__).with_name("report.css")
+_MOST_CODES = 5
+
+
+def render(data: RunData, output: Path, *, now: float, version: str = "") -> str:
+    """The page.
+
+    Args:
+        data: What was read.
+        output: Where the page will lie; links to the evidence are relative to its folder.
+        now: When it is made, in seconds since the epoch.
+        version: Of the program that makes it.
+    """
+    style = _STYLE.read_text(encoding="utf-8")
+    where = _link_from(output.parent, data.run_dir)
+    body = [
+        sections.section("timeline", "Timeline", _timeline(data)),
+        sections.section("ranks", "Ranks and devices", sections.ranks_table(data)),
+        sections.section("values", "Feature values and limits", value_plots(data)),
+        sections.section("events", "Events", sections.events_table(data, where)),
+        sections.section("evidence", "Evidence", sections.evidence(data, where)),
+        sections.section("settings", "Settings and versions", sections.settings(data)),
+        # Last: what the sections above could not read is in it.
+        sections.section("unreadable", "What could not be read", sections.unreadable(data)),
+        tag("footer", tag("p", f"Made {utc(now)} by asd report {version} from {data.run_dir}. All times are UTC.")),
+    ]
+    verdict = verdict_on(data)
+    title = f"{verdict.title}: {', '.join(data.runs[:3]) or data.run_dir.name}"
+    # A page that nothing may be loaded into and nothing may run in, even if a text of a file got around the escaping.
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{text(policy)}"/>'),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(style)),
+    )
+    page = tag(
+        "html",
+        head,
+        "\n",
+        tag("body", tag("main", _header(data, verdict), body)),
+        lang="en",
+        xmlns="http://www.w3.org/1999/xhtml",
+    )
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def summary(data: RunData) -> dict[str, Any]:
+    """The same for programs; JSON-able."""
+    verdict = verdict_on(data)
+    return {
+        "run_dir": str(data.run_dir),
+        "runs": data.runs,
+        "verdict": verdict._asdict(),
+        "codes": {code: fault_code.decode(code)._asdict() for code in _codes(data)},
+        "checks": sum(rank.checks for rank in data.ranks),
+        "refused": data.refused,
+        "events": {sort: data.count(sort) for sort in SORTS},
+        "ranks": [sections.facts_of_rank(rank) for rank in data.ranks],
+        "evidence": [str(bundle.path) for bundle in data.bundles],
+        "unreadable": data.unreadable,
+    }
+
+
+def _codes(data: RunData) -> list[str]:
+    return list(dict.fromkeys(event.code for event in data.events if event.kind == "anomaly"))[:_MOST_CODES]
+
+
+def _link_from(folder: Path, run_dir: Path) -> str:
+    """The relative address of the run folder, percent-encoded."""
+    relative = os.path.relpath(run_dir.resolve(), folder.resolve())
+    # The dot keeps a first part with a colon from being taken for a scheme.
+    return "./" + quote(os.fsencode(relative))
+
+
+def _header(data: RunData, verdict: Verdict) -> Html:
+    icons = {"bad": "✖", "warn": "!", "good": "✔", "unknown": "?"}
+    codes = []
+    for code in _codes(data):
+        known = fault_code.decode(code)
+        words = [
+            f"node type {known.node_type}, sensor type {known.sensor_type}, event state {known.state}"
+            if known.node_type else "",
+            f"severity {known.severity}" if known.severity else "",
+            f"handling {known.handling}" if known.handling else "",
+        ]  # fmt: skip
+        codes.append(
+            tag(
+                "p",
+                "Fault code ",
+                tag("code", code),
+                ": ",
+                "; ".join(filter(None, words)) or "not a code of the driver's layout",
+                class_="code",
+            )
+        )
+    banner = tag(
+        "section",
+        tag(
+            "p", tag("span", icons[verdict.tone], class_="icon", aria_hidden="true"), " ", verdict.title, class_="tone"
+        ),
+        tag("p", verdict.lead, class_="lead"),
+        tag("ul", [tag("li", sentence) for sentence in verdict.more], class_="more") if verdict.more else "",
+        codes,
+        class_=f"verdict {verdict.tone}",
+    )
+    names = ", ".join(data.runs[:3]) + (f" and {len(data.runs) - 3:,} more" if len(data.runs) > 3 else "")
+    return tag(
+        "header",
+        tag("h1", "Report of run ", tag("span", names or data.run_dir.name, class_="name")),
+        banner,
+        _cards(data) if data.ranks else "",
+    )
+
+
+def _cards(data: RunData) -> Html:
+    devices = {(rank.host, rank.device) for rank in data.ranks}
+    cards = [
+        (f"{len(data.ranks):,}", f"{'rank' if len(data.ranks) == 1 else 'ranks'} on {counted(len(devices), 'device')}"),
+        (f"{max((rank.last_step for rank in data.ranks), default=0):,}", "last step"),
+        (
+            f"{sum(rank.checks for rank in data.ranks):,}" if any(rank.status for rank in data.ranks) else "-",
+            "values checked",
+        ),
+        (f"{data.count('first'):,}", "first-level anomalies"),
+        (f"{data.count('second'):,}", "second-level anomalies"),
+        (f"{data.refused:,}", "updates refused"),
+        (f"{data.count('problem'):,}", "detector problems"),
+    ]
+    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for value, name in cards], class_="cards")
+
+
+def _timeline(data: RunData) -> list[Html]:
+    picture, note = draw_timeline(data)
+    if not picture:
+        return []
+    shown = [sort for sort in SORTS if any(rank.events[sort] for rank in data.ranks)]
+    legend = [_key(SORTS[sort][0], mark(sort, 9, 9)) for sort in shown]
+    if any(rank.status for rank in data.ranks):
+        legend.append(_key("watched", tag("rect", class_="watched", x=1, y=3, width=16, height=12, rx=3)))
+    return [
+        tag("ul", legend, class_="legend"),
+        tag("div", picture, class_="scroll", tabindex="0"),
+        tag("p", note, class_="note") if note else Html(""),
+    ]
+
+
+def _key(words: str, symbol: Html) -> Html:
+    return tag("li", sections.symbol(symbol), words)

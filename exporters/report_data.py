@@ -1,0 +1,243 @@
+"""What a run has left, read for its report: events, counts and evidence; what can't be read is named, not fatal."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from asd.errors import StateError
+from asd.event import Event
+from asd.exporters.liveness import Liveness
+from asd.exporters.report_evidence import Bundle, find_bundles
+from asd.run_dir import event_files, status_files
+from asd.status import Status
+from asd.verdict import Level
+
+__all__ = ["SORTS", "Rank", "RunData", "read_run", "sort_of"]
+
+SORTS = {
+    "first": ("first-level anomaly", "first-level anomalies"),
+    "second": ("second-level anomaly", "second-level anomalies"),
+    "follower": ("update refused by another rank", "updates refused by another rank"),
+    "problem": ("detector problem", "detector problems"),
+    "replay": ("replay", "replays"),
+    "isolation": ("isolation", "isolations"),
+    "recovery": ("recovery", "recoveries"),
+}
+"""The sorts of events a report tells apart, the gravest anomaly first: one, and many."""
+
+_LONGEST_LINE, _LARGEST_STATUS = 1 << 20, 64 << 20  # bytes
+_SILENT_SECONDS = 120.0
+"""A status is rewritten about once a second; a rank of another machine not heard of for so long is called silent."""
+
+
+@dataclass(slots=True)
+class Rank:
+    """One rank of one run on one device, as its events and its counts tell.
+
+    Attributes:
+        run, rank, host, device: As in `asd.Event`.
+        status: Its counts; None when it left none.
+        state: `running`, `ended`, `lost` (its process is gone without having said so), `silent`, `not begun`, or empty
+            when it left no counts.
+        events: Number of its events by sort, see `SORTS`.
+        strikes: Steps with a first-level anomaly.
+        refused_steps: Steps whose update was refused.
+        last_step: The last step that an event or the counts name.
+        isolated: Whether it was taken out and not given back since.
+    """
+
+    run: str
+    rank: int
+    host: str
+    device: str
+    status: Status | None = None
+    state: str = ""
+    events: Counter[str] = field(default_factory=Counter)
+    strikes: set[int] = field(default_factory=set)
+    refused_steps: set[int] = field(default_factory=set)
+    last_step: int = 0
+    isolated: bool = False
+
+    def add(self, event: Event) -> None:
+        """Counts one event; events come in the order of time."""
+        sort = sort_of(event)
+        self.events[sort] += 1
+        self.last_step = max(self.last_step, event.step)
+        if sort == "first":
+            self.strikes.add(event.step)
+        if event.refused:
+            self.refused_steps.add(event.step)
+        if sort in ("isolation", "recovery"):
+            self.isolated = sort == "isolation"
+
+    def count(self, sort: str) -> int:
+        """How many events of `sort` there were: those in the logs, or those counted when a log has lost some."""
+        counted = 0
+        if self.status is not None:
+            counted = self.status.problems if sort == "problem" else self.status.anomalies.get(sort, 0)
+        return max(self.events[sort], counted)
+
+    @property
+    def checks(self) -> int:
+        """Values judged."""
+        return self.status.checks if self.status is not None else 0
+
+    @property
+    def refused(self) -> int:
+        """Updates refused."""
+        return max(len(self.refused_steps), self.status.refused if self.status is not None else 0)
+
+    @property
+    def device_name(self) -> str:
+        """Host and device for people."""
+        return f"{self.host} device {self.device}"
+
+    @property
+    def troubled(self) -> bool:
+        """Whether anything but normal values is known of it."""
+        return bool(self.events or self.state in ("lost", "silent") or self.count("first") or self.count("problem"))
+
+
+@dataclass(slots=True)
+class RunData:
+    """What was found in a run folder.
+
+    Attributes:
+        run_dir: The folder.
+        events: Every event once, in the order of time.
+        ranks: By time of the run, then by rank.
+        bundles: The evidence, by run, rank and step.
+        unreadable: File to the reason why not all of it could be read.
+    """
+
+    run_dir: Path
+    events: list[Event]
+    ranks: list[Rank]
+    bundles: list[Bundle]
+    unreadable: dict[str, str]
+
+    @property
+    def runs(self) -> list[str]:
+        """Names of the runs, the oldest first."""
+        return list(dict.fromkeys(rank.run for rank in self.ranks))
+
+    def count(self, sort: str) -> int:
+        """How many events of `sort` there were in all ranks."""
+        return sum(rank.count(sort) for rank in self.ranks)
+
+    @property
+    def refused(self) -> int:
+        """Updates refused; one that all ranks refused together is one."""
+        steps: dict[str, set[int]] = {}
+        most: dict[str, int] = {}
+        for rank in self.ranks:
+            steps.setdefault(rank.run, set()).update(rank.refused_steps)
+            most[rank.run] = max(rank.refused, most.get(rank.run, 0))
+        return sum(max(len(steps[run]), most[run]) for run in steps)
+
+    def rank_of(self, event: Event) -> Rank:
+        """The rank that `event` tells of."""
+        return next(rank for rank in self.ranks if _key(rank) == _key(event))
+
+
+def sort_of(event: Event) -> str:
+    """Which of `SORTS` an event is."""
+    if event.kind != "anomaly":
+        return event.kind
+    return "first" if event.level is Level.ERROR else "second"
+
+
+def read_run(run_dir: Path, *, now: float | None = None) -> RunData:
+    """Reads what is in `run_dir`.
+
+    Args:
+        run_dir: The folder a run left.
+        now: Seconds since the epoch; the present when None.
+
+    Raises:
+        StateError: There is no such folder.
+    """
+    if not run_dir.is_dir():
+        raise StateError(
+            f"the run folder {str(run_dir)!r} does not exist; valid is the folder a run left, ASD_RUN_DIR."
+        )
+    unreadable: dict[str, str] = {}
+    events: dict[str, Event] = {}
+    for path in event_files(run_dir):
+        for event in _read_events(path, unreadable):
+            events.setdefault(event.id, event)
+    # Within one time the order of the log is kept: it is that of the backward pass.
+    ordered = sorted(events.values(), key=lambda event: event.time)
+    ranks: dict[tuple[str, int, str, str], Rank] = {}
+    starts: dict[str, float] = {}
+    lives = Liveness()
+    for status in _read_statuses(run_dir, unreadable):
+        rank = ranks.setdefault(_key(status), Rank(status.run, status.rank, status.host, status.device))
+        rank.status, rank.last_step = status, max(0, status.step)
+        rank.state = _state(status, time.time() if now is None else now, lives)
+        starts[status.run] = min(status.started, starts.get(status.run, math.inf))
+    for event in ordered:
+        ranks.setdefault(_key(event), Rank(event.run, event.rank, event.host, event.device)).add(event)
+        starts[event.run] = min(event.time, starts.get(event.run, math.inf))
+    by_start = sorted(ranks.values(), key=lambda rank: (starts[rank.run], rank.run, rank.rank, rank.host, rank.device))
+    return RunData(run_dir, ordered, by_start, find_bundles(run_dir, unreadable), unreadable)
+
+
+def _key(source: Event | Status | Rank) -> tuple[str, int, str, str]:
+    return source.run, source.rank, source.host, source.device
+
+
+def _read_events(path: Path, unreadable: dict[str, str]) -> Iterator[Event]:
+    bad, first = 0, ""
+    try:
+        with path.open("rb") as file:
+            for i, line in enumerate(_lines(file), start=1):
+                if not line.strip():
+                    continue
+                try:
+                    yield Event.from_json(line.decode(errors="replace"))
+                except StateError as error:
+                    bad += 1
+                    first = first or f"line {i}: {str(error)[:200]}"
+    except OSError as error:
+        unreadable[path.name] = error.strerror or str(error)
+        return
+    if bad:
+        unreadable[path.name] = f"{bad} {'line is' if bad == 1 else 'lines are'} no event and passed over; {first}"
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines, of too long ones only the beginning."""
+    while line := file.readline(_LONGEST_LINE):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = file.readline(_LONGEST_LINE)
+
+
+def _read_statuses(run_dir: Path, unreadable: dict[str, str]) -> Iterator[Status]:
+    for path in status_files(run_dir):
+        try:
+            if path.stat().st_size > _LARGEST_STATUS:
+                unreadable[path.name] = f"it has {path.stat().st_size:,} bytes; read are at most {_LARGEST_STATUS:,}."
+            else:
+                yield Status.from_json(path.read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            unreadable[path.name] = error.strerror or str(error)
+        except StateError as error:
+            unreadable[path.name] = str(error)[:300]
+
+
+def _state(status: Status, now: float, lives: Liveness) -> str:
+    if not status.active:
+        return "ended" if status.steps else "not begun"
+    if not lives(status):
+        return "lost"
+    # Of a process on another machine nothing but its last word is known.
+    here = status.host == lives.host and status.pid > 0
+    return "running" if here or now - status.written <= _SILENT_SECONDS else "silent"

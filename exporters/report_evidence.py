@@ -1,0 +1,212 @@
+"""The evidence bundles of a run, as its report shows them: which files there are, and the values before an anomaly."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from asd.exporters.report_markup import number
+
+__all__ = ["Bundle", "Histories", "Point", "facts", "find_bundles", "read_histories", "tensor_facts"]
+
+_FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
+_LARGEST_JSON, _LARGEST_CSV = 1 << 20, 64 << 20  # bytes
+_MOST_HISTORIES = 32
+_MOST_FACTS = 60
+_STATISTICS = (
+    "checkpoint", "call", "dtype", "shape", "elements", "kept", "nan", "inf", "zeros", "l2", "min", "max", "mean",
+    "std", "median_magnitude",
+)  # fmt: skip
+_MOST_BUNDLES = 10_000
+_LEVELS = {"normal": "", "0": "", "second": "second", "1": "second", "first": "first", "2": "first"}
+
+
+class Point(NamedTuple):
+    """One judged value.
+
+    Attributes:
+        step: Training step.
+        value: The feature value; may be `inf` or `nan`.
+        limit: The first-level limit then; `inf` when there was none.
+        level: `first`, `second`, or empty.
+    """
+
+    step: int
+    value: float
+    limit: float
+    level: str
+
+
+Histories = Mapping[tuple[str, int], Mapping[str, Sequence[Point]]]
+"""By folder of the run and rank: per checkpoint its values in the order of steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One evidence folder.
+
+    Attributes:
+        path: The folder.
+        rank: Rank of the anomaly.
+        step: Step of the anomaly.
+    """
+
+    path: Path
+    rank: int
+    step: int
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder of its run."""
+        return self.path.parent.name
+
+    def files(self) -> list[tuple[Path, int]]:
+        """Its files and their sizes in bytes, by name."""
+        return sorted((path, path.stat().st_size) for path in self.path.iterdir() if path.is_file())
+
+
+def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[Bundle]:
+    """The evidence folders under `run_dir`, by run, rank and step; a reason not to see them goes to `unreadable`."""
+    found: list[Bundle] = []
+    root = run_dir / "evidence"
+    try:
+        folders = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+        for folder in sorted(folders):
+            for path in folder.iterdir():
+                match = _FOLDER.fullmatch(path.name)
+                if match is not None and path.is_dir() and len(found) < _MOST_BUNDLES:
+                    found.append(Bundle(path, int(match[1]), int(match[2])))
+    except OSError as error:
+        unreadable[str(error.filename or root)] = error.strerror or str(error)
+    return sorted(found, key=lambda bundle: (bundle.folder, bundle.rank, bundle.step))
+
+
+def read_histories(bundles: Iterable[Bundle], unreadable: dict[str, str]) -> Histories:
+    """The values kept with the first and the last anomaly of each rank, joined.
+
+    A bundle holds some hundred steps before its anomaly, so these two show where the trouble began and how it stands.
+    """
+    by_rank: dict[tuple[str, int], list[Bundle]] = {}
+    for bundle in bundles:
+        by_rank.setdefault((bundle.folder, bundle.rank), []).append(bundle)
+    firsts = [found[0] for found in by_rank.values()]
+    lasts = [found[-1] for found in by_rank.values() if len(found) > 1]
+    points: dict[tuple[str, int], dict[str, dict[int, Point]]] = {}
+    for bundle in [*firsts, *lasts][:_MOST_HISTORIES]:
+        sites = points.setdefault((bundle.folder, bundle.rank), {})
+        for checkpoint, point in _read_values(bundle, unreadable):
+            sites.setdefault(checkpoint, {})[point.step] = point
+    return {
+        rank: {name: [site[step] for step in sorted(site)] for name, site in sites.items()}
+        for rank, sites in points.items()
+    }
+
+
+def _read_values(bundle: Bundle, unreadable: dict[str, str]) -> Iterator[tuple[str, Point]]:
+    path, bad = bundle.path / "values.csv", 0
+    try:
+        if path.stat().st_size > _LARGEST_CSV:
+            unreadable[_short(path)] = f"it has {path.stat().st_size:,} bytes; read are at most {_LARGEST_CSV:,}."
+            return
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            for row in csv.DictReader(line.replace("\0", "") for line in file):
+                point = _point(row)
+                if point is None:
+                    bad += 1
+                else:
+                    yield row["checkpoint"], point
+    except FileNotFoundError:
+        return  # it is being written, or there were no values
+    except (OSError, csv.Error) as error:
+        unreadable[_short(path)] = str(getattr(error, "strerror", None) or error)
+    if bad:
+        unreadable[_short(path)] = (
+            f"{bad} {'row has' if bad == 1 else 'rows have'} no step, checkpoint, value and limit."
+        )
+
+
+def _point(row: Mapping[str, str | None]) -> Point | None:
+    try:
+        step, value, limit = int(row["step"] or ""), float(row["value"] or ""), float(row["limit"] or "")
+    except (KeyError, ValueError, TypeError):
+        return None
+    if not row.get("checkpoint") or abs(step) >= 1 << 63:
+        return None
+    return Point(step, value, math.inf if math.isnan(limit) else limit, _LEVELS.get(row.get("level") or "", ""))
+
+
+def facts(path: Path, unreadable: dict[str, str]) -> list[tuple[str, str]]:
+    """What a JSON file says, as names and values in the order of the file; inner objects are joined by dots.
+
+    Args:
+        path: The file; a missing one says nothing.
+        unreadable: Takes the reason why the file can't be read.
+    """
+    return list(islice(_flat("", _read_json(path, unreadable)), _MOST_FACTS))
+
+
+def tensor_facts(path: Path, unreadable: dict[str, str]) -> list[tuple[str, str]]:
+    """The main statistics of `tensor.json` and its worst element, as names and values; arguments as for `facts`."""
+    content = _read_json(path, unreadable)
+    if not isinstance(content, dict):
+        return []
+    known = [(name.replace("_", " "), _said(content[name])) for name in _STATISTICS if content.get(name) is not None]
+    for name, title in (("largest", "largest element"), ("not_finite", "not finite")):
+        listed = content.get(name)
+        if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+            known.append((title, _element(listed[0])))
+    return known
+
+
+def _element(element: Mapping[str, Any]) -> str:
+    flip = element.get("nearest_flip")
+    words = [f"{_said(element.get('value'))} at [{_said(element.get('at'))}], bits {_said(element.get('bits'))}"]
+    if element.get("times_median") is not None:
+        words.append(f"{_said(element['times_median'])} times the median magnitude")
+    if isinstance(flip, dict):
+        words.append(f"with bit {_said(flip.get('bit'))} flipped it would be {_said(flip.get('becomes'))}")
+    return ", ".join(words)
+
+
+def _read_json(path: Path, unreadable: dict[str, str]) -> Any:
+    """What the file holds; an empty object when it is missing or can't be read."""
+    try:
+        if path.stat().st_size > _LARGEST_JSON:
+            unreadable[_short(path)] = f"it has {path.stat().st_size:,} bytes; read are at most {_LARGEST_JSON:,}."
+            return {}
+        return json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        unreadable[_short(path)] = str(getattr(error, "strerror", None) or error)[:300]
+        return {}
+
+
+def _flat(name: str, content: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from _flat(f"{name}.{key}" if name else str(key), value)
+    elif isinstance(content, list) and any(isinstance(item, (dict, list)) for item in content):
+        for i, value in enumerate(content):
+            yield from _flat(f"{name}.{i}" if name else str(i), value)
+    else:
+        yield name, _said(content)
+
+
+def _said(content: Any) -> str:
+    if isinstance(content, list):
+        return ", ".join(map(_said, content[:8])) + (f", … ({len(content)} in all)" if len(content) > 8 else "")
+    if isinstance(content, float):
+        return number(content)
+    return content[:300] if isinstance(content, str) else json.dumps(content)
+
+
+def _short(path: Path) -> str:
+    return "/".join(path.parts[-4:])

@@ -1,0 +1,110 @@
+"""The values of the report: a plot per checkpoint from the evidence, and the last value of every checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from asd.exporters.report_data import SORTS, Rank, RunData
+from asd.exporters.report_evidence import Point, read_histories
+from asd.exporters.report_markup import Html, name, number, tag
+from asd.exporters.report_plots import nearness, plot_ratio, plot_values
+from asd.exporters.report_sections import note, table
+from asd.exporters.report_words import counted
+from asd.run_dir import evidence_folder
+
+__all__ = ["value_plots"]
+
+_MOST_PLOTS, _MOST_FOLDED, _MOST_BARS, _MOST_OPEN = 12, 48, 100, 12
+
+
+def value_plots(data: RunData) -> list[Html]:
+    """Plots from the evidence, the broken limits first, then the nearest to theirs; and the last values of the rest."""
+    histories = read_histories(data.bundles, data.unreadable)
+    series = [(*place, site, points) for place, sites in histories.items() for site, points in sites.items()]
+    series.sort(key=lambda each: _rank_of_series(each[3]))
+    pictures = [_figure(data, *each) for each in series[: _MOST_PLOTS + _MOST_FOLDED]]
+    content: list[Html] = []
+    if pictures:
+        words = (
+            "The last steps before an anomaly, on a log axis. Solid: the value; dashed: its first-level limit; "
+            "◆ first-level and ▲ second-level anomaly. Values that are not finite are marked at the top."
+        )
+        content += note(words)
+        content.append(tag("div", pictures[:_MOST_PLOTS], class_="plots"))
+    if len(pictures) > _MOST_PLOTS:
+        left = len(series) - len(pictures)
+        head = counted(len(pictures) - _MOST_PLOTS, "more checkpoint")
+        content.append(tag("details", tag("summary", f"{head}{f' ({left:,} left out)' if left else ''}"),
+                           tag("div", pictures[_MOST_PLOTS:], class_="plots")))  # fmt: skip
+    return content + _last_values(data, alone=not pictures)
+
+
+def _rank_of_series(points: Sequence[Point]) -> tuple[int, float]:
+    firsts = [point.step for point in points if point.level == "first"]
+    seconds = any(point.level == "second" for point in points)
+    return (0 if firsts else 1 if seconds else 2), (float(min(firsts)) if firsts else -max(map(nearness, points)))
+
+
+def _figure(data: RunData, folder: str, rank: int, site: str, points: Sequence[Point]) -> Html:
+    owner = next((each for each in data.ranks if each.rank == rank and _folder(data, each) == folder), None)
+    whose = f"rank {rank}" + (f" · {owner.host} {owner.device}" if owner else "")
+    broken = sum(point.level == "first" for point in points)
+    finite = [point.value for point in points if math.isfinite(point.value)]
+    words = [
+        f"{counted(broken, *SORTS['first'])}" if broken else "",
+        f"largest {number(max(finite))}" if finite else "no finite value",
+        f"last {number(points[-1].value)}",
+        f"limit {number(points[-1].limit)}" if math.isfinite(points[-1].limit) else "no limit yet",
+    ]
+    return tag(
+        "figure",
+        tag("figcaption", tag("b", name(site), class_="name"), tag("span", whose, class_="name")),
+        plot_values(f"Values of {site[:200]}, {whose}", points),
+        tag("p", "; ".join(filter(None, words))),
+    )
+
+
+def _folder(data: RunData, rank: Rank) -> str:
+    return evidence_folder(data.run_dir, rank.run, rank.rank, 0).parent.name
+
+
+def _last_values(data: RunData, *, alone: bool) -> list[Html]:
+    found = [
+        (nearness(point), rank, site, point)
+        for rank in data.ranks
+        if rank.status is not None
+        for site, (value, limit) in rank.status.checkpoints.items()
+        for point in [Point(rank.last_step, value, limit, "")]
+    ]
+    if not found:
+        return []
+    found.sort(key=lambda each: -each[0])
+    rows = [_last_value(*each) for each in found[:_MOST_BARS]]
+    heads = ["Rank", "Device", "Checkpoint", "Last value", "Limit", "Value / limit", "1e-9 to 10 times the limit"]
+    left = f" ({len(found) - len(rows):,} left out)" if len(found) > len(rows) else ""
+    if not alone:
+        words = f"The last value of each checkpoint, the nearest to its limit first{left}"
+        return [tag("details", tag("summary", words), table(heads, rows))]
+    content = [
+        *note("The last value of each checkpoint, the nearest to its limit first."),
+        table(heads, rows[:_MOST_OPEN]),
+    ]
+    if len(rows) > _MOST_OPEN:
+        words = f"{counted(len(rows) - _MOST_OPEN, 'more checkpoint')}{left}"
+        content.append(tag("details", tag("summary", words), table(heads, rows[_MOST_OPEN:])))
+    return content
+
+
+def _last_value(ratio: float, rank: Rank, site: str, point: Point) -> Html:
+    bar = plot_ratio(ratio, f"{number(ratio)} times the limit") if ratio else ""
+    return tag(
+        "tr",
+        tag("td", str(rank.rank), class_="num"),
+        tag("td", f"{rank.host} {rank.device}", class_="name"),
+        tag("td", name(site), class_="name"),
+        tag("td", number(point.value), class_="num"),
+        tag("td", number(point.limit), class_="num"),
+        tag("td", number(ratio) if ratio else "-", class_="num"),
+        tag("td", bar),
+    )

@@ -1,0 +1,213 @@
+"""The verdict on a run in words: what an operator reads first, and often the only thing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from asd.event import Event
+from asd.exporters.report_data import SORTS, Rank, RunData, sort_of
+from asd.exporters.report_markup import number, utc
+
+__all__ = ["Verdict", "counted", "verdict_on"]
+
+_MOST_NAMED = 4
+_FOUND = {
+    "transient": "hardware that failed once",
+    "persistent": "hardware that fails each time",
+    "software": "software or data, not the device",
+    "undetermined": "no cause",
+}
+
+
+class Verdict(NamedTuple):
+    """What there is to say about a run.
+
+    Attributes:
+        tone: `bad`: a first-level anomaly; `warn`: something else to look at; `good`: nothing; `unknown`: no data.
+        title: The tone in two or three words.
+        lead: The one or two sentences that matter most.
+        more: Further sentences.
+    """
+
+    tone: str
+    title: str
+    lead: str
+    more: list[str]
+
+
+def verdict_on(data: RunData) -> Verdict:
+    """Says in words what became of a run."""
+    more = [*_second_level(data), *_replays(data), *_actions(data), *_lost(data), *_problems(data), *_missing(data)]
+    checks = sum(rank.checks for rank in data.ranks)
+    if data.count("first"):
+        return Verdict("bad", "Anomaly found", _first_level(data), more)
+    steps = max((rank.last_step for rank in data.ranks), default=0)
+    if checks:
+        lead = f"No {'first-level ' if data.count('second') else ''}anomaly in {checks:,} checks of "
+        lead += f"{counted(len(data.ranks), 'rank')}{f', up to step {steps:,}' if steps else ''}."
+    elif data.ranks and not more:
+        lead = "Nothing was checked yet."
+    elif data.ranks:
+        lead = "No anomaly is recorded, but there are no counts that say how much was checked."
+    else:
+        lead = "This folder holds no events and no counts of a run, so nothing can be said about it."
+        return Verdict("unknown", "Nothing recorded", lead, more)
+    if not more:
+        return Verdict("good" if checks else "unknown", "No anomaly" if checks else "Nothing checked", lead, more)
+    return Verdict("warn", "Needs a look", f"{more[0]} {lead}", more[1:])
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`count` with its noun.
+
+    >>> counted(2, "rank")
+    '2 ranks'
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _named(rank: Rank) -> str:
+    return f"{rank.device_name} (rank {rank.rank})" if rank.rank >= 0 else rank.device_name
+
+
+def _listed(names: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    if len(unique) > _MOST_NAMED:
+        return f"{', '.join(unique[:_MOST_NAMED])} and {len(unique) - _MOST_NAMED} more"
+    return " and ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique)
+
+
+def _first_level(data: RunData) -> str:
+    hit = [rank for rank in data.ranks if rank.count("first")]
+    total, known = data.count("first"), [event for event in data.events if sort_of(event) == "first"]
+    where = f"on {_named(hit[0])}" if len(hit) == 1 else f"on {counted(len(hit), 'device')}"
+    lead = f"{counted(total, *SORTS['first'])} {where}"
+    if not known:
+        return f"{lead}; {'its event is' if total == 1 else 'their events are'} not in the logs."
+    order = {run: i for i, run in enumerate(data.runs)}
+    first = min(known, key=lambda event: (order[event.run], event.step or 1 << 62, event.time))
+    lead += ", " if total == 1 else ", first "
+    lead += f"on {_named(data.rank_of(first))} " if len(hit) > 1 else ""
+    lead += f"{_at(first)} (value {number(first.value)}"
+    lead += f", limit {number(first.limits[0])}); " if first.limits else "); "
+    return lead + f"{_refusal(known, followed=bool(data.count('follower')))}{_others(data, hit, first)}."
+
+
+def _at(event: Event) -> str:
+    step = f"at step {event.step:,}" if event.step else f"at {utc(event.time)}"
+    return f"{step} in {event.checkpoint}" if event.checkpoint else step
+
+
+def _refusal(events: Sequence[Event], *, followed: bool) -> str:
+    updates: dict[tuple[str, int], bool] = {}
+    for event in events:
+        place = event.run, event.step
+        updates[place] = updates.get(place, False) or event.refused
+    refused = sum(updates.values())
+    if len(updates) == 1:
+        return (
+            f"the update was refused{' on all ranks' if followed else ''}" if refused else "the update was not refused"
+        )
+    if refused in (0, len(updates)):
+        return f"{'all' if refused else 'none'} of the {len(updates):,} updates {'were' if refused else 'was'} refused"
+    return f"{refused:,} of {len(updates):,} updates were refused"
+
+
+def _others(data: RunData, hit: Sequence[Rank], first: Event) -> str:
+    others = [rank for rank in data.ranks if rank not in hit and rank.run == first.run and rank.checks]
+    if not others:
+        return ""
+    if any(rank.events["second"] for rank in others):
+        return "; no other rank broke a first-level limit"
+    return "; no other rank was affected" if len(others) > 1 else "; the other rank was not affected"
+
+
+def _second_level(data: RunData) -> list[str]:
+    total = data.count("second")
+    if not total:
+        return []
+    where = _listed(_named(rank) for rank in data.ranks if rank.count("second"))
+    return [
+        f"{counted(total, *SORTS['second'])}, which {'is a warning' if total == 1 else 'are warnings'}, on {where}."
+    ]
+
+
+def _replays(data: RunData) -> list[str]:
+    found = Counter(
+        (event.run, event.rank, event.device, event.step, event.verdict)
+        for event in data.events
+        if event.kind == "replay" and event.verdict
+    )
+    sentences = [
+        f"The replay of step {step:,} of rank {rank} on {device} found {_FOUND[verdict]} ({verdict})."
+        for _, rank, device, step, verdict in found
+    ]
+    return _at_most(sentences, "replay verdict")
+
+
+def _actions(data: RunData) -> list[str]:
+    last: dict[tuple[str, str], list[Event]] = {}
+    for event in data.events:
+        if event.kind in ("isolation", "recovery"):
+            last.setdefault((event.host, event.device), []).append(event)
+    sentences = []
+    for (host, device), events in last.items():
+        words = [
+            f"{'taken out of the job' if event.kind == 'isolation' else 'given back'} at {utc(event.time)}"
+            for event in events[-2:]
+        ]
+        sentences.append(f"{host} device {device} was {' and '.join(words)}.")
+    return _at_most(sentences, "isolated device")
+
+
+def _lost(data: RunData) -> list[str]:
+    lost = [rank for rank in data.ranks if rank.state == "lost"]
+    silent = [rank for rank in data.ranks if rank.state == "silent"]
+    sentences = []
+    if lost:
+        heard = max(rank.status.written for rank in lost if rank.status)
+        what = "ended without saying so: its process is" if len(lost) == 1 else "ended without saying so: they are"
+        sentences.append(f"{_listed(map(_named, lost))} {what} gone, last heard of at {utc(heard)}.")
+    if silent:
+        heard = max(rank.status.written for rank in silent if rank.status)
+        verb = "has" if len(silent) == 1 else "have"
+        sentences.append(f"{_listed(map(_named, silent))} {verb} not been heard of since {utc(heard)}.")
+    return sentences
+
+
+def _problems(data: RunData) -> list[str]:
+    total, sentences = data.count("problem"), []
+    if total:
+        reasons = Counter(event.reason for event in data.events if event.kind == "problem")
+        said = _listed(f"“{reason[:200]}”" for reason, _ in reasons.most_common())
+        where = _listed(_named(rank) for rank in data.ranks if rank.count("problem"))
+        sentences.append(
+            f"The detector itself had {counted(total, 'problem')} on {where}{f': {said}' if said else ''}."
+        )
+    dropped: Counter[str] = Counter()
+    for rank in data.ranks:
+        dropped.update(
+            {sink: count for sink, count in (rank.status.dropped if rank.status else {}).items() if count > 0}
+        )
+    if dropped:
+        sinks = ", ".join(f"{sink} {counted(count, 'time')}" for sink, count in dropped.most_common())
+        sentences.append(f"Not everything could be handed on; it failed in {sinks}.")
+    return sentences
+
+
+def _missing(data: RunData) -> list[str]:
+    sentences = []
+    missing = data.count("first") - sum(rank.events["first"] for rank in data.ranks)
+    if 0 < missing < data.count("first"):
+        sentences.append(f"The events of {counted(missing, *SORTS['first'])} that were counted are not in the logs.")
+    if data.unreadable:
+        sentences.append(f"{counted(len(data.unreadable), 'file')} could not be read to the end; they are named below.")
+    return sentences
+
+
+def _at_most(sentences: list[str], noun: str) -> list[str]:
+    if len(sentences) <= _MOST_NAMED:
+        return sentences
+    return [*sentences[:_MOST_NAMED], f"There are {counted(len(sentences) - _MOST_NAMED, 'more ' + noun)}."]

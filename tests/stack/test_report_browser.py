@@ -1,0 +1,282 @@
+"""The report in a real browser: headless Chromium without a network, driven over its DevTools pipe."""
+
+import base64
+import contextlib
+import fcntl
+import io
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+from real_programs import binary
+
+from asd import Config, Event, Level
+from asd.exporters.event_log import EventLog
+from asd.exporters.evidence import Evidence
+from asd.exporters.report import render
+from asd.exporters.report_data import read_run
+from asd.exporters.report_words import verdict_on
+from asd.monitor import Monitor, Origin
+from asd.reading import Reading
+from asd.run_dir import event_file, status_file
+
+pytestmark = pytest.mark.stack
+
+START = 1_790_000_000.0
+SITES = tuple(f"model.layers.{i}.{name}" for i in range(8) for name in ("attention_norm", "feed_forward.w2"))
+CHINESE = ("模型.第一层.注意力归一化" * 3, "模型.第二层<script>document.title='taken'</script>", "x" * 180)
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
+    "--host-resolver-rules=MAP * ~NOTFOUND", "--hide-scrollbars",
+)  # fmt: skip
+
+
+class Browser:
+    """Chromium over its DevTools pipe; file descriptors 3 and 4 are the ones it expects."""
+
+    def __init__(self, profile):
+        # Copies with high numbers: the originals may be 3 and 4 themselves.
+        pipes = [os.pipe(), os.pipe()]
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for pipe in pipes for end in pipe]
+        theirs_in, self._out, self._in, theirs_out = ends
+        for pipe in pipes:
+            os.close(pipe[0])
+            os.close(pipe[1])
+
+        def give() -> None:
+            os.dup2(theirs_in, 3)
+            os.dup2(theirs_out, 4)
+
+        self.process = subprocess.Popen(
+            [binary("chromium"), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            preexec_fn=give, pass_fds=(3, 4), stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._left, self._number, self.events = b"", 0, []
+        target = self("Target.createTarget", session="", url="about:blank")["targetId"]
+        self.session = self("Target.attachToTarget", session="", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self(f"{domain}.enable")
+
+    def __call__(self, method, *, session=None, **arguments):
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": arguments}
+        session = self.session if session is None else session
+        os.write(self._out, json.dumps(message | ({"sessionId": session} if session else {})).encode() + b"\0")
+        return self._until(lambda answer: answer.get("id") == self._number)["result"]
+
+    def _until(self, wanted):
+        deadline = time.monotonic() + 30
+        while True:
+            line, end, rest = self._left.partition(b"\0")
+            if end:
+                self._left = rest
+                answer = json.loads(line)
+                self.events.append(answer)
+                if wanted(answer):
+                    return answer
+                continue
+            ready, _, _ = select.select([self._in], [], [], max(0, deadline - time.monotonic()))
+            assert ready, "the browser did not answer in time"
+            read = os.read(self._in, 1 << 20)
+            assert read, "the browser has ended"
+            self._left += read
+
+    def open(self, path, *, width=1200, dark=False):
+        """Shows a file and returns what happened meanwhile, by method."""
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self("Emulation.setEmulatedMedia", features=features)
+        self("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.events.clear()
+        self("Page.navigate", url=path.as_uri())
+        self._until(lambda answer: answer.get("method") == "Page.loadEventFired")
+        self("Runtime.evaluate", expression="new Promise(r => setTimeout(r, 100))", awaitPromise=True)
+        return [event for event in self.events if "method" in event]
+
+    def value(self, expression):
+        return self("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
+
+    def screenshot(self):
+        """The whole page as an array of height, width and colour."""
+        data = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
+        image = pytest.importorskip("matplotlib.image")
+        return image.imread(io.BytesIO(base64.b64decode(data)))
+
+    def close(self):
+        try:
+            self("Browser.close", session="")
+            self.process.wait(20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(20)
+            os.close(self._in)
+            os.close(self._out)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+def train(folder, rank, steps, broken, *, sites=SITES, host="node7", run="llama-7b"):
+    config = Config(enable=1, run_dir=str(folder), on_anomaly="skip")
+    now, origin = [START], Origin(run, rank, host, f"Ascend:{rank}")
+    sinks = [EventLog(event_file(folder, rank)), Evidence(config, origin)]
+    monitor = Monitor(config, origin, sinks, clock=lambda: now[0])
+    monitor.begin()
+    for step in range(1, steps + 1):
+        now[0] += 3
+        wrong = broken.get(step, {})
+        values = {site: 0.02 + 0.01 * math.sin(step + i) for i, site in enumerate(sites)} | wrong
+        readings = [Reading(site, value, value, int(not math.isfinite(value)), 1) for site, value in values.items()]
+        monitor.judge(step, readings, refused=bool(wrong))
+        if wrong:
+            now[0] += 20
+            fields = {
+                **origin._asdict(), "step": step, "checkpoint": "", "value": math.nan, "limits": (),
+                "level": Level.NORMAL, "rule": "threshold", "feature": "l2", "refused": False, "time": now[0],
+            }  # fmt: skip
+            for kind, reason in (("replay", "the same wrong answer"), ("isolation", "3 strikes in 480 minutes")):
+                monitor.publish(Event(kind=kind, verdict="persistent", reason=reason, **fields))
+    monitor.end()
+    status_file(folder, rank).write_text(monitor.status.to_json())
+    return monitor
+
+
+def clean(folder):
+    train(folder, 0, 50, {})
+
+
+def one_fault(folder):
+    train(folder, 0, 50, {})
+    train(folder, 1, 50, {40: {SITES[3]: 5e8, SITES[2]: math.inf}})
+
+
+def many_events(folder):
+    for rank in range(8):
+        broken = {step: {SITES[rank]: 2e6 * step} for step in range(10, 300, 9 + rank)} if rank % 3 == 0 else {}
+        train(folder, rank, 300, broken, host="node8-with-a-very-long-name.cluster.example.internal")
+
+
+def problems_only(folder):
+    train(folder, 0, 50, {}).problem("the kernel can't be loaded: " + "/very/long/path" * 20)
+    status_file(folder, 1).write_text("{")
+
+
+def chinese_names(folder):
+    train(folder, 0, 50, {33: {CHINESE[1]: 7e7}}, sites=CHINESE, host="训练节点-七号机房" * 4, run="大模型预训练" * 15)
+
+
+CASES = (clean, one_fault, many_events, problems_only, chinese_names)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.__name__)
+def page(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    request.param(folder)
+    data = read_run(folder)
+    path = folder / "report.html"
+    path.write_text(render(data, path, now=START + 1000), encoding="utf-8")
+    return path, verdict_on(data)
+
+
+def asked_for(happened):
+    return [event["params"]["request"]["url"] for event in happened if event["method"] == "Network.requestWillBeSent"]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (400, False)])
+def test_the_report_looks_right(browser, page, width, dark):
+    path, verdict = page
+    happened = browser.open(path, width=width, dark=dark)
+
+    assert asked_for(happened) == [path.as_uri()]
+    said = [event for event in happened if event["method"] in ("Log.entryAdded", "Runtime.consoleAPICalled")]
+    assert said == []
+    assert not [event for event in happened if event["method"] == "Runtime.exceptionThrown"]
+
+    text = " ".join(browser.value("document.body.innerText").split())
+    assert " ".join(verdict.lead.split()) in text
+    assert browser.value("document.title") != "taken"
+    assert browser.value("getComputedStyle(document.querySelector('.verdict')).borderLeftWidth") == "6px"
+
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    if width == 1200:
+        assert browser.value(SCROLLED) == []
+    assert browser.value(OUTSIDE) == []
+    assert browser.value(CUT) == []
+    assert browser.value(OVERLAPPING) == []
+
+    picture = browser.screenshot()[..., :3]
+    height = min(900, len(picture))
+    assert picture.shape[1] == width
+    colours = {tuple(colour) for colour in (picture[:height:3, ::3].reshape(-1, 3) * 15).round().astype(int).tolist()}
+    assert len(colours) > 20
+    assert (picture[5, 5].mean() < 0.3) == dark
+
+
+SCROLLED = """
+[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth)
+  .map(each => each.innerText.slice(0, 100))
+"""
+"""Tables and pictures that do not fit and have to be scrolled."""
+
+OUTSIDE = """
+[...document.querySelectorAll('section, h1, h2, .lead, .more li, .cards div, figure, article')]
+  .filter(each => each.getBoundingClientRect().right > innerWidth + 1).map(each => each.outerHTML.slice(0, 200))
+"""
+"""What sticks out on the right."""
+
+CUT = """
+[...document.querySelectorAll('svg text')].filter(each => {
+  const box = each.getBoundingClientRect(), picture = each.closest('svg').getBoundingClientRect();
+  return box.width && (box.left < picture.left - 1 || box.right > picture.right + 1 || box.top < picture.top - 1
+    || box.bottom > picture.bottom + 1);
+}).map(each => each.outerHTML)
+"""
+"""Texts that leave their picture."""
+
+OVERLAPPING = """
+[...document.querySelectorAll('svg')].flatMap(picture => {
+  const boxes = [...picture.querySelectorAll('text')].map(each => [each, each.getBoundingClientRect()]);
+  return boxes.flatMap(([one, a], i) => boxes.slice(i + 1)
+    .filter(([two, b]) => a.width && b.width && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3
+      && b.top < a.bottom - 3).map(([two]) => one.textContent + ' on ' + two.textContent));
+})
+"""
+"""Texts of a picture that lie on each other."""
+
+
+def test_the_checks_of_the_looks_can_fail(browser, tmp_path):
+    path = tmp_path / "bad.html"
+    path.write_text(
+        "<!DOCTYPE html><script>console.error('x')</script><img src='http://127.0.0.1:9/x'>"
+        "<section style='width:3000px'><svg viewBox='0 0 50 20' width=50 height=20>"
+        "<text y=15>much too long</text><text x=5 y=16>in</text></svg></section>"
+    )
+    happened = browser.open(path)
+    assert asked_for(happened) == [path.as_uri(), "http://127.0.0.1:9/x"]
+    assert "Runtime.consoleAPICalled" in {event["method"] for event in happened}
+    assert browser.value("document.documentElement.scrollWidth") > 1200
+    assert len(browser.value(OUTSIDE)) == 1
+    assert browser.value(CUT) == ['<text y="15">much too long</text>']
+    assert browser.value(OVERLAPPING) == ["much too long on in"]
+
+
+def test_a_script_that_got_into_the_page_would_not_run(browser, tmp_path):
+    clean(tmp_path)
+    page = render(read_run(tmp_path), tmp_path / "r.html", now=START)
+    path = tmp_path / "r.html"
+    path.write_text(page.replace("<main>", "<script>document.title='taken'</script><main>"), encoding="utf-8")
+    happened = browser.open(path)
+    assert browser.value("document.title") == "No anomaly: llama-7b"
+    assert "violates the following Content Security Policy directive" in str(happened)
