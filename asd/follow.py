@@ -173,13 +173,17 @@ class Follower:
             if other.copy or other.head != cursor.head or Path(other.path).parent != path.parent:
                 continue
             same = _is_copy(descriptor, other, found[other_key][0], other_key) if other_key in found else None
+            copied = known if known is not None and known.fingerprint == other.fingerprint else None
+            reached = other.offset
             if same:
                 cursor.copy, cursor.fingerprint, cursor.skipping = True, other.fingerprint, other.skipping
-            elif same is None and (other.fits(descriptor) or (known and known.fingerprint == other.fingerprint)):
+            elif same is None and (other.fits(descriptor) or (copied is not None and other_key in found)):
                 cursor = self._cursors.pop(other_key)  # this is what is left of it
+            elif same is None and copied is not None and copied.fits(descriptor):
+                reached = copied.offset  # a log of its own that began like one that is gone
             else:
                 continue
-            cursor.move(descriptor, min(other.offset, os.fstat(descriptor).st_size))
+            cursor.move(descriptor, min(reached, os.fstat(descriptor).st_size))
             break
         self._cursors[key] = cursor
         return cursor

@@ -4,7 +4,7 @@
 - `events-ingest.jsonl`: events read from the vendor's logs
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
-- `READER.cursor.json`: how far a reader has read
+- `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 __all__ = ["cursor_file", "event_file", "event_files", "evidence_folder", "ingest_file", "status_file", "status_files"]
 
-_EVENTS = re.compile(r"events-(?:rank\d+|ingest|handler)\.jsonl(?:\.(\d+))?", re.ASCII)
-_STATUS = re.compile(r"status-rank\d+\.json", re.ASCII)
+_EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler)\.jsonl(?:\.(\d+))?", re.ASCII)
+_STATUS = re.compile(r"status-rank-?\d+\.json", re.ASCII)
 _LONGEST = 100  # characters of a run's name in a folder's name; file systems take 255 bytes
 
 
@@ -50,7 +50,7 @@ def status_files(run_dir: Path) -> list[Path]:
 def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:
     """The evidence of one step of one rank."""
     # No slash, and "." or ".." is no folder of its own.
-    name = quote(run, safe=" ", errors="replace").replace(".", "%2E") or "run"
+    name = quote(run, safe=" ", errors="surrogatepass").replace(".", "%2E") or "%"
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return run_dir / "evidence" / name / f"rank{rank}-step{step}"

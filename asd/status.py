@@ -7,9 +7,10 @@ serve the metrics of many ranks, living or dead, without taking part in any trai
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from asd.errors import StateError
@@ -85,13 +86,13 @@ class Status:
             self.non_finite += 1  # never in the histogram: its sum would be spoilt for good
         elif 0 < limit < math.inf:
             ratio = value / limit
-            if math.isfinite(ratio):  # a denormal limit makes infinity of a finite value
+            if math.isfinite(self.ratio_sum + ratio):  # a denormal limit makes infinity of a finite value
                 self.ratios[bisect.bisect_left(RATIO_BOUNDS, ratio)] += 1
                 self.ratio_sum += ratio
 
     def to_json(self) -> str:
         """One JSON object; `inf` and `nan` become strings."""
-        data = asdict(self)
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
         data["checkpoints"] = {name: [_plain(number) for number in pair] for name, pair in self.checkpoints.items()}
         return json.dumps({"version": VERSION, **data}, allow_nan=False)
 
@@ -136,17 +137,24 @@ def _flag(name: str, value: object) -> bool:
 
 
 def _count(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**63:
+    lowest = -1 if name == "rank" else 0
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value < 2**63:
         raise _bad(name, value, "a whole number")
     return value
 
 
 def _number(name: str, value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # a whole number that no float can hold
+            if math.isfinite(value):
+                return float(value)
+    raise _bad(name, value, "a number")
+
+
+def _value(name: str, value: object) -> float:
     if isinstance(value, str) and value in {"inf", "-inf", "nan"}:
         return float(value)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < 1.8e308:
-        raise _bad(name, value, "a number")
-    return float(value)
+    return _number(name, value)
 
 
 def _counts(name: str, value: object) -> dict[str, int]:
@@ -164,7 +172,7 @@ def _buckets(name: str, value: object) -> list[int]:
 def _pairs(name: str, value: object) -> dict[str, tuple[float, float]]:
     if not isinstance(value, dict) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value.values()):
         raise _bad(name, value, "an object of pairs of numbers")
-    return {key: (_number(name, pair[0]), _number(name, pair[1])) for key, pair in value.items()}
+    return {key: (_value(name, pair[0]), _value(name, pair[1])) for key, pair in value.items()}
 
 
 _READERS: dict[str, Any] = {

@@ -2,9 +2,12 @@
 
 import json
 import math
+import re
 from datetime import datetime
 
 import pytest
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +74,31 @@ def test_its_json_is_a_cloud_event_in_one_line():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cloud_events_sdk_accepts_every_kind(kind):
+    event = make(kind=kind, verdict="transient" if kind in ("replay", "isolation") else "")
+    cloud_event = JSONFormat().read(CloudEvent, event.to_json())
+    assert cloud_event.get_id() == event.id
+    assert cloud_event.get_source() == "/asd/run1/3"
+    assert cloud_event.get_type() == f"org.mindspore.asd.{kind}"
+    assert cloud_event.get_subject() == "model.norm_out"
+    assert cloud_event.get_time().timestamp() == event.time
+    assert cloud_event.get_extension("faultcode") == "80818C00"
+    assert cloud_event.get_data()["kind"] == kind
+
+
+@given(EVENTS)
+def test_the_cloud_events_sdk_accepts_every_event_and_hands_it_on_unchanged(event):
+    format_ = JSONFormat()
+    again = Event.from_json(format_.write(format_.read(CloudEvent, event.to_json())).decode())
+    assert repr(again) == repr(event)
+
+
+@given(EVENTS)
+def test_its_source_is_a_uri_reference_without_a_character_that_needs_quoting(event):
+    assert re.fullmatch(r"/asd/(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})*/-?[0-9]+", json.loads(event.to_json())["source"])
+
+
 def test_the_subject_is_never_empty():
     assert json.loads(make(checkpoint="", kind="problem").to_json())["subject"] == "detector"
 
@@ -119,6 +147,46 @@ def test_another_fact_has_another_id(change):
     assert make(**change).id != make().id
 
 
+def test_a_key_tells_events_apart_that_agree_in_everything_else():
+    assert len({make(key=key).id for key in ("", "disk full", "disk full again")}) == 3
+    assert make(key="disk full").id == event_id("run1", 3, "model.norm_out", 40, "anomaly", "disk full")
+    assert Event.from_json(make(key="disk full").to_json()).key == "disk full"
+
+
+def test_a_key_does_not_melt_into_the_kind():
+    assert event_id("r", 0, "a", 1, "anomaly", "x") != event_id("r", 0, "a", 1, 'anomaly", "x')
+
+
+@pytest.mark.parametrize("name", ["micro_batch", "verdict", "evidence", "key"])
+def test_an_event_from_before_a_field_was_added_is_read_with_its_default(name):
+    event = Event.from_json(changed(**{name: None}))
+    assert event == make()
+
+
+@pytest.mark.parametrize("name", ["run", "rank", "host", "device", "step", "checkpoint", "value", "limits", "code"])
+def test_an_event_without_a_field_that_always_was_is_refused(name):
+    with pytest.raises(StateError, match=f"event field {name} is None"):
+        Event.from_json(changed(**{name: None}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "assertion"),
+    [
+        ("anomaly", "once"), ("follower", "once"), ("problem", "once"), ("replay", "once"), ("isolation", "occur"),
+        ("recovery", "recover"),
+    ],
+)  # fmt: skip
+def test_what_lasts_says_so(kind, assertion):
+    assert make(kind=kind).assertion == assertion
+    assert json.loads(make(kind=kind).to_json())["data"]["assertion"] == assertion
+
+
+def test_its_sentence_has_what_only_some_events_have():
+    sentence = make(kind="replay", micro_batch=2, verdict="persistent", evidence="asd_run/evidence/r").sentence()
+    assert sentence.startswith("replay, code=80818C00 ")
+    assert " run=run1 micro_batch=2 verdict=persistent evidence=asd_run/evidence/r event=" in sentence
+
+
 def test_fields_that_touch_do_not_melt_into_one_id():
     assert event_id("run1", 1, "a", 12, "anomaly") != event_id("run", 11, "a", 12, "anomaly")
     assert event_id("a", 0, "b", 1, "anomaly") != event_id('a", 0, "b', 0, "b", 1, "anomaly")
@@ -157,6 +225,9 @@ def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind, head):
         ("level", "third", "normal, second, first"), ("level", 2, "normal, second, first"),
         ("level", ["first"], "normal, second, first"), ("kind", "rumour", "anomaly, follower, problem"),
         ("refused", 1, "true or false"), ("refused", "yes", "true or false"),
+        ("micro_batch", -1, "a whole number from 0 on"), ("micro_batch", 1.5, "a whole number from 0 on"),
+        ("verdict", "guilty", "transient, persistent, software, undetermined"), ("verdict", 1, "a text"),
+        ("evidence", 1, "a text"), ("key", ["k"], "a text"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, valid):

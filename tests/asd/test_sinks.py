@@ -7,7 +7,6 @@ import pytest
 from asd import Config, Event, Level
 from asd import sinks as module
 from asd.exporters.event_log import EventLog
-from asd.exporters.log import LogSink
 from asd.monitor import Origin
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")

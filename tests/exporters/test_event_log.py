@@ -1,18 +1,24 @@
 """The event log: one line per event, whatever happens to the process or the disk."""
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
-from asd import Config, Event, Level, StateError
+from asd import Config, ConfigError, Event, Level, StateError
 from asd.exporters import event_log as module
 from asd.exporters.event_log import EventLog, open_event_log, read_events
 from asd.monitor import Monitor, Origin
 from asd.reading import Reading
+from asd.run_dir import event_files
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 
@@ -85,12 +91,13 @@ def test_a_line_torn_by_a_kill_costs_that_event_only(log, kept):
 
 
 @pytest.mark.parametrize("line", [b"not json", b"[]", b"{}", b'{"data": {}}', b"\xff\xfe", b'{"a": {"b": 1}}'])
-def test_a_complete_line_that_is_no_event_is_an_error(log, line):
+def test_a_complete_line_that_is_no_event_is_passed_over_unless_one_is_strict(log, line):
     log(event(1))
     with log.path.open("ab") as file:
         file.write(line + b"\n")
+    assert read_events(log.path) == [event(1)]
     with pytest.raises(StateError):
-        read_events(log.path)
+        read_events(log.path, strict=True)
 
 
 def test_an_empty_file_has_no_events(tmp_path):
@@ -102,10 +109,213 @@ def test_an_empty_file_has_no_events(tmp_path):
     ("level", "synced"), [(Level.ERROR, 1), (Level.WARNING, 0), (Level.NORMAL, 0)], ids=lambda value: str(value)
 )
 def test_first_level_events_are_synced_to_the_disk_and_others_cost_no_sync(log, monkeypatch, level, synced):
+    log(event(1, level=Level.NORMAL))
     calls = []
     monkeypatch.setattr(module.os, "fsync", lambda descriptor: calls.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     log(event(level=level))
     assert calls == [str(log.path)] * synced
+
+
+def test_a_new_file_and_its_new_folders_are_synced_too(log, monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(module.os, "fsync", lambda descriptor: calls.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    log(event(level=Level.NORMAL))
+    assert calls == [str(log.path.parent), str(tmp_path / "new"), str(tmp_path)]
+
+
+def lines(*paths):
+    """The steps in each file."""
+    return [[each.step for each in read_events(path, strict=True)] for path in paths]
+
+
+def rotating(path, keep=4):
+    """A log that takes two events a file."""
+    return EventLog(path, max_bytes=2 * len(event(1).to_json()) + 2, keep=keep)
+
+
+def test_a_file_that_would_grow_too_large_is_rotated_and_the_oldest_is_deleted(tmp_path):
+    log = rotating(tmp_path / "events-rank3.jsonl", keep=2)
+    for step in range(1, 10):
+        log(event(step))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "events-rank3.jsonl", "events-rank3.jsonl.1", "events-rank3.jsonl.2",
+    ]  # fmt: skip
+    assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
+
+
+def test_an_event_larger_than_a_file_may_be_is_written_all_the_same(tmp_path):
+    log = EventLog(tmp_path / "events-rank3.jsonl", max_bytes=1)
+    log(event(1))
+    log(event(2))
+    assert lines(*event_files(tmp_path)) == [[1], [2]]
+
+
+def test_a_kill_in_the_middle_of_a_rotation_costs_no_file(tmp_path):
+    path = tmp_path / "events-rank3.jsonl"
+    log = rotating(path, keep=3)
+    for step in range(1, 9):
+        log(event(step))
+    assert lines(*event_files(tmp_path)) == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    (tmp_path / "events-rank3.jsonl.3").unlink()
+    (tmp_path / "events-rank3.jsonl.1").rename(tmp_path / "events-rank3.jsonl.2")
+    log(event(9))
+    assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
+
+
+def test_a_writer_notices_that_another_has_rotated(tmp_path):
+    path = tmp_path / "events-rank3.jsonl"
+    first, second = rotating(path), rotating(path)
+    for step in range(1, 6):
+        first(event(step))
+        second(event(step, rank=4))
+    assert lines(*event_files(tmp_path)) == [[step, step] for step in range(1, 6)]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_was_deleted_is_made_again(log, what):
+    log(event(1))
+    log.path.unlink() if what == "file" else shutil.rmtree(log.path.parent)
+    log(event(2))
+    assert lines(log.path) == [[2]]
+
+
+def test_the_file_is_opened_once(log, monkeypatch):
+    log(event(1))
+    monkeypatch.setattr(module.os, "open", None)
+    log(event(2, level=Level.WARNING))
+    log.close()
+    with pytest.raises(TypeError):
+        log(event(3))
+
+
+def test_no_descriptor_is_left_behind(tmp_path):
+    before = set(os.listdir("/proc/self/fd"))
+    log = rotating(tmp_path / "e.jsonl")
+    for step in range(20):
+        log(event(step))
+    del log
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_can_not_be_rotated_is_written_on(tmp_path):
+    log = rotating(tmp_path / "e.jsonl", keep=1)
+    (tmp_path / "e.jsonl.1").mkdir()
+    for step in range(5):
+        log(event(step))
+    assert lines(log.path) == [[0, 1, 2, 3, 4]]
+
+
+def write_in_child(log, steps, done):
+    for step in steps:
+        log(event(step, rank=4))
+    done.put(os.getpid())
+
+
+def test_a_child_made_by_fork_opens_the_file_for_itself(tmp_path):
+    log = rotating(tmp_path / "e.jsonl", keep=500)
+    log(event(0))
+    context = multiprocessing.get_context("fork")
+    done = context.Queue()
+    child = context.Process(target=write_in_child, args=(log, range(1, 200), done))
+    child.start()
+    for step in range(1, 200):
+        log(event(step))
+    assert done.get(timeout=60) == child.pid
+    child.join(60)
+    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path, strict=True)]
+    assert sorted(seen) == sorted([(3, step) for step in range(200)] + [(4, step) for step in range(1, 200)])
+
+
+def test_a_descriptor_that_a_child_got_for_another_file_is_left_alone(log, tmp_path):
+    log(event(1))
+    other = tmp_path / "other"
+    pid = os.fork()
+    if pid == 0:
+        # As programs do that become daemons: they close everything, and the numbers are given out again.
+        taken = log._descriptor
+        descriptor = os.open(other, os.O_RDWR | os.O_CREAT)
+        os.dup2(descriptor, taken)
+        log(event(2))
+        os.write(taken, b"mine")
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert other.read_bytes() == b"mine"
+    assert lines(log.path) == [[1, 2]]
+
+
+def test_a_stopped_process_that_holds_the_lock_holds_up_nobody_for_long(log, monkeypatch):
+    log(event(1))
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    with log.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        log(event(2))
+    assert lines(log.path) == [[1, 2]]
+
+
+def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    log = rotating(tmp_path / "events-rank3.jsonl")
+    for step in range(1, 4):
+        log(event(step))
+    assert lines(*event_files(tmp_path)) == [[1, 2], [3]]
+
+
+def test_several_threads_may_write(tmp_path):
+    log = rotating(tmp_path / "e.jsonl", keep=500)
+    threads = [
+        threading.Thread(target=lambda rank=rank: [log(event(step, rank=rank)) for step in range(100)])
+        for rank in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path, strict=True)]
+    assert sorted(seen) == [(rank, step) for rank in range(4) for step in range(100)]
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_bytes", 0), ("keep", 0), ("keep", -1)])
+def test_a_wrong_size_is_refused(tmp_path, name, value):
+    with pytest.raises(ConfigError, match=f"{name} has the value {value}, which is not valid"):
+        EventLog(tmp_path / "e", **{name: value})
+
+
+def write_without_permission(path, results):
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        EventLog(path)(event(2))
+    except OSError as error:
+        results.put(str(error))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_read_only_folder_or_file_is_named(existing):
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to others
+        Path(name).chmod(0o755)
+        path = Path(name) / "e.jsonl"
+        if existing:
+            EventLog(path)(event(1))
+        context = multiprocessing.get_context("fork")
+        results = context.Queue()
+        child = context.Process(target=write_without_permission, args=(path, results))
+        child.start()
+        assert results.get(timeout=60) == f"[Errno 13] Permission denied: '{path}'"
+        child.join(60)
+
+
+def test_ten_thousand_events_are_written_and_read_in_the_order_they_came(tmp_path):
+    log = EventLog(tmp_path / "events-rank3.jsonl", max_bytes=1 << 20, keep=100)
+    for step in range(10_000):
+        log(event(step, level=Level.WARNING))
+    files = event_files(tmp_path)
+    assert len(files) > 5
+    assert [step for steps in lines(*files) for step in steps] == list(range(10_000))
 
 
 def test_a_folder_that_can_not_be_written_is_an_os_error_that_ends_no_training():

@@ -1,0 +1,92 @@
+"""The other names of a device: physical id and vdie_id, by which its series join with npu-exporter's.
+
+A training knows its device by logic number. Where that is not the physical one, as in containers, a JSON file says so:
+
+    {"3": {"id": "11", "vdie_id": "6B5D0A84-20A0-4A21-8C9E-D4A1C0F0B8A1"}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from asd.errors import ConfigError
+
+__all__ = ["DeviceMap", "DeviceNames", "name_device", "read_device_map"]
+
+_VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+_LONGEST = 128
+_MOST_BYTES = 1 << 20
+
+
+class DeviceNames(NamedTuple):
+    """Names of a device.
+
+    Attributes:
+        id: Its number on the node; empty when it has none.
+        vdie_id: What its maker calls it; empty when it is not known.
+    """
+
+    id: str
+    vdie_id: str = ""
+
+
+DeviceMap = Callable[[str, str], DeviceNames]
+"""Tells the names of a device from `host` and `device`, as in `asd.Event`."""
+
+
+def name_device(host: str, device: str) -> DeviceNames:  # noqa: ARG001 - the signature of a device map
+    """The names without a map: the digits behind the colon.
+
+    >>> name_device("node7", "Ascend:3")
+    DeviceNames(id='3', vdie_id='')
+    """
+    number = device.rpartition(":")[2] if ":" in device else ""
+    return DeviceNames(number if _NUMBER.fullmatch(number) else "")
+
+
+def read_device_map(path: Path, host: str = "", option: str = "--device-map") -> DeviceMap:
+    """Reads a map from logic numbers to physical ids and vdie_ids.
+
+    Args:
+        path: The JSON file.
+        host: The machine it is about; devices of others keep their names. Empty: every machine.
+        option: What an error names.
+
+    Raises:
+        ConfigError: The file can't be read or says something else; the sentence tells what.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = json.loads(file.read(_MOST_BYTES))
+    except OSError as error:
+        raise ConfigError(option, str(path), f"{error.strerror or error}; {_VALID}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(option, str(path), f"{error}; {_VALID}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(option, str(path), _VALID)
+    names = {number: _names(number, entry, option, path) for number, entry in content.items()}
+    ids = [each.id for each in names.values()]
+    twice = sorted({each for each in ids if ids.count(each) > 1})
+    if twice:
+        raise ConfigError(option, str(path), f"two devices have the id {twice[0]!r}; {_VALID}")
+
+    def named(of_host: str, device: str) -> DeviceNames:
+        own = name_device(of_host, device)
+        return names.get(own.id, own) if not host or of_host == host else own
+
+    return named
+
+
+def _names(number: str, entry: object, option: str, path: Path) -> DeviceNames:
+    if not _NUMBER.fullmatch(number) or not isinstance(entry, Mapping):
+        raise ConfigError(option, str(path), f"it has {number!r}: {str(entry)[:80]}; {_VALID}")
+    for name, value in entry.items():
+        usable = isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
+        if name not in DeviceNames._fields or not usable or (name == "id" and not value):
+            raise ConfigError(option, str(path), f"it has {name!r}: {str(value)[:80]!r} for device {number}; {_VALID}")
+    return DeviceNames(entry.get("id", number), entry.get("vdie_id", ""))

@@ -1,0 +1,140 @@
+"""Kill -9 of ranks and of the agent, at any moment: no event is lost and none is counted twice."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from itertools import count
+
+import pytest
+
+from asd import Event, Level, run_dir
+from asd.exporters.agent import Agent
+from asd.exporters.event_log import EventLog, read_events
+from asd.exporters.status_file import StatusFile
+from asd.monitor import Monitor, Origin
+from asd.statefile import write_whole
+from asd.status import Status
+
+RANKS = 2
+FORK = multiprocessing.get_context("fork")
+
+
+def event(step, rank):
+    return Event(
+        run="run1", rank=rank, host="node7", device=f"Ascend:{rank}", step=step, checkpoint="a", value=2e6,
+        limits=(1e6,), level=Level.ERROR if step % 7 == 0 else Level.WARNING, kind="anomaly", rule="threshold",
+        feature="l2", reason="x" * (step % 1500), refused=True, time=1e9 + step,
+    )  # fmt: skip
+
+
+def train(folder, rank, first_step):
+    """Writes events until it is killed; its log is rotated often, and nothing is thrown away."""
+    log = EventLog(run_dir.event_file(folder, rank), max_bytes=50_000, keep=10_000)
+    for step in count(first_step):
+        log(event(step, rank))
+        time.sleep(0.0005)
+
+
+def follow(folder):
+    agent = Agent([folder])
+    while True:
+        agent.poll()
+        time.sleep(0.001)
+
+
+def report(folder, results):
+    agent = Agent([folder])
+    for _ in range(3):
+        agent.poll()
+    write_whole(results, json.dumps([agent.problems, agent.ledger.state()]))
+
+
+def start(function, *arguments):
+    process = FORK.Process(target=function, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def kill(process):
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(30)
+    process.close()
+
+
+def written(folder, rank):
+    name = run_dir.event_file(folder, rank).name
+    paths = [path for path in run_dir.event_files(folder) if path.name.startswith(name)]
+    return [event for path in paths for event in read_events(path)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_event_survives_the_death_of_everyone(tmp_path, seed):
+    chance = random.Random(seed)
+    folder, results = tmp_path / "run", tmp_path / "results.json"
+    folder.mkdir()
+    agent = start(follow, folder)
+    ranks = {rank: start(train, folder, rank, 1) for rank in range(RANKS)}
+    for _ in range(25):
+        time.sleep(chance.uniform(0.0, 0.06))
+        if chance.random() < 0.3:
+            rank = chance.randrange(RANKS)
+            kill(ranks[rank])
+            steps = [event.step for event in written(folder, rank)]
+            ranks[rank] = start(train, folder, rank, max(steps, default=0) + 1)
+        kill(agent)
+        agent = start(follow, folder)
+    time.sleep(0.05)
+    for process in (*ranks.values(), agent):
+        kill(process)
+    start(report, folder, results).join(30)
+
+    problems, counted = json.loads(results.read_text())
+    truth = [event for rank in range(RANKS) for event in written(folder, rank)]
+    levels = {Level.ERROR: "first", Level.WARNING: "second"}
+    expected = Counter((event.rank, levels[event.level]) for event in truth)
+    tallies = {rank: (anomalies, strikes) for _, rank, _, _, anomalies, strikes, *_ in counted["tallies"]}
+    assert {(rank, level): each[level] for rank, (each, _) in tallies.items() for level in each} == expected
+    assert all(strikes == each["first"] for each, strikes in tallies.values())
+    assert len(run_dir.event_files(folder)) > RANKS
+    assert sum(expected.values()) > 100
+    assert not any(problems.values())
+
+
+def train_with_status(folder):
+    monitor = Monitor(*_monitor_arguments(folder))
+    monitor.begin()
+    for step in count(1):
+        monitor.judge(step, [])
+
+
+def _monitor_arguments(folder):
+    from asd import Config
+
+    sink = StatusFile(run_dir.status_file(folder, 0), interval_seconds=0.0)
+    return Config(enable=1), Origin("run1", 0, os.uname().nodename, "CPU:0"), [sink]
+
+
+def test_a_killed_rank_leaves_a_whole_status_and_is_seen_to_be_lost(tmp_path):
+    folder = tmp_path / "run"
+    agent = Agent([folder])
+    for number in range(15):
+        rank = start(train_with_status, folder)
+        while not run_dir.status_file(folder, 0).exists():
+            time.sleep(0.001)
+        time.sleep(0.003 * number)
+        agent.poll()
+        status = agent.statuses()[0]
+        pid = rank.pid
+        kill(rank)
+        agent.poll()
+        status = agent.statuses()[0]
+        assert (status.pid, status.active, agent.alive(status)) == (pid, True, False)
+        assert Status.from_json(run_dir.status_file(folder, 0).read_text()) == status
+        run_dir.status_file(folder, 0).unlink()
+    assert agent.problems["status_file"] == 0
+    assert [path.name for path in folder.iterdir() if path.name.endswith(".new")] in ([], [".status-rank0.json.new"])
+    agent.close()
