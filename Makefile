@@ -2,6 +2,7 @@
 
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
+STACK_ARGS ?=
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 TEST_2.10_ARGS ?= -m "not slow and not stack"
 DEMO_ARGS ?=
@@ -14,7 +15,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml operators/kernel.cpp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-2.10 wheel-test examples bench lint format types layers clean
+.PHONY: help venv demo test test-stack test-2.10 wheel-test examples bench lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +27,10 @@ demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
 
 test: venv ## run the tests (PYTEST_ARGS=...)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
+	$(install_stack)
+	@$(BIN)/python -m pytest -m stack $(STACK_ARGS) tests/stack
 
 test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (TEST_2.10_ARGS=...)
 	@$(VENV_2.10)/bin/python -m pytest $(TEST_2.10_ARGS)
@@ -87,6 +92,34 @@ define make_venv
 		'install it, or say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	@echo 'make: installing into $(@D); the first time this takes a minute or two and downloads about 1 GB.'
+endef
+
+# Programs, called like the Debian packages that bring them. No service may start, neither now nor at boot.
+STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium
+define install_stack
+@set -e; missing=; \
+for program in $(STACK); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+test -n "$$missing" || exit 0; \
+command -v apt-get >/dev/null || { echo "make: these are missing:$$missing; they are installed by apt-get, which is not here:" \
+	'install them in another way and try again.' >&2; exit 1; }; \
+root=; \
+if [ "$$(id -u)" -ne 0 ]; then \
+	command -v sudo >/dev/null || { echo "make: these are missing:$$missing; installing them takes root or sudo." >&2; \
+		exit 1; }; \
+	root=sudo; \
+fi; \
+echo "make: installing$$missing"; \
+$$root env DEBIAN_FRONTEND=noninteractive missing="$$missing" sh -ec ' \
+	policy=/usr/sbin/policy-rc.d; \
+	if [ ! -e $$policy ]; then \
+		trap "rm -f $$policy" EXIT; trap "exit 1" HUP INT TERM; \
+		printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
+	fi; \
+	log=$$(mktemp); \
+	{ apt-get update && apt-get install --no-install-recommends -y $$missing; } > $$log 2>&1 || { \
+		tail -n 20 $$log >&2; echo "make: apt-get could not install$$missing; the end of its log is above." >&2; exit 1; }; \
+	rm -f $$log; \
+	for service in $$missing; do systemctl disable --quiet $$service 2>/dev/null || true; done'
 endef
 
 $(VENV)/.stamp: $(BUILD_INPUTS) constraints.txt

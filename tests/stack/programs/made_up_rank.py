@@ -1,0 +1,54 @@
+"""A rank without a network: `made_up_rank.py RANK` judges made-up values, some of them wrong, until it is ended.
+
+It begins when there is a file `go` in the run's folder. Rank 0 is healthy but for one value of the second level. Rank 1
+strikes out and is isolated. Settings come from the environment, as in a training.
+"""
+
+import socket
+import sys
+import time
+from pathlib import Path
+
+from asd import Config, Event, Level
+from asd.monitor import Monitor, Origin
+from asd.reading import Reading
+from asd.sinks import open_sinks
+
+rank = int(sys.argv[1])
+config = Config.of_process(NPU_ASD_ENABLE="1", ASD_ON_ANOMALY="skip", ASD_RUN="made-up")
+origin = Origin(config.name_of_run(), rank, socket.gethostname(), f"Ascend:{rank}")
+monitor = Monitor(config, origin, open_sinks(config, origin))
+
+
+def reading(order, value):
+    return Reading(f"layers.{order}.norm", max_abs=value, l2=value, non_finite=0, calls=1, order=order)
+
+
+def tell(kind, verdict):
+    """What a fault handler would say of this rank's device."""
+    monitor.publish(
+        Event(
+            **origin._asdict(), step=monitor.step, checkpoint="", value=2e6, limits=(), level=Level.NORMAL, kind=kind,
+            rule=config.rule, feature="l2", reason="made up", refused=False, time=time.time(), verdict=verdict,
+        )
+    )  # fmt: skip
+
+
+monitor.begin()
+while not (Path(config.run_dir) / "go").exists():  # as while a graph is compiled: every series is scraped at 0
+    time.sleep(0.05)
+for step in range(1, 10_000):
+    readings = [reading(order, 0.5 + order + step % 7) for order in range(5)]
+    wrong = rank == 1 and step in (5, 8, 11)
+    if wrong:
+        readings[2] = reading(2, 5e6) if step != 8 else reading(2, 1.0)._replace(l2=float("nan"), non_finite=1)
+    if rank == 0 and step == 6:
+        readings[1] = reading(1, 2e4)
+    monitor.status.step_seconds += 0.2
+    monitor.status.check_seconds += 0.001
+    monitor.judge(step, readings, refused=wrong)
+    if rank == 1 and step == 12:
+        tell("replay", "persistent")
+        tell("isolation", "persistent")
+        monitor.problem("made up")
+    time.sleep(0.2)

@@ -1,0 +1,191 @@
+"""Every query of the dashboard, asked of a real Prometheus that has scraped a real `asd exporter`."""
+
+import json
+import re
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from real_programs import SHIPPED, Prometheus, binary, eventually, free_port, get
+
+pytestmark = pytest.mark.stack
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+RANK = Path(__file__).parent / "programs" / "made_up_rank.py"
+DASHBOARD = json.loads((SHIPPED / "dashboards" / "asd.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+QUERIES = [(panel["title"], target) for panel in PANELS for target in panel["targets"]]
+VARIABLES = {"run": ".*", "node": f"({socket.gethostname()}|another)", "rank": ".*", "__rate_interval": "4s"}
+
+
+def filled(expression):
+    """The expression as Grafana sends it."""
+    return re.sub(r"\$(\w+)", lambda match: VARIABLES[match[1]], expression)
+
+
+def documented():
+    """The queries of the document, which is not there when the tests run away from the checkout."""
+    return re.findall(r"```promql\n(.*?)\n```", DOCUMENT.read_text(), re.DOTALL) if DOCUMENT.exists() else []
+
+
+def npu_exporter(start):
+    """The address of something that serves npu-exporter's health gauge of devices 0 to 2, all of them healthy."""
+    folder = start.folder / "npu-exporter"
+    folder.mkdir()
+    labels = 'model_name="910B3",vdie_id="",pcie_bus_info="0000:C1:00.0"'
+    (folder / "npu.prom").write_text(
+        "".join(
+            f'npu_chip_info_health_status{{node="{socket.gethostname()}",id="{number}",{labels}}} 1\n'
+            for number in range(3)
+        )
+    )
+    target = f"127.0.0.1:{free_port()}"
+    start(
+        binary("prometheus-node-exporter"), f"--web.listen-address={target}", "--collector.disable-defaults",
+        "--collector.textfile", f"--collector.textfile.directory={folder}", ready=f"http://{target}/metrics",
+    )  # fmt: skip
+    return target
+
+
+class Seen:
+    """A Prometheus that has seen three made-up ranks: a healthy one, one that strikes out, and one that is killed."""
+
+    def __init__(self, start):
+        self.begin = time.time()
+        run_dir = start.folder / "asd_run"
+        ranks = [start(sys.executable, RANK, rank, ASD_RUN_DIR=str(run_dir)) for rank in range(3)]
+        port = free_port()
+        start.asd(
+            "exporter", "--run-dir", run_dir, "--port", port, "--checkpoints", "top:3", "--poll", "0.5",
+            ready=f"http://127.0.0.1:{port}/readyz",
+        )  # fmt: skip
+        self.url = f"http://127.0.0.1:{port}"
+        self.prometheus = Prometheus(
+            start,
+            [
+                {"job_name": "asd", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]},
+                {"job_name": "npu-exporter", "static_configs": [{"targets": [npu_exporter(start)]}],
+                 "honor_labels": True},
+            ],
+        )  # fmt: skip
+        # Twice, as a counter that is new with a value above 0 has not increased in the eyes of Prometheus.
+        eventually(lambda: self.prometheus.value("count(count_over_time(asd_steps_total[10s]) >= 2)") == 3)
+        (run_dir / "go").touch()
+        eventually(lambda: self.prometheus.value("count(asd_step > 3)") == 3)
+        ranks[2].process.send_signal(signal.SIGKILL)
+        eventually(lambda: self.prometheus.value('asd_rank_lost{rank="2"}') == 1)
+        eventually(lambda: self.prometheus.value('asd_step{rank="1"} > 14'))
+        eventually(lambda: self.prometheus.value('asd_device_isolated{rank="1"}') == 1)
+        eventually(lambda: self.prometheus.query('ALERTS{alertname="AsdDeviceIsolated"}'))
+
+    def ask(self, target):
+        """What a panel gets: the values at the end, or all since the beginning."""
+        if target.get("instant"):
+            return self.prometheus.api("query", query=filled(target["expr"]))["result"]
+        return self.prometheus.api(
+            "query_range", query=filled(target["expr"]), start=self.begin, end=time.time(), step="1s"
+        )["result"]
+
+
+@pytest.fixture(scope="module")
+def seen(start):
+    """See `Seen`."""
+    return Seen(start)
+
+
+@pytest.mark.parametrize(("title", "target"), QUERIES, ids=[f"{title}-{target['refId']}" for title, target in QUERIES])
+def test_a_query_succeeds_and_has_data(seen, title, target):
+    assert seen.ask(target), target["expr"]
+
+
+def values(seen, title):
+    """The last value of each series of a panel, by rank, or the one value."""
+    (target,) = next(panel["targets"] for panel in PANELS if panel["title"] == title)
+    result = seen.ask(target)
+    last = {}
+    for series in result:
+        labels = series["metric"]
+        last[labels.get("rank", labels.get("id"))] = float(series.get("values", [series.get("value")])[-1][1])
+    return last[None] if set(last) == {None} else last
+
+
+def test_the_figures_on_top_are_right(seen):
+    assert values(seen, "Ranks in training") == 2
+    assert values(seen, "Silent ranks") == 0
+    assert values(seen, "Lost ranks") == 1
+    assert values(seen, "First-level anomalies") == 3
+    assert values(seen, "Updates refused") == 3
+    assert values(seen, "Suspect devices") == 1
+    assert values(seen, "Isolated devices") == 1
+    assert values(seen, "Exporters down") == 0
+
+
+def test_ranks_and_devices_are_shown_as_what_they_are(seen):
+    assert values(seen, "Training") == {"0": 1, "1": 1, "2": 2}
+    assert values(seen, "Devices") == {"0": 0, "1": 2, "2": 0}
+    assert values(seen, "Strikes within 480 minutes") == {"0": 0, "1": 3, "2": 0}
+
+
+def test_the_cost_is_the_share_that_the_ranks_told(seen):
+    shares = values(seen, "The same since the training began")
+    assert shares == {rank: pytest.approx(0.001 / 0.2) for rank in ("0", "1", "2")}
+
+
+def test_the_checkpoint_nearest_to_its_limit_is_shown_with_its_limit(seen):
+    title = "Last value and limit of the checkpoints nearest to their limits"
+    value, limit = next(panel["targets"] for panel in PANELS if panel["title"] == title)
+    found = [{series["metric"]["checkpoint"] for series in seen.ask(target)} for target in (value, limit)]
+    assert found[0] == found[1]
+    assert "layers.4.norm" in found[0]
+
+
+def test_the_variables_offer_what_there_is(seen):
+    offered = {}
+    for variable in DASHBOARD["templating"]["list"][1:]:
+        metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()
+        offered[variable["name"]] = seen.prometheus.api(f"label/{label}/values", **{"match[]": filled(metric)})
+    assert offered == {"run": ["made-up"], "node": [socket.gethostname()], "rank": ["0", "1", "2"]}
+
+
+def test_the_annotation_is_drawn_when_the_anomaly_was(seen):
+    (annotation,) = [each for each in DASHBOARD["annotations"]["list"] if "expr" in each]
+    drawn = {sample["rank"]: value / 1000 for sample, value in seen.prometheus.query(filled(annotation["expr"]))}
+    assert drawn["1"] == pytest.approx(time.time(), abs=60)
+
+
+def test_the_point_of_an_anomaly_leads_to_its_event(seen):
+    (target,) = next(panel["targets"] for panel in PANELS if panel["title"] == "Anomalies")
+    assert target["exemplar"]
+    found = seen.prometheus.api(
+        "query_exemplars", query=filled(target["expr"]), start=seen.begin, end=time.time()
+    )  # fmt: skip
+    ids = {
+        exemplar["labels"]["event_id"]
+        for series in found
+        for exemplar in series["exemplars"]
+        if series["seriesLabels"]["level"] == "first"
+    }
+    log = seen.prometheus.program.log.parent / "asd_run" / "events-rank1.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert ids
+    assert ids <= {event["id"] for event in events if event["data"]["level"] == "first"}
+
+
+@pytest.mark.parametrize("query", documented())
+def test_a_query_of_the_document_has_an_answer(seen, query):
+    assert seen.prometheus.query(query.replace("[5m]", "[4s]"))
+
+
+def test_the_document_lists_every_metric_that_is_served_and_no_other(seen):
+    listed = re.findall(r"^\| `(asd_\w+)` \| (\w+)", DOCUMENT.read_text(), re.MULTILINE)
+    served = re.findall(r"^# TYPE (asd_\w+) (\w+)$", get(f"{seen.url}/metrics"), re.MULTILINE)
+    assert sorted(listed) == sorted(served)
+
+
+def test_a_suspect_device_that_the_driver_calls_healthy_is_found_by_its_id(seen):
+    query = "asd_device_suspect == 1 and on (node, id) npu_chip_info_health_status == 1"
+    assert query in DOCUMENT.read_text()
+    assert [labels["id"] for labels, _ in seen.prometheus.query(query)] == ["1"]

@@ -1,0 +1,115 @@
+"""node_exporter and a Pushgateway take what we write and push."""
+
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.parser import text_string_to_metric_families
+from real_programs import binary, eventually, free_port, get
+
+from asd.event import Event
+from asd.exporters.metrics import AsdCollector
+from asd.exporters.push import Pushgateway, push
+from asd.exporters.text_metrics import write_textfile
+from asd.ledger import Ledger
+from asd.status import Status
+from asd.verdict import Level
+
+pytestmark = pytest.mark.stack
+
+RUN = 'a "run"/训练\n2'
+
+
+@pytest.fixture
+def registry():
+    """What an agent would serve of two ranks, one of which had an anomaly."""
+    statuses = [Status(run=RUN, rank=rank, host="n 1", device=f"Ascend:{rank}", checks=100 + rank) for rank in (0, 1)]
+    ledger = Ledger()
+    ledger.add(
+        Event(
+            run=RUN, rank=1, host="n 1", device="Ascend:1", step=7, checkpoint="norm", value=2e6, limits=(1e6,),
+            level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="x", refused=True, time=1.0,
+        )
+    )  # fmt: skip
+    made = CollectorRegistry()
+    made.register(AsdCollector(lambda: statuses, ledger))
+    return made
+
+
+def told(families, *, without=()):
+    """Every sample of ours as `(name, labels) -> value`; a bucket's bound as a number, as Go spells it otherwise."""
+    return {
+        (
+            sample.name,
+            frozenset(
+                (name, float(value) if name == "le" else value)
+                for name, value in sample.labels.items()
+                if name not in without
+            ),
+        ): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name.startswith("asd_")
+    }
+
+
+def test_node_exporter_serves_every_sample_of_the_textfile_and_finds_no_fault(start, registry, tmp_path):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/metrics"
+    write_textfile(tmp_path / "asd.prom", registry)
+    start(
+        binary("prometheus-node-exporter"), f"--web.listen-address=127.0.0.1:{port}", "--collector.disable-defaults",
+        "--collector.textfile", f"--collector.textfile.directory={tmp_path}", ready=url,
+    )  # fmt: skip
+    page = get(url)
+    assert re.search(r"^node_textfile_scrape_error 0$", page, re.MULTILINE)
+    assert f'node_textfile_mtime_seconds{{file="{tmp_path}/asd.prom"}}' in page
+    expected = told(registry.collect())
+    assert len(expected) > 80
+    assert told(text_string_to_metric_families(page)) == expected
+
+
+@pytest.fixture(scope="module")
+def gateway(start):
+    """The address of a Pushgateway."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    start(
+        binary("prometheus-pushgateway"), f"--web.listen-address=127.0.0.1:{port}",
+        f"--persistence.file={start.folder / 'pushgateway.data'}", ready=f"{url}/-/ready",
+    )  # fmt: skip
+    return url
+
+
+def groups(url):
+    page = get(f"{url}/metrics")
+    return sorted(
+        sample.labels["rank"]
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "push_time_seconds"
+    )
+
+
+def test_a_pushgateway_keeps_each_rank_until_it_is_deleted(gateway, registry):
+    pushgateway = Pushgateway(gateway)
+    pushgateway.push(registry)
+    pushgateway.push(registry)
+    page = eventually(lambda: groups(gateway) == ["0", "1"] and get(f"{gateway}/metrics"))
+    of_ranks = {key: value for key, value in told(registry.collect()).items() if "run" in dict(key[1])}
+    assert len(of_ranks) > 80
+    assert of_ranks.items() <= told(text_string_to_metric_families(page), without=("job", "instance")).items()
+    failures = [line for line in page.splitlines() if line.startswith("push_failure_time_seconds")]
+    assert failures
+    assert all(line.endswith(" 0") for line in failures)
+    pushgateway.delete()
+    assert eventually(lambda: groups(gateway) == [])
+
+
+def test_a_pushgateway_that_refuses_is_quoted(gateway):
+    made = CollectorRegistry()
+    step = Gauge("asd_step", "x", ("rank",), registry=made)
+    step.labels("0").set(1)
+    step.labels("1").set(2)
+    with pytest.raises(ConnectionError, match=r"it answered 400 Bad Request: .*asd_step"):
+        push(gateway, made, {"rank": "0"})  # in one group, the two series become the same
