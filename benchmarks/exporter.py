@@ -28,10 +28,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from asd import Event, Level, Verdict, run_dir
-from asd.exporters.agent import Agent
-from asd.exporters.checkpoint_choice import CheckpointChoice
+from asd.exporters.agent.agent import Agent
 from asd.exporters.event_log import EventLog
-from asd.exporters.metrics import AsdCollector
+from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
+from asd.exporters.metrics.collector import AsdCollector
 from asd.ledger import Ledger
 from asd.status import RATIO_BOUNDS, Status
 

@@ -1,1 +1,1 @@
-"""Everything that leaves the process: log lines, the event log, pictures."""
+"""Everything that leaves the process: logs, events, evidence, metrics, pictures, reports, and isolation."""

@@ -20,10 +20,10 @@ from asd.config import Config
 from asd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from asd.exporters.agent import Agent
-    from asd.exporters.checkpoint_choice import CheckpointChoice
-    from asd.exporters.device_map import DeviceMap
-    from asd.exporters.web_config import WebConfig
+    from asd.exporters.agent.agent import Agent
+    from asd.exporters.endpoint.web_config import WebConfig
+    from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
+    from asd.exporters.metrics.device_map import DeviceMap
 
 __all__ = ["add_arguments", "run"]
 
@@ -85,8 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
-    from asd.exporters.agent import Agent
-    from asd.exporters.node_endpoint import serve_node
+    from asd.exporters.agent.agent import Agent
+    from asd.exporters.endpoint.node import serve_node
 
     logging.basicConfig(format="asd: %(message)s")
     wanted = _read(args, Config.from_env(os.environ))
@@ -131,9 +131,9 @@ class _Wanted(NamedTuple):
 
 
 def _read(args: argparse.Namespace, config: Config) -> _Wanted:
-    from asd.exporters.checkpoint_choice import CheckpointChoice
-    from asd.exporters.device_map import name_device, read_device_map
-    from asd.exporters.web_config import WebConfig
+    from asd.exporters.endpoint.web_config import WebConfig
+    from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
+    from asd.exporters.metrics.device_map import name_device, read_device_map
 
     run_dirs = args.run_dir or [Path(config.run_dir)]
     web_config = args.web_config if args.web_config is not None else config.web_config

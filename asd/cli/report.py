@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes the report and says where."""
     from asd import __version__
-    from asd.exporters.report import render, summary
-    from asd.exporters.report_data import read_run
+    from asd.exporters.report.data import read_run
+    from asd.exporters.report.page import render, summary
 
     run_dir = Path(Config.from_env(os.environ).run_dir if args.run_dir is None else args.run_dir)
     output = _output(args.output, run_dir)

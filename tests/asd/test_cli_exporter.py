@@ -9,7 +9,7 @@ import pytest
 
 import asd
 from asd.cli import main
-from asd.exporters.server import start_server
+from asd.exporters.endpoint.server import start_server
 
 
 @pytest.fixture(autouse=True)

@@ -176,7 +176,8 @@ def test_a_sink_is_told_of_the_beginning_of_each_step_and_of_the_end():
     watch.judge(2, [reading("a", 2e6)])
     watch.end()
     assert keeper.calls == [
-        ("step", True, []), ("step", True, []), ("place", 2), ("event", "a"), ("step", True, ["a"]), ("step", False, []),
+        ("step", True, []), ("step", True, []), ("place", 2), ("event", "a"), ("step", True, ["a"]),
+        ("step", False, []),
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from asd import Event, Level, run_dir
-from asd.exporters.agent import Agent
+from asd.exporters.agent.agent import Agent
 from asd.exporters.event_log import EventLog, read_events
 from asd.exporters.status_file import StatusFile
 from asd.monitor import Monitor, Origin

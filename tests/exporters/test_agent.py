@@ -14,10 +14,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from asd import ConfigError, Event, Level, StateError, run_dir
-from asd.exporters import exposition
-from asd.exporters.agent import Agent
+from asd.exporters.agent.agent import Agent
+from asd.exporters.endpoint import exposition
 from asd.exporters.event_log import EventLog
-from asd.exporters.metrics import PROBLEMS, AsdCollector
+from asd.exporters.metrics.collector import PROBLEMS, AsdCollector
 from asd.ledger import Ledger
 from asd.status import Status
 
@@ -226,7 +226,7 @@ def test_lines_that_are_no_events_are_told_and_the_others_count(folder, agents):
 
 
 def test_a_log_that_vanishes_unread_is_told(folder, agents, monkeypatch):
-    monkeypatch.setattr("asd.exporters.agent._AT_ONCE", 10)
+    monkeypatch.setattr("asd.exporters.agent.agent._AT_ONCE", 10)
     write(folder, *(event(step) for step in range(1, 31)))
     agent, stop = agents([folder]), threading.Event()
     stop.set()
@@ -313,7 +313,7 @@ from pathlib import Path
 logs, disk = map(Path, sys.argv[1:3])
 sys.path.insert(0, sys.argv[3])
 from test_agent import event, problems, second, write
-from asd.exporters.agent import Agent
+from asd.exporters.agent.agent import Agent
 """
 AFTER = """
 agent.poll()

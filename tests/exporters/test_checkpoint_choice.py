@@ -5,7 +5,7 @@ import math
 import pytest
 
 from asd import ConfigError
-from asd.exporters.checkpoint_choice import CheckpointChoice
+from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
 
 CHECKPOINTS = {
     "layers.0.norm": (1.0, 100.0), "layers.1.norm": (99.0, 100.0), "layers.10.norm": (5.0, 10.0),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from asd import ConfigError
-from asd.exporters.device_map import DeviceNames, name_device, read_device_map
+from asd.exporters.metrics.device_map import DeviceNames, name_device, read_device_map
 
 
 @pytest.fixture

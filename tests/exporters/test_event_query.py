@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Event, Level
-from asd.exporters.event_query import FILTERS, QueryError, newest_first
+from asd.exporters.endpoint.event_query import FILTERS, QueryError, newest_first
 
 
 def event(step, **changes):

@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd import Config, Event, Level
-from asd.exporters import evidence as module
-from asd.exporters import tensor_facts
-from asd.exporters.evidence import MOST_BUNDLES, MOST_PICTURES, open_evidence
+from asd.exporters.evidence import sink as module
+from asd.exporters.evidence import tensor_facts
+from asd.exporters.evidence.sink import MOST_BUNDLES, MOST_PICTURES, open_evidence
 from asd.monitor import Monitor, Origin
 from asd.reading import Capture, Reading
 from asd.run_dir import evidence_folder, status_file

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.samples import Exemplar
 
-from asd.exporters import exposition
+from asd.exporters.endpoint import exposition
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 NUMBERS = st.floats() | st.integers(-(2**53), 2**53) | st.booleans()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.exporters.http_message import HttpError, Response, parse_head, sentence
+from asd.exporters.endpoint.http_message import HttpError, Response, parse_head, sentence
 
 
 def test_a_head_is_read():

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import Config, ConfigError
-from asd.exporters import in_process
-from asd.exporters.in_process import open_metrics
-from asd.exporters.server import start_server
+from asd.exporters.endpoint import in_process
+from asd.exporters.endpoint.in_process import open_metrics
+from asd.exporters.endpoint.server import start_server
 from asd.monitor import Monitor, Origin
 from asd.reading import Reading
 from asd.sinks import open_sinks
@@ -71,7 +71,7 @@ def test_off_is_a_function_that_does_nothing():
 
 def test_off_imports_no_prometheus_client():
     program = (
-        "import sys; from asd import Config; from asd.exporters.in_process import open_metrics; "
+        "import sys; from asd import Config; from asd.exporters.endpoint.in_process import open_metrics; "
         "open_metrics(Config(), None); print('prometheus_client' in sys.modules, 'asyncio' in sys.modules)"
     )
     root = str(Path(asd.__file__).parents[1])
@@ -198,7 +198,8 @@ def test_a_web_configuration_is_used(port, tmp_path):
 
 def test_a_process_that_has_trained_ends_by_itself():
     program = (
-        "from asd import Config; from asd.monitor import Origin; from asd.exporters.in_process import open_metrics\n"
+        "from asd import Config; from asd.monitor import Origin\n"
+        "from asd.exporters.endpoint.in_process import open_metrics\n"
         "import socket, urllib.request\n"
         "s = socket.create_server(('127.0.0.1', 0)); port = s.getsockname()[1]; s.close()\n"
         "open_metrics(Config(metrics_port=port), Origin('r', 0, 'h', 'CPU:0'))\n"

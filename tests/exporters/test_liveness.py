@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from asd.exporters.liveness import Liveness
+from asd.exporters.agent.liveness import Liveness
 from asd.status import Status
 
 

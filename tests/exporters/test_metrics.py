@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import Event, Level
-from asd.exporters import exposition
-from asd.exporters.checkpoint_choice import CheckpointChoice
-from asd.exporters.device_map import DeviceNames
-from asd.exporters.metrics import PROBLEMS, SINKS, AsdCollector
+from asd.exporters.endpoint import exposition
+from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
+from asd.exporters.metrics.collector import PROBLEMS, SINKS, AsdCollector
+from asd.exporters.metrics.device_map import DeviceNames
 from asd.ledger import Ledger
 from asd.status import RATIO_BOUNDS, Status
 from asd.verdict import Verdict

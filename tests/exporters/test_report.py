@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 
 from asd import Config, Event, Level, StateError
 from asd.exporters.event_log import EventLog
-from asd.exporters.evidence import Evidence
-from asd.exporters.report import render, summary
-from asd.exporters.report_data import SORTS, read_run
-from asd.exporters.report_evidence import Point, facts, read_histories
-from asd.exporters.report_markup import number, tag, text, utc
-from asd.exporters.report_plots import mark, plot_ratio, plot_values
-from asd.exporters.report_timeline import draw_timeline
-from asd.exporters.report_words import verdict_on
+from asd.exporters.evidence.sink import Evidence
+from asd.exporters.report.bundles import Point, facts, read_histories
+from asd.exporters.report.data import SORTS, read_run
+from asd.exporters.report.markup import number, tag, text, utc
+from asd.exporters.report.page import render, summary
+from asd.exporters.report.plots import mark, plot_ratio, plot_values
+from asd.exporters.report.timeline import draw_timeline
+from asd.exporters.report.words import verdict_on
 from asd.monitor import Monitor, Origin
 from asd.reading import Capture, Reading
 from asd.run_dir import event_file, status_file

@@ -23,9 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import ConfigError, Event, Level
-from asd.exporters import routes as routes_module
-from asd.exporters import server as server_module
-from asd.exporters.server import start_server
+from asd.exporters.endpoint import routes as routes_module
+from asd.exporters.endpoint import server as server_module
+from asd.exporters.endpoint.server import start_server
 
 
 def event(step, **changes):
@@ -341,7 +341,7 @@ def test_a_thousand_scrapes_at_once_all_succeed(served):
 def test_few_open_files_are_enough_for_many_scrapes(endpoint):
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
-        "from prometheus_client import CollectorRegistry; from asd.exporters.server import start_server\n"
+        "from prometheus_client import CollectorRegistry; from asd.exporters.endpoint.server import start_server\n"
         "server = start_server(registry=CollectorRegistry(), ledger_events=list, ready=str, port=0)\n"
         "print(server.port, flush=True); sys.stdin.read()"
     )

@@ -18,9 +18,9 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from asd import ConfigError, UnsupportedError
-from asd.exporters import server as server_module
-from asd.exporters.server import start_server
-from asd.exporters.web_config import WebConfig
+from asd.exporters.endpoint import server as server_module
+from asd.exporters.endpoint.server import start_server
+from asd.exporters.endpoint.web_config import WebConfig
 
 TLS = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
 MUTUAL = TLS + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from real_programs import binary, eventually, free_port, get
 
 from asd.event import Event
-from asd.exporters.metrics import AsdCollector
+from asd.exporters.metrics.collector import AsdCollector
 from asd.exporters.push import Pushgateway, push
 from asd.exporters.text_metrics import write_textfile
 from asd.ledger import Ledger

@@ -17,10 +17,10 @@ from real_programs import binary
 
 from asd import Config, Event, Level
 from asd.exporters.event_log import EventLog
-from asd.exporters.evidence import Evidence
-from asd.exporters.report import render
-from asd.exporters.report_data import read_run
-from asd.exporters.report_words import verdict_on
+from asd.exporters.evidence.sink import Evidence
+from asd.exporters.report.data import read_run
+from asd.exporters.report.page import render
+from asd.exporters.report.words import verdict_on
 from asd.monitor import Monitor, Origin
 from asd.reading import Reading
 from asd.run_dir import event_file, status_file

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
-from asd.exporters import tensor_facts
+from asd.exporters.evidence import tensor_facts
 from asd.monitor import Monitor
 from asd.reading import Capture
 from asd.run_dir import status_file, status_files

@@ -20,9 +20,9 @@ from typing import Any
 from asd import run_dir
 from asd.errors import ConfigError, StateError
 from asd.event import Event
-from asd.exporters.liveness import Liveness
-from asd.exporters.metrics import PROBLEMS
-from asd.exporters.state_lock import StateLock
+from asd.exporters.agent.liveness import Liveness
+from asd.exporters.agent.state_lock import StateLock
+from asd.exporters.metrics.collector import PROBLEMS
 from asd.exporters.status_file import StatusFiles
 from asd.follow import Follower, Line
 from asd.ledger import Ledger
@@ -56,7 +56,7 @@ class Agent:
 
     Attributes:
         ledger: What the events add up to.
-        problems: What went wrong, by reason; see `asd.exporters.metrics.PROBLEMS`.
+        problems: What went wrong, by reason; see `asd.exporters.metrics.collector.PROBLEMS`.
         alive: Tells whether the process of a status lives.
 
     Raises:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from asd.exporters.agent import Agent
-from asd.exporters.checkpoint_choice import CheckpointChoice
-from asd.exporters.device_map import DeviceMap, name_device
-from asd.exporters.metrics import AsdCollector
-from asd.exporters.server import MetricsServer, start_server
-from asd.exporters.web_config import WebConfig
+from asd.exporters.agent.agent import Agent
+from asd.exporters.endpoint.server import MetricsServer, start_server
+from asd.exporters.endpoint.web_config import WebConfig
+from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
+from asd.exporters.metrics.collector import AsdCollector
+from asd.exporters.metrics.device_map import DeviceMap, name_device
 
 __all__ = ["serve_node"]
 
@@ -31,7 +31,7 @@ def serve_node(
         agent: Follows the run folders of the node's ranks.
         checkpoints: Which checkpoints get series of their own.
         devices: Tells the other names of a device.
-        address: As in `asd.exporters.server.start_server`.
+        address: As in `asd.exporters.endpoint.server.start_server`.
         port: As there.
         web_config: As there.
 

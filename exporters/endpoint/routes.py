@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import gzip_accepted
 
 from asd.event import Event
-from asd.exporters import event_query, exposition
-from asd.exporters.basic_auth import BasicAuth
-from asd.exporters.http_message import Request, Response, sentence
+from asd.exporters.endpoint import event_query, exposition
+from asd.exporters.endpoint.basic_auth import BasicAuth
+from asd.exporters.endpoint.http_message import Request, Response, sentence
 
 __all__ = ["Routes"]
 

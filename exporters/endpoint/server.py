@@ -1,7 +1,7 @@
 """The endpoint for Prometheus: one thread that serves any number of clients, however slow they are.
 
 A loop waits for all clients at once, so one that never sends or never reads costs a socket and no thread, and only
-until its time is up. What takes time, collecting and rendering, happens in other threads; see `asd.exporters.routes`.
+until its time is up. What takes time, collecting and rendering, happens in other threads; see `routes`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry
 
 from asd.errors import ConfigError
 from asd.event import Event
-from asd.exporters.http_message import HttpError, Response, parse_head, sentence
-from asd.exporters.routes import Routes
-from asd.exporters.web_config import WebConfig, WebSettings
+from asd.exporters.endpoint.http_message import HttpError, Response, parse_head, sentence
+from asd.exporters.endpoint.routes import Routes
+from asd.exporters.endpoint.web_config import WebConfig, WebSettings
 
 __all__ = ["MetricsServer", "start_server"]
 

@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.exporters.report_data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report_markup import Html, number, tag, utc
-from asd.exporters.report_plots import mark
-from asd.exporters.report_words import counted
+from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
+from asd.exporters.report.markup import Html, number, tag, utc
+from asd.exporters.report.plots import mark
+from asd.exporters.report.words import counted
 
 __all__ = ["Timeline", "draw_timeline"]
 

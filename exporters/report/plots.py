@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from asd.exporters.report_evidence import Point
-from asd.exporters.report_markup import Html, number, tag
+from asd.exporters.report.bundles import Point
+from asd.exporters.report.markup import Html, number, tag
 
 __all__ = ["mark", "nearness", "plot_ratio", "plot_values"]
 
@@ -23,7 +23,7 @@ def mark(sort: str, x: float, y: float, size: float = 5.0, title: str = "") -> H
     """The symbol of a sort of event; each has a shape of its own, so colour is never needed.
 
     Args:
-        sort: One of `asd.exporters.report_data.SORTS`.
+        sort: One of `asd.exporters.report.data.SORTS`.
         x: Its middle.
         y: Its middle.
         size: Half its width.

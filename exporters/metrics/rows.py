@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from asd.exporters.device_map import DeviceMap
+from asd.exporters.metrics.device_map import DeviceMap
 from asd.ledger import Key, Ledger, Standing, Tally
 from asd.status import Status
 

@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 from asd import fault_code
-from asd.exporters import report_sections as sections
-from asd.exporters.report_data import SORTS, RunData
-from asd.exporters.report_markup import Html, tag, text, utc
-from asd.exporters.report_plots import mark
-from asd.exporters.report_timeline import draw_timeline
-from asd.exporters.report_values import value_plots
-from asd.exporters.report_words import Verdict, counted, verdict_on
+from asd.exporters.report import sections
+from asd.exporters.report.data import SORTS, RunData
+from asd.exporters.report.markup import Html, tag, text, utc
+from asd.exporters.report.plots import mark
+from asd.exporters.report.timeline import draw_timeline
+from asd.exporters.report.values import value_plots
+from asd.exporters.report.words import Verdict, counted, verdict_on
 
 __all__ = ["render", "summary"]
 

@@ -19,9 +19,9 @@ from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 import asd
-from asd.exporters.checkpoint_choice import CheckpointChoice
-from asd.exporters.device_map import DeviceMap, name_device
-from asd.exporters.metric_rows import LABELS, LEVELS, Row, clean, make_rows
+from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
+from asd.exporters.metrics.device_map import DeviceMap, name_device
+from asd.exporters.metrics.rows import LABELS, LEVELS, Row, clean, make_rows
 from asd.ledger import Ledger
 from asd.status import RATIO_BOUNDS, Status
 

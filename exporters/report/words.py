@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.exporters.report_data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report_markup import number, utc
+from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
+from asd.exporters.report.markup import number, utc
 
 __all__ = ["Verdict", "counted", "verdict_on"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.exporters.basic_auth import BCRYPT, BasicAuth
-from asd.exporters.tls import TlsSettings
+from asd.exporters.endpoint.basic_auth import BCRYPT, BasicAuth
+from asd.exporters.endpoint.tls import TlsSettings
 
 if TYPE_CHECKING:
     import ssl

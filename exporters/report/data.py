@@ -12,8 +12,8 @@ from typing import IO
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.exporters.liveness import Liveness
-from asd.exporters.report_evidence import Bundle, find_bundles
+from asd.exporters.agent.liveness import Liveness
+from asd.exporters.report.bundles import Bundle, find_bundles
 from asd.run_dir import event_files, status_files
 from asd.status import Status
 from asd.verdict import Level

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from asd.config import Config
 from asd.event import Event
-from asd.exporters import evidence_files
-from asd.exporters.evidence_files import Bundle
+from asd.exporters.evidence import files as evidence_files
+from asd.exporters.evidence.files import Bundle
 from asd.monitor import Monitor, Origin
 from asd.run_dir import evidence_folder
 
@@ -35,7 +35,7 @@ class _Place(NamedTuple):
 
 
 class Evidence:
-    """Keeps what is known about a step with first-level anomalies, see `asd.exporters.evidence_files`.
+    """Keeps what is known about a step with first-level anomalies, see `asd.exporters.evidence.files`.
 
     A bundle is written beside its place, synced and renamed, so nobody ever sees half of one. What a killed process
     left is removed when the next one of that rank begins.

@@ -22,7 +22,7 @@ from asd.monitor import Monitor, Origin, Sink
 from asd.status import Status
 
 if TYPE_CHECKING:
-    from asd.exporters.server import MetricsServer
+    from asd.exporters.endpoint.server import MetricsServer
 
 __all__ = ["Endpoint", "MetricsSink", "open_metrics"]
 
@@ -47,9 +47,9 @@ class Endpoint:
     def __init__(self, config: Config) -> None:
         from prometheus_client import CollectorRegistry
 
-        from asd.exporters.metrics import AsdCollector
-        from asd.exporters.server import start_server
-        from asd.exporters.web_config import WebConfig
+        from asd.exporters.endpoint.server import start_server
+        from asd.exporters.endpoint.web_config import WebConfig
+        from asd.exporters.metrics.collector import AsdCollector
 
         self.ledger = Ledger()
         self._statuses: dict[Origin, Status] = {}

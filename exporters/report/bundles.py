@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from asd.exporters.report_markup import number
+from asd.exporters.report.markup import number
 
 __all__ = ["Bundle", "Histories", "Point", "facts", "find_bundles", "read_histories", "tensor_facts"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from asd.exporters.report_data import SORTS, Rank, RunData
-from asd.exporters.report_evidence import Point, read_histories
-from asd.exporters.report_markup import Html, name, number, tag
-from asd.exporters.report_plots import nearness, plot_ratio, plot_values
-from asd.exporters.report_sections import note, table
-from asd.exporters.report_words import counted
+from asd.exporters.report.bundles import Point, read_histories
+from asd.exporters.report.data import SORTS, Rank, RunData
+from asd.exporters.report.markup import Html, name, number, tag
+from asd.exporters.report.plots import nearness, plot_ratio, plot_values
+from asd.exporters.report.sections import note, table
+from asd.exporters.report.words import counted
 from asd.run_dir import evidence_folder
 
 __all__ = ["value_plots"]

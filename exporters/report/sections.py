@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 from asd.event import Event
-from asd.exporters.report_data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report_evidence import Bundle, facts, tensor_facts
-from asd.exporters.report_markup import Html, name, number, tag, utc
-from asd.exporters.report_plots import mark
-from asd.exporters.report_words import counted
+from asd.exporters.report.bundles import Bundle, facts, tensor_facts
+from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
+from asd.exporters.report.markup import Html, name, number, tag, utc
+from asd.exporters.report.plots import mark
+from asd.exporters.report.words import counted
 
 __all__ = [
     "events_table",

@@ -1,0 +1,1 @@
+"""The HTTP endpoint: `/metrics`, `/healthz`, `/readyz` and `/events`, with TLS and passwords."""

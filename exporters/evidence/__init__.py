@@ -1,0 +1,1 @@
+"""The evidence of a first-level anomaly: one folder per step."""

@@ -1,0 +1,1 @@
+"""The metrics: from counts and events to Prometheus series."""
