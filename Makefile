@@ -94,11 +94,12 @@ define make_venv
 	@echo 'make: installing into $(@D); the first time this takes a minute or two and downloads about 1 GB.'
 endef
 
-# Programs, called like the Debian packages that bring them. No service may start, neither now nor at boot.
+# Programs, called like the Debian packages that bring them; a browser needs a font. No service may start, neither now nor at boot.
 STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium
 define install_stack
 @set -e; missing=; \
 for program in $(STACK); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+case $$missing in *chromium*) missing="$$missing fonts-dejavu-core";; esac; \
 test -n "$$missing" || exit 0; \
 command -v apt-get >/dev/null || { echo "make: these are missing:$$missing; they are installed by apt-get, which is not here:" \
 	'install them in another way and try again.' >&2; exit 1; }; \

@@ -13,6 +13,7 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +32,7 @@ _EXAMPLES = """\
 Examples:
   asd exporter                                             the run in ASD_RUN_DIR, at http://127.0.0.1:9464/metrics
   asd exporter --run-dir job1 --run-dir job2 --address 0.0.0.0 --web-config web.yml
+  asd exporter --textfile /var/lib/node_exporter/asd.prom --push http://gateway:9091
   asd exporter --checkpoints top:5                         with values and limits of the 5 checkpoints nearest to theirs
   curl 'http://127.0.0.1:9464/events?level=first&limit=10'
 
@@ -81,12 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state", type=Path, metavar="FILE",
         help="where it keeps its counts and how far it has read (default: in the first run folder)",
     )  # fmt: skip
+    parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help="write the metrics for node_exporter too")
+    parser.add_argument(
+        "--npu-exporter-file", type=Path, metavar="FILE", help="write the devices' states for npu-exporter"
+    )
+    parser.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway too")
+    parser.add_argument("--push-delete", action="store_true", help="delete at the end what was pushed")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
     from asd.exporters.agent.agent import Agent
-    from asd.exporters.endpoint.node import serve_node
+    from asd.exporters.endpoint.node import collector_of, serve_node
+    from asd.exporters.outlets.outlets import Outlets
 
     logging.basicConfig(format="asd: %(message)s")
     wanted = _read(args, Config.from_env(os.environ))
@@ -95,19 +104,20 @@ def run(args: argparse.Namespace) -> int:
     try:
         agent = Agent(wanted.run_dirs, args.state, host=args.host, poll_interval=wanted.poll_seconds)
         try:
+            collector = collector_of(agent, wanted.checkpoints, wanted.devices)
+            outlets = Outlets(
+                collector, textfile=args.textfile, npu_exporter_file=args.npu_exporter_file, push_url=args.push,
+                node=args.host, on_failure=agent.outlet_failed,
+            )  # fmt: skip
             server = serve_node(
-                agent,
-                checkpoints=wanted.checkpoints,
-                devices=wanted.devices,
-                address=wanted.address,
-                port=wanted.port,
-                web_config=wanted.web_config,
+                agent, collector, address=wanted.address, port=wanted.port, web_config=wanted.web_config
             )
             try:
                 folders = ", ".join(map(str, wanted.run_dirs))
                 print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)
-                ended_by = _run_until_signal(agent)
+                ended_by = _run_until_signal(agent, outlets.write)
             finally:
+                outlets.close(delete=args.push_delete)
                 server.close()
         finally:
             agent.close()
@@ -148,7 +158,7 @@ def _read(args: argparse.Namespace, config: Config) -> _Wanted:
     )
 
 
-def _run_until_signal(agent: Agent) -> int:
+def _run_until_signal(agent: Agent, after_poll: Callable[[], None]) -> int:
     """Lets the agent work; returns the signal that ended it.
 
     Raises:
@@ -159,7 +169,7 @@ def _run_until_signal(agent: Agent) -> int:
 
     def work() -> None:
         try:
-            agent.run(stop)
+            agent.run(stop, after_poll)
         except Exception as error:
             failures.append(error)
 

@@ -112,14 +112,15 @@ class Agent:
             return f"the files were last looked at {age:.0f} s ago"
         return "" if self._polled else "the event logs are being read for the first time"
 
-    def run(self, stop: threading.Event) -> None:
-        """Polls until `stop` is set, whatever happens."""
+    def run(self, stop: threading.Event, after_poll: Callable[[], None] = lambda: None) -> None:
+        """Polls until `stop` is set, whatever happens; calls `after_poll` each time."""
         while not stop.is_set():
             try:
                 self.poll(stop)
             except Exception as error:  # metrics that stand still look healthy: say so, and begin where all was well
                 self._problem("event_log", f"the files can't be followed: {type(error).__name__}: {error}")
                 self._follower = self._begin()
+            after_poll()
             stop.wait(self.poll_interval)
 
     def poll(self, stop: threading.Event | None = None) -> None:
@@ -141,6 +142,10 @@ class Agent:
                 return
             if stop is not None and stop.is_set():
                 return
+
+    def outlet_failed(self, sentence: str) -> None:
+        """Counts that the metrics could not be handed on to another program, and logs it once."""
+        self._problem("outlet", sentence)
 
     def close(self) -> None:
         """Lets another agent use the state file."""

@@ -11,16 +11,36 @@ from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
 from asd.exporters.metrics.collector import AsdCollector
 from asd.exporters.metrics.device_map import DeviceMap, name_device
 
-__all__ = ["serve_node"]
+__all__ = ["collector_of", "serve_node"]
 
 _NO_CHECKPOINTS = CheckpointChoice()
 
 
+def collector_of(
+    agent: Agent, checkpoints: CheckpointChoice = _NO_CHECKPOINTS, devices: DeviceMap = name_device
+) -> AsdCollector:
+    """The metrics of what `agent` knows.
+
+    Args:
+        agent: Follows the run folders of the node's ranks.
+        checkpoints: Which checkpoints get series of their own.
+        devices: Tells the other names of a device.
+    """
+    return AsdCollector(
+        agent.statuses,
+        agent.ledger,
+        checkpoints=checkpoints,
+        alive=agent.alive,
+        devices=devices,
+        problems=agent.problems,
+        last_poll=agent.last_poll,
+    )
+
+
 def serve_node(
     agent: Agent,
+    collector: AsdCollector | None = None,
     *,
-    checkpoints: CheckpointChoice = _NO_CHECKPOINTS,
-    devices: DeviceMap = name_device,
     address: str = "127.0.0.1",
     port: int = 9464,
     web_config: WebConfig | None = None,
@@ -29,8 +49,7 @@ def serve_node(
 
     Args:
         agent: Follows the run folders of the node's ranks.
-        checkpoints: Which checkpoints get series of their own.
-        devices: Tells the other names of a device.
+        collector: Its metrics, from `collector_of`; without checkpoints when not given.
         address: As in `asd.exporters.endpoint.server.start_server`.
         port: As there.
         web_config: As there.
@@ -39,17 +58,7 @@ def serve_node(
         ConfigError: As there.
     """
     registry = CollectorRegistry()
-    registry.register(
-        AsdCollector(
-            agent.statuses,
-            agent.ledger,
-            checkpoints=checkpoints,
-            alive=agent.alive,
-            devices=devices,
-            problems=agent.problems,
-            last_poll=agent.last_poll,
-        )
-    )
+    registry.register(collector if collector is not None else collector_of(agent))
     ProcessCollector(registry=registry)
     return start_server(
         registry=registry,

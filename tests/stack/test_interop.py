@@ -9,8 +9,8 @@ from real_programs import binary, eventually, free_port, get
 
 from asd.event import Event
 from asd.exporters.metrics.collector import AsdCollector
-from asd.exporters.push import Pushgateway, push
-from asd.exporters.text_metrics import write_textfile
+from asd.exporters.outlets.pushgateway import Pushgateway, push
+from asd.exporters.outlets.text_files import write_textfile
 from asd.ledger import Ledger
 from asd.status import Status
 from asd.verdict import Level

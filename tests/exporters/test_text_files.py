@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from asd.errors import ConfigError
-from asd.exporters.text_metrics import DeviceState, TextMetrics, device_states, write_textfile
+from asd.exporters.outlets.text_files import DeviceState, TextMetrics, device_states, write_textfile
 
 LABELS = ("run", "node", "rank", "id")
 
@@ -181,7 +181,7 @@ def test_on_a_full_disk_the_file_before_stays_and_nothing_is_left_beside_it(tmp_
     program = (
         "import resource, signal, sys\n"
         "from prometheus_client import CollectorRegistry, Gauge\n"
-        "from asd.exporters.text_metrics import write_textfile\n"
+        "from asd.exporters.outlets.text_files import write_textfile\n"
         "made = CollectorRegistry()\n"
         "Gauge('asd_step', 'x' * 5000, registry=made)\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

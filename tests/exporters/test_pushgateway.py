@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from asd.errors import ConfigError
-from asd.exporters.push import Pushgateway, push
+from asd.exporters.outlets.pushgateway import Pushgateway, push
 
 
 class _Recorder(BaseHTTPRequestHandler):

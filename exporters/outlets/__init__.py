@@ -1,0 +1,1 @@
+"""The metrics to others than Prometheus itself: files that other exporters serve, and a Pushgateway."""
