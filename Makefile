@@ -2,6 +2,8 @@
 
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
+# Each file goes to one of two processes: a compilation of MindSpore keeps one core busy and no more.
+PARALLEL ?= -n 2 --dist loadfile
 STACK_ARGS ?=
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 TEST_2.10_ARGS ?= -m "not slow and not stack"
@@ -26,14 +28,14 @@ demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
 	@$(BIN)/asd demo $(DEMO_ARGS)
 
 test: venv ## run the tests (PYTEST_ARGS=...)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
 	$(install_stack)
 	@$(BIN)/python -m pytest -m stack $(STACK_ARGS) tests/stack
 
 test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (TEST_2.10_ARGS=...)
-	@$(VENV_2.10)/bin/python -m pytest $(TEST_2.10_ARGS)
+	@$(VENV_2.10)/bin/python -m pytest $(PARALLEL) $(TEST_2.10_ARGS)
 
 # The throw-away environment sees the third-party packages of .venv through a .pth file. A folder named there does not have
 # its own .pth files read, so the editable install stays out of sight, and what is tested is the wheel.
@@ -51,7 +53,7 @@ wheel-test: venv ## build the wheel and run the tests on it, away from the check
 	venv/bin/python -c 'import asd, sys; assert asd.__file__.startswith(sys.prefix), asd.__file__'; \
 	venv/bin/asd --version; \
 	venv/bin/python -m pytest -c "$(CURDIR)/pyproject.toml" --rootdir "$$work" -o pythonpath= -p no:cacheprovider \
-		$(WHEEL_TEST_ARGS) tests
+		$(PARALLEL) $(WHEEL_TEST_ARGS) tests
 
 examples: venv ## run every program in examples/
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
