@@ -39,13 +39,18 @@ class Attribution(NamedTuple):
         origin: The rank; None when nobody can be named.
         checkpoint: Where the origin broke a limit first; empty without an origin.
         followers: The other ranks that broke a limit.
-        reason: Why, or why not, in one sentence.
+        reason: Why, or why not, in a few words.
     """
 
     origin: int | None
     checkpoint: str
     followers: tuple[int, ...]
     reason: str
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All that broke a limit."""
+        return self.followers if self.origin is None else tuple(sorted((self.origin, *self.followers)))
 
 
 class _Suspect(NamedTuple):

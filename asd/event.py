@@ -27,7 +27,8 @@ ABNORMAL = "accuracy sensitivity feature abnormal"
 """The keyword to search the logs for, as the feature-value detection document gives it."""
 HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery")
-"""`anomaly`: a value of this rank broke a limit. `follower`: another rank refused the update. `problem`: the detector
+"""`anomaly`: a value of this rank broke a limit. `follower`: one did, or the update was refused, through another rank's
+fault. `problem`: the detector
 itself could not do its work. `replay`: the step was made again and a verdict reached. `isolation`: the device was taken
 out. `recovery`: it was given back."""
 VERDICTS = ("transient", "persistent", "software", "undetermined")
@@ -38,7 +39,7 @@ LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "fi
 _TYPE_PREFIX = "org.mindspore.asd."
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-_HEADS = {"problem": "detector problem", "follower": "update refused by another rank"}
+_HEADS = {"problem": "detector problem", "follower": "in the wake of another rank"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
 _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\r\v\f\x85"}
 """Names may hold line breaks, a log line must not."""

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from asd.attribution import Attribution, Seen
 from asd.config import Config
 from asd.errors import StateError
-from asd.event import Event
+from asd.event import LEVEL_NAMES, Event
 from asd.reading import Capture, Reading
 from asd.rules import Rule, make_rule
 from asd.status import Status
@@ -103,6 +104,7 @@ class Monitor:
         overflow_expected: bool = False,
         refused: bool = False,
         captures: Sequence[Capture] = (),
+        attribution: Attribution | None = None,
     ) -> Outcome:
         """Judges the readings of one step.
 
@@ -114,6 +116,8 @@ class Monitor:
                 itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
             refused: Whether the gate kept the update of this step away from the weights.
             captures: Tensors of this step that broke a limit.
+            attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
+                first-level anomalies of this one become followers, which name that rank.
         """
         self.step = step
         self.readings, self.captures = readings, captures
@@ -126,13 +130,21 @@ class Monitor:
                 continue
             verdict = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
             if verdict.level is not Level.NORMAL:
-                events.append(self._anomaly(step, reading, verdict, refused=refused))
+                events.append(self._anomaly(step, reading, verdict, attribution, refused=refused))
         if readings:
             self.status.last_check = self.clock()
         for event in events:
             self.publish(event)
         self._after_step(events)
         return Outcome(events, next((event for event in events if event.level is Level.ERROR), None))
+
+    def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0) -> dict[str, Seen]:
+        """What the ranks tell one another about a step, before anything is judged; nothing is changed by it."""
+        seen = {}
+        for reading in readings:
+            value = _feature_value(reading, self.feature, loss_scale)
+            seen[reading.checkpoint] = Seen(reading.order, value, not value <= self.limit(reading.checkpoint))
+        return seen
 
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""
@@ -259,12 +271,21 @@ class Monitor:
             learn_errors=not self.config.refuses,
         )
 
-    def _anomaly(self, step: int, reading: Reading, verdict: Verdict, *, refused: bool) -> Event:
+    def _anomaly(
+        self, step: int, reading: Reading, verdict: Verdict, attribution: Attribution | None, *, refused: bool
+    ) -> Event:
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        first = verdict.level is Level.ERROR
+        kind, reason = "anomaly", verdict.reason
+        if first and attribution is not None and len(attribution.ranks) > 1:
+            if attribution.origin not in (None, self.origin.rank):
+                kind = "follower"
+            reason = f"{reason}; {attribution.reason}"
+        if kind == "anomaly":
+            self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
         return self._event(
-            step, reading.checkpoint, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
-            refused=refused, micro_batch=reading.worst_call,
-            evidence=self._place(step) if verdict.level is Level.ERROR else "",
+            step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
+            micro_batch=reading.worst_call, evidence=self._place(step) if first else "",
         )  # fmt: skip
 
     def _place(self, step: int) -> str:

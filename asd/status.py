@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from asd.errors import StateError
-from asd.event import LEVEL_NAMES
-from asd.verdict import Level, Verdict
+from asd.verdict import Verdict
 
 __all__ = ["RATIO_BOUNDS", "Status"]
 
@@ -38,7 +37,7 @@ class Status:
         steps: Steps judged.
         checks: Values judged.
         non_finite: Values among them that were not finite.
-        anomalies: Anomalies by level, `first` and `second`.
+        anomalies: Anomalies of this rank's own by level, `first` and `second`.
         refused: Updates refused.
         problems: Problems of the detector itself.
         dropped: Events and steps that a sink could not take, by the sink's name.
@@ -80,8 +79,6 @@ class Status:
         self.checks += 1
         value, limit = verdict.value, verdict.limit
         self.checkpoints[checkpoint] = value, limit
-        if verdict.level is not Level.NORMAL:
-            self.anomalies[LEVEL_NAMES[verdict.level]] += 1
         if not math.isfinite(value):
             self.non_finite += 1  # never in the histogram: its sum would be spoilt for good
         elif 0 < limit < math.inf:

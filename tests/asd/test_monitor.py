@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, Level
+from asd.attribution import Seen, attribute
 from asd.monitor import Monitor, Origin
 from asd.reading import Reading
 from asd.rules import RULES, make_rule
@@ -302,3 +303,42 @@ def test_a_rule_learns_an_applied_error_but_not_a_refused_one(rule, action):
         watch.judge(step, [reading("a", value, non_finite=int(math.isinf(value)))])
         twin.update(value)
     assert repr(watch.state()["checkpoints"]["a"]) == repr(twin.state())
+
+
+def attributed(watch, step, others, *readings):
+    """What the monitor of rank 3 makes of a step in which the other ranks saw `others`."""
+    ranks = {3: watch.seen(readings), **others}
+    return watch.judge(step, readings, refused=True, attribution=attribute(ranks))
+
+
+def test_a_rank_that_was_dragged_along_becomes_a_follower_that_names_the_origin():
+    watch = monitor()
+    loud = {"a": Seen(0, 1e12, broken=True), "b": Seen(1, 1e12, broken=True)}
+    calm = {"a": Seen(0, 1.0, broken=False), "b": Seen(1, 1.0, broken=False)}
+    outcome = attributed(watch, 1, {0: loud, 1: calm}, reading("a", 1.0), reading("b", 2e6, order=1))
+    (event,) = outcome.events
+    assert (event.kind, event.level, event.checkpoint) == ("follower", Level.ERROR, "b")
+    assert "; rank 0 broke its limit at a; it stands " in event.reason
+    assert outcome.fatal is event  # all ranks end together
+    assert watch.status.anomalies == {"first": 0, "second": 0}
+
+
+def test_the_origin_stays_an_anomaly_and_so_does_every_rank_when_none_stands_out():
+    watch = monitor()
+    calm = {"a": Seen(0, 1.0, broken=False)}
+    (event,) = attributed(watch, 1, {0: calm, 1: calm}, reading("a", 2e6)).events
+    assert (event.kind, event.reason) == ("anomaly", "value above the first absolute threshold 1000000")
+    loud = {"a": Seen(0, 2e6, broken=True)}
+    (event,) = attributed(watch, 2, {0: loud, 1: loud}, reading("a", 2e6)).events
+    assert event.kind == "anomaly"
+    assert event.reason.endswith("the data or the software rather than a device")
+    assert watch.status.anomalies == {"first": 2, "second": 0}
+
+
+def test_what_the_ranks_tell_one_another_is_what_the_gate_compares():
+    watch = monitor()
+    seen = watch.seen([reading("a", 3e6, order=4), reading("b", math.nan, non_finite=1)], loss_scale=4.0)
+    assert seen["a"] == (4, 7.5e5, False)
+    assert math.isnan(seen["b"].value)
+    assert seen["b"].broken
+    assert watch.status.checks == 0

@@ -71,13 +71,6 @@ def test_a_sum_that_no_float_can_hold_does_not_spoil_the_rest():
     assert Status.from_json(status.to_json()) == status
 
 
-def test_anomalies_are_counted_by_level():
-    status = Status(**ORIGIN)
-    for level in (Level.NORMAL, Level.WARNING, Level.ERROR, Level.ERROR):
-        status.add("a", verdict(1.0, level=level))
-    assert (status.checks, status.anomalies) == (4, {"first": 2, "second": 1})
-
-
 @pytest.mark.parametrize(
     ("ratio", "bucket"), [(0.0, 0), (1e-9, 0), (1.1e-9, 1), (0.3, 9), (1.0, 10), (1.5, 11), (1e3, 12), (1e4, 13)]
 )
