@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from asd.config import Config
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.injection import Fault
+from asd.statefile import write_whole
 
 __all__ = ["add_arguments", "quiet", "run"]
 
@@ -94,18 +96,23 @@ def quiet(out: Path, *, is_temporary: bool = False) -> None:
 
 class _Story:
     def __init__(self, config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> None:
-        from asd.exporters.event_log import EventLog
+        from asd.exporters.event_log import open_event_log
+        from asd.exporters.evidence.sink import open_evidence
         from asd.exporters.log import LogSink
+        from asd.exporters.status_file import open_status_file
         from asd.operators import workload
+        from asd.operators.origin import origin_of_process
 
         workload.use_mode(args.mode)
         self.train = workload.train
         self.size = workload.SMALL.with_(seed=args.seed)
+        config = replace(config, run=config.name_of_run(), run_dir=str(out))
         self.config, self.fault, self.steps, self.out = config, fault, args.steps, out
         self.is_quiet = args.json
         self.mode = args.mode
         self.events: list[Event] = []
-        self.sinks: list[Any] = [self.events.append, EventLog(out / "events-rank0.jsonl")]
+        files = (open_event_log, open_evidence, open_status_file)
+        self.sinks: list[Any] = [self.events.append, *(each(config, origin_of_process(config)) for each in files)]
         if not self.is_quiet:
             self.sinks.append(LogSink())
             logging.getLogger("asd").setLevel(logging.WARNING)  # the story tells the rest
@@ -149,18 +156,20 @@ class _Story:
             losses["resumed after the fault"] = missing + resumed.losses
             history = {name: [*history.get(name, []), *values] for name, values in resumed.history.items()}
             checks["the resumed training ends where the clean one does"] = resumed.digest == clean.digest
-        picture = self._draw(history, losses)
+        picture, report = self._draw(history, losses), self._report()
         self._say("")
         for check, came_true in checks.items():
             self._say(f"   {'yes' if came_true else 'NO '}  {check}")
         self._say(
-            f"\nEvents: {self.out / 'events-rank0.jsonl'}\nPicture: {picture}\n"
+            f"\nEvents:   {self.out / 'events-rank0.jsonl'}\nPicture:  {picture}\n"
+            f"Evidence: {event.evidence if event is not None else 'none'}\nReport:   {report}\n"
             "Next: `export NPU_ASD_ENABLE=1` and `asd run python train.py` for a training of your own;\n"
             "      `asd drill --help` for other faults; `asd env` for the settings."
         )
         return {
             "checks": checks, "event": json.loads(event.to_json()) if event is not None else None,
             "final_loss": losses[list(losses)[-1]][-1], "clean_loss": clean.losses[-1], "picture": str(picture),
+            "report": str(report),
         }  # fmt: skip
 
     def _resume(self) -> Any:
@@ -185,6 +194,14 @@ class _Story:
         title = f"Feature values of a Llama, rule {self.config.rule}; {self.fault}"
         draw_history(picture, history, self.events, losses=losses, title=title)
         return picture
+
+    def _report(self) -> Path:
+        from asd.exporters.report.data import read_run
+        from asd.exporters.report.page import render
+
+        report = self.out / "report.html"
+        write_whole(report, render(read_run(self.out), report, now=time.time()))
+        return report
 
     def _say(self, text: str) -> None:
         if not self.is_quiet:

@@ -49,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
     data = read_run(run_dir)
     if args.output is not None or not args.json:
         write_whole(output, render(data, output, now=time.time(), version=__version__))
-        output.chmod(0o666 & ~_umask())  # as any new file, for others to read too where the user allows it
     facts = summary(data)
     if args.json:
         print(json.dumps(facts, indent=1))
@@ -67,9 +66,3 @@ def _output(given: str | None, run_dir: Path) -> Path:
     if Path(given).resolve() in {path.resolve() for path in (*event_files(run_dir), *status_files(run_dir))}:
         raise ConfigError("--output", given, "it must not be a file of the run itself")
     return Path(given)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

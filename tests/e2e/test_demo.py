@@ -18,7 +18,7 @@ def assert_told(runner, done, step):
     assert {check for check, came_true in story["checks"].items() if not came_true} == set()
     assert story["final_loss"] == story["clean_loss"] < 6
     assert story["event"]["faultcode"] == "80818C00"
-    events = runner.events("out/events-rank0.jsonl")
+    events = [event for event in runner.events("out/events-rank0.jsonl") if event["kind"] == "anomaly"]
     assert events[0] == story["event"]["data"]
     # The corrupted gradient flows on to the checkpoints behind it.
     assert [event["checkpoint"] for event in events] == [
@@ -30,6 +30,12 @@ def assert_told(runner, done, step):
     assert story["picture"] == "out/feature_values.png"
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert picture.stat().st_size > 20_000
+    assert events[0]["evidence"].endswith(f"/rank0-step{step}")
+    kept = {path.name for path in (runner.folder / events[0]["evidence"]).iterdir()}
+    assert {"README.txt", "tensor.npy", "values.csv", "plot.png"} <= kept
+    report = (runner.folder / "out" / "report.html").read_text()
+    assert story["report"] == "out/report.html"
+    assert f"first at step {step} in model.layers.1.attention_norm" in report
 
 
 def test_in_graph_mode_everything_comes_true(runner):
