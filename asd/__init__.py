@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from asd import rules
 from asd.config import Config
-from asd.errors import AnomalyDetected, ASDError, ConfigError, StateError, UnsupportedError
+from asd.errors import AnomalyDetected, ASDError, ConfigError, IsolationError, StateError, UnsupportedError
 from asd.event import Event
 from asd.verdict import Level, Verdict
 
@@ -20,6 +20,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Event",
+    "IsolationError",
     "Level",
     "StateError",
     "UnsupportedError",

@@ -4,6 +4,7 @@
     ├── ConfigError        a wrong environment variable, option or argument (also a ValueError)
     ├── StateError         a saved rule state that is corrupt or belongs to another network (also a ValueError)
     ├── UnsupportedError   a mode or network that cannot be checked (also a RuntimeError)
+    ├── IsolationError     an engine that did not take a device out or give it back (also a RuntimeError)
     └── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
 
 Each message says what was wrong, where, which value it had, and what would be valid, in one sentence.
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asd.event import Event
+    from asd.isolator import Device
 
-__all__ = ["ASDError", "AnomalyDetected", "ConfigError", "StateError", "UnsupportedError"]
+__all__ = ["ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "StateError", "UnsupportedError"]
 
 
 class ASDError(Exception):
@@ -48,6 +50,31 @@ class StateError(ASDError, ValueError):
 
 class UnsupportedError(ASDError, RuntimeError):
     """Something that cannot be checked was asked to be checked; the sentence names it."""
+
+
+class IsolationError(ASDError, RuntimeError):
+    """An engine did not take a device out, did not give it back, or did not say who holds it.
+
+    Attributes:
+        device: The device, an `asd.isolator.Device`.
+        engine: Name of the isolator.
+        reason: What went wrong, in words and without a full stop.
+        retry: Whether trying again may help: true for a time-out, false for a request that is refused for good.
+    """
+
+    def __init__(self, device: Device, engine: str, reason: str, *, retry: bool = True) -> None:
+        self.device = device
+        self.engine = engine
+        self.reason = reason
+        self.retry = retry
+        super().__init__(f"{engine} failed for {device}: {reason}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _isolation_error, (self.device, self.engine, self.reason, self.retry)
+
+
+def _isolation_error(device: Device, engine: str, reason: str, retry: bool) -> IsolationError:  # noqa: FBT001
+    return IsolationError(device, engine, reason, retry=retry)
 
 
 class AnomalyDetected(ASDError, RuntimeError):

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from json.encoder import encode_basestring as _quote
 from typing import Any
 from urllib.parse import quote
 
@@ -28,9 +29,8 @@ ABNORMAL = "accuracy sensitivity feature abnormal"
 HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery")
 """`anomaly`: a value of this rank broke a limit. `follower`: one did, or the update was refused, through another rank's
-fault. `problem`: the detector
-itself could not do its work. `replay`: the step was made again and a verdict reached. `isolation`: the device was taken
-out. `recovery`: it was given back."""
+fault. `problem`: the detector itself could not do its work. `replay`: the step was made again and a verdict reached.
+`isolation`: the device was taken out. `recovery`: it was given back."""
 VERDICTS = ("transient", "persistent", "software", "undetermined")
 """What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
@@ -38,7 +38,7 @@ LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "fi
 
 _TYPE_PREFIX = "org.mindspore.asd."
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_NO_SUBJECT = '"detector"'
 _HEADS = {"problem": "detector problem", "follower": "in the wake of another rank"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
 _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\r\v\f\x85"}
@@ -143,22 +143,22 @@ class Event:
 
     def to_json(self) -> str:
         """One line of JSON, a CloudEvent 1.0; `inf` and `nan` become strings, because JSON has no such numbers."""
-        data = {name: _plain(getattr(self, name)) for name in _READERS}
-        data["level"] = LEVEL_NAMES[self.level]
-        data.update(_decoded(self.code))
-        data["assertion"] = self.assertion
-        cloud_event = {
-            "specversion": "1.0",
-            "id": self.id,
-            "source": _source(self.run, self.rank),
-            "type": _TYPE_PREFIX + self.kind,
-            "subject": self.checkpoint or "detector",
-            "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds"),
-            "datacontenttype": "application/json",
-            "faultcode": self.code,
-            "data": data,
-        }
-        return _encode(cloud_event)
+        # Put together by hand: a training waits for it, and json.dumps takes more than twice as long.
+        when = datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds")
+        checkpoint, code = _quote(self.checkpoint), self.code
+        return (
+            f'{{"specversion": "1.0", "id": "{self.id}", "source": "{_source(self.run, self.rank)}", '
+            f'"type": "{_TYPE_PREFIX}{self.kind}", "subject": {checkpoint if self.checkpoint else _NO_SUBJECT}, '
+            f'"time": "{when}", "datacontenttype": "application/json", "faultcode": "{code}", '
+            f'"data": {{"run": {_quote(self.run)}, "rank": {self.rank}, "host": {_quote(self.host)}, '
+            f'"device": {_quote(self.device)}, "step": {self.step}, "checkpoint": {checkpoint}, '
+            f'"value": {_plain(self.value)}, "limits": [{", ".join(map(_plain, self.limits))}], '
+            f'"level": "{LEVEL_NAMES[self.level]}", "kind": "{self.kind}", "rule": {_quote(self.rule)}, '
+            f'"feature": {_quote(self.feature)}, "reason": {_quote(self.reason)}, '
+            f'"refused": {"true" if self.refused else "false"}, "code": "{code}", "micro_batch": {self.micro_batch}, '
+            f'"verdict": "{self.verdict}", "evidence": {_quote(self.evidence)}, "key": {_quote(self.key)}, '
+            f'{_decoded(code)}, "assertion": "{self.assertion}"}}}}'
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Event:
@@ -186,16 +186,12 @@ def _source(run: str, rank: int) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _decoded(code: str) -> dict[str, str]:
-    return fault_code.decode(code)._asdict()
+def _decoded(code: str) -> str:
+    return json.dumps(fault_code.decode(code)._asdict())[1:-1]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+def _plain(value: float) -> str:
+    return repr(float(value)) if math.isfinite(value) else f'"{value}"'
 
 
 def _get(data: Mapping[str, Any], name: str, kind: type, valid: str) -> Any:

@@ -24,6 +24,9 @@ COMMANDS = {
     "exporter": ("asd.cli.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
     "ingest": ("asd.cli.ingest", "turn the alarms in the vendor's logs into the same events"),
     "report": ("asd.cli.report", "write one HTML file that tells what happened in a run"),
+    "handler": ("asd.cli.handler", "follow events and have a device that is at fault isolated"),
+    "devices": ("asd.cli.devices", "show every device: health, strikes, verdicts, who isolated it"),
+    "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }

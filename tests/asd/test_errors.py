@@ -8,8 +8,9 @@ import pytest
 
 import asd
 from asd import errors
-from asd.errors import AnomalyDetected, ASDError, ConfigError, StateError, UnsupportedError
+from asd.errors import AnomalyDetected, ASDError, ConfigError, IsolationError, StateError, UnsupportedError
 from asd.event import Event
+from asd.isolator import Device
 from asd.verdict import Level
 
 EVENT = Event(
@@ -41,13 +42,27 @@ def test_a_config_error_says_which_value_of_what_and_what_is_valid():
     assert (error.variable, error.value, error.valid) == ("ASD_RULE", "none", "it must be one of a, b")
 
 
+def test_an_isolation_error_says_which_engine_failed_for_which_device_and_why():
+    device = Device("node7", "Ascend:3", 5)
+    error = IsolationError(device, "slurm", "scontrol took more than 10 s")
+    assert issubclass(IsolationError, ASDError)
+    assert issubclass(IsolationError, RuntimeError)
+    assert str(error) == "slurm failed for Ascend:3 on node7: scontrol took more than 10 s."
+    assert (error.device, error.engine, error.reason, error.retry) == (
+        device, "slurm", "scontrol took more than 10 s", True
+    )  # fmt: skip
+    assert IsolationError(device, "slurm", "no such node", retry=False).retry is False
+
+
 def test_an_anomaly_carries_its_event_and_reads_like_the_log_line():
     assert AnomalyDetected(EVENT).event is EVENT
     assert str(AnomalyDetected(EVENT)) == EVENT.sentence()
 
 
 @pytest.mark.parametrize(
-    "error", [ConfigError("a", (1, 2), "c"), StateError("s"), UnsupportedError("u"), AnomalyDetected(EVENT)],
+    "error",
+    [ConfigError("a", (1, 2), "c"), StateError("s"), UnsupportedError("u"), AnomalyDetected(EVENT),
+     IsolationError(Device("h", "d", 0), "e", "r", retry=False)],
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
 def test_an_error_survives_the_way_back_from_a_worker_process(error):

@@ -99,6 +99,12 @@ def test_its_source_is_a_uri_reference_without_a_character_that_needs_quoting(ev
     assert re.fullmatch(r"/asd/(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})*/-?[0-9]+", json.loads(event.to_json())["source"])
 
 
+@given(EVENTS)
+def test_its_json_is_what_the_standard_library_would_write(event):
+    text = event.to_json()
+    assert json.dumps(json.loads(text), ensure_ascii=False) == text
+
+
 def test_the_subject_is_never_empty():
     assert json.loads(make(checkpoint="", kind="problem").to_json())["subject"] == "detector"
 

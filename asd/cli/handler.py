@@ -1,0 +1,277 @@
+"""Follows the events of runs, and has a device that is at fault isolated.
+
+Three steps with first-level anomalies within eight hours, or one replay that finds persistent hardware, take a device
+out. Software, data and many devices at once do not. A circuit breaker ends it after two devices in a day.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from asd.cli.isolator_options import open_isolator
+from asd.cli.policy_options import add_policy_arguments, number, read_policy
+from asd.config import Config
+from asd.errors import ConfigError, StateError
+from asd.event import Event
+from asd.exporters.event_log import EventLog, read_events
+from asd.handler import Decision, FaultHandler, Policy, Store
+from asd.handler.alerts import AlertBox
+from asd.handler.decision import NEWS
+from asd.handler.feed import Feed
+from asd.handler.files import events_file, state_file
+from asd.handler.webhook import Webhook
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLES = """\
+Examples:
+  asd handler                                        follow the run in ASD_RUN_DIR, only record what is decided
+  asd handler --run-dir job1 --run-dir job2 --isolator slurm
+  asd handler --dry-run --once --from-beginning      what would be isolated by what is in the logs, and end
+  asd handler --webhook 127.0.0.1:9095               let Alertmanager wake it; the logs stay what counts
+  asd handler --reset-breaker                        isolate again after the circuit breaker has opened
+
+Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
+the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.
+
+exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
+
+_LEARN_SECONDS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd handler`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--run-dir", action="append", type=Path, metavar="D",
+        help="folder of a run; may be given several times (default: ASD_RUN_DIR)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
+    )
+    parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
+    parser.add_argument(
+        "--isolator", default="none", metavar="NAME", help="the engine (default: %(default)s, record only)"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="an option of the isolator; may be given several times",
+    )
+    add_policy_arguments(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="decide and report, touch nothing; it has a database of its own"
+    )
+    parser.add_argument("--from-beginning", action="store_true", help="at its very first start, act on old events too")
+    parser.add_argument("--once", action="store_true", help="take in what is there, finish what follows from it, end")
+    parser.add_argument(
+        "--interval", default="0.2", metavar="S", help="seconds between two looks (default: %(default)s)"
+    )
+    parser.add_argument("--state", type=Path, metavar="FILE", help="its database (default: RUN_DIR/handler.sqlite)")
+    parser.add_argument("--set-aside", action="store_true", help="rename a corrupt database and begin anew")
+    parser.add_argument("--reset-breaker", action="store_true", help="close the circuit breaker and end")
+    parser.add_argument("--json", action="store_true", help="print decisions as JSON, one a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Works until SIGTERM, an interrupt, or the end of what is there with `--once`."""
+    run_dirs = args.run_dir or [Path(Config.of_process().run_dir)]
+    policy = read_policy(args, dry_run=args.dry_run)
+    interval = number("--interval", args.interval, 0.01, 3600)
+    place = _place(args.webhook) if args.webhook is not None else None
+    store = Store(args.state or state_file(run_dirs[0], dry_run=args.dry_run), set_aside=args.set_aside)
+    try:
+        if store.set_aside_as is not None:
+            _say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
+        job = _Job(args, run_dirs, store, policy)
+        if args.reset_breaker:
+            return job.reset_breaker()
+        if job.handler.standby:
+            _say(job.handler.standby)
+            return 1
+        with _stopped(job.wake) as stop, job.webhook(place):
+            return job.read_all(stop) if args.once else job.follow(stop, interval)
+    finally:
+        store.close()
+
+
+class _Job:
+    """One run of the command."""
+
+    def __init__(self, args: argparse.Namespace, run_dirs: Sequence[Path], store: Store, policy: Policy) -> None:
+        self._args = args
+        self._log = EventLog(events_file(run_dirs[0]))
+        self._said: set[str] = set()
+        self._stale = 0
+        self.wake = threading.Event()
+        self._alerts = AlertBox(self.wake)
+        self.store = store
+        if args.reset_breaker:
+            return
+        isolator = open_isolator(args.isolator, args.option, store)
+        self.handler = FaultHandler(
+            store, policy, isolator, self._publish, already=self._is_published, from_beginning=args.from_beginning
+        )
+        if not self.handler.standby:
+            with store.transaction():  # for `asd devices release`
+                store.set_meta("isolator", json.dumps([args.isolator, args.option]))
+            self.feed = Feed(self.handler, run_dirs, args.follow)
+            if self.feed.cursor_problem:
+                _say(self.feed.cursor_problem)
+
+    def reset_breaker(self) -> int:
+        """Closes the circuit breaker, also of a handler that is at work."""
+        from asd.handler.breaker import reset_breaker
+
+        with self.store.transaction():
+            was_open = reset_breaker(self.store, time.time())
+        state = "is closed now" if was_open else "was not open"
+        print(f"The circuit breaker {state}; what happened before is no reason to isolate any more.")
+        return 0
+
+    @contextlib.contextmanager
+    def webhook(self, place: tuple[str, int] | None) -> Iterator[None]:
+        """Takes alerts while it lasts."""
+        if place is None:
+            yield
+            return
+        webhook = Webhook(*place, self._alerts.receive)
+        _say(f"alerts are taken at {webhook.url}")
+        try:
+            yield
+        finally:
+            webhook.close()
+
+    def follow(self, stop: threading.Event, interval: float) -> int:
+        """Works until `stop` is set."""
+        learned = -math.inf
+        while not stop.is_set():
+            self.wake.clear()
+            try:
+                if time.monotonic() - learned >= _LEARN_SECONDS:
+                    learned = time.monotonic()
+                    self.feed.learn_devices()
+                more = self._look()
+                self._said.discard("state")
+            except StateError as error:
+                more = False
+                self._once("state", f"{error} It is tried again.")
+            if not more and not stop.is_set():
+                self.wake.wait(interval)
+        return 0
+
+    def read_all(self, stop: threading.Event) -> int:
+        """Takes in what is there and waits for what follows from it."""
+        self.feed.learn_devices()
+        while not stop.is_set() and (self._look() or self._waits()):
+            pass
+        open_cases = self.store.db.execute(
+            "SELECT count(*) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing')"
+        ).fetchone()[0]
+        if not self._args.json:
+            devices = self.store.db.execute("SELECT count(*) FROM device").fetchone()[0]
+            out = self.store.db.execute("SELECT count(*) FROM cases WHERE state = 'isolated'").fetchone()[0]
+            print(f"{self.feed.events} events taken in, {devices} devices known, {out} isolated.")
+            if self._stale:
+                print(f"{self._stale} events were too old to act upon; see --from-beginning.")
+        return 1 if open_cases and not self._args.dry_run else 0
+
+    def _waits(self) -> bool:
+        """Waits for the next thing that is due, if there is one."""
+        due = self.handler.next_due()
+        row = self.store.db.execute(
+            "SELECT min(next_try) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing') "
+            "AND attempts < ?",
+            (self.handler.policy.retries,),
+        ).fetchone()
+        times = [when for when in (due, None if self._args.dry_run else row[0]) if when is not None]
+        if not times:
+            return False
+        if due is not None and due > time.time():
+            self._once("due", f"waiting {due - time.time():.0f} s for others of the job, see --settle.")
+        self.wake.wait(min(max(min(times) - time.time(), 0.01), 1.0))
+        return True
+
+    def _look(self) -> bool:
+        """Takes in what is new; returns whether there may be more."""
+        decisions = self.feed.step()
+        self._print(decisions or [])
+        self._stale += sum(decision.action == "stale" for decision in decisions or [])
+        for sentence in self.feed.complaints:
+            self._once(sentence, sentence)
+        if decisions is None:  # a strike must not settle before all logs were read up to now
+            self._print(self.handler.tick())
+            self._print(self._alerts.empty_into(self.handler))
+        return decisions is not None
+
+    def _publish(self, event: Event) -> None:
+        self._log(event)
+        descriptor = os.open(self._log.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _is_published(self, event_id: str) -> bool:
+        folder, name = self._log.path.parent, self._log.path.name
+        return any(event.id == event_id for path in folder.glob(f"{name}*") for event in read_events(path))
+
+    def _print(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if decision.action in NEWS:
+                sentence = f"{decision.action}: {decision.reason}"
+                print(decision.to_json() if self._args.json else _one_line(sentence), flush=True)
+
+    def _once(self, topic: str, sentence: str) -> None:
+        if topic not in self._said:
+            self._said.add(topic)
+            _say(sentence)
+
+
+@contextlib.contextmanager
+def _stopped(wake: threading.Event) -> Iterator[threading.Event]:
+    """An event that SIGTERM sets, and `wake` with it."""
+    stop = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        wake.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: Any = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _place(text: str) -> tuple[str, int]:
+    address, colon, port = text.rpartition(":")
+    if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
+        raise ConfigError("--webhook", text, "it must be ADDRESS:PORT, for example 127.0.0.1:9095")
+    return address.strip("[]"), int(port)
+
+
+def _one_line(text: str) -> str:
+    """Names may hold line breaks, and whatever else moves a terminal; a line must not."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _say(sentence: str) -> None:
+    print(f"asd handler: {sentence}", file=sys.stderr, flush=True)

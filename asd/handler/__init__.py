@@ -1,0 +1,19 @@
+"""The fault handler: takes in events, counts strikes, applies verdicts, and has a device isolated or released.
+
+    Store ── what is known, in SQLite
+    Policy ── every number that decides
+    FaultHandler(store, policy, isolator, publish).handle(event) ── returns a Decision
+
+It runs inside a training as well as in the command `asd handler`, and imports neither MindSpore nor any engine.
+"""
+
+from __future__ import annotations
+
+from asd.handler.decision import Decision
+from asd.handler.handler import FaultHandler
+from asd.handler.identity import job_of
+from asd.handler.policy import Policy
+from asd.handler.recorder import Recorder
+from asd.handler.store import Store
+
+__all__ = ["Decision", "FaultHandler", "Policy", "Recorder", "Store", "job_of"]

@@ -1,0 +1,70 @@
+"""What the handler decided about one event, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from asd.isolator import Device
+
+__all__ = ["ACTIONS", "NEWS", "Decision"]
+
+ACTIONS = {
+    "duplicate": "the event was taken in before",
+    "noted": "it is no reason to do anything",
+    "stale": "it is too old to be a reason",
+    "strike": "it counts as a strike, or belongs to one",
+    "waiting": "enough strikes, unless others of the job have one too within the next seconds",
+    "software": "software or data is the cause: strikes are revoked and nobody is isolated",
+    "isolating": "the device is to be isolated; the engine has not done it yet",
+    "isolated": "the device is out",
+    "would-isolate": "it would have been isolated, were this no dry run",
+    "merged": "the device is out, or about to be, already",
+    "breaker": "the circuit breaker is open: this is only reported",
+    "others": "somebody else holds the device out, so it is left alone",
+    "failed": "the engine fails",
+    "releasing": "the device is to be given back; the engine has not done it yet",
+    "released": "the device was given back",
+    "alert": "an alert came that no event log explains",
+    "standby": "another handler is at work; nothing was taken in",
+    "problem": "the handler could not do a part of its work",
+}
+"""Every action and what it means."""
+
+NEWS = frozenset(ACTIONS) - {"duplicate", "noted", "stale", "strike", "merged", "standby"}
+"""The actions that people want to hear about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision.
+
+    Attributes:
+        action: One of `ACTIONS`.
+        reason: What was decided and why, in one sentence.
+        time: When, in seconds since the epoch, by the handler's clock.
+        device: The device it is about; None when it is about none.
+        event_id: Id of the event that led to it; empty when none did.
+        case: Number of the device's case; 0 when there is none.
+    """
+
+    action: str
+    reason: str
+    time: float
+    device: Device | None = None
+    event_id: str = ""
+    case: int = 0
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(
+            {
+                "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="milliseconds"),
+                "action": self.action,
+                "device": self.device._asdict() if self.device else None,
+                "event": self.event_id,
+                "reason": self.reason,
+            },
+            ensure_ascii=False,
+        )

@@ -1,0 +1,279 @@
+"""The fault handler: events in, isolations out."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from asd.event import Event
+from asd.handler.breaker import reset_breaker
+from asd.handler.decision import NEWS, Decision
+from asd.handler.engine import Engine
+from asd.handler.judge import Judge
+from asd.handler.outbox import Outbox
+from asd.handler.policy import Policy
+from asd.handler.release import due_releases, request_release
+from asd.handler.store import Store
+from asd.isolator import Device, Isolator
+
+__all__ = ["FaultHandler"]
+
+_PRUNE_SECONDS = 300.0
+_PRUNE_EVENTS = 100_000
+_MOST_KEPT = 1000
+_CLOSED = "The window of the circuit breaker has passed: it is closed, what was only reported is not acted upon."
+
+
+class FaultHandler:
+    """Decides about devices, and has the isolator do it. Every method may be called from any thread.
+
+    One handler acts on a store; what is given to one that stands by is not taken in. So where many ranks train, one
+    process follows their logs, as `asd handler` does, and no rank has a handler of its own.
+
+    Events may come late, twice and in any order. Strikes that wait for others of their job, retries, releases and the
+    circuit breaker need `tick` about once a second.
+
+    Args:
+        store: What is known.
+        policy: The numbers.
+        isolator: The engine.
+        publish: Takes the events `isolation` and `recovery`; when it raises, it gets them again.
+        clock: Seconds since the epoch.
+        already: Whether an event of this id was published before; asked about what a killed handler left unclear.
+        from_beginning: Whether, in a new store, events from before now are reasons to act too.
+
+    Attributes:
+        standby: Why this handler does nothing, in one sentence; empty when it is the one that acts.
+        backlog: Decisions that no event of the moment led to, such as those of reconciling with the engine when it
+            began; `tick` returns them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policy: Policy,
+        isolator: Isolator,
+        publish: Callable[[Event], None],
+        clock: Callable[[], float] = time.time,
+        *,
+        already: Callable[[str], bool] = lambda _id: False,
+        from_beginning: bool = False,
+    ) -> None:
+        self.store = store
+        self.policy = policy
+        self.isolator = isolator
+        self.standby = "it has not begun"
+        self.backlog: list[Decision] = []
+        self._clock = clock
+        self._from_beginning = from_beginning
+        self._lock = threading.RLock()
+        self._judge = Judge(store, policy, isolator.name)
+        self._engine = Engine(store, policy, isolator, self._judge.book, self._judge.cases)
+        self._unpruned = 0
+        self._pruned = self._reconciled = clock()
+        self._outbox = Outbox(store, self._judge.cases, publish, already)
+        with store.guard():
+            self._is_active(self._reconciled)
+
+    def __call__(self, event: Event) -> None:
+        """Takes in one event, as a sink of a training does."""
+        self.handle(event)
+
+    def handle(self, event: Event) -> Decision:
+        """Takes in one event, acts where it must, and says what was decided.
+
+        Raises:
+            StateError: The store can't be written; the event was not taken in.
+        """
+        return self.handle_many([event])[0]
+
+    def handle_many(self, events: Sequence[Event], cursor: dict[str, str] | None = None) -> list[Decision]:
+        """Takes in events together; much quicker than one by one.
+
+        Args:
+            events: In the order of their logs, where there is one.
+            cursor: Is kept in the same transaction, under the names given; `store.meta` returns it.
+
+        Returns:
+            One decision for each event.
+
+        Raises:
+            StateError: The store can't be written; none of the events was taken in.
+        """
+        with self._lock, self.store.guard():
+            now = self._clock()
+            if not self._is_active(now):
+                return [Decision(action="standby", reason=self.standby, time=now, event_id=each.id) for each in events]
+            with self._transaction():
+                self._mind_the_clock(now)
+                self._judge.begin(now)
+                decisions = [self._judge.take_in(event, now) for event in events]
+                late = [] if self.policy.settle_seconds else self._settle(now)
+                for decision in (*decisions, *late):
+                    if decision.action in NEWS:
+                        self.store.remember(decision)
+                for name, value in (cursor or {}).items():
+                    self.store.set_meta(name, value)
+                self._unpruned += len(events)
+            outcome = {decision.case: decision for decision in (*late, *self._carry_out(now)) if decision.case}
+            mine = {decision.case for decision in (*decisions, *late)}
+            self._keep(each for each in outcome.values() if each.case not in mine)
+            return [
+                outcome.get(decision.case, decision)
+                if decision.action == "isolating"
+                else _later(decision, outcome, late)
+                for decision in decisions
+            ]
+
+    def tick(self, now: float | None = None) -> list[Decision]:
+        """Does what time has made due; returns what was decided.
+
+        Args:
+            now: Seconds since the epoch; the clock's by default.
+
+        Raises:
+            StateError: The store can't be written.
+        """
+        with self._lock, self.store.guard():
+            now = self._clock() if now is None else now
+            if not self._is_active(now):
+                return []
+            decisions, self.backlog = self.backlog, []
+            with self._transaction():
+                self._mind_the_clock(now)
+                if self._judge.begin(now):
+                    decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
+                decisions += self._settle(now)
+                for case in due_releases(self._judge.cases, self.policy, self.isolator.name, now):
+                    decisions.append(request_release(self._judge, case, now))
+                for decision in decisions:
+                    self.store.remember(decision)
+                self._prune(now)
+            acted = self._carry_out(now)
+            if not self.policy.dry_run and not 0 <= now - self._reconciled < self.policy.reconcile_seconds:
+                self._reconciled = now
+                acted += self._engine.reconcile(now)
+                self._send(now)
+            moved = {decision.case for decision in acted}
+            return [each for each in decisions if not each.case or each.case not in moved] + acted
+
+    def next_due(self) -> float | None:
+        """When the next strike stops waiting for others and may take its device out, in seconds since the epoch."""
+        with self._lock:
+            return self._judge.book.next_due()
+
+    def know(self, devices: Iterable[Device]) -> None:
+        """Notes which devices there are: the circuit breaker's percentage is one of these."""
+        with self._lock, self._transaction():
+            now = self._clock()
+            for host, device, rank in devices:
+                self._judge.book.device(host, device, rank, now)
+
+    def has_raised(self, host: str, number: str) -> bool:
+        """Whether a device of `host`, with this number unless it is empty, has strikes in the store."""
+        with self._lock:
+            row = self.store.db.execute(
+                "SELECT 1 FROM device JOIN strike ON strike.device = device.n "
+                "WHERE host = ?1 AND (?2 = '' OR substr(name, instr(name, ':') + 1) = ?2) LIMIT 1",
+                (host, number),
+            ).fetchone()
+        return row is not None
+
+    def note(self, reason: str, device: Device | None = None) -> Decision:
+        """Keeps a sentence about something that came from elsewhere, such as an alert."""
+        with self._lock, self._transaction():
+            decision = Decision(action="alert", reason=reason, time=self._clock(), device=device)
+            self.store.remember(decision)
+            return decision
+
+    def close(self) -> None:
+        """Lets another handler act; closes the store."""
+        with self._lock:
+            self.store.close()
+
+    def _is_active(self, now: float) -> bool:
+        if not self.standby:
+            return True
+        self.standby = self.store.take_lease()
+        if self.standby:
+            return False
+        with self._transaction():
+            if not self.store.meta("ignore_before"):
+                # The clocks of others may be behind ours.
+                self.store.set_meta("ignore_before", 0.0 if self._from_beginning else now - self.policy.skew_seconds)
+                self.store.set_meta("last_now", now)
+            self.store.set_meta("strikes", str(self.policy.strikes))  # for those who look at the devices
+            self.store.set_meta("window_seconds", self.policy.window_seconds)
+            self._mind_the_clock(now)
+            self._end_dry_cases(now)
+        if not self.policy.dry_run:
+            self._outbox.recover(now)
+            self._keep(self._carry_out(now))
+            self._keep(self._engine.reconcile(now))
+            self._send(now)
+        return True
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            with self.store.transaction():
+                yield
+        except BaseException:
+            self._judge.book.forget_cache()
+            raise
+
+    def _settle(self, now: float) -> list[Decision]:
+        found = (self._judge.strike_out(device, now) for device in self._judge.book.settle(now))
+        return [decision for decision in found if decision is not None]
+
+    def _carry_out(self, now: float) -> list[Decision]:
+        if self.policy.dry_run:
+            return []
+        decisions = self._engine.carry_out(now)
+        self._send(now)
+        return decisions
+
+    def _send(self, now: float) -> None:
+        problem = self._outbox.send(now)
+        if problem is not None:
+            self._keep([problem])
+
+    def _keep(self, decisions: Iterable[Decision]) -> None:
+        """Keeps what no event of the moment led to for the next `tick`."""
+        self.backlog = [*self.backlog, *decisions][-_MOST_KEPT:]
+
+    def _mind_the_clock(self, now: float) -> None:
+        """When the clock was set back, moments that seem to lie ahead would block everything until it gets there."""
+        if now < self.store.number("last_now"):
+            self.store.set_meta("ignore_before", min(self.store.number("ignore_before"), now))
+            self.store.db.execute("UPDATE device SET cleared = ?1 WHERE cleared > ?1", (now,))
+            self.store.db.execute("UPDATE cases SET last_fault = ?1 WHERE last_fault > ?1", (now,))
+        self.store.set_meta("last_now", now)
+
+    def _end_dry_cases(self, now: float) -> None:
+        """What a dry run decided is no reason to act in earnest."""
+        if not self.policy.dry_run:
+            for case in self._judge.cases.in_state("dry"):
+                self._judge.cases.change(case.n, state="released", closed=now, why_released="the dry run has ended")
+                self._judge.book.clear(case.device, now)
+
+    def _prune(self, now: float) -> None:
+        if self._unpruned >= _PRUNE_EVENTS or not 0 <= now - self._pruned < _PRUNE_SECONDS:
+            self._unpruned, self._pruned = 0, now
+            self.store.prune(now - self.policy.memory_seconds)
+            self._judge.book.forget_cache()
+
+    def reset_breaker(self) -> bool:
+        """Closes the circuit breaker by hand; what happened before is no reason to act. Returns whether it was open."""
+        with self._lock, self._transaction():
+            return reset_breaker(self.store, self._clock())
+
+
+def _later(decision: Decision, outcome: dict[int, Decision], late: Sequence[Decision]) -> Decision:
+    """The strike that settled at once, where no settling time is wanted, is what its event led to."""
+    for each in late:
+        if each.event_id == decision.event_id:
+            return outcome.get(each.case, each)
+    return decision

@@ -1,0 +1,263 @@
+"""From one event to one decision: the rules, without any engine.
+
+| event | what follows |
+|---|---|
+| first-level anomaly | a strike; enough strikes in the window take the device out |
+| the same by many devices of one job at once | software or data: revoked |
+| the same step, checkpoint and value in another attempt of the job | software or data: revoked |
+| replay: persistent | the device is taken out now |
+| replay: transient | the strike counts at once, whatever the others do |
+| replay: software | the strikes of that step are revoked |
+| everything else | noted |
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from asd.event import Event
+from asd.handler.breaker import Breaker
+from asd.handler.cases import Cases
+from asd.handler.decision import Decision
+from asd.handler.identity import job_of, names_device
+from asd.handler.policy import Policy
+from asd.handler.store import Store
+from asd.handler.strike_book import Standing, StrikeBook
+from asd.isolator import Device
+from asd.verdict import Level
+
+__all__ = ["Judge"]
+
+_COUNTED = {"replay", "isolation", "recovery"}
+_OTHERS_SECONDS = 60.0  # so long it is believed that somebody else still holds a device
+
+
+class Judge:
+    """Takes in events. Used within a transaction.
+
+    Args:
+        store: What is known.
+        policy: The numbers.
+        engine: Name of the isolator.
+    """
+
+    def __init__(self, store: Store, policy: Policy, engine: str) -> None:
+        self.book = StrikeBook(store, policy)
+        self.cases = Cases(store)
+        self.breaker = Breaker(store, policy)
+        self._store = store
+        self._policy = policy
+        self._engine = engine
+        self._id = ""
+
+    def begin(self, now: float) -> bool:
+        """To be called when a transaction begins; returns whether the circuit breaker was closed by the time."""
+        closed = self.breaker.refresh(now)
+        self.book.begin()
+        return closed
+
+    def take_in(self, event: Event, now: float) -> Decision:
+        """What follows from `event`, which may come any number of times."""
+        counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
+        table = "seen" if counts else "noise"
+        self._id = event.id  # a hash, and asked for more than once
+        new = self._store.db.execute(
+            f"INSERT OR IGNORE INTO {table} (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
+        ).rowcount
+        if not new:
+            return self._say("duplicate", event, now, "the event was taken in before")
+        try:
+            return self._follow_from(event, now, counts=counts)
+        except UnicodeEncodeError:  # half a surrogate pair, which JSON can spell and a database can't keep
+            return self._follow_from(_printable(event), now, counts=counts)
+        except OverflowError:
+            return self._say("noted", event, now, "its numbers are out of every range")
+
+    def _follow_from(self, event: Event, now: float, *, counts: bool) -> Decision:
+        if event.kind == "anomaly" and counts:
+            return self._anomaly(event, now)
+        if event.kind == "replay" and event.verdict:
+            return self._replay(event, now)
+        return self._say("noted", event, now, _NOTES.get(event.kind, "it says nothing about a device"))
+
+    def strike_out(self, device: int, now: float, standing: Standing | None = None) -> Decision | None:
+        """Takes `device` out if enough of its strikes count; None when they do not."""
+        standing = standing or self.book.standing(device, now)
+        cause = self.book.last_counting(device) if standing.counting >= self._policy.strikes else None
+        if cause is None or self.cases.open_case(device) is not None:
+            return None
+        self._id = cause.id
+        minutes = self._policy.window_seconds / 60
+        return self._take_out(
+            device, cause, f"it has {_count(self._policy.strikes, 'strike')} within {minutes:g} minutes", now
+        )
+
+    def is_stale(self, event: Event, now: float) -> bool:
+        """Whether an event is too old to be a reason to act: from before the handler's first start, or a reset."""
+        return event.time < max(self.book.ignore_before, now - self._policy.stale_seconds)
+
+    def _anomaly(self, event: Event, now: float) -> Decision:
+        if not names_device(event):
+            return self._say("noted", event, now, "it names no device")
+        device = self._heard_of(event, now)
+        job = job_of(event.run)
+        repeated = self.book.is_repeated(event, now)
+        new = self.book.add(event, device, now)
+        known = self.book.is_software(job, event.step)
+        if repeated and not known:
+            self.book.blame_software(job, event.step, now)
+            return self._say(
+                "software", event, now,
+                f"job {job} had the very same value at {event.checkpoint} in step {event.step} in another attempt: "
+                "software or data, the strikes of this step are revoked and nobody is isolated for them",
+            )  # fmt: skip
+        burst = self._burst(event, now) if new else None
+        if burst is not None:
+            return burst
+        if known:
+            return self._say(
+                "noted", event, now, f"step {event.step} of job {job} is known to be software or data, no strike"
+            )
+        if self.is_stale(event, now):
+            return self._say("stale", event, now, "it is too old to be a reason to act, it is only recorded")
+        return self._merged(device, event, now) or self._count(device, event, now, new=new)
+
+    def _burst(self, event: Event, now: float) -> Decision | None:
+        devices, first = self.book.revoke_burst(event, now)
+        if not devices:
+            return None
+        job = job_of(event.run)
+        if not first:
+            return self._say(
+                "strike", event, now, f"it is one more of the many devices of job {job} at once, the strike is revoked"
+            )
+        return self._say(
+            "software", event, now,
+            f"{devices} devices of job {job} raised within {self._policy.burst_seconds:g} s: software or data, their "
+            "strikes are revoked and nobody is isolated for them unless a replay finds hardware",
+        )  # fmt: skip
+
+    def _count(self, device: int, event: Event, now: float, *, new: bool) -> Decision:
+        """What the strikes of a device come to, now that there is this one."""
+        if not new:  # and neither are there more strikes than before
+            return self._say("strike", event, now, f"it belongs to the strike of step {event.step}")
+        standing, policy = self.book.standing(device, now), self._policy
+        out = self.strike_out(device, now, standing)
+        if out is not None:
+            return out
+        total = standing.counting + standing.waiting
+        if total >= policy.strikes:
+            return self._say(
+                "waiting", event, now,
+                f"it has {_count(total, 'strike')} of {policy.strikes}, and is isolated unless many devices of job "
+                f"{job_of(event.run)} raise within {policy.settle_seconds:g} s",
+            )  # fmt: skip
+        minutes = policy.window_seconds / 60
+        return self._say("strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes")
+
+    def _replay(self, event: Event, now: float) -> Decision:
+        job, verdict = job_of(event.run), event.verdict
+        if verdict == "software":
+            return self._software(event, job, now)
+        if not names_device(event):
+            return self._say("noted", event, now, "it names no device")
+        device = self._heard_of(event, now)
+        if verdict == "undetermined":
+            return self._say("noted", event, now, "the replay found nothing out, the strike stays as it is")
+        if self.book.add(event, device, now, verdict):
+            self.book.revoke_burst(event, now)
+        if self.is_stale(event, now) or self._is_cleared(device, event):
+            return self._say("stale", event, now, f"its verdict {verdict} is too old to be a reason to act")
+        merged = self._merged(device, event, now)
+        if merged is not None:
+            return merged
+        if verdict == "transient":
+            return self._count(device, event, now, new=True)
+        where = f"step {event.step} of {event.run}" if event.step else event.run
+        return self._take_out(device, event, f"the replay of {where} found persistent hardware", now)
+
+    def _software(self, event: Event, job: str, now: float) -> Decision:
+        if names_device(event):
+            self.book.add(event, self._heard_of(event, now), now, "software")
+        revoked = self.book.blame_software(job, event.step, now)
+        return self._say(
+            "software", event, now,
+            f"the replay of step {event.step} of {event.run} found software or data: "
+            f"{_count(revoked, 'more strike')} of this step revoked, nobody is isolated for it",
+        )  # fmt: skip
+
+    def _merged(self, device: int, event: Event, now: float) -> Decision | None:
+        """The decision about a device that is out already, or about to be; None for another."""
+        case = self.cases.open_case(device)
+        if case is None:
+            return None
+        change: dict[str, Any] = {"last_fault": now}
+        if event.verdict == "persistent":
+            change["verdict"] = event.verdict
+        self.cases.change(case.n, **change)
+        return self._say("merged", event, now, f"it belongs to its case, which is {case.state}", case=case.n)
+
+    def _take_out(self, device: int, event: Event, why: str, now: float) -> Decision:
+        """Opens a case, where the circuit breaker and the marks of others let us."""
+        case = self.cases.open_case(device)
+        if case is not None:
+            return self._say("merged", event, now, f"it belongs to its case, which is {case.state}", case=case.n)
+        last = self.cases.last(device)
+        if last is not None and last.state == "others" and last.closed and 0 <= now - last.closed < _OTHERS_SECONDS:
+            return self._say("others", event, now, f"{why}, but somebody else holds it out, so it is left alone")
+        refusal = self.breaker.refusal(now, self.book.known())
+        if refusal:
+            return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
+        state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
+        verdict = event.verdict if event.kind == "replay" else ""
+        number = self.cases.begin(device, state, event, why, verdict, self._engine, now)
+        what = (
+            "it would be isolated, were this no dry run"
+            if state == "dry"
+            else f"the isolator {self._engine} is to isolate it"
+        )
+        return self._say(action, event, now, f"{why}, so {what}", device=self.book.named(device), case=number)
+
+    def _heard_of(self, event: Event, now: float) -> int:
+        device = self.book.device(event.host, event.device, event.rank, now)
+        column = event.verdict if event.kind == "replay" else "anomalies"
+        self._store.db.execute(
+            f"UPDATE device SET last = ?, rank = ?, {column} = {column} + 1, "
+            "evidence = CASE ? WHEN '' THEN evidence ELSE ? END WHERE n = ?",
+            (now, event.rank, event.evidence, event.evidence, device),
+        )
+        return device
+
+    def _is_cleared(self, device: int, event: Event) -> bool:
+        row = self._store.db.execute("SELECT cleared FROM device WHERE n = ?", (device,)).fetchone()
+        return bool(event.time <= row[0])
+
+    def _say(
+        self, action: str, event: Event, now: float, why: str, *, device: Device | None = None, case: int = 0
+    ) -> Decision:
+        if device is None and names_device(event):
+            device = Device(event.host, event.device, event.rank)
+        subject = f"{device}" if device is not None else f"event {self._id}"
+        return Decision(
+            action=action, reason=f"{subject}: {why}.", time=now, device=device, event_id=self._id, case=case
+        )
+
+
+_NOTES = {
+    "anomaly": "a second-level anomaly is no strike",
+    "follower": "a follower names nobody",
+    "problem": "a problem of the detector says nothing about a device",
+    "replay": "a replay without a verdict says nothing",
+    "isolation": "that it was taken out is noted; who holds it out is asked of the engine",
+    "recovery": "that it was given back is noted",
+}
+
+
+def _printable(event: Event) -> Event:
+    texts = {name: getattr(event, name) for name in ("run", "host", "device", "checkpoint", "evidence", "reason")}
+    return replace(event, **{name: text.encode(errors="replace").decode() for name, text in texts.items()})
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,89 @@
+"""The policy: every number that decides about a device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from asd.errors import ConfigError
+from asd.strikes import LIMIT, WINDOW_SECONDS
+
+__all__ = ["Policy"]
+
+_LARGEST = 10 * 366 * 86400.0
+_FEW = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """When a device is taken out and given back. Times are seconds.
+
+    Attributes:
+        strikes: So many strikes in the window take a device out; from 1.
+        window_seconds: How long a strike counts.
+        many_devices: So many devices of one job with first-level anomalies at once are software or data; from 2.
+        burst_seconds: How far apart they may be.
+        settle_seconds: How long a strike waits for others of its job before it counts, unless a replay confirms it.
+        max_devices: So many devices are taken out in `breaker_seconds`, then the circuit breaker opens; 0 takes none.
+        max_percent: The same as a share of the known devices, 0 to 100; of few devices it never means less than 2.
+        breaker_seconds: The window of the circuit breaker, and how long it stays open unless it is reset.
+        release_after_seconds: A device without a new fault for so long is given back; 0 means only by hand.
+        skew_seconds: The clocks of two hosts are no further apart.
+        stale_seconds: A verdict that comes later than this takes no device out any more.
+        retries: After so many failures of the engine it is reported; tries go on.
+        retry_seconds: The pause after the first failure; it doubles each time.
+        longest_pause_seconds: The longest of these pauses.
+        reconcile_seconds: How often the engine is asked whether what was taken out still is.
+        dry_run: Decide and report, touch nothing.
+
+    Raises:
+        ConfigError: A number is out of its range.
+    """
+
+    strikes: int = LIMIT
+    window_seconds: float = WINDOW_SECONDS
+    many_devices: int = 3
+    burst_seconds: float = 30.0
+    settle_seconds: float = 30.0
+    max_devices: int = 2
+    max_percent: float = 10.0
+    breaker_seconds: float = 86400.0
+    release_after_seconds: float = 2 * 86400.0
+    skew_seconds: float = 60.0
+    stale_seconds: float = WINDOW_SECONDS
+    retries: int = 5
+    retry_seconds: float = 1.0
+    longest_pause_seconds: float = 300.0
+    reconcile_seconds: float = 600.0
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for name, smallest in (("strikes", 1), ("many_devices", 2), ("max_devices", 0), ("retries", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or not smallest <= value <= 1_000_000:
+                raise ConfigError(name, value, f"it must be a whole number from {smallest} to 1000000")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("_seconds") and not (_is_number(value) and 0 <= value <= _LARGEST):
+                raise ConfigError(field.name, value, f"it must be a number of seconds from 0 to {_LARGEST:.0f}")
+        if not (_is_number(self.max_percent) and 0 <= self.max_percent <= 100):
+            raise ConfigError("max_percent", self.max_percent, "it must be a number from 0 to 100")
+
+    def allowed(self, known: int) -> int:
+        """How many of `known` devices may be taken out within `breaker_seconds`.
+
+        >>> Policy(max_devices=50).allowed(known=1000), Policy(max_devices=50).allowed(known=8), Policy().allowed(8)
+        (50, 2, 2)
+        """
+        share = math.floor(known * self.max_percent / 100)
+        return min(self.max_devices, max(_FEW, share) if self.max_percent else 0)
+
+    @property
+    def memory_seconds(self) -> float:
+        """How long facts are kept: longer than anything asks for them."""
+        longest = max(self.window_seconds, self.breaker_seconds, self.stale_seconds, self.burst_seconds)
+        return longest + self.skew_seconds + self.settle_seconds
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,108 @@
+"""How every device stands, for people and programs to look at."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from asd import fault_code
+from asd.event import VERDICTS
+from asd.handler.cases import Cases
+from asd.handler.policy import Policy
+from asd.handler.store import Store
+from asd.handler.strike_book import StrikeBook
+
+__all__ = ["DeviceStanding", "device_standings"]
+
+_INFORMATION = "node type=SoC, sensor type=Check Sensor, event state=check fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStanding:
+    """How one device stands.
+
+    Attributes:
+        number: Its number in the store.
+        host: Its machine.
+        device: Its name there.
+        rank: Rank of the last event about it; -1 when it is not known.
+        strikes: Strikes of the window that count or may still count.
+        limit: So many take it out.
+        verdicts: How often a replay found each of `asd.event.VERDICTS`.
+        state: `in use`, or the state of its case: `isolating`, `isolated`, `releasing`, or `dry`.
+        isolated_by: Which isolator took it out, `others` when somebody else did; else empty.
+        since: When it was taken out, in seconds since the epoch; 0 when it was not.
+        reason: Why it was taken out or released last.
+        evidence: Folder with the last evidence; empty when there is none.
+        error: The last failure of the engine, while it lasts.
+    """
+
+    number: int
+    host: str
+    device: str
+    rank: int
+    strikes: int
+    limit: int
+    verdicts: dict[str, int]
+    state: str
+    isolated_by: str
+    since: float
+    reason: str
+    evidence: str
+    error: str
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is held against it."""
+        return not self.strikes and self.state == "in use" and self.isolated_by != "others"
+
+    @property
+    def health(self) -> dict[str, str]:
+        """The three fields that `npu-smi info -t health` prints."""
+        return {
+            "Health Status": "OK" if self.healthy else "Warning",
+            "Error Code": "NA" if self.healthy else fault_code.CHECK_FAIL,
+            "Error Information": "NA" if self.healthy else _INFORMATION,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, JSON-able."""
+        since = datetime.fromtimestamp(self.since, timezone.utc).isoformat(timespec="seconds") if self.since else None
+        return {**asdict(self), "since": since, "health": self.health}
+
+
+def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceStanding]:
+    """Every known device, by host and name, as of `now` in seconds since the epoch."""
+    book, cases = StrikeBook(store, policy), Cases(store)
+    rows = store.db.execute(
+        "SELECT n, host, name, rank, transient, persistent, software, undetermined, evidence FROM device "
+        "ORDER BY host, length(name), name, shared_rank"
+    ).fetchall()
+    standings = []
+    for number, host, name, rank, *counts, evidence in rows:
+        strikes = book.standing(number, now)
+        case = cases.last(number)
+        is_open = case is not None and case.closed is None
+        others = case is not None and case.state == "others"
+        standings.append(
+            DeviceStanding(
+                number=number,
+                host=host,
+                device=name,
+                rank=rank,
+                strikes=strikes.counting + strikes.waiting,
+                limit=policy.strikes,
+                verdicts=dict(zip(("transient", "persistent", "software", "undetermined"), counts, strict=True)),
+                state=case.state if case is not None and is_open else "in use",
+                isolated_by="others" if others else case.isolator if case is not None and is_open else "",
+                since=case.opened if case is not None and (is_open or others) else 0.0,
+                reason="" if case is None else case.why_released or case.reason,
+                evidence=evidence,
+                error=case.error if case is not None and case.state != "released" else "",
+            )
+        )
+    return standings
+
+
+assert set(VERDICTS) == {"transient", "persistent", "software", "undetermined"}

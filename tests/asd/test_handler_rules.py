@@ -1,0 +1,821 @@
+"""Every rule of the fault handler, one at a time, with an engine that is a set."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asd import ConfigError, Event, Level
+from asd.errors import IsolationError
+from asd.handler import FaultHandler, Policy, Store, job_of
+from asd.handler.release import ask_release
+from asd.isolator import Device, Held
+from asd.strikes import StrikeWindow
+
+START = 1_700_000_000.0
+MINUTE, HOUR = 60.0, 3600.0
+
+
+class Clock:
+    def __init__(self, now=START):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+class Engine:
+    """An engine in memory; `others` are held out by somebody else."""
+
+    name = "set"
+
+    def __init__(self):
+        self.ours, self.others, self.calls, self.failures = set(), set(), [], []
+
+    def held(self, device):
+        return Held.OTHERS if device[:2] in self.others else Held.OURS if device[:2] in self.ours else Held.FREE
+
+    def isolate(self, device, reason, event_id):
+        self.calls.append(("isolate", device, reason, event_id))
+        if self.failures:
+            raise self.failures.pop(0)
+        self.ours.add(device[:2])
+
+    def release(self, device):
+        self.calls.append(("release", device))
+        if self.failures:
+            raise self.failures.pop(0)
+        self.ours.discard(device[:2])
+
+
+class Scene:
+    """A handler with everything around it."""
+
+    def __init__(self, policy=None, path=None, **more):
+        self.clock, self.engine, self.published = Clock(), Engine(), []
+        self.policy, self.path, self.more = policy or Policy(), path, more
+        self.begin()
+
+    def begin(self):
+        self.handler = FaultHandler(
+            Store(self.path), self.policy, self.engine, self.published.append, self.clock, **self.more
+        )
+
+    def restart(self, policy=None):
+        self.handler.close()
+        self.policy = policy or self.policy
+        self.begin()
+
+    def raises(self, step, device="Ascend:3", wait=100.0, **changes):
+        """A first-level anomaly that happens `wait` seconds after what was before; returns what is done about it."""
+        self.clock.now += wait
+        return self.handler.handle(event(step, device=device, time=self.clock.now, **changes)).action
+
+    def replay(self, verdict, step=1, device="Ascend:3", **changes):
+        changes.setdefault("time", self.clock.now)
+        return self.handler.handle(event(step, device=device, kind="replay", verdict=verdict, **changes))
+
+    def after(self, seconds):
+        self.clock.now += seconds
+        return [decision.action for decision in self.handler.tick()]
+
+    @property
+    def isolated(self):
+        return sorted(device for _, device in self.engine.ours)
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
+        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
+        "feature": "l2", "reason": "r", "refused": True, "time": START, "evidence": f"evidence/{step}",
+    }  # fmt: skip
+    device = changes.get("device", "Ascend:3")
+    fields["rank"] = int(device[-1]) if device[-1:].isdecimal() else 0  # the id of an event tells ranks apart
+    return Event(**{**fields, **changes})
+
+
+# Strikes
+
+
+def test_three_strikes_isolate_once_nobody_else_has_raised_for_the_settling_time():
+    scene = Scene()
+    assert [scene.raises(step) for step in (1, 2, 3)] == ["strike", "strike", "waiting"]
+    assert scene.after(29.9) == []
+    assert scene.isolated == []
+    assert scene.after(0.2) == ["isolated"]
+    assert scene.isolated == ["Ascend:3"]
+    assert scene.after(1000.0) == []
+
+
+def test_a_decision_says_in_one_sentence_what_was_decided_and_why():
+    scene = Scene()
+    scene.raises(1)
+    decision = scene.handler.handle(event(2, time=scene.clock.now))
+    assert decision.reason == "Ascend:3 on node7: strike 2 of 3 within 480 minutes."
+    assert (decision.device, decision.event_id) == (Device("node7", "Ascend:3", 3), event(2).id)
+    assert decision.time == scene.clock.now
+
+
+def test_the_isolation_event_tells_of_the_strike_that_was_one_too_many():
+    scene = Scene()
+    for step in (1, 2, 3):
+        scene.raises(step)
+    scene.after(31.0)
+    (told,) = scene.published
+    assert (told.kind, told.assertion, told.step, told.evidence) == ("isolation", "occur", 3, "evidence/3")
+    assert (
+        told.reason == "Ascend:3 on node7: it has 3 strikes within 480 minutes, so it is isolated by the isolator set."
+    )
+    assert (told.key, told.time, told.verdict) == (event(3).id, scene.clock.now, "")
+    (call,) = scene.engine.calls
+    assert call == (
+        "isolate", Device("node7", "Ascend:3", 3), "Ascend:3 on node7: it has 3 strikes within 480 minutes.",
+        event(3).id,
+    )  # fmt: skip
+
+
+def test_all_anomalies_of_one_step_of_one_run_are_one_strike():
+    scene = Scene()
+    for step, checkpoint in itertools.product((1, 2), "abcd"):
+        assert scene.raises(step, checkpoint=checkpoint) == "strike"
+    assert scene.after(HOUR) == []
+    assert scene.raises(1, run="other") == "waiting"
+
+
+def test_strikes_leave_the_window():
+    scene = Scene()
+    scene.raises(1)
+    scene.raises(2)
+    scene.clock.now += 480 * MINUTE - 100
+    assert scene.raises(3, wait=0.0) == "strike"
+    assert scene.after(31.0) == []
+
+
+def test_second_level_anomalies_followers_and_problems_do_nothing():
+    scene = Scene(Policy(strikes=1))
+    for changes in ({"level": Level.WARNING}, {"kind": "follower"}, {"kind": "problem"}, {"kind": "isolation"},
+                    {"kind": "recovery"}, {"kind": "replay"}):  # fmt: skip
+        assert scene.raises(1, **changes) == "noted"
+    assert scene.after(HOUR) == []
+
+
+@pytest.mark.parametrize("changes", [{"device": "unknown"}, {"device": ""}, {"host": ""}])
+def test_what_names_no_device_isolates_nobody(changes):
+    scene = Scene(Policy(strikes=1))
+    assert scene.raises(1, **changes) == "noted"
+    assert scene.replay("persistent", **changes).action == "noted"
+    assert scene.engine.calls == []
+
+
+def test_ranks_that_share_a_device_have_strikes_of_their_own():
+    scene = Scene(Policy(many_devices=9))
+    for rank, step in ((0, 1), (1, 2), (0, 3), (1, 4)):
+        assert scene.raises(step, device="CPU:0", rank=rank) == "strike"
+    assert scene.raises(5, device="CPU:0", rank=1) == "waiting"
+    assert scene.after(31.0) == ["isolated"]
+    assert scene.engine.calls[0][1] == Device("node7", "CPU:0", 1)
+
+
+def test_anomalies_whose_step_is_not_known_are_one_strike_while_they_are_close():
+    scene = Scene()
+    for wait, action in ((0.0, "strike"), (200.0, "strike"), (301.0, "strike"), (302.0, "waiting")):
+        assert scene.raises(0, wait=wait, key=f"after {wait}") == action
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", "b"]), st.floats(0, 900))))
+@settings(max_examples=60, deadline=None)
+def test_without_verdicts_the_strikes_are_those_of_the_strike_window(steps):
+    scene = Scene(Policy(strikes=1000, window_seconds=20 * MINUTE, skew_seconds=HOUR), from_beginning=True)
+    window = StrikeWindow(window_seconds=20 * MINUTE)
+    for number, (step, run, wait) in enumerate(steps):
+        run = run if step else "a"
+        scene.raises(step, run=run, wait=wait, key=f"{number}")
+        window.add(event(step, run=run, time=scene.clock.now))
+        standing = scene.handler._judge.book.standing(1, scene.clock.now)
+        assert sum(standing) == window.in_window(scene.clock.now)
+
+
+# Verdicts
+
+
+def test_a_persistent_verdict_isolates_at_once():
+    scene = Scene()
+    scene.raises(7)
+    decision = scene.replay("persistent", 7)
+    assert decision.action == "isolated"
+    assert decision.reason == (
+        "Ascend:3 on node7: the replay of step 7 of llama found persistent hardware, so it is isolated by the isolator "
+        "set."
+    )
+    assert scene.isolated == ["Ascend:3"]
+    assert [told.verdict for told in scene.published] == ["persistent"]
+
+
+def test_a_transient_verdict_confirms_the_strike_and_adds_none():
+    scene = Scene()
+    for step in (1, 2):
+        scene.raises(step)
+        assert scene.replay("transient", step).action == "strike"
+    scene.raises(3)
+    assert scene.isolated == []
+    scene.after(29.0)
+    assert scene.replay("transient", 3).action == "isolated"  # confirmed: no reason to wait for others
+
+
+def test_a_transient_verdict_whose_anomaly_never_came_is_a_strike():
+    scene = Scene()
+    assert [scene.replay("transient", step).action for step in (1, 2, 3)] == ["strike", "strike", "isolated"]
+
+
+@pytest.mark.parametrize("verdict_first", [False, True])
+def test_a_software_verdict_revokes_the_strikes_of_its_step_whatever_comes_first(verdict_first):
+    scene = Scene(Policy(strikes=1))
+    if verdict_first:
+        scene.replay("software", 5, device="Ascend:1")
+        assert scene.raises(5, wait=1.0) == "noted"
+    else:
+        assert scene.raises(5) == "waiting"
+        decision = scene.replay("software", 5, device="Ascend:1")
+        assert decision.reason == (
+            "Ascend:1 on node7: the replay of step 5 of llama found software or data: 1 more strike of this step "
+            "revoked, nobody is isolated for it."
+        )
+    assert scene.after(HOUR) == []
+    assert scene.isolated == []
+
+
+@pytest.mark.parametrize("order", [("software", "transient"), ("transient", "software")])
+def test_of_two_verdicts_about_the_same_step_of_a_device_software_holds(order):
+    scene = Scene(Policy(strikes=1, max_devices=0))
+    for verdict, key in zip(order, "xy", strict=True):
+        scene.replay(verdict, 5, key=key)
+    assert scene.handler._judge.book.standing(1, scene.clock.now) == (0, 0)
+
+
+@pytest.mark.parametrize("software_first", [False, True])
+def test_a_device_whose_hardware_failed_keeps_its_strike_when_anothers_replay_finds_software(software_first):
+    scene = Scene(Policy(strikes=2))
+    replays = [("transient", "Ascend:3"), ("software", "Ascend:4")]
+    for verdict, device in reversed(replays) if software_first else replays:
+        scene.replay(verdict, 5, device=device)
+    assert scene.replay("transient", 9).action == "isolated"
+
+
+def test_an_undetermined_verdict_leaves_the_strike():
+    scene = Scene()
+    scene.raises(1)
+    assert scene.replay("undetermined", 1).action == "noted"
+    scene.raises(2)
+    assert scene.raises(3) == "waiting"
+
+
+# Many devices at once
+
+
+def test_three_devices_of_a_job_within_thirty_seconds_are_software_and_one_decision_says_so():
+    scene = Scene(Policy(strikes=1))
+    assert scene.raises(5, "Ascend:0") == "waiting"
+    assert scene.raises(6, "Ascend:1", wait=15.0) == "waiting"
+    scene.clock.now += 14.0
+    decision = scene.handler.handle(event(7, device="Ascend:2", time=scene.clock.now))
+    assert decision.action == "software"
+    assert decision.reason == (
+        "Ascend:2 on node7: 3 devices of job llama raised within 30 s: software or data, their strikes are revoked and "
+        "nobody is isolated for them unless a replay finds hardware."
+    )
+    assert scene.raises(8, "Ascend:4", wait=1.0) == "strike"  # one more of them
+    assert scene.after(HOUR) == []
+    assert scene.isolated == []
+
+
+def test_devices_further_apart_or_of_other_jobs_are_no_burst():
+    scene = Scene(Policy(strikes=1, max_devices=9, max_percent=100))
+    for number, (wait, run) in enumerate([(100, "a"), (16, "a"), (16, "a"), (1, "b"), (1, "c")]):
+        scene.raises(number + 1, f"Ascend:{number}", wait=wait, run=run)
+    scene.after(31.0)
+    assert len(scene.isolated) == 5
+    assert scene.handler.store.db.execute("SELECT count(*) FROM strike WHERE revoked <> ''").fetchone() == (0,)
+
+
+def test_attempts_of_one_job_are_one_job():
+    assert [job_of(run) for run in ("a", "a+2", "a+13", "a+b", "+2")] == ["a", "a", "a", "a+b", ""]
+    scene = Scene(Policy(strikes=1))
+    for number, run in enumerate(("a", "a+2", "a+3")):
+        scene.raises(number, f"Ascend:{number}", wait=1.0, run=run)
+    assert scene.after(HOUR) == []
+
+
+def test_the_same_step_is_the_same_moment_whatever_the_clocks_say():
+    scene = Scene(Policy(strikes=1))
+    scene.clock.now += 1000.0
+    for number in range(3):
+        late = event(5, device=f"Ascend:{number}", time=scene.clock.now - 45.0 * number)
+        scene.handler.handle(late)
+    assert scene.after(HOUR) == []
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_of_many_devices_only_the_one_with_a_hardware_verdict_counts_in_any_order(order):
+    scene = Scene(Policy(strikes=1))
+    scene.clock.now += 100.0
+    events = [event(5, device=f"Ascend:{number}", time=scene.clock.now) for number in range(3)]
+    events.append(event(5, device="Ascend:1", time=scene.clock.now, kind="replay", verdict="transient"))
+    for number in order:
+        scene.handler.handle(events[number])
+    scene.after(31.0)
+    assert scene.isolated == ["Ascend:1"]
+
+
+def test_a_burst_revokes_no_strikes_from_before():
+    scene = Scene()
+    scene.raises(1, "Ascend:0")
+    scene.raises(2, "Ascend:0")
+    for number in range(3):
+        scene.raises(9, f"Ascend:{number}", wait=5.0)
+    assert scene.raises(20, "Ascend:0") == "waiting"
+    assert scene.after(31.0) == ["isolated"]
+
+
+# The same again after a rollback
+
+
+@pytest.mark.parametrize("value", [3e6, math.inf, math.nan])
+@pytest.mark.parametrize("second", ["llama+2", "llama"])
+def test_the_same_value_in_another_attempt_is_software(value, second):
+    scene = Scene(Policy(strikes=2))
+    first = "llama" if second != "llama" else "llama+2"
+    assert scene.raises(5, run=first, value=value) == "strike"
+    assert scene.raises(5, run=second, value=value) == "software"
+    (sentence,) = scene.handler.store.db.execute("SELECT reason FROM decision").fetchone()
+    assert sentence == (
+        "Ascend:3 on node7: job llama had the very same value at a in step 5 in another attempt: software or data, the "
+        "strikes of this step are revoked and nobody is isolated for them."
+    )
+    assert scene.after(HOUR) == []
+    assert scene.raises(6, run=second) == "strike"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"value": 4e6}, {"checkpoint": "b"}, {"step": 6}, {"run": "llama+x"}, {"run": "llama"}]
+)
+def test_another_value_checkpoint_step_or_job_is_no_repetition(changes):
+    scene = Scene(Policy(strikes=9))
+    scene.raises(5, value=3e6)
+    scene.clock.now += 100.0
+    fields = {"run": "llama+2", "value": 3e6, "step": 5, "time": scene.clock.now, **changes}
+    assert scene.handler.handle(event(**fields)).action in ("strike", "duplicate")
+
+
+def test_persistent_hardware_is_isolated_though_the_value_came_again():
+    scene = Scene()
+    scene.raises(5, value=3e6)
+    scene.raises(5, value=3e6, run="llama+2")
+    assert scene.replay("persistent", 5, run="llama+2").action == "isolated"
+
+
+# Doubles and old events
+
+
+def test_an_event_that_comes_twice_counts_once_also_after_a_restart(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.raises(1)
+    again = event(1, time=scene.clock.now)
+    assert scene.handler.handle(again).action == "duplicate"
+    scene.restart()
+    assert scene.handler.handle(again).action == "duplicate"
+    assert scene.handler.handle(event(1, kind="follower")).action == "noted"
+    assert scene.handler.handle(event(1, kind="follower")).action == "duplicate"
+
+
+def test_events_from_before_the_first_start_are_recorded_and_cause_nothing():
+    scene = Scene(Policy(strikes=1))
+    for step in range(3):
+        assert scene.handler.handle(event(step + 1, time=START - 61.0)).action == "stale"
+    assert scene.replay("persistent", 4, time=START - 61.0).action == "stale"
+    assert scene.after(HOUR) == []
+    assert scene.handler.store.db.execute("SELECT count(*) FROM strike").fetchone() == (4,)
+
+
+def test_a_clock_that_is_a_minute_behind_hides_nothing():
+    scene = Scene()
+    assert scene.replay("persistent", 4, time=START - 59.0).action == "isolated"
+
+
+def test_with_from_beginning_old_events_act():
+    scene = Scene(from_beginning=True)
+    assert scene.replay("persistent", 4, time=START - HOUR).action == "isolated"
+
+
+def test_after_a_restart_new_news_of_old_events_still_act_but_not_of_very_old_ones(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.clock.now += 24 * HOUR
+    scene.restart()
+    assert scene.replay("persistent", 4, device="Ascend:1", time=scene.clock.now - 9 * HOUR).action == "stale"
+    assert scene.replay("persistent", 4, device="Ascend:2", time=scene.clock.now - 7 * HOUR).action == "isolated"
+
+
+def test_a_clock_that_goes_back_blocks_nothing(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.raises(1)
+    scene.raises(2)
+    scene.raises(3)
+    scene.clock.now -= 5 * HOUR
+    assert scene.after(0.0) == []
+    assert scene.after(31.0) == ["isolated"]
+    assert scene.replay("persistent", 9, device="Ascend:4").action == "isolated"
+    assert scene.after(48 * HOUR) == ["released", "released"]
+
+
+def test_a_strike_from_the_far_future_leaves_the_window_all_the_same():
+    scene = Scene()
+    scene.handler.handle(event(1, time=START + 1000 * HOUR))
+    assert scene.handler._judge.book.standing(1, START) == (0, 1)
+    assert scene.handler._judge.book.standing(1, START + 8 * HOUR + 61.0) == (0, 0)
+
+
+# The circuit breaker
+
+
+def breaker_scene(devices=2, **policy):
+    scene = Scene(Policy(**policy))
+    for number in range(devices):
+        assert scene.replay("persistent", number + 1, device=f"Ascend:{number}").action == "isolated"
+    return scene
+
+
+def test_the_third_device_in_a_day_opens_the_breaker_and_is_only_reported():
+    scene = breaker_scene()
+    decision = scene.replay("persistent", 9, device="Ascend:7")
+    assert decision.action == "breaker"
+    assert decision.reason == (
+        "Ascend:7 on node7: the replay of step 9 of llama found persistent hardware, but the circuit breaker is open: "
+        "2 devices were taken out within 24 h, and 2 are allowed, so it is only reported."
+    )
+    assert scene.isolated == ["Ascend:0", "Ascend:1"]
+
+
+def test_the_breaker_stays_open_though_a_device_was_released():
+    scene = breaker_scene(release_after_seconds=HOUR)
+    scene.replay("persistent", 9, device="Ascend:7")
+    assert scene.after(HOUR) == ["released", "released"]
+    assert scene.replay("persistent", 10, device="Ascend:8").action == "breaker"
+
+
+def test_after_a_reset_only_new_events_act():
+    scene = breaker_scene()
+    scene.replay("persistent", 9, device="Ascend:7")
+    old = event(10, device="Ascend:8", kind="replay", verdict="persistent", time=scene.clock.now)
+    scene.clock.now += 10.0
+    assert scene.handler.reset_breaker() is True
+    assert scene.handler.reset_breaker() is False
+    assert scene.after(1.0) == []
+    assert scene.handler.handle(old).action == "stale"
+    assert scene.replay("persistent", 11, device="Ascend:7").action == "isolated"
+
+
+def test_strikes_from_before_a_reset_do_not_count_after_it():
+    scene = breaker_scene()
+    scene.raises(1)
+    scene.raises(2)
+    scene.handler.reset_breaker()
+    assert scene.raises(3) == "strike"
+
+
+def test_when_its_window_has_passed_the_breaker_closes_and_what_was_reported_stays_undone():
+    scene = breaker_scene()
+    for step in (1, 2, 3):
+        scene.raises(step)
+    assert scene.after(31.0) == ["breaker"]
+    assert scene.after(24 * HOUR) == ["problem"]
+    assert scene.isolated == ["Ascend:0", "Ascend:1"]
+    assert scene.replay("persistent", 9, device="Ascend:9").action == "isolated"
+
+
+def test_the_percentage_limits_large_numbers_and_no_percentage_allows_nothing():
+    assert [Policy(max_devices=50).allowed(known) for known in (0, 10, 29, 30, 499, 500, 9999)] == [
+        2, 2, 2, 3, 49, 50, 50
+    ]  # fmt: skip
+    assert [Policy(max_devices=count).allowed(10) for count in (0, 1, 2)] == [0, 1, 2]
+    assert Policy(max_percent=0).allowed(1000) == 0
+
+
+def test_devices_that_never_raised_are_known_once_told_of():
+    scene = Scene(Policy(max_devices=50))
+    scene.handler.know(Device("node1", f"Ascend:{number}", number) for number in range(40))
+    actions = [scene.replay("persistent", 1, f"Ascend:{number}", host="node1").action for number in range(6)]
+    assert actions == ["isolated"] * 4 + ["breaker"] * 2
+
+
+# Ownership
+
+
+def test_what_others_hold_is_left_alone_and_asked_about_again_later():
+    scene = Scene()
+    scene.engine.others.add(("node7", "Ascend:3"))
+    decision = scene.replay("persistent", 1)
+    assert decision.action == "others"
+    assert decision.reason == (
+        "Ascend:3 on node7: the replay of step 1 of llama found persistent hardware, but somebody else holds it out, "
+        "so it is left alone."
+    )
+    assert scene.replay("persistent", 2).action == "others"
+    assert scene.engine.calls == []
+    scene.engine.others.clear()
+    scene.clock.now += 61.0
+    assert scene.replay("persistent", 3).action == "isolated"
+
+
+def test_what_others_took_over_is_not_released():
+    scene = breaker_scene(1)
+    scene.engine.others.add(("node7", "Ascend:0"))
+    assert scene.after(48 * HOUR) == ["others"]
+    assert [call[0] for call in scene.engine.calls] == ["isolate"]
+    assert [told.kind for told in scene.published] == ["isolation"]
+
+
+def test_later_events_are_merged_into_the_open_case():
+    scene = breaker_scene(1)
+    for step in range(10):
+        assert scene.raises(100 + step, "Ascend:0") == "merged"
+    assert scene.replay("persistent", 200, "Ascend:0").action == "merged"
+    assert len(scene.published) == len(scene.engine.calls) == 1
+
+
+def test_what_was_given_back_at_the_engine_is_closed_and_told():
+    scene = breaker_scene(1)
+    scene.engine.ours.clear()
+    assert scene.after(601.0) == ["released"]
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
+    assert scene.published[1].reason == (
+        "Ascend:0 on node7: somebody else gave it back (isolator set), so it may work again."
+    )
+
+
+# Release
+
+
+def test_a_device_without_a_fault_for_two_days_is_released_and_starts_anew():
+    scene = breaker_scene(1)
+    scene.clock.now += HOUR
+    scene.raises(5, "Ascend:0", wait=0.0)
+    assert scene.after(48 * HOUR - 1.0) == []
+    assert scene.after(1.0) == ["released"]
+    assert scene.isolated == []
+    assert [(told.kind, told.assertion) for told in scene.published] == [
+        ("isolation", "occur"),
+        ("recovery", "recover"),
+    ]
+    assert scene.published[1].reason == "Ascend:0 on node7: it had no fault for 48 h, so it may work again."
+    assert scene.raises(6, "Ascend:0") == "strike"
+
+
+def test_a_release_time_of_zero_means_by_hand_only():
+    scene = breaker_scene(1, release_after_seconds=0)
+    assert scene.after(10_000 * HOUR) == []
+
+
+def test_a_verdict_from_before_the_release_does_not_isolate_again():
+    scene = breaker_scene(1, release_after_seconds=HOUR)
+    late = event(77, device="Ascend:0", kind="replay", verdict="persistent", time=scene.clock.now + 5.0)
+    scene.after(HOUR)
+    assert scene.handler.handle(late).action == "stale"
+
+
+# The engine fails
+
+
+def failure(reason="no answer", **more):
+    return IsolationError(Device("node7", "Ascend:3", 3), "set", reason, **more)
+
+
+def test_a_failing_engine_is_tried_again_with_growing_pauses():
+    scene = Scene()
+    scene.engine.failures = [failure() for _ in range(4)] + [OSError("broken")]
+    assert scene.replay("persistent").action == "isolating"
+    outcome = [scene.after(1.0) for _ in range(31)]
+    tries = [second for second, actions in enumerate(outcome, 1) if actions]
+    assert tries == [1, 3, 7, 15, 31]
+    assert [outcome[second - 1] for second in tries] == [
+        ["isolating"], ["isolating"], ["isolating"], ["failed"], ["isolated"]
+    ]  # fmt: skip
+    assert len(scene.published) == 1
+
+
+def test_a_failure_says_what_the_engine_said():
+    scene = Scene()
+    scene.engine.failures = [failure("scontrol took more than 10 s")]
+    assert scene.replay("persistent").reason == (
+        "Ascend:3 on node7: set can't isolate it (scontrol took more than 10 s); it is tried again in 1 s."
+    )
+
+
+def test_a_refusal_for_good_is_reported_and_not_tried_again():
+    scene = Scene()
+    scene.engine.failures = [failure("no such node", retry=False)]
+    decision = scene.replay("persistent")
+    assert (decision.action, decision.reason) == (
+        "failed", "Ascend:3 on node7: set can't isolate it and won't try again: no such node."
+    )  # fmt: skip
+    assert scene.after(HOUR) == []
+    assert scene.published == []
+    assert scene.replay("persistent", 2).action == "isolated"
+
+
+def test_a_release_that_fails_is_tried_again():
+    scene = breaker_scene(1)
+    scene.engine.failures = [failure()]
+    assert scene.after(48 * HOUR) == ["releasing"]
+    assert scene.after(1.0) == ["released"]
+
+
+def test_an_event_that_cannot_be_published_is_published_later():
+    scene = Scene()
+    scene.handler._outbox._publish = lambda _: (_ for _ in ()).throw(OSError("disk full"))
+    assert scene.replay("persistent").action == "isolated"
+    (problem,) = scene.handler.tick()
+    assert problem.reason.endswith("(isolation) can't be published: disk full; it is tried again.")
+    scene.handler._outbox._publish = scene.published.append
+    scene.after(601.0)
+    assert [told.kind for told in scene.published] == ["isolation"]
+
+
+# Dry run
+
+
+def test_a_dry_run_decides_and_touches_nothing():
+    scene = Scene(Policy(dry_run=True))
+    assert scene.replay("persistent").action == "would-isolate"
+    assert scene.replay("persistent", 2).action == "merged"
+    for step in (1, 2, 3):
+        scene.raises(step, "Ascend:4")
+    assert scene.after(31.0) == ["would-isolate"]
+    assert scene.replay("persistent", 9, "Ascend:5").action == "breaker"
+    assert scene.after(48 * HOUR) == ["problem", "released", "released"]
+    assert (scene.engine.calls, scene.published) == ([], [])
+
+
+def test_what_a_dry_run_decided_is_not_done_by_the_next_start(tmp_path):
+    scene = Scene(Policy(dry_run=True), tmp_path / "h.sqlite")
+    scene.replay("persistent")
+    scene.restart(Policy())
+    assert scene.after(1.0) == []
+    assert scene.engine.calls == []
+    assert scene.replay("persistent", 2).action == "isolated"
+
+
+# The policy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("strikes", 0), ("strikes", True), ("strikes", 1.5), ("many_devices", 1), ("max_devices", -1),
+     ("max_percent", 101), ("max_percent", math.nan), ("window_seconds", -1.0), ("window_seconds", math.inf),
+     ("settle_seconds", "30")],
+)  # fmt: skip
+def test_a_wrong_number_of_the_policy_is_named(name, value):
+    with pytest.raises(ConfigError, match=f"^{name} has the value "):
+        Policy(**{name: value})
+
+
+# Whatever comes, in whatever order
+
+
+DEVICES = [f"Ascend:{number}" for number in range(6)]
+ANY_EVENT = st.builds(
+    lambda device, step, kind, run, checkpoint, value, late: event(
+        step,
+        device=device,
+        rank=int(device[-1]),
+        run=run,
+        checkpoint=checkpoint,
+        value=value,
+        time=START + late,
+        **kind,
+    ),
+    st.sampled_from(DEVICES),
+    st.integers(0, 4),
+    st.sampled_from(
+        [
+            {},
+            {},
+            {},
+            {"level": Level.WARNING},
+            {"kind": "follower"},
+            *(
+                {"kind": "replay", "verdict": verdict}
+                for verdict in ("persistent", "transient", "software", "undetermined")
+            ),
+        ]
+    ),
+    st.sampled_from(["job", "job+2", "other"]),
+    st.sampled_from("ab"),
+    st.sampled_from([1e7, math.inf]),
+    st.floats(-100, 1000),
+)
+
+
+@given(st.lists(ANY_EVENT, max_size=40), st.randoms(use_true_random=False), st.integers(0, 3), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allows(events, random, most, ticks):
+    scene = Scene(Policy(strikes=2, max_devices=most))
+    delivered = events + events
+    random.shuffle(delivered)
+    for each in delivered:
+        scene.clock.now += random.random() * 20
+        scene.handler.handle(each)
+        if ticks:
+            scene.handler.tick()
+    scene.after(61.0)
+    assert len(scene.engine.calls) <= most
+    assert len(scene.published) == len({told.id for told in scene.published}) == len(scene.engine.calls)
+
+
+@given(st.lists(ANY_EVENT, max_size=30, unique_by=lambda each: each.id))
+@settings(max_examples=100, deadline=None)
+def test_delivering_everything_twice_gives_the_same_decisions(events):
+    outcomes = []
+    for deliveries in (1, 2):
+        scene = Scene(Policy(strikes=2))
+        decisions = []
+        for each in events:
+            scene.clock.now += 1.0
+            decisions.append(scene.handler.handle(each))
+            for _ in range(deliveries - 1):
+                assert scene.handler.handle(each).action == "duplicate"
+        scene.clock.now += 31.0
+        outcomes.append((decisions, scene.handler.tick(), scene.isolated, scene.published))
+    assert outcomes[0] == outcomes[1]
+
+
+@given(st.lists(ANY_EVENT, max_size=25, unique_by=lambda each: each.id), st.integers(1, 7))
+@settings(max_examples=60, deadline=None)
+def test_events_in_batches_lead_to_what_they_lead_to_one_by_one(events, size):
+    isolated = []
+    for batch in (1, size):
+        scene = Scene(Policy(strikes=2, max_devices=1000, max_percent=100))
+        for place in range(0, len(events), batch):
+            scene.handler.handle_many(events[place : place + batch])
+        scene.after(61.0)
+        isolated.append(scene.isolated)
+    assert isolated[0] == isolated[1]
+
+
+def test_a_replaced_clock_and_a_replaced_event_are_what_the_helpers_say():
+    assert replace(event(1), step=2, value=2e6 + 2, evidence="evidence/2") == event(2)
+
+
+def test_a_device_that_another_engine_took_out_is_neither_taken_for_free_nor_released(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.replay("persistent")
+    scene.engine = Engine()
+    scene.engine.name = "other"
+    scene.restart()
+    assert scene.after(601.0) == []
+    assert scene.after(48 * HOUR) == []
+    assert scene.engine.calls == []
+
+
+def test_the_two_hundred_checkpoints_behind_a_fault_make_no_two_hundred_decisions():
+    scene = Scene(Policy(strikes=1))
+    actions = [scene.raises(5, wait=0.0, checkpoint=f"c{number}") for number in range(200)]
+    assert actions == ["waiting"] + ["strike"] * 199
+    actions = [scene.raises(5, run="llama+2", checkpoint=f"c{number}", wait=0.0) for number in range(200)]
+    assert actions == ["software"] + ["noted"] * 199
+
+
+def test_a_release_that_is_asked_for_while_the_engine_isolates_is_done_afterwards(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    isolate = scene.engine.isolate
+
+    def slow(*call):
+        isolate(*call)
+        other = Store(scene.path)
+        assert ask_release(other, 1, scene.clock.now) == "isolating"
+        other.close()
+
+    scene.engine.isolate = slow
+    assert scene.replay("persistent").action == "isolated"
+    assert scene.after(1.0) == ["released"]
+    assert scene.isolated == []
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
+
+
+def test_an_isolation_that_is_given_up_before_it_was_done_is_told_to_nobody(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.engine.failures = [failure()]
+    scene.replay("persistent")
+    ask_release(scene.handler.store, 1, scene.clock.now)
+    assert scene.after(1.0) == ["released"]
+    assert (scene.published, scene.isolated) == ([], [])
+
+
+def test_a_release_that_is_refused_for_good_is_said_once_in_a_while():
+    scene = breaker_scene(1)
+    scene.engine.failures = [failure("no right to", retry=False) for _ in range(9)]
+    assert scene.after(48 * HOUR) == ["failed"]
+    assert [scene.after(50.0) for _ in range(6)] == [[]] * 5 + [["failed"]]
+    assert [told.kind for told in scene.published] == ["isolation"]

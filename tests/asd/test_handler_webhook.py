@@ -1,0 +1,110 @@
+"""The webhook: takes what Alertmanager sends, and nothing else."""
+
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+
+from asd import ConfigError
+from asd.handler import FaultHandler, Policy, Recorder, Store
+from asd.handler.alerts import AlertBox
+from asd.handler.webhook import Alert, Webhook, parse_alerts
+from asd.isolator import Device
+
+
+def message(*labels, **changes):
+    alerts = [
+        {"status": "firing", "labels": each, "annotations": {}, "startsAt": "2026-01-01T00:00:00Z",
+         "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "", "fingerprint": f"f{number}"}
+        for number, each in enumerate(labels)
+    ]  # fmt: skip
+    return json.dumps({"version": "4", "status": "firing", "receiver": "asd", "alerts": alerts, **changes}).encode()
+
+
+@pytest.fixture
+def webhook():
+    received = []
+    server = Webhook("127.0.0.1", 0, received.append)
+    server.received = received
+    yield server
+    server.close()
+
+
+def post(webhook, body, path="/", method="POST", headers=None):
+    connection = http.client.HTTPConnection(webhook.url.split("/")[2], timeout=10)
+    connection.request(method, path, body, headers or {})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_alerts_are_taken_in(webhook):
+    assert post(webhook, message({"alertname": "AsdStrikeOut", "node": "n1", "id": "3"})) == (
+        200,
+        "1 alerts taken in.\n",
+    )
+    labels = {"alertname": "AsdStrikeOut", "node": "n1", "id": "3"}
+    assert webhook.received == [[Alert("f0 2026-01-01T00:00:00Z", firing=True, labels=labels)]]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"{", "The body is no JSON: "),
+        (b"[]", "The version is 'list'; valid is '4'"),
+        (message(version="3"), "The version is '3'; valid is '4'"),
+        (message(alerts=None), "The field alerts is none"),
+        (message(alerts=[1]), "An alert has no labels"),
+        (b"\xff\xfe", "The body is no JSON: "),
+    ],
+)
+def test_what_is_no_message_of_alertmanager_is_a_bad_request(webhook, body, sentence):
+    status, text = post(webhook, body)
+    assert status == 400
+    assert text.startswith(sentence)
+    assert webhook.received == []
+
+
+def test_only_post_to_known_places_and_of_a_known_size(webhook):
+    assert post(webhook, None, method="GET")[0] == 405
+    assert post(webhook, message(), path="/nope")[0] == 404
+    assert post(webhook, message(), path="/alerts?x=1")[0] == 200
+    assert post(webhook, b"x", headers={"Content-Length": "1048577"})[0] == 413
+    assert post(webhook, iter([b"x"]), headers={"Transfer-Encoding": "chunked"})[0] == 411
+
+
+def test_a_client_that_hangs_up_hurts_nobody(webhook):
+    host, port = webhook.url.split("/")[2].split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc")
+    assert post(webhook, message())[0] == 200
+
+
+def test_a_port_that_is_taken_is_a_wrong_setting(webhook):
+    port = int(webhook.url.split(":")[2].rstrip("/"))
+    with pytest.raises(ConfigError, match=rf"^--webhook has the value '127\.0\.0\.1:{port}'"):
+        Webhook("127.0.0.1", port, print)
+
+
+def test_an_alert_wakes_and_is_noted_only_when_the_logs_do_not_explain_it():
+    wake, store = threading.Event(), Store(None)
+    handler = FaultHandler(store, Policy(), Recorder(store), print)
+    handler.know([Device("n1", "Ascend:3", 3)])
+    box = AlertBox(wake)
+    alerts = parse_alerts(message({"alertname": "A", "node": "n1", "id": "3"}, {"alertname": "B"}))
+    box.receive(alerts)
+    box.receive(alerts)
+    assert wake.is_set()
+    assert [note.reason for note in box.empty_into(handler)] == [
+        "The alert A names device 3 of n1, of which no event log tells.",
+        "The alert B names no device, of which no event log tells.",
+    ]
+    store.db.execute(
+        "INSERT INTO strike (device, run, job, step, time, received, due, settled, event) "
+        "VALUES (1, 'r', 'r', 1, 0, 0, 0, 1, '')"
+    )
+    box.receive([alerts[0]._replace(key="new"), alerts[1]._replace(key="gone", firing=False)])
+    assert box.empty_into(handler) == []
