@@ -96,11 +96,12 @@ define make_venv
 	@echo 'make: installing into $(@D); the first time this takes a minute or two and downloads about 1 GB.'
 endef
 
-# Programs, called like the Debian packages that bring them; a browser needs a font. No service may start, neither now nor at boot.
-STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium
+# Programs, and the Debian package of each where it has another name; a browser needs a font. No service may start, neither now nor at boot.
+STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium \
+	slurmctld scontrol:slurm-client etcd:etcd-server
 define install_stack
 @set -e; missing=; \
-for program in $(STACK); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+for program in $(STACK); do command -v $${program%:*} >/dev/null || missing="$$missing $${program#*:}"; done; \
 case $$missing in *chromium*) missing="$$missing fonts-dejavu-core";; esac; \
 test -n "$$missing" || exit 0; \
 command -v apt-get >/dev/null || { echo "make: these are missing:$$missing; they are installed by apt-get, which is not here:" \
@@ -122,12 +123,12 @@ $$root env DEBIAN_FRONTEND=noninteractive missing="$$missing" sh -ec ' \
 	{ apt-get update && apt-get install --no-install-recommends -y $$missing; } > $$log 2>&1 || { \
 		tail -n 20 $$log >&2; echo "make: apt-get could not install$$missing; the end of its log is above." >&2; exit 1; }; \
 	rm -f $$log; \
-	for service in $$missing; do systemctl disable --quiet $$service 2>/dev/null || true; done'
+	for service in $$missing munge etcd; do systemctl disable --quiet $$service 2>/dev/null || true; done'
 endef
 
 $(VENV)/.stamp: $(BUILD_INPUTS) constraints.txt
 	$(make_venv)
-	@$(@D)/bin/python $(PIP) install -c constraints.txt -e '.[mindformers,plot,web,test,dev]'
+	@$(@D)/bin/python $(PIP) install -c constraints.txt -e '.[mindformers,plot,web,k8s,grpc,test,dev]'
 	@touch $@
 
 # mindformers 1.9.0 asks for MindSpore 2.9 but runs on 2.10 just as well, so the complete list goes in as it stands.

@@ -169,12 +169,15 @@ class Event:
         """
         try:
             cloud_event = json.loads(text)
-            data = cloud_event["data"]
-            when = datetime.fromisoformat(cloud_event["time"]).timestamp()
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise StateError(f"not an event: {error!r} in {text[:120]!r}; valid is one CloudEvent in JSON.") from error
+        if not isinstance(cloud_event, dict):
+            raise StateError(f"not an event: {text[:120]!r}; valid is one CloudEvent in JSON.")
+        if cloud_event.get("specversion") != "1.0":
+            raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; valid is 1.0.")
+        data, when = cloud_event.get("data"), _when(cloud_event, "time")
         if not isinstance(data, dict):
-            raise StateError(f"event field data is {data!r}; valid is a JSON object.")
+            raise StateError(f"event field data is {data!r:.80}; valid is a JSON object.")
         # A log may be older than a field that was added since.
         known = {name: read for name, read in _READERS.items() if name in data or name not in _ADDED_LATER}
         return cls(time=when, **{name: read(data, name) for name, read in known.items()})
@@ -230,6 +233,15 @@ def _rank(data: Mapping[str, Any], name: str) -> int:
 
 def _value(data: Mapping[str, Any], name: str) -> float:
     return _number(data.get(name), name)
+
+
+def _when(cloud_event: Mapping[str, Any], name: str) -> float:
+    value = cloud_event.get(name)
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        found = datetime.fromisoformat(value)  # type: ignore[arg-type]
+        if found.tzinfo is not None:
+            return found.astimezone(timezone.utc).timestamp()  # a time that UTC can't name can't be written either
+    raise StateError(f"event field {name} is {value!r:.80}; valid is a time such as 2026-01-31T12:00:00+00:00.")
 
 
 def _numbers(data: Mapping[str, Any], name: str) -> tuple[float, ...]:

@@ -101,5 +101,5 @@ class StrikeWindow:
     def _is_known(self, event: Event) -> bool:
         if event.step:
             return (event.run, event.step) in self._strikes
-        last = self._strikes.get((event.run, -self._unknown_step))
-        return last is not None and abs(event.time - last) <= COOLDOWN_SECONDS
+        times = (when for (run, step), when in self._strikes.items() if run == event.run and step < 0)
+        return any(abs(event.time - when) <= COOLDOWN_SECONDS for when in times)

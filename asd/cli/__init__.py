@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments without the program's name; `sys.argv` when None.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - `>&-` closed it
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         code = _run(arguments)
         sys.stdout.flush()

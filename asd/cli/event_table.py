@@ -11,6 +11,7 @@ from asd.verdict import Level
 
 __all__ = ["EventTable"]
 
+_WIDEST = 80  # characters of a column: one endless name must not blow up every other line
 _HEAD = ("time", "level", "kind", "rank", "device", "step", "checkpoint", "value", "limit", "what")
 _NUMBERS = {"rank", "step", "value", "limit"}
 _RED, _YELLOW, _GREEN, _DIM, _END = "\033[1;31m", "\033[33m", "\033[32m", "\033[2m", "\033[0m"
@@ -37,7 +38,7 @@ class EventTable:
             return
         rows = [_cells(event) for event in events]
         for row in rows:
-            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+            self._widths = [max(width, min(len(cell), _WIDEST)) for width, cell in zip(self._widths, row, strict=True)]
         if not self._begun:
             self._begun = True
             self._out.write(self._line(_HEAD) + "\n")

@@ -28,7 +28,7 @@ _SENSOR = re.compile(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b", re.IGNOREC
 _STATE = re.compile(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b", re.IGNORECASE | re.ASCII)
 _ASSERTION = re.compile(r"\bassertion\W{0,2}?\s*[:=]\s*[\"'\[]?(\w+)", re.IGNORECASE | re.ASCII)
 _DEVICE = re.compile(
-    r"\b(?:logic_?id|device_?id|dev_?id|phy_?id|devid|chip_?id)\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b",
+    r"\b(?:logic|device|dev|phy|chip)[\s_-]?id\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b",
     re.IGNORECASE | re.ASCII,
 )
 _PLUGIN = re.compile(r"device fault\s*,\s*(?P<body>.*)", re.IGNORECASE)

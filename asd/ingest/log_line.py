@@ -20,6 +20,7 @@ _WORDS = (
 
 _LONGEST = 1 << 14  # characters of one alarm with everything around it
 _BEFORE = 1 << 12  # of these, so many may stand before the first word
+_BREAK = re.compile(r"[\r\n]|\\n")
 _COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _HEADER = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]\s*[\w.-]*\s*\(", re.IGNORECASE)
 _TAG = re.compile(r"\[\s*(ERROR|WARNING|WARN|INFO|EVENT|DEBUG|CRITICAL|FATAL)\s*\]", re.IGNORECASE)
@@ -70,11 +71,12 @@ class LogLine:
 def messages(text: str) -> Iterator[LogLine]:
     """The messages in one line that may be alarms.
 
-    There may be more than one: progress bars leave carriage returns, and two processes can share a line.
+    There may be more than one: progress bars leave carriage returns, two processes can share a line, and a logger that
+    writes JSON puts a message of several lines into one.
     """
     if not _has_word(text.lower()):
         return
-    for part in _undressed(text).split("\r"):
+    for part in _BREAK.split(_undressed(text)):
         starts = [match.start() for match in _HEADER.finditer(part)] if len(part) <= _LONGEST else []
         cuts = [0, *starts[1:], len(part)]
         for start, end in itertools.pairwise(cuts):

@@ -135,6 +135,7 @@ class Agent:
             for line in lines:
                 self._take(line)
             self._look_at_follower()
+            self._look_at_disks()
             self._save()
             self._last_poll, self._last_sign = self._clock(), self._monotonic()
             if len(lines) < _AT_ONCE:
@@ -166,6 +167,14 @@ class Agent:
         if follower.lost:
             self._problem("lost_lines", "an event log vanished before it was read to its end.", follower.lost)
         follower.skipped = follower.lost = 0
+
+    def _look_at_disks(self) -> None:
+        """A rank that begins on a full disk can leave neither status nor event: nothing else would tell of it."""
+        for folder in self.run_dirs:
+            with contextlib.suppress(OSError):
+                disk = os.statvfs(folder)
+                if disk.f_blocks and not disk.f_bavail:
+                    self._problem("disk_full", f"{folder} is on a full disk; ranks can't write there.")
 
     def _take(self, line: Line) -> None:
         try:

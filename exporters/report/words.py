@@ -13,6 +13,7 @@ from asd.exporters.report.markup import number, utc
 __all__ = ["Verdict", "counted", "verdict_on"]
 
 _MOST_NAMED = 4
+_LONGEST = 200  # characters of a name
 _FOUND = {
     "transient": "hardware that failed once",
     "persistent": "hardware that fails each time",
@@ -97,7 +98,9 @@ def _first_level(data: RunData) -> str:
 
 def _at(event: Event) -> str:
     step = f"at step {event.step:,}" if event.step else f"at {utc(event.time)}"
-    return f"{step} in {event.checkpoint}" if event.checkpoint else step
+    site = event.checkpoint
+    site = site if len(site) <= _LONGEST else f"{site[:_LONGEST]}…"
+    return f"{step} in {site}" if site else step
 
 
 def _refusal(events: Sequence[Event], *, followed: bool) -> str:

@@ -127,6 +127,14 @@ def test_for_people_it_is_an_aligned_table(tmp_path, capsys):
     )
 
 
+def test_an_endless_name_makes_no_other_line_endless(tmp_path, capsys):
+    log = EventLog(tmp_path / "events-rank0.jsonl")
+    log(event(1, checkpoint="n" * 100_000))
+    log(event(2))
+    assert main(["events", "--run-dir", str(tmp_path)]) == 0
+    assert sorted(len(line) > 1000 for line in capsys.readouterr().out.splitlines()) == [False, False, True]
+
+
 def test_no_name_breaks_a_line_or_reaches_the_terminal_as_a_command(tmp_path, capsys):
     EventLog(tmp_path / "events-rank0.jsonl")(
         event(checkpoint="two\nlines\x1b[2J", reason="特征值\u2028", device=os.fsdecode(b"\xff"))
@@ -288,3 +296,10 @@ def test_a_locale_without_chinese_ends_nothing_and_json_stays_utf8(tmp_path):
 
     assert rb"\u7279\u5f81\u503c" in printed()
     assert json.loads(printed("--json"))["data"]["reason"] == "特征值"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_no_traceback(run_dir, closed):
+    command = f'exec "{sys.executable}" -m asd events --run-dir "{run_dir}" {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)

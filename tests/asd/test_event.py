@@ -288,3 +288,17 @@ def test_a_wrong_field_is_refused_when_an_event_is_made(field, value):
 def test_an_event_can_not_be_changed():
     with pytest.raises(AttributeError):
         make().step = 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("time", "x"), ("time", 5), ("time", None), ("time", "2026-01-31T12:00:00"),
+        ("time", "0001-01-01T00:00:00+14:00"), ("time", "9999-12-31T23:59:59-14:00"), ("specversion", "0.3"),
+        ("specversion", None), ("data", None), ("data", []),
+    ],
+)  # fmt: skip
+def test_a_bad_field_of_the_cloud_event_is_named(field, value):
+    cloud_event = json.loads(make().to_json()) | {field: value}
+    with pytest.raises(StateError, match=f"^event field {field} is "):
+        Event.from_json(json.dumps(cloud_event))

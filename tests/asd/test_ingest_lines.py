@@ -88,7 +88,7 @@ def test_an_error_of_the_third_check_has_its_value_limit_step_device_and_time():
     assert (found.value, found.step, found.device, found.rank, found.host) == (25.0, 5, "Ascend:3", -1, "node7")
     assert found.limits == pytest.approx((1e6 * 5.752283e-08 / (1 - 0.99**5),), rel=1e-12)
     assert found.time == pytest.approx(utc(2025, 2, 25, 18, 43, 29, 395610), abs=1e-6)
-    assert (found.code, found.run, found.checkpoint) == ("80818C00", "run1", "")
+    assert (found.code, found.run, found.checkpoint) == ("80818C00", "run1-f", "")  # and the log's fingerprint
 
 
 def test_before_the_second_check_the_limit_is_a_multiple_of_the_mean_as_it_is():
@@ -313,6 +313,18 @@ def test_a_list_goes_on_after_a_restart():
     events(TORCH_OUT, alarms=before)
     after.restore(json.loads(json.dumps(before.state())))
     assert event(ITEM, alarms=after).rank == 5
+
+
+@pytest.mark.parametrize("dress", [lambda text: json.dumps({"message": text}), lambda text: json.dumps({"log": text})])
+def test_a_strike_out_with_its_list_in_one_line_of_json_loses_neither(dress):
+    state = "previous value 3.4, history avg 2.2, bp time 130, normal count 99."
+    text = (
+        "[Warning][2025-08-26 10:46:33] [Rank 3]: feature detection detects abnormal results!\n"
+        f"Grad-norm spike: index 0, time 2025-08-26 10:06:31, param name a, abnormal value 7.0, {state}\n"
+        f"Grad-norm spike: index 1, time 2025-08-26 10:46:33, param name b, abnormal value inf, {state}"
+    )
+    found = [alarm.event for alarm in Alarms("r", "h").read(Line(Path("x.log"), 0, dress(text), "k:0"))]
+    assert [(event.rank, event.checkpoint) for event in found] == [(3, ""), (3, "a"), (3, "b")]
 
 
 def test_a_list_without_its_first_line_has_no_rank():

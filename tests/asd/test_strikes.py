@@ -35,6 +35,12 @@ def test_the_same_step_of_another_run_is_another_strike():
     assert [window.add(event(run=run)) for run in ("one", "two", "one")] == [True, True, False]
 
 
+def test_anomalies_of_unknown_steps_of_two_runs_do_not_disturb_one_another():
+    window = StrikeWindow()
+    given = [("a", 0.0), ("b", 1.0), ("a", 2.0), ("b", 3.0), ("a", 400.0)]
+    assert [window.add(event(0, time, run=run)) for run, time in given] == [True, True, False, False, True]
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"level": Level.WARNING}, {"kind": "follower", "level": Level.NORMAL}, {"kind": "problem"}, {"kind": "isolation"}],

@@ -428,6 +428,18 @@ def test_every_reason_it_can_tell_is_known_from_the_start(folder, agents):
     assert tuple(agents([folder]).problems) == PROBLEMS
 
 
+def test_a_full_disk_is_told_even_when_no_rank_could_leave_a_trace(folder, agents, monkeypatch):
+    folder.mkdir(exist_ok=True)
+    agent = agents([folder])
+    agent.poll()
+    assert agent.problems["disk_full"] == 0
+    full = os.statvfs(folder)
+    full = os.statvfs_result((*full[:3], 0, 0, *full[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    agent.poll()
+    assert agent.problems["disk_full"] == 1
+
+
 def test_the_size_of_its_state_is_bounded(folder, agents):
     write(folder, *(event(step, level=Level.ERROR) for step in range(1, 22_001)))
     agent = agents([folder])

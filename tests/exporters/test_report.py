@@ -119,6 +119,16 @@ def rows(page, name):
 # What it says
 
 
+def test_an_endless_name_does_not_fill_the_verdict(tmp_path):
+    endless = "n" * 100_000
+    event = Event(
+        run="r", rank=0, host="h", device="Ascend:0", step=1, checkpoint=endless, value=2e6, limits=(1e6,),
+        level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=True, time=START,
+    )  # fmt: skip
+    EventLog(tmp_path / "events-rank0.jsonl")(event)
+    assert len(words(tmp_path)[1]) < 1000
+
+
 def test_a_clean_run_is_said_to_have_no_anomaly(tmp_path):
     for rank in range(4):
         Rank(tmp_path, rank).train(1, 100).end()

@@ -1,0 +1,85 @@
+"""Isolators: each takes a device out on one kind of engine, and gives it back.
+
+They are found by name. Other distributions offer theirs under the entry-point group `asd.isolators`, as anything that
+is called with the options by name and returns an `asd.isolator.Isolator`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.isolator import Isolator
+
+__all__ = ["GROUP", "isolator_names", "make_isolator"]
+
+GROUP = "asd.isolators"
+
+_OWN = {
+    "none": ("asd.exporters.isolators.record", "Record"),
+    "hostfile": ("asd.exporters.isolators.hostfile", "HostFile"),
+    "slurm": ("asd.exporters.isolators.slurm", "Slurm"),
+    "kubernetes": ("asd.exporters.isolators.kubernetes", "Kubernetes"),
+    "clusterd": ("asd.exporters.isolators.clusterd", "ClusterD"),
+}
+_EXTRAS = {"lightkube": "k8s", "grpc": "grpc"}
+
+
+def isolator_names() -> list[str]:
+    """Every name that `make_isolator` knows, the package's own first."""
+    return [*_OWN, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(_OWN))]
+
+
+def make_isolator(name: str, **options: Any) -> Isolator:
+    """Makes the isolator called `name`.
+
+    Args:
+        name: One of `isolator_names()`.
+        options: Its options; every value may also be given as the text that a command line has.
+
+    Raises:
+        ConfigError: There is no such isolator, it has no such option, or a value is not valid.
+        UnsupportedError: It needs a package that is not installed.
+    """
+    try:
+        factory = _factory(name)
+        _check_names(name, factory, options)
+        made: Isolator = factory(**options)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise UnsupportedError(
+            f"the isolator {name} needs {package}, which is not installed; "
+            f"pip install 'mindspore-asd[{_EXTRAS[package]}]' brings it."
+        ) from None
+    return made
+
+
+def _factory(name: str) -> Callable[..., Isolator]:
+    if name in _OWN:
+        module, attribute = _OWN[name]
+        factory: Callable[..., Isolator] = getattr(import_module(module), attribute)
+        return factory
+    for entry in entry_points(group=GROUP):
+        if entry.name == name:
+            loaded: Callable[..., Isolator] = entry.load()
+            return loaded
+    raise ConfigError("the isolator", name, f"valid are {', '.join(isolator_names())}")
+
+
+def _check_names(name: str, factory: Callable[..., Isolator], options: dict[str, Any]) -> None:
+    known = inspect.signature(factory).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for option, value in options.items():
+        if option not in known:
+            valid = f"its options are {', '.join(known)}" if known else "it has no options"
+            raise ConfigError(f"the option {option} of the isolator {name}", value, valid)
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise ConfigError(f"the option {option} of the isolator {name}", None, "it must be given")

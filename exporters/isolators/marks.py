@@ -1,0 +1,60 @@
+"""How devices and reasons are written where an engine keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from urllib.parse import quote
+
+from asd.handler.identity import device_key
+from asd.isolator import Device
+
+__all__ = ["chip", "event_mark", "label", "plain"]
+
+_LONGEST = 64
+_CHIP = re.compile(r"(?!CPU:)[A-Za-z][A-Za-z0-9_-]*:([0-9]{1,4})", re.ASCII)
+_PREFIX = "evt-"
+
+
+def label(device: Device) -> str:
+    """The name of `device` on its host: letters, digits and `:._~%@-` only, at most some 70 of them.
+
+    >>> label(Device("n1", "Ascend:3", 5)), label(Device("n1", "CPU:0", 1)), label(Device("n1", "a b", -1))
+    ('Ascend:3', 'CPU:0@1', 'a%20b')
+    """
+    _, name, rank = device_key(*device)
+    written = quote(name, safe=":", errors="backslashreplace")
+    if len(written) > _LONGEST:
+        digest = hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()[:16]
+        written = f"{written[: _LONGEST - len(digest) - 1]}-{digest}"
+    return written if rank < 0 else f"{written}@{rank}"
+
+
+def chip(device: Device) -> int | None:
+    """The number of the chip; None when the name has none.
+
+    >>> chip(Device("n1", "Ascend:3", 5)), chip(Device("n1", "CPU:0", 5))
+    (3, None)
+    """
+    found = _CHIP.fullmatch(device.device)
+    return int(found.group(1)) if found else None
+
+
+def event_mark(event_id: str) -> str:
+    """The event as it stands in a reason: `evt-` and its id, at most 68 characters.
+
+    >>> event_mark("573d6a3ad8e8c4dba6d5d1b0ff0c5b2e")
+    'evt-573d6a3ad8e8c4dba6d5d1b0ff0c5b2e'
+    """
+    return _PREFIX + quote(event_id, safe="", errors="backslashreplace")[:_LONGEST]
+
+
+def plain(text: str, longest: int) -> str:
+    r"""`text` on one line without control characters, at most `longest` characters.
+
+    >>> plain("two\nlines", 100)
+    'two lines'
+    """
+    seen = "".join(letter if letter.isprintable() else " " for letter in text)
+    line = " ".join(seen.split())
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."

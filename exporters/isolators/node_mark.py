@@ -1,0 +1,159 @@
+"""How a device that is taken out stands on a Kubernetes node: annotation, cordon, taint, condition and event."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from asd.event import CODE
+from asd.exporters.isolators.marks import plain
+from asd.isolator import Held
+
+__all__ = [
+    "ANNOTATION", "CONDITION", "EFFECTS", "TAINT", "condition_patch", "event_about", "held_by", "isolate_patch",
+    "marks_of", "release_patch",
+]  # fmt: skip
+
+ANNOTATION = "asd.mindspore.org/isolated-by"
+"""The mark of ownership: JSON with every device of the node that is taken out."""
+TAINT = "asd.mindspore.org/silent-data-corruption"
+CONDITION = "AsdSilentCorruption"
+EFFECTS = ("NoSchedule", "NoExecute")
+COMPONENT = "asd"
+
+_LONGEST_REASON = 300
+_LONGEST_MESSAGE = 1000
+_LONGEST_NAME = 200
+
+Node = Mapping[str, Any]
+Marks = dict[str, dict[str, str]]
+
+
+def marks_of(node: Node) -> Marks:
+    """The devices that we have taken the node out for, each with `event` and `reason`.
+
+    Raises:
+        ValueError: The annotation is none of ours.
+    """
+    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+    if not text:
+        return {}
+    try:
+        devices = json.loads(text)["devices"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        devices = None
+    if not isinstance(devices, dict) or not all(isinstance(mark, dict) for mark in devices.values()):
+        raise ValueError(
+            f"the annotation {ANNOTATION} of the node is {text[:120]!r}; valid is what this isolator writes"
+        )
+    return devices
+
+
+def held_by(node: Node, device: str) -> Held:
+    """Who holds the device with this label out; one whose node is out for another device of ours is free.
+
+    Raises:
+        ValueError: As `marks_of`.
+    """
+    marks = marks_of(node)
+    if marks:
+        return Held.OURS if device in marks and _is_out(node) else Held.FREE
+    return Held.OTHERS if _spec(node).get("unschedulable") else Held.FREE
+
+
+def isolate_patch(node: Node, device: str, reason: str, event_id: str, effect: str) -> dict[str, Any]:
+    """The merge patch that takes a node out for a device.
+
+    It replaces the list of taints, so those of others go with it, and it holds for this version of the node only.
+    """
+    marks = marks_of(node) if _is_out(node) else {}  # whoever gave the node back by hand gave all of it back
+    marks = {**marks, device: {"event": plain(event_id, 128), "reason": plain(reason, _LONGEST_REASON)}}
+    taint = {"key": TAINT, "value": CODE, "effect": effect}
+    spec = {"unschedulable": True, "taints": [*_taints_of_others(node), taint]}
+    return {"metadata": _metadata(node, marks), "spec": spec}
+
+
+def release_patch(node: Node, device: str) -> dict[str, Any]:
+    """The merge patch that takes the mark of a device away and, with the last one, cordon and taint."""
+    marks = {name: mark for name, mark in marks_of(node).items() if name != device}
+    if marks:
+        return {"metadata": _metadata(node, marks)}
+    return {
+        "metadata": _metadata(node, marks),
+        "spec": {"unschedulable": None, "taints": _taints_of_others(node) or None},
+    }
+
+
+def condition_patch(node: Node, devices: Mapping[str, str], now: float) -> dict[str, Any] | None:
+    """The strategic merge patch of the status that makes the condition say what is so; None when it says it already.
+
+    Args:
+        node: The node.
+        devices: The devices that are out, or about to be, and their events.
+        now: Seconds since the epoch.
+    """
+    conditions = (node.get("status") or {}).get("conditions") or []
+    found = next((condition for condition in conditions if condition.get("type") == CONDITION), None)
+    if not devices and (found is None or found.get("status") == "False"):
+        return None
+    listed = ", ".join(f"{device} ({event})" for device, event in sorted(devices.items()))
+    message = plain(f"{CODE}: isolated are {listed}" if devices else "no device is isolated", _LONGEST_MESSAGE)
+    status = "True" if devices else "False"
+    if found is not None and (found.get("status"), found.get("message")) == (status, message):
+        return None
+    since = found.get("lastTransitionTime") if found is not None and found.get("status") == status else None
+    condition = {
+        "type": CONDITION,
+        "status": status,
+        "reason": "SilentDataCorruption" if devices else "NoDeviceIsolated",
+        "message": message,
+        "lastHeartbeatTime": _time(now),
+        "lastTransitionTime": since or _time(now),
+    }
+    return {"status": {"conditions": [condition]}}
+
+
+def event_about(node: Node, device: str, event_id: str, message: str, now: float, *, isolated: bool) -> dict[str, Any]:
+    """The Event; the same fact always has the same name, so it is there once however often it is told."""
+    name = node["metadata"]["name"]
+    fact = json.dumps([name, device, event_id, isolated])
+    digest = hashlib.sha256(fact.encode()).hexdigest()[:20]
+    about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"].get("uid", "")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[:_LONGEST_NAME].rstrip('.-')}.{digest}", "namespace": "default"},
+        "involvedObject": about,
+        "reason": "AsdIsolated" if isolated else "AsdReleased",
+        "message": plain(message, _LONGEST_MESSAGE),
+        "type": "Warning" if isolated else "Normal",
+        "source": {"component": COMPONENT},
+        "firstTimestamp": _time(now),
+        "lastTimestamp": _time(now),
+        "count": 1,
+    }
+
+
+def _metadata(node: Node, marks: Marks) -> dict[str, Any]:
+    text = json.dumps({"devices": marks}, sort_keys=True) if marks else None
+    return {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": {ANNOTATION: text}}
+
+
+def _spec(node: Node) -> Mapping[str, Any]:
+    return node.get("spec") or {}
+
+
+def _is_out(node: Node) -> bool:
+    tainted = any(taint.get("key") == TAINT for taint in _spec(node).get("taints") or [])
+    return tainted or bool(_spec(node).get("unschedulable"))
+
+
+def _taints_of_others(node: Node) -> list[dict[str, Any]]:
+    return [taint for taint in _spec(node).get("taints") or [] if taint.get("key") != TAINT]
+
+
+def _time(now: float) -> str:
+    return datetime.fromtimestamp(now, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,166 @@
+"""What every isolator must do, whatever engine it works on. A subclass brings the fixture `engine`."""
+
+import pytest
+from isolator_engines import FAR, ONE, TWO
+
+from asd.errors import IsolationError
+from asd.isolator import Device, Held
+
+WHY = "AsdStrikeOut: \"3 of 3\"\nin \x1b[31m480\x00 minutes; $(reboot) `x` 'y' 训练\u2028"
+EVENT = "573d6a3ad8e8c4dba6d5d1b0ff0c5b2e"
+ODD = (
+    '"Ascend:3"',
+    "Ascend:3\nAscend:4",
+    "昇腾:3",
+    "Ascend:3, Ascend:4 evt-1",
+    "../../Ascend:3",
+    "A" * 300,
+    "$(reboot):1",
+)
+ODD_HOSTS = ("n[0-1]", "n0,n1", "n0 n1", "ALL", "n0\nn1", "../n0", "主机", "-n0", "n0;reboot", "", "x" * 300)
+
+
+class Conformance:
+    def test_a_free_device_is_taken_out_and_given_back(self, engine):
+        isolator = engine.make()
+        assert isolator.held(ONE) is Held.FREE
+        isolator.isolate(ONE, WHY, EVENT)
+        assert isolator.held(ONE) is Held.OURS
+        isolator.release(ONE)
+        assert isolator.held(ONE) is Held.FREE
+
+    def test_the_engine_is_as_before_when_everything_was_given_back(self, engine):
+        isolator, before = engine.make(), engine.state()
+        for device in (ONE, TWO, FAR):
+            isolator.isolate(device, WHY, EVENT)
+        assert engine.state() != before
+        for device in (TWO, FAR, ONE):
+            isolator.release(device)
+        assert engine.state() == before
+
+    def test_isolating_once_more_changes_nothing(self, engine):
+        isolator = engine.make()
+        isolator.isolate(ONE, WHY, EVENT)
+        once = engine.state()
+        isolator.isolate(ONE, "another reason", "another-event")
+        assert engine.state() == once
+
+    def test_releasing_a_free_device_changes_nothing(self, engine):
+        isolator, before = engine.make(), engine.state()
+        isolator.release(ONE)
+        assert engine.state() == before
+        isolator.isolate(ONE, WHY, EVENT)
+        isolator.release(ONE)
+        isolator.release(ONE)
+        assert engine.state() == before
+
+    def test_a_new_isolator_knows_what_an_earlier_one_did(self, engine):
+        engine.make().isolate(ONE, WHY, EVENT)
+        assert engine.make().held(ONE) is Held.OURS
+        engine.make().release(ONE)
+        assert engine.make().held(ONE) is Held.FREE
+
+    def test_what_others_hold_is_not_taken_over(self, engine):
+        isolator = engine.make()
+        engine.others(ONE)
+        theirs = engine.state()
+        assert isolator.held(ONE) is Held.OTHERS
+        with pytest.raises(IsolationError, match="somebody else .*left alone") as caught:
+            isolator.isolate(ONE, WHY, EVENT)
+        assert not caught.value.retry
+        assert engine.state() == theirs
+
+    def test_what_others_hold_is_not_given_back(self, engine):
+        isolator = engine.make()
+        engine.others(ONE)
+        theirs = engine.state()
+        isolator.release(ONE)
+        assert engine.state() == theirs
+        assert isolator.held(ONE) is Held.OTHERS
+
+    def test_two_devices_of_one_host_are_out_and_back_one_by_one(self, engine):
+        isolator = engine.make()
+        isolator.isolate(ONE, WHY, EVENT)
+        assert isolator.held(TWO) is Held.FREE
+        only_one = engine.state()
+        isolator.isolate(TWO, WHY, EVENT)
+        assert (isolator.held(ONE), isolator.held(TWO)) == (Held.OURS, Held.OURS)
+        isolator.release(TWO)
+        assert (isolator.held(ONE), isolator.held(TWO)) == (Held.OURS, Held.FREE)
+        assert engine.state() == only_one
+
+    @pytest.mark.parametrize("name", ODD)
+    def test_an_odd_device_is_refused_or_is_itself_only(self, engine, name):
+        isolator, before, odd = engine.make(), engine.state(), Device("n0", name, 3)
+        try:
+            isolator.isolate(odd, WHY, EVENT)
+        except IsolationError as error:
+            assert not error.retry  # noqa: PT017 - either is right
+            assert engine.state() == before
+            return
+        assert isolator.held(odd) is Held.OURS
+        assert (isolator.held(ONE), isolator.held(TWO), isolator.held(FAR)) == (Held.FREE,) * 3
+        isolator.release(odd)
+        assert engine.state() == before
+
+    @pytest.mark.parametrize("host", ODD_HOSTS)
+    def test_an_odd_host_is_refused_or_is_itself_only(self, engine, host):
+        isolator, before, odd = engine.make(), engine.state(), Device(host, "Ascend:3", 3)
+        if engine.refuses_strangers:
+            with pytest.raises(IsolationError) as caught:
+                isolator.isolate(odd, WHY, EVENT)
+            assert not caught.value.retry
+            assert "\n" not in str(caught.value).removeprefix(f"{isolator.name} failed for {odd}")
+            assert engine.state() == before
+        else:
+            self.test_an_odd_device_is_refused_or_is_itself_only(engine, "Ascend:7")
+        assert (isolator.held(ONE), isolator.held(FAR)) == (Held.FREE, Held.FREE)
+
+    def test_a_failing_engine_is_an_error_in_one_sentence_and_nothing_is_half_done(self, engine):
+        for how, retry in engine.failures.items():
+            isolator, before = engine.make(), engine.state()
+            with engine.failing(how):
+                calls = [lambda: isolator.isolate(ONE, WHY, EVENT), lambda: isolator.held(ONE)]  # noqa: B023
+                for call in calls[: 1 if how in engine.reads_anyway else 2]:
+                    with pytest.raises(IsolationError) as caught:
+                        call()
+                    assert caught.value.retry is retry, (how, str(caught.value))
+                    assert "\n" not in str(caught.value), how
+            assert engine.state() == before, how
+            isolator.isolate(ONE, WHY, EVENT)
+            out = engine.state()
+            with engine.failing(how), pytest.raises(IsolationError):
+                isolator.release(ONE)
+            assert engine.state() == out, how
+            assert isolator.held(ONE) is Held.OURS
+            isolator.release(ONE)
+            assert engine.state() == before, how
+
+    @pytest.mark.parametrize("action", ["isolate", "release"])
+    def test_what_a_killed_process_began_is_brought_to_its_end_by_the_next(self, engine, action):
+        before = engine.state()
+        engine.make().isolate(ONE, "why", "e" * 32)
+        out = engine.state()
+        deaths = 0
+        for at in range(40):
+            (engine.make().release if action == "isolate" else _isolate(engine))(ONE)
+            if not engine.crashes(ONE, action, at):
+                break
+            deaths += 1
+            isolator = engine.make()
+            held = isolator.held(ONE)
+            assert held is not Held.OTHERS
+            # What the fault handler does when it starts again: it asks, and acts only when there is something to do.
+            if action == "isolate" and held is Held.FREE:
+                isolator.isolate(ONE, "why", "e" * 32)
+            if action == "release" and held is Held.OURS:
+                isolator.release(ONE)
+            assert engine.state() == (out if action == "isolate" else before), f"killed at change {at}"
+        else:
+            pytest.fail("it never got to its end")
+        assert deaths >= engine.least_deaths
+        assert engine.make().held(ONE) is (Held.OURS if action == "isolate" else Held.FREE)
+
+
+def _isolate(engine):
+    return lambda device: engine.make().isolate(device, "why", "e" * 32)

@@ -1,0 +1,218 @@
+"""A server that speaks the part of the Kubernetes API that isolators use: objects, patches, versions and refusals.
+
+The same tests run against a real `kube-apiserver` in tests/stack/test_kubernetes.py, so it can't drift from one.
+"""
+
+import contextlib
+import copy
+import json
+import os
+import re
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TOKEN = "let-me-in"
+_ROUTES = (
+    (re.compile(r"/api/v1/(nodes)/([^/]+)(/status)?"), ("GET", "PATCH")),
+    (re.compile(r"/api/v1/namespaces/[^/]+/(configmaps|events)/([^/]+)()"), ("GET", "PATCH")),
+    (re.compile(r"/api/v1/namespaces/[^/]+/(configmaps|events)()()"), ("POST",)),
+)
+
+
+class RefusedError(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, code, reason, message):
+        super().__init__(message)
+        self.code, self.reason = code, reason
+
+
+def merge(target, patch):
+    """RFC 7386, the JSON merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge(result.get(name), value)
+    return result
+
+
+def strategic(target, patch):
+    """The strategic merge patch, as far as a node's status needs it: conditions are merged by type."""
+    conditions = {condition["type"]: condition for condition in target.get("status", {}).get("conditions", [])}
+    for condition in patch["status"].get("conditions", []):
+        conditions[condition["type"]] = {**conditions.get(condition["type"], {}), **condition}
+    return {**target, "status": {**target.get("status", {}), "conditions": list(conditions.values())}}
+
+
+class KubeServer(ThreadingHTTPServer):
+    """The server.
+
+    Attributes:
+        objects: Every object by its path.
+        mode: How it fails now: None, an HTTP code, "hang", "garbage", "html" or "cut".
+        meanwhile: Called before each change with the path, as somebody who comes before.
+        kill: `(n, pid)`: that process is killed before (even n) or after (odd n) change number n // 2.
+        requests: `(method, path)` of each.
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.objects, self.mode, self.meanwhile, self.kill = {}, None, None, None
+        self.requests, self.changes, self.version = [], 0, 100
+        self.lock = threading.RLock()
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self):
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def put(self, path, value):
+        """Stores an object under a new version, unless it is as it was."""
+        with self.lock:
+            before = self.objects.get(path)
+            value.setdefault("metadata", {})
+            if before is not None and _without_version(before) == _without_version(value):
+                return before
+            self.version += 1
+            value["metadata"]["resourceVersion"] = str(self.version)
+            value["metadata"].setdefault("uid", f"uid-{self.version}")
+            self.objects[path] = value
+            return value
+
+    def node(self, name, **spec):
+        """Makes a node."""
+        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+        value = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": {"conditions": []}}
+        return self.put(f"/api/v1/nodes/{name}", value)
+
+    def answer(self, method, path, kind, body):
+        """The object that answers a request."""
+        with self.lock:
+            route = next(
+                (match for pattern, methods in _ROUTES if (match := pattern.fullmatch(path)) and method in methods),
+                None,
+            )
+            if route is None:
+                raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+            if method == "GET":
+                return self._found(path)
+            self._count(0)
+            if self.meanwhile is not None:
+                self.meanwhile(path)
+            changed = self._create(path, body, route.group(1)) if method == "POST" else self._patch(path, kind, body)
+            self._count(1)
+            return changed
+
+    def _count(self, half):
+        if self.kill is not None and self.kill[0] == 2 * self.changes + half:
+            os.kill(self.kill[1], signal.SIGKILL)
+            raise ConnectionAbortedError
+        self.changes += half
+
+    def _found(self, path):
+        if path not in self.objects:
+            *_, kind, name = path.split("/")
+            raise RefusedError(404, "NotFound", f'{kind} "{name}" not found')
+        return self.objects[path]
+
+    def _create(self, path, body, kind):
+        name, namespace = body["metadata"]["name"], path.split("/")[4]
+        if kind == "events" and (body["involvedObject"].get("namespace") or "default") != namespace:
+            raise RefusedError(422, "Invalid", "involvedObject.namespace: does not match event.namespace")
+        if f"{path}/{name}" in self.objects:
+            raise RefusedError(409, "AlreadyExists", f'{kind} "{name}" already exists')
+        return self.put(f"{path}/{name}", body)
+
+    def _patch(self, path, kind, body):
+        on_status = path.endswith("/status")
+        path = path.removesuffix("/status")
+        before = copy.deepcopy(self._found(path))
+        wanted = body.get("metadata", {}).get("resourceVersion")
+        if wanted not in (None, before["metadata"]["resourceVersion"]):
+            raise RefusedError(
+                409, "Conflict", "the object has been modified; please apply your changes to the latest version"
+            )
+        if on_status and kind == "application/strategic-merge-patch+json":
+            return self.put(path, strategic(before, body))
+        if kind != "application/merge-patch+json":
+            raise RefusedError(415, "UnsupportedMediaType", f"not {kind}")
+        after = merge(before, body)
+        taints = [(taint["key"], taint["effect"]) for taint in after.get("spec", {}).get("taints", [])]
+        if len(set(taints)) != len(taints):
+            raise RefusedError(422, "Invalid", "spec.taints: Duplicate value")
+        if not after["metadata"].get("annotations", True):
+            del after["metadata"]["annotations"]
+        return self.put(path, after)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_any(self):
+        server, path = self.server, self.path.partition("?")[0]
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        server.requests.append((self.command, path))
+        self.close_connection = server.mode is not None
+        if server.mode == "hang":
+            end = time.monotonic() + 5
+            while server.mode == "hang" and time.monotonic() < end:
+                time.sleep(0.01)
+        elif server.mode == "garbage":
+            self.reply(200, b"\x00\xffnothing of the kind", "application/json")
+        elif server.mode == "html":
+            self.reply(502, b"<h1>Bad Gateway</h1>", "text/html")
+        elif server.mode == "cut":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+        elif server.mode is not None:
+            self.refuse(RefusedError(server.mode, "Told", 'a "reason"\nof two lines'))
+        else:
+            self.serve(path, body)
+
+    do_GET = do_PATCH = do_POST = do_any  # noqa: N815 - the names of http.server
+
+    def serve(self, path, body):
+        try:
+            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                raise RefusedError(401, "Unauthorized", "Unauthorized")  # noqa: TRY301 - as any other
+            kind = self.headers.get("Content-Type", "")
+            answer = self.server.answer(self.command, path, kind, json.loads(body) if body else None)
+            self.reply(200 if self.command != "POST" else 201, json.dumps(answer).encode(), "application/json")
+        except RefusedError as error:
+            self.refuse(error)
+        except ConnectionAbortedError:
+            self.close_connection = True
+
+    def refuse(self, error):
+        status = {
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": str(error),
+            "reason": error.reason, "code": error.code,
+        }  # fmt: skip
+        self.reply(error.code, json.dumps(status).encode(), "application/json")
+
+    def reply(self, code, body, kind):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+def _without_version(value):
+    return {**value, "metadata": {name: part for name, part in value["metadata"].items() if name != "resourceVersion"}}

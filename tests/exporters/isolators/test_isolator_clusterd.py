@@ -1,0 +1,275 @@
+"""The isolator `clusterd`: the schema of its messages, rule by rule, and how faults come and go in them."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.errors import IsolationError
+from asd.exporters.isolators.fault_book import latest, with_occurrence, with_recovery
+from asd.exporters.isolators.fault_door import Allowance, DoorError, StateFile
+from asd.exporters.isolators.public_fault import CODES, message_text, registered, validate
+from asd.exporters.isolators.public_fault_wire import decode_reply, encode_message
+from asd.isolator import Device, Held
+
+NOW = 1_795_268_420.25
+GOOD = {
+    "id": "asd-12345", "timestamp": 1795268420250, "version": "1.0", "resource": "asd",
+    "faults": [
+        {
+            "faultId": "asd-67890", "faultType": "NPU", "faultCode": "020011001", "faultTime": 1795268420250,
+            "assertion": "occur", "faultLocation": {"code": "80818C00"},
+            "influence": [{"nodeName": "n0", "deviceIds": [3]}], "description": "80818C00 three strikes",
+        }
+    ],
+}  # fmt: skip
+FAULT, NODE = ("faults", 0), ("faults", 0, "influence", 0)
+MISSING = object()
+
+
+def changed(path, value):
+    message = copy.deepcopy(GOOD)
+    *way, last = path
+    place = message
+    for step in way:
+        place = place[step]
+    if value is MISSING:
+        del place[last]
+    else:
+        place[last] = value
+    return message
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("id",), "a" * 8), (("id",), "a" * 128), (("id",), "A.b_c-d1"), (("timestamp",), 1735689600000),
+        ((*FAULT, "faultType"), "Storage"), ((*FAULT, "assertion"), "once"), ((*FAULT, "assertion"), "recover"),
+        ((*FAULT, "faultLocation"), {}), ((*FAULT, "faultLocation"), MISSING), ((*FAULT, "description"), MISSING),
+        ((*FAULT, "faultLocation"), {"k" * 16: "v" * 128}),
+        ((*FAULT, "faultLocation"), {str(i): "" for i in range(10)}),
+        ((*FAULT, "description"), ""), ((*FAULT, "description"), "x" * 512), ((*FAULT, "description"), "训练 x"),
+        ((*NODE, "nodeName"), "a" * 253), ((*NODE, "nodeName"), "a.b-c"), ((*NODE, "deviceIds"), list(range(32))),
+        ((*NODE,), {"nodeSN": "2102", "deviceIds": [0]}),
+        ((*NODE,), {"nodeName": "", "nodeSN": "2102", "deviceIds": [0]}),
+        ((*FAULT, "influence"), [{"nodeName": "n0", "deviceIds": [0]}] * 1000),
+    ],
+)  # fmt: skip
+def test_what_the_rules_allow_is_valid(path, value):
+    validate(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        (("id",), ["a" * 7, "a" * 129, "abcdefgh\n", "abcdefg h", "中文中文中文中文", 12345678, None, MISSING]),
+        (("timestamp",), [1735689599999, 179526842025, 17952684202500, "1795268420250", 1.7952684e12, MISSING]),
+        (("version",), ["1", "1.0\n", 1.0, MISSING]),
+        (("resource",), ["ASD", "", "CCAE", None, MISSING]),
+        (("faults",), [[], GOOD["faults"] * 2, [copy.deepcopy(GOOD["faults"][0]) for _ in range(101)], {}, MISSING]),
+        (("extra",), ["x"]),
+        ((*FAULT, "faultId"), ["a" * 7, "a/b/c/d/e", "asd-67890\n", None, MISSING]),
+        ((*FAULT, "faultType"), ["npu", "", "Chip", None, MISSING]),
+        ((*FAULT, "faultCode"), ["80818C00", "02001100", "020011001\n", "020011009", 20011001, MISSING]),
+        ((*FAULT, "faultCode"), ["\uff10\uff12\uff10\uff10\uff11\uff11\uff10\uff10\uff11", MISSING]),
+        ((*FAULT, "faultTime"), [0, -1, 1735689599999, "x", MISSING]),
+        ((*FAULT, "assertion"), ["Occur", "", "occur\n", None, MISSING]),
+        ((*FAULT, "faultLocation"), [{str(i): "" for i in range(11)}, {"k" * 17: ""}]),
+        ((*FAULT, "faultLocation"), [{"k": "v" * 129}, {"k": 1}, {"k": "中" * 43}, []]),
+        ((*FAULT, "influence"), [[], [{"nodeName": "n0", "deviceIds": [0]}] * 1001, {}, MISSING]),
+        ((*FAULT, "description"), ["x" * 513, "two\nlines", "tab\tbed", None]),
+        ((*FAULT, "more"), ["x"]),
+        ((*NODE, "nodeName"), ["N0", "-n0", "n0-", "n_0", "n0\n", "a" * 254, "", None, "节点"]),
+        ((*NODE, "deviceIds"), [[], list(range(33)), [32], [-1], [1, 1], ["1"], [True], [1.0], (1,), None, MISSING]),
+        (NODE, [{"nodeSN": "", "deviceIds": [0]}, {"deviceIds": [0]}, [], "n0"]),
+        (NODE, [{"nodeName": "n0", "deviceIds": [0], "x": 1}]),
+    ],
+)  # fmt: skip
+def test_what_a_rule_forbids_is_refused_with_the_field_and_the_rule(path, values):
+    for value in values:
+        with pytest.raises(ValueError, match=r"^public fault field .* is .*; valid is ") as caught:
+            validate(changed(path, value))
+        assert "\n" not in str(caught.value), value
+
+
+def test_a_text_over_one_megabyte_is_refused():
+    message = copy.deepcopy(GOOD)
+    message["faults"][0]["influence"] = [{"nodeName": "a" * 253, "deviceIds": list(range(32))}] * 1000
+    message["faults"] = [{**message["faults"][0], "faultId": f"asd-{number:08}"} for number in range(5)]
+    validate(message)
+    with pytest.raises(ValueError, match="valid are at most 1048576"):
+        message_text(message)
+
+
+def test_every_code_has_the_layout_of_the_vendor_and_a_list():
+    assert all(len(code) == 9 and code[2:5] == "001" for code in CODES)
+    assert registered()["publicFaultCode"]["SeparateNPUCodes"] == ["020011001"]
+
+
+def test_registering_keeps_what_was_registered_and_is_done_once():
+    shipped = {"publicFaultCode": {"SeparateNPUCodes": ["020001001"]}, "publicFaultResource": ["CCAE"]}
+    merged = registered(shipped)
+    assert merged["publicFaultCode"]["SeparateNPUCodes"] == ["020001001", "020011001"]
+    assert merged["publicFaultResource"] == ["CCAE", "asd"]
+    assert registered(merged) == merged
+
+
+def test_faults_come_and_go_with_an_id_for_each_occurrence():
+    first, one = with_occurrence(None, "n0", 3, code="020011001", reason="a\nb 训", event_id="e", now=NOW)
+    back = with_recovery(first, one, NOW + 1)
+    again, two = with_occurrence(back, "n0", 3, code="020011001", reason="x" * 999, event_id="e" * 999, now=NOW)
+    for message in (first, back, again):
+        validate(message)
+    assert one != two
+    assert [fault["assertion"] for fault in back["faults"]] == ["recover"]
+    assert back["faults"][0]["faultTime"] == first["faults"][0]["faultTime"] == 1795268420250
+    assert [(fault["faultId"], fault["assertion"]) for fault in again["faults"]] == [(two, "occur"), (one, "recover")]
+    assert first["timestamp"] < back["timestamp"] < again["timestamp"]
+    assert len({first["id"], back["id"], again["id"]}) == 3
+    assert (latest(again, "n0", 3)["faultId"], latest(back, "n0", 3)["faultId"], latest(back, "n0", 4)) == (
+        two,
+        one,
+        None,
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 31)), max_size=150))
+def test_any_sequence_makes_valid_messages_that_hold_exactly_what_is_out(places):
+    message, out = None, {}
+    for node, chip in places:
+        if (node, chip) in out:
+            message = with_recovery(message, out.pop((node, chip)), NOW)
+        elif len(out) < 100:
+            message, out[(node, chip)] = with_occurrence(
+                message, f"n{node}", chip, code="020011001", reason="r", event_id="e", now=NOW
+            )
+        validate(message)
+        active = {fault["faultId"] for fault in message["faults"] if fault["assertion"] == "occur"}
+        assert active == set(out.values())
+
+
+def test_the_hundred_and_first_device_is_refused():
+    message = None
+    for number in range(100):
+        message, _ = with_occurrence(message, f"n{number}", 0, code="020011001", reason="r", event_id="e", now=NOW)
+    with pytest.raises(ValueError, match="100 devices are out already"):
+        with_occurrence(message, "n100", 0, code="020011001", reason="r", event_id="e", now=NOW)
+
+
+@pytest.mark.parametrize("path", [None, (*FAULT, "faultLocation"), (*FAULT, "description")])
+def test_googles_decoder_reads_what_our_encoder_wrote(path):
+    pytest.importorskip("grpc")
+    service = pytest.importorskip("public_fault_service")
+    message = GOOD if path is None else changed(path, MISSING)
+    assert service.decoded(encode_message(message)) == message
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_answer_or_a_value_error(data):
+    try:
+        code, info = decode_reply(data)
+    except ValueError:
+        return
+    assert isinstance(code, int)
+    assert isinstance(info, str)
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.text(max_size=20))
+def test_an_answer_of_googles_encoder_is_read(code, info):
+    service = pytest.importorskip("public_fault_service")
+    data = service.CLASSES["RespStatus"](code=code, info=info).SerializeToString()
+    assert decode_reply(data) == (code, info)
+
+
+def test_a_hundred_messages_go_at_once_and_then_one_a_second():
+    now = [0.0]
+    allowance = Allowance(clock=lambda: now[0])
+    for _ in range(100):
+        allowance.take()
+    with pytest.raises(DoorError, match=r"the next may go in 1\.0 s") as caught:
+        allowance.take()
+    assert caught.value.retry
+    now[0] = 1.0
+    allowance.take()
+    with pytest.raises(DoorError):
+        allowance.take()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"message": {}, "pending": []}', "[" * 100_000])
+def test_a_state_file_that_is_none_is_refused(tmp_path, text):
+    (tmp_path / "told").write_text(text)
+    with pytest.raises(DoorError, match="told is corrupt"):
+        StateFile(tmp_path / "told").read()
+
+
+@pytest.fixture
+def engine(tmp_path):
+    pytest.importorskip("lightkube")
+    from isolator_engines import ConfigMapEngine
+    from kube_server import TOKEN, KubeServer
+
+    server = KubeServer()
+    yield ConfigMapEngine(tmp_path, server.url, TOKEN, server)
+    server.close()
+
+
+def test_the_config_map_is_what_clusterd_reads(engine):
+    engine.make().isolate(Device("n0", "Ascend:3", 3), "three strikes", "e1")
+    found = engine.api("GET", "/api/v1/namespaces/mindx-dl/configmaps/asd-public-fault")
+    assert found["metadata"]["labels"] == {"mc-consumer-publicfault": "true"}
+    assert list(found["data"]) == ["PublicFault"]
+    (fault,) = json.loads(found["data"]["PublicFault"])["faults"]
+    assert fault["influence"] == [{"nodeName": "n0", "deviceIds": [3]}]
+    assert fault["faultLocation"] == {"code": "80818C00", "event": "e1"}
+    assert fault["description"] == "80818C00 three strikes"
+
+
+def test_a_config_map_that_is_none_of_ours_is_not_overwritten(engine):
+    path = "/api/v1/namespaces/mindx-dl/configmaps"
+    body = {"metadata": {"name": "asd-public-fault"}, "data": {"PublicFault": '{"id": "theirs"}'}}
+    engine.api("POST", path, body, "application/json")
+    with pytest.raises(IsolationError, match="holds no public fault message of ours"):
+        engine.make().isolate(Device("n0", "Ascend:3", 3), "why", "e")
+    assert engine.api("GET", f"{path}/asd-public-fault")["data"] == body["data"]
+
+
+def test_a_clock_that_stands_before_2025_is_found_out_before_anything_is_sent(engine):
+    isolator = engine.make()
+    isolator._clock = lambda: 5.0
+    with pytest.raises(IsolationError, match="timestamp is 5000; valid is a time in milliseconds") as caught:
+        isolator.isolate(Device("n0", "Ascend:3", 3), "why", "e")
+    assert not caught.value.retry
+    assert engine.message() is None
+
+
+@pytest.mark.parametrize("name", ["CPU:0", "unknown", "Ascend", "Ascend:32", "Ascend:-1", "Ascend:\uff13"])
+def test_a_device_that_names_no_chip_is_refused(engine, name):
+    with pytest.raises(IsolationError, match="names no chip; valid is one such as Ascend:3"):
+        engine.make().isolate(Device("n0", name, 0), "why", "e")
+
+
+def test_a_fault_that_clusterd_did_not_confirm_is_sent_again_with_its_id(tmp_path):
+    pytest.importorskip("grpc")
+    from public_fault_service import Service
+
+    from asd.exporters.isolators import make_isolator
+
+    service, device = Service(), Device("n0", "Ascend:3", 3)
+    isolator = make_isolator("clusterd", transport="grpc", target=service.target, state=tmp_path / "told", timeout=5)
+    try:
+        for action in (lambda: isolator.isolate(device, "why", "e"), lambda: isolator.release(device)):
+            before = isolator.held(device)
+            service.mode = 410
+            with pytest.raises(IsolationError, match="answered 410: told to"):
+                action()
+            assert isolator.held(device) is before
+            service.mode = None
+            action()
+            assert isolator.held(device) is (Held.FREE if before is Held.OURS else Held.OURS)
+        faults = [fault for request in service.requests for fault in request["faults"]]
+        assert len({fault["faultId"] for fault in faults}) == 1
+        assert [fault["assertion"] for fault in faults] == ["occur", "occur", "recover", "recover"]
+    finally:
+        service.close()

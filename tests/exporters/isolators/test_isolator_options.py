@@ -1,0 +1,113 @@
+"""Making isolators by name: what is there, which options each has, and what is said about wrong ones."""
+
+import subprocess
+import sys
+
+import pytest
+
+from asd.errors import ConfigError
+from asd.exporters.isolators import isolator_names, make_isolator
+from asd.isolator import Device, Held
+
+
+def test_the_own_isolators_are_known_by_name():
+    assert isolator_names()[:5] == ["none", "hostfile", "slurm", "kubernetes", "clusterd"]
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are():
+    with pytest.raises(
+        ConfigError, match="the isolator has the value 'slrum'.* valid are none, hostfile, slurm, kuber"
+    ):
+        make_isolator("slrum")
+
+
+def test_an_unknown_option_is_refused_with_the_options_there_are():
+    with pytest.raises(
+        ConfigError, match="the option config of the isolator slurm has the value 'x'.* its options are"
+    ):
+        make_isolator("slurm", config="x")
+    with pytest.raises(ConfigError, match="its options are record"):
+        make_isolator("none", recrod="x")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("slurm", {"timeout": "soon"}, "the option timeout has the value 'soon'.* from 0.01 to 3600"),
+        ("slurm", {"timeout": 0}, "the option timeout has the value 0,"),
+        ("slurm", {"timeout": True}, "the option timeout has the value True"),
+        ("slurm", {"nodes": "a"}, "the option nodes has the value 'a'.* such as host1=node1,host2=node2"),
+        ("slurm", {"nodes": {"a": 1}}, "the option nodes"),
+        ("slurm", {"nodes": 7}, "the option nodes"),
+        ("slurm", {"strip_domain": "perhaps"}, "the option strip_domain .* true or false"),
+        ("slurm", {"scontrol": "a b"}, "the option scontrol"),
+        ("slurm", {"conf": "a\nb"}, "the option conf"),
+        ("hostfile", {}, "the option hosts has the value ''"),
+        ("hostfile", {"hosts": "a", "hosts_out": "a"}, "a file of its own"),
+        ("hostfile", {"hosts": "/"}, "a file of its own"),
+        ("none", {"record": "/"}, "the option record"),
+        ("clusterd", {"transport": "mail"}, "valid are configmap, grpc"),
+        ("clusterd", {"transport": "grpc"}, "the option state"),
+        ("clusterd", {"transport": "grpc", "state": "s", "target": "here"}, "the option target .* host and a port"),
+        ("clusterd", {"code": "80818C00"}, "the option code has the value '80818C00'.* 020011001"),
+        ("clusterd", {"namespace": "Not This"}, "the option namespace"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_one_sentence(name, options, said):
+    with pytest.raises(ConfigError, match=said):
+        make_isolator(name, **options)
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "clusterd"])
+@pytest.mark.parametrize("text", [None, "", "no: clusters", "{", "\x00", "clusters: 7\nusers: []\ncontexts: x\n"])
+def test_a_kubeconfig_that_is_none_is_refused_in_one_sentence(tmp_path, name, text):
+    pytest.importorskip("lightkube")
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match="the option kubeconfig") as caught:
+        make_isolator(name, kubeconfig=str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it():
+    code = (
+        "import sys; sys.modules['lightkube'] = None\n"
+        "from asd.exporters.isolators import make_isolator\n"
+        "try: make_isolator('kubernetes')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == (
+        "UnsupportedError the isolator kubernetes needs lightkube, which is not installed; "
+        "pip install 'mindspore-asd[k8s]' brings it.\n"
+    )
+
+
+def test_making_one_loads_no_client_of_another():
+    code = (
+        "import sys; from asd.exporters.isolators import make_isolator\n"
+        "make_isolator('slurm'); make_isolator('hostfile', hosts='x'); make_isolator('none')\n"
+        "print({'lightkube', 'grpc', 'numpy', 'mindspore'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_texts_of_a_command_line_are_as_good_as_values():
+    made = make_isolator("slurm", timeout="2.5", nodes="a=b, c=d", strip_domain="yes")
+    assert (made._timeout, made._node_of(Device("c", "x", 0)), made._node_of(Device("e.f", "x", 0))) == (2.5, "d", "e")
+
+
+def test_without_a_file_the_isolator_none_forgets_with_the_process():
+    isolator, device = make_isolator("none"), Device("n0", "Ascend:3", 3)
+    isolator.isolate(device, "why", "e")
+    assert (isolator.held(device), make_isolator("none").held(device)) == (Held.OURS, Held.FREE)
+
+
+def test_ranks_that_share_a_cpu_are_told_apart_and_an_accelerator_is_the_same_under_every_rank():
+    isolator = make_isolator("none")
+    isolator.isolate(Device("n0", "CPU:0", 1), "why", "e")
+    isolator.isolate(Device("n0", "Ascend:3", 1), "why", "e")
+    assert isolator.held(Device("n0", "CPU:0", 0)) is Held.FREE
+    assert isolator.held(Device("n0", "CPU:0", 1)) is Held.OURS
+    assert isolator.held(Device("n0", "Ascend:3", 7)) is Held.OURS

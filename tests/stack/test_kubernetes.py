@@ -1,0 +1,212 @@
+"""The isolators `kubernetes` and `clusterd` on a real API server.
+
+Debian has the source of one, but no package of the program: `build_kube_apiserver.sh DIR` builds it from there in some
+minutes. Without a `kube-apiserver` on the PATH these tests are left out, and what stands in for it in
+tests/exporters/isolators is all there is.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import uuid
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from real_programs import binary, free_port, get
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exporters" / "isolators"))
+
+from isolator_conformance import EVENT, WHY, Conformance
+from isolator_engines import FAR, ONE, ConfigMapEngine, KubeEngine
+
+from asd.errors import IsolationError
+from asd.exporters.isolators import make_isolator
+from asd.isolator import Held
+
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.skipif(find_spec("lightkube") is None, reason="needs the extra k8s"),
+    pytest.mark.skipif(shutil.which("kube-apiserver") is None, reason="build_kube_apiserver.sh builds kube-apiserver"),
+]
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
+TOKEN, HANDLER = "of-the-administrator", "of-the-handler"
+
+
+class Server:
+    """etcd and an API server on loopback; nothing else of a cluster is needed."""
+
+    def __init__(self, start):
+        folder = start.folder / "kubernetes"
+        folder.mkdir()
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        start(
+            binary("etcd"), f"--data-dir={folder / 'etcd'}", f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}", ready=f"{client}/health",
+        )  # fmt: skip
+        key, tokens, port = folder / "key", folder / "tokens", free_port()
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        account = "system:serviceaccount:asd:asd-handler"
+        tokens.write_text(
+            f'{TOKEN},admin,1,"system:masters"\n{HANDLER},{account},2,"system:serviceaccounts,system:authenticated"\n'
+        )
+        self.context = ssl.create_default_context()
+        self.context.check_hostname, self.context.verify_mode = False, ssl.CERT_NONE
+        self.url = f"https://127.0.0.1:{port}"
+        start(
+            binary("kube-apiserver"), f"--etcd-servers={client}", "--bind-address=127.0.0.1", f"--secure-port={port}",
+            "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", f"--cert-dir={folder / 'certs'}",
+            f"--token-auth-file={tokens}", "--authorization-mode=RBAC", f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}", "--service-account-issuer=https://127.0.0.1",
+            "--service-cluster-ip-range=10.0.0.0/24", ready=f"{self.url}/readyz", context=self.context,
+        )  # fmt: skip
+
+
+def _kill(process):
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+
+
+class _Real:
+    failures = {}  # noqa: RUF012 - never changed
+    least_deaths = 0
+
+    def crashes(self, device, action, at):
+        def arm(pid):
+            process = os.pidfd_open(pid)  # a number may be another process' by then
+            handles.append(process)
+            timers.append(threading.Timer(0.008 * at, _kill, (process,)))
+            timers[-1].start()
+
+        # A real server can't be told when to kill who asks it, so time decides.
+        handles, timers = [], []
+        try:
+            return self._child(device, action, None, arm).returncode == -9
+        finally:
+            for timer, process in zip(timers, handles, strict=True):
+                timer.cancel()
+                timer.join()
+                os.close(process)
+
+    def request(self, method, path, body=None):
+        with contextlib.suppress(OSError):
+            self.api(method, path, body, "application/json")
+
+    def reset(self):
+        for name in ("n0", "n1"):
+            self.request("DELETE", f"/api/v1/nodes/{name}")
+            taint = {"key": "theirs", "value": "x", "effect": "NoSchedule"}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"taints": [taint]}}
+            self.api("POST", "/api/v1/nodes", node, "application/json")
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": "mindx-dl"}})
+        self.request("DELETE", "/api/v1/namespaces/mindx-dl/configmaps/asd-public-fault")
+        for name in ("n0", "n1"):
+            self.request("DELETE", f"/api/v1/namespaces/kube-system/configmaps/mindx-dl-deviceinfo-{name}")
+        return self
+
+
+class RealKubeEngine(_Real, KubeEngine):
+    pass
+
+
+class RealConfigMapEngine(_Real, ConfigMapEngine):
+    pass
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """One API server serves all tests here."""
+    return Server(start)
+
+
+class TestKubernetes(Conformance):
+    @pytest.fixture
+    def engine(self, server, tmp_path):
+        return RealKubeEngine(tmp_path, server.url, TOKEN, context=server.context).reset()
+
+
+class TestClusterD(Conformance):
+    @pytest.fixture
+    def engine(self, server, tmp_path):
+        return RealConfigMapEngine(tmp_path, server.url, TOKEN, context=server.context).reset()
+
+
+@pytest.fixture
+def nodes(server, tmp_path):
+    """The administrator's view."""
+    return RealKubeEngine(tmp_path, server.url, TOKEN, context=server.context).reset()
+
+
+def test_what_is_told_can_be_read_by_people(nodes):
+    event_id = uuid.uuid4().hex  # Events outlive the nodes of earlier tests
+    nodes.make().isolate(ONE, WHY, event_id)
+    condition = next(item for item in nodes.node()["status"]["conditions"] if item["type"] == "AsdSilentCorruption")
+    assert (condition["status"], condition["reason"]) == ("True", "SilentDataCorruption")
+    assert condition["message"] == f"80818C00: isolated are Ascend:3 (evt-{event_id})"
+    uid = nodes.node()["metadata"]["uid"]
+    events = nodes.api("GET", "/api/v1/namespaces/default/events")["items"]
+    mine = [event for event in events if event["involvedObject"].get("uid") == uid]
+    assert [(event["reason"], event["type"]) for event in mine] == [("AsdIsolated", "Warning")]
+
+
+def test_the_shipped_roles_are_enough_for_both_isolators_and_allow_nothing_else(nodes, server, tmp_path):
+    yaml = pytest.importorskip("yaml")
+    paths = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"}
+    texts = [(MANIFESTS / name).read_text() for name in ("rbac.yaml", "rbac-clusterd.yaml")]
+    for item in (item for text in texts for item in yaml.safe_load_all(text)):
+        scope = f"namespaces/{item['metadata'].get('namespace')}/"
+        if item["kind"] in paths:
+            nodes.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{paths[item['kind']]}", item)
+        elif item["kind"] in ("Role", "RoleBinding"):
+            nodes.api(
+                "POST", f"/apis/rbac.authorization.k8s.io/v1/{scope}{item['kind'].lower()}s", item, "application/json"
+            )
+        else:
+            root = "namespaces" if item["kind"] == "Namespace" else f"{scope}serviceaccounts"
+            nodes.api("POST", f"/api/v1/{root}", item, "application/json")
+    (tmp_path / "handler").mkdir()
+    handler = KubeEngine(tmp_path / "handler", server.url, HANDLER, context=server.context)
+    reports = ConfigMapEngine(tmp_path / "handler", server.url, HANDLER, context=server.context)
+    for engine in (handler, reports):
+        isolator = engine.make()
+        isolator.isolate(ONE, WHY, EVENT)
+        isolator.isolate(FAR, WHY, EVENT)
+        isolator.release(ONE)
+        assert (isolator.held(ONE), isolator.held(FAR)) == (Held.FREE, Held.OURS)
+    for method, path in (
+        ("DELETE", "/api/v1/nodes/n0"), ("GET", "/api/v1/namespaces/kube-system/secrets"), ("GET", "/api/v1/pods"),
+        ("DELETE", "/api/v1/namespaces/mindx-dl/configmaps/asd-public-fault"),
+    ):  # fmt: skip
+        with pytest.raises(OSError, match="403"):
+            handler.api(method, path)
+
+
+def test_the_server_takes_every_shipped_manifest(nodes):
+    yaml = pytest.importorskip("yaml")
+    nodes.request("POST", "/api/v1/namespaces", {"metadata": {"name": "asd"}})
+    places = {"PersistentVolumeClaim": "/api/v1", "DaemonSet": "/apis/apps/v1", "Deployment": "/apis/apps/v1"}
+    made = []
+    for name in ("runs.yaml", "exporter-daemonset.yaml", "handler-deployment.yaml"):
+        for item in yaml.safe_load_all((MANIFESTS / name).read_text()):
+            path = f"{places[item['kind']]}/namespaces/asd/{item['kind'].lower()}s"
+            answer = nodes.api("POST", path, item, "application/json")
+            made.append(answer["kind"])
+            kept = answer["spec"].get("template", {}).get("spec", {}).get("containers", [{}])[0]
+            wanted = item["spec"].get("template", {}).get("spec", {}).get("containers", [{}])[0]
+            assert wanted.keys() <= kept.keys()  # the server drops what it does not know
+    assert made == ["PersistentVolumeClaim", "DaemonSet", "Deployment"]
+
+
+def test_one_who_may_not_is_told_so_by_the_server(nodes, server, tmp_path):
+    (tmp_path / "nobody").mkdir()
+    engine = KubeEngine(tmp_path / "nobody", server.url, "wrong", context=server.context)
+    with pytest.raises(IsolationError, match="the API server answered 401: Unauthorized") as caught:
+        make_isolator("kubernetes", **engine.options).held(ONE)
+    assert not caught.value.retry
+    assert get(f"{server.url}/healthz", server.context) == "ok"
