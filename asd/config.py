@@ -60,6 +60,9 @@ class Config:
         metrics_address: Address where it serves them.
         web_config: File with TLS and passwords of that endpoint; empty for neither.
         evidence_mb: How much of a bad tensor is kept as evidence, 0..4096 MiB.
+        replay: Whether a step whose update was refused is made again, to tell hardware from software.
+        manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
+        device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -76,6 +79,9 @@ class Config:
     metrics_address: str = "127.0.0.1"
     web_config: str = ""
     evidence_mb: int = 16
+    replay: bool = False
+    manifest: bool = False
+    device: str = ""
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
@@ -173,10 +179,20 @@ class _Variable(NamedTuple):
 
     def describe(self, config: Config, environ: Mapping[str, str]) -> Setting:
         value = getattr(config, self.field)
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        text = _spell(value)
         given = environ.get(self.name)
         note = " (set, but empty: counts as unset)" if given == "" else ""
         return Setting(self.name, text, "environment" if given else "default", self.meaning(value) + note)
+
+
+def _spell(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _parse_flag(text: str) -> bool | None:
+    return {"0": False, "1": True}.get(text)
 
 
 def _parse_mode(text: str) -> int | None:
@@ -328,5 +344,29 @@ _VARIABLES = (
         accepts=_up_to(_LARGEST_EVIDENCE),
         valid=f"it must be a whole number of MiB from 0 to {_LARGEST_EVIDENCE}",
         meaning=lambda size: "MiB of a bad tensor kept as evidence" if size else "no tensor is kept as evidence",
+    ),
+    _Variable(
+        name="ASD_REPLAY",
+        field="replay",
+        parse=_parse_flag,
+        accepts=lambda value: isinstance(value, bool),
+        valid="it must be 0 or 1",
+        meaning=lambda on: f"{'a refused' if on else 'no'} step is made again, to tell hardware from software",
+    ),
+    _Variable(
+        name="ASD_MANIFEST",
+        field="manifest",
+        parse=_parse_flag,
+        accepts=lambda value: isinstance(value, bool),
+        valid="it must be 0 or 1",
+        meaning=lambda on: f"{'each' if on else 'no'} checkpoint file gets a manifest with its hash",
+    ),
+    _Variable(
+        name="ASD_DEVICE",
+        field="device",
+        parse=str,
+        accepts=lambda value: isinstance(value, str) and re.fullmatch("[0-9]{0,5}", value, re.ASCII) is not None,
+        valid="it must be the number of a device, for example 3",
+        meaning=lambda number: "the device's number in events" if number else "the device's number is MindSpore's",
     ),
 )

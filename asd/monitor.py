@@ -161,11 +161,12 @@ class Monitor:
         rule = self._rules.get(checkpoint)
         return rule.limit() if rule is not None else self._new_rule().limit()
 
-    def follow(self, step: int) -> Event:
+    def follow(self, step: int, attribution: Attribution | None = None) -> Event:
         """Reports that another rank refused the update of `step`; nothing of this rank broke a limit."""
-        event = self._event(
-            step, "", math.nan, (), Level.NORMAL, "follower", "another rank refused the update", refused=True
-        )
+        reason = "another rank refused the update"
+        if attribution is not None and attribution.ranks:
+            reason = f"{reason}: {attribution.reason}"
+        event = self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=True)
         self.publish(event)
         return event
 

@@ -95,12 +95,18 @@ def _with_own_monitor(call: Any) -> Any:
                 monitor = StepMonitor(loss_scale=LossScale.of(self))
                 monitor.attach(self, self.optimizer)
             object.__setattr__(self, _MONITOR, monitor)
-        with _inside():
-            outputs = call(self, *args, **kwargs)
+        monitor.remember(_again, call, self, *args, **kwargs)
+        outputs = _again(call, self, *args, **kwargs)
         monitor.step(outputs)
         return outputs
 
     return monitored
+
+
+def _again(call: Any, *args: Any, **kwargs: Any) -> Any:
+    """The step itself, without a look at it."""
+    with _inside():
+        return call(*args, **kwargs)
 
 
 def _around_optimizer(call: Any) -> Any:
@@ -131,6 +137,9 @@ class _NoMonitor:
         """Does nothing."""
 
     def step(self, outputs: Any = None) -> None:
+        """Does nothing."""
+
+    def remember(self, step: Any, *args: Any, **kwargs: Any) -> None:
         """Does nothing."""
 
 

@@ -100,7 +100,7 @@ class _OperatorGate(nn.Cell):
             slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.judged, slots.armed
         )
         self.sum_over_ranks = _agreement()
-        self.count = _make_count(slots.refusals)
+        self.count = _make_count(slots.refusals, slots.armed)
 
     def construct(self, gradients):
         return self.count(self.sum_over_ranks(self.decide(gradients)))[0]
@@ -114,16 +114,17 @@ def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_m
         broken = F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
         broken = broken + F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
         broken = broken + F.depend(non_finite, gradients)
-        return F.cast(reduce(broken * judged) * armed > 0, ms.float32)
+        # In a replay `armed` is 2, and every update is refused.
+        return F.cast(reduce(broken * judged) * armed + F.cast(armed > 1.5, ms.float32) > 0, ms.float32)
 
     return decide
 
 
-def _make_count(refusals: Parameter) -> Any:
+def _make_count(refusals: Parameter, armed: Parameter) -> Any:
     add = P.AssignAdd()
 
     def count(broken):
         refused = F.cast(broken > 0, ms.float32)
-        return F.depend(refused, add(refusals, refused))
+        return F.depend(refused, add(refusals, refused * F.cast(armed < 1.5, ms.float32)))
 
     return count

@@ -1,5 +1,7 @@
 // One pass over a gradient: largest magnitude, sum of squares, count of non-finite elements; and the gate.
-// The first gradient of a step that breaks its limit is kept for the host, as evidence.
+// The first gradient of a step that breaks its limit is kept for the host, as evidence. While a step is replayed every
+// update is refused and the bits of every gradient are hashed. Dropout draws its masks here, so that a replay can draw
+// them again.
 //
 // Plain C ABI, used in two ways by the same process: as `ops.Custom(..., func_type="aot")` inside a compiled graph, and
 // through ctypes from PyNative hooks. The results live in a table of slots in this library, one slot a checkpoint, so no
@@ -10,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <random>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 // One binary for all x86-64 machines; the loader picks the widest vectors the processor has.
@@ -23,6 +26,10 @@ namespace {
 constexpr int kSlots = 16384;
 constexpr int64_t kBlock = 8192;  // elements: 128 float32 additions a lane before the sum goes on in double
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
+constexpr int kStreams = 4096;
+
+// What the gate does; keep in step with `GATE` in slots.py.
+enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 
 // What is judged against `limit`; keep in step with `FEATURES` in slots.py.
 enum Feature : int64_t { kNotJudged = -1, kL2 = 0, kMax = 1, kMaxSquare = 2 };
@@ -41,7 +48,7 @@ struct Slot {
 struct Header {
   int64_t used;     // slots in use
   double scale;     // loss scale of the running step: a raw value is divided by it before it is judged
-  int64_t armed;    // 0: the gate lets everything pass
+  int64_t armed;    // one of `Gate`; in a replay it refuses every update, and none of them is counted
   int64_t refused;  // updates refused since the library was loaded, by this rank's verdict or by another's
   int64_t checks;   // checks made since the library was loaded
   int64_t unsupported;  // calls with a type or a slot number that could not be checked
@@ -67,9 +74,21 @@ struct Shape {
   const int64_t* sizes;
 };
 
+// The random stream of one place where a dropout is called. Each node of a compiled graph has a stream of its own, as
+// MindSpore's kernels have; all calls from PyNative share one.
+struct Stream {
+  int64_t dropout;   // its number
+  const void* node;  // tells the nodes of compiled graphs apart; null in PyNative
+  uint64_t state;    // of the generator, from 1 on
+};
+
 Header header = {0, 1.0, 0, 0, 0, 0, 0};
 alignas(64) Slot slots[kSlots];
 Capture capture = {};
+uint64_t hashes[kSlots];   // of the bits of all gradients a slot saw in a replay; the sum over its calls
+Stream streams[kStreams];
+int64_t used_streams = 0;
+uint64_t first_states[kStreams];  // written by the host: the state that each dropout begins with
 std::mutex guard;
 
 struct Statistics {
@@ -208,6 +227,32 @@ bool statistics(const void* data, int64_t n, const char* dtype, Statistics* s) {
   return false;
 }
 
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// Of the bits and their places. Each lane is a chain of invertible steps, so no single changed bit gets lost.
+uint64_t hash_bits(const void* data, int64_t bytes) {
+  constexpr int kLanes = 8;
+  const unsigned char* x = static_cast<const unsigned char*>(data);
+  uint64_t lanes[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8};
+  int64_t i = 0;
+  for (; i + 8 * kLanes <= bytes; i += 8 * kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      uint64_t word;
+      std::memcpy(&word, x + i + 8 * lane, sizeof word);
+      lanes[lane] = (lanes[lane] ^ word) * 0x9e3779b97f4a7c15u;
+      lanes[lane] ^= lanes[lane] >> 32;
+    }
+  }
+  uint64_t hash = mix(static_cast<uint64_t>(bytes));
+  for (; i < bytes; ++i) hash = (hash ^ x[i]) * 0x100000001b3u;
+  for (int lane = 0; lane < kLanes; ++lane) hash = mix(hash ^ lanes[lane]);
+  return hash;
+}
+
 double worse(double a, double b) { return (std::isnan(a) || a >= b) ? a : b; }
 
 bool breaks(const Slot& slot, int64_t non_finite, double l2, double max_abs) {
@@ -288,6 +333,7 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
     ++header.unsupported;
     return;
   }
+  if (header.armed == kReplay) hashes[slot] += hash_bits(data, n * width_of(dtype));
   Slot& target = slots[slot];
   const double l2 = std::sqrt(s.sum_squares);
   if (target.calls == 0) target.order = header.checks;
@@ -303,9 +349,31 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
 }
 
 bool refuse() {
-  if (header.armed == 0) return false;
+  if (header.armed != kJudge) return header.armed == kReplay;
   const std::lock_guard<std::mutex> lock(guard);
   return std::any_of(slots, slots + header.used, breaks_limit);
+}
+
+Stream* stream_of(int64_t dropout, const void* node) {
+  for (int64_t i = 0; i < used_streams; ++i) {
+    if (streams[i].dropout == dropout && streams[i].node == node) return &streams[i];
+  }
+  if (used_streams == kStreams) return nullptr;
+  streams[used_streams] = {dropout, node, first_states[dropout]};
+  return &streams[used_streams++];
+}
+
+// One number of [0, 1) below `keep` an element, drawn as MindSpore's Dropout draws them on a CPU.
+template <typename T>
+void draw_mask(uint64_t* state, int64_t n, float keep, T one, T* mask) {
+  std::minstd_rand0 generator(static_cast<std::minstd_rand0::result_type>(*state));
+  std::uniform_real_distribution<float> uniform(0.0f, 1.0f);
+  for (int64_t i = 0; i < n; ++i) mask[i] = uniform(generator) < keep ? one : T{0};
+  // The state can't be read off the generator; it is the number drawn last, and one draw is one number.
+  for (uint64_t left = static_cast<uint64_t>(n), step = 16807; left > 0; left >>= 1) {
+    if (left & 1) *state = *state * step % 2147483647u;
+    step = step * step % 2147483647u;
+  }
 }
 
 }  // namespace
@@ -316,6 +384,12 @@ Header* asd_header() { return &header; }
 Slot* asd_slots() { return slots; }
 int64_t asd_capacity() { return kSlots; }
 Capture* asd_capture() { return &capture; }
+uint64_t* asd_hashes() { return hashes; }
+Stream* asd_streams() { return streams; }
+int64_t* asd_used_streams() { return &used_streams; }
+uint64_t* asd_first_states() { return first_states; }
+int64_t asd_stream_capacity() { return kStreams; }
+uint64_t asd_hash(const void* data, int64_t bytes) { return hash_bits(data, bytes); }
 
 // Makes room for the next capture.
 void asd_release_capture() {
@@ -363,8 +437,33 @@ int asd_agree(int nparam, void** params, int*, int64_t**, const char**, void*, v
   if (nparam != 2) return 1;
   const bool refused = *static_cast<const float*>(params[0]) > 0.0f;
   const std::lock_guard<std::mutex> lock(guard);
-  header.refused += refused ? 1 : 0;
+  header.refused += refused && header.armed != kReplay ? 1 : 0;
   *static_cast<float*>(params[1]) = refused ? 1.0f : 0.0f;
+  return 0;
+}
+
+// Inputs: a tensor, the number of the dropout int32[1], or -1 minus that from PyNative, and the share that is kept
+// float32[1]; output: 1 or 0 for each element of the tensor, of its type. `node` belongs to the node of the graph.
+int asd_dropout_mask(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void* node) {
+  if (nparam != 4) return 1;
+  int64_t n = 1;
+  for (int i = 0; i < ndims[0]; ++i) n *= shapes[0][i];
+  const int32_t number = *static_cast<const int32_t*>(params[1]);
+  const int32_t dropout = number < 0 ? -1 - number : number;
+  if (dropout >= kStreams) return 2;
+  const float keep = *static_cast<const float*>(params[2]);
+  const std::lock_guard<std::mutex> lock(guard);
+  Stream* stream = stream_of(dropout, number < 0 ? nullptr : node);
+  if (stream == nullptr) return 3;
+  if (std::strcmp(dtypes[0], "float32") == 0) {
+    draw_mask<float>(&stream->state, n, keep, 1.0f, static_cast<float*>(params[3]));
+  } else if (std::strcmp(dtypes[0], "float16") == 0) {
+    draw_mask<uint16_t>(&stream->state, n, keep, 0x3c00, static_cast<uint16_t*>(params[3]));
+  } else if (std::strcmp(dtypes[0], "float64") == 0) {
+    draw_mask<double>(&stream->state, n, keep, 1.0, static_cast<double*>(params[3]));
+  } else {
+    return 4;
+  }
   return 0;
 }
 

@@ -12,7 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["SLOT_DTYPE", "Capture", "Header", "Statistics", "library", "library_path", "observe", "statistics"]
+__all__ = [
+    "SLOT_DTYPE",
+    "STREAM_DTYPE",
+    "Capture",
+    "Header",
+    "Statistics",
+    "library",
+    "library_path",
+    "observe",
+    "statistics",
+]
 
 _NOT_BUILT = "the C++ kernel was not built; install the package where a C++ compiler is."
 SLOT_DTYPE = np.dtype(
@@ -22,6 +32,8 @@ SLOT_DTYPE = np.dtype(
     ]
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
+STREAM_DTYPE = np.dtype([("dropout", np.int64), ("node", np.uint64), ("state", np.uint64)])
+"""One random stream of a dropout, as `struct Stream` in kernel.cpp."""
 
 
 class Header(ctypes.Structure):
@@ -83,6 +95,13 @@ def _load() -> ctypes.CDLL | None:
     loaded.asd_slots.restype = ctypes.c_void_p
     loaded.asd_capacity.restype = ctypes.c_int64
     loaded.asd_capture.restype = ctypes.POINTER(Capture)
+    loaded.asd_hashes.restype = ctypes.c_void_p
+    loaded.asd_streams.restype = ctypes.c_void_p
+    loaded.asd_used_streams.restype = ctypes.POINTER(ctypes.c_int64)
+    loaded.asd_first_states.restype = ctypes.c_void_p
+    loaded.asd_stream_capacity.restype = ctypes.c_int64
+    loaded.asd_hash.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    loaded.asd_hash.restype = ctypes.c_uint64
     loaded.asd_release_capture.argtypes = []
     loaded.asd_release_capture.restype = None
     loaded.asd_statistics.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p]

@@ -16,5 +16,6 @@ __all__ = ["origin_of_process"]
 def origin_of_process(config: Config) -> Origin:
     """Run, rank, host and device of this process."""
     rank = get_rank() if GlobalComm.INITED else 0
-    device = f"{ms.get_context('device_target')}:{ms.get_context('device_id')}"
+    # A launcher may show a process only its own device, or any under another number.
+    device = f"{ms.get_context('device_target')}:{config.device or ms.get_context('device_id')}"
     return Origin(config.name_of_run(), rank, socket.gethostname(), device)

@@ -1,4 +1,4 @@
-"""Keeps the rule state beside the training's checkpoint files, and finds it again.
+"""Keeps the rule state beside the training's checkpoint files, finds it again, and tells where to resume from.
 
 For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`.
 """
@@ -6,6 +6,7 @@ For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ from typing import Any
 from mindspore import nn
 from mindspore.train import Callback, ModelCheckpoint
 
+from asd.config import Config
 from asd.errors import StateError
+from asd.last_good import last_good
 from asd.statefile import load_state
+from asd.supervisor.record import load_record
 
-__all__ = ["CheckpointWatch", "resumed_step", "state_path", "state_to_resume"]
+__all__ = ["CheckpointWatch", "checkpoint_to_resume", "resumed_step", "state_path", "state_to_resume"]
+
+_LOG = logging.getLogger("asd.resume")
 
 
 def state_path(checkpoint_file: str | Path, rank: int) -> Path:
@@ -84,3 +90,39 @@ def state_to_resume(
             if state.get("updates") == updates:
                 return state
     raise StateError(f"resumed at step {updates} without a rule state of that step.")
+
+
+def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | None = None) -> Path | None:
+    """The checkpoint file that a training should load before its first step, or None when it begins anew.
+
+    Under `asd run --ranks` that is the one which the supervisor chose for all ranks: of the newest step that is older
+    than the fault's first sign. Elsewhere it is the newest one in `folder` that is healthy and undamaged. Its manifest
+    decides, see `asd.manifest`; which one and why goes to the log `asd.resume`.
+
+        checkpoint = checkpoint_to_resume("checkpoints")
+        if checkpoint is not None:
+            mindspore.load_checkpoint(str(checkpoint), net)
+
+    Args:
+        folder: Where this rank keeps its checkpoints, sub-folders included.
+        rank: Rank of this process; of several checkpoints of one step its own is taken.
+        config: From the environment if not given.
+
+    Raises:
+        StateError: The supervisor's record is damaged.
+    """
+    config = config if config is not None else Config.of_process()
+    record = load_record(Path(config.run_dir))
+    attempt = record.attempt(config.run) if record is not None and config.run else None
+    if record is None or attempt is None:
+        choice = last_good(Path(folder), rank=rank)
+    elif not attempt.resume_from:
+        return None
+    else:
+        chosen, step = Path(attempt.resume_from), attempt.resume_step
+        choice = last_good(Path(folder), distrusted=record.distrusted, runs=record.runs(), only_step=step, rank=rank)
+        own = choice.manifest is not None and choice.manifest.rank == rank
+        if not own:  # one rank writes for all, or nothing is known about the file but that it is there
+            return chosen
+    _LOG.info("%s", choice.reason)
+    return choice.path

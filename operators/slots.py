@@ -25,6 +25,8 @@ __all__ = ["FEATURES", "KernelTable", "OperatorTable", "Site", "Table", "table",
 
 FEATURES = {"l2": 0, "max": 1, "max_square": 2}
 """Which value a limit is compared with; the numbers are `enum Feature` of kernel.cpp."""
+GATE = {"off": 0, "judge": 1, "replay": 2}
+"""What the gate does; the numbers are `enum Gate` of kernel.cpp. In a replay it refuses every update, uncounted."""
 _NOT_JUDGED = -1
 """Of a slot that has no limit, because nobody judges it: the gate leaves it out, inf and nan included."""
 
@@ -50,6 +52,7 @@ class Table(Protocol):
     """What `StepMonitor` and the guard need of a table."""
 
     backend: str
+    replaying: bool
 
     def new_site(self, name: str) -> Site:
         """A fresh slot under `name`."""
@@ -74,6 +77,18 @@ class Table(Protocol):
 
     def refused(self) -> int:
         """Updates refused so far in this process."""
+
+    def begin_replay(self) -> None:
+        """From now on every update is refused and not counted, and nothing is kept."""
+
+    def end_replay(self) -> None:
+        """Back to what was before `begin_replay`."""
+
+    def hashes(self, sites: Sequence[Site]) -> list[int]:
+        """Of every bit of the gradients that `sites` saw in a replay since the last call; 64-bit numbers.
+
+        Empty where gradients can't be hashed.
+        """
 
 
 class _Sites:
@@ -113,6 +128,8 @@ class KernelTable:
         self._capture = library.asd_capture().contents
         self._sites = _Sites(capacity)
         self._unsupported = int(self._header.unsupported)
+        self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
+        self._before_replay = (GATE["off"], 0)
 
     def new_site(self, name: str) -> Site:
         """See `Table`."""
@@ -171,11 +188,34 @@ class KernelTable:
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
-        self._header.armed = int(armed)
+        self._header.armed = GATE["judge" if armed else "off"]
 
     def refused(self) -> int:
         """See `Table`."""
         return int(self._header.refused)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a step is being replayed."""
+        return bool(self._header.armed == GATE["replay"])
+
+    def begin_replay(self) -> None:
+        """See `Table`."""
+        self._before_replay = (int(self._header.armed), int(self._header.capture_bytes))
+        self._header.armed, self._header.capture_bytes = GATE["replay"], 0
+        self._hashes[:] = 0
+
+    def end_replay(self) -> None:
+        """See `Table`."""
+        self._header.armed, self._header.capture_bytes = self._before_replay
+        self._unsupported = int(self._header.unsupported)  # told of the step itself already
+
+    def hashes(self, sites: Sequence[Site]) -> list[int]:
+        """See `Table`."""
+        slots = [site.slot for site in sites]
+        found: list[int] = self._hashes[slots].tolist()
+        self._hashes[slots] = 0
+        return found
 
     def unsupported(self) -> int:
         """Checks since the last call that met a type the kernel can't read."""
@@ -191,7 +231,8 @@ class OperatorTable:
         max_abs, l2, non_finite, calls: float32 of shape (capacity,), written by the taps.
         limit_l2, limit_max: float32 of shape (capacity,), already multiplied by the loss scale.
         judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
-        armed, refusals: float32 of shape (1,).
+        armed: float32 of shape (1,), one of `GATE`.
+        refusals: float32 of shape (1,).
     """
 
     backend = "operators"
@@ -209,6 +250,7 @@ class OperatorTable:
         self.armed, self.refusals = (self._parameter(name, 0.0, 1) for name in ("armed", "refusals"))
         self._limits = {name: np.full(self.CAPACITY, np.inf, np.float32) for name in ("l2", "max")}
         self._judged = np.zeros(self.CAPACITY, np.float32)
+        self._gate = self._gate_before_replay = GATE["off"]
 
     @staticmethod
     def _parameter(name: str, value: float, size: int) -> Parameter:
@@ -265,11 +307,33 @@ class OperatorTable:
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
-        _write(self.armed, np.full(1, armed, np.float32))
+        self._set_gate(GATE["judge" if armed else "off"])
+
+    def _set_gate(self, gate: int) -> None:
+        self._gate = gate
+        _write(self.armed, np.full(1, gate, np.float32))
 
     def refused(self) -> int:
         """See `Table`."""
         return int(self.refusals.asnumpy()[0])
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a step is being replayed."""
+        return self._gate == GATE["replay"]
+
+    def begin_replay(self) -> None:
+        """See `Table`."""
+        self._gate_before_replay = self._gate
+        self._set_gate(GATE["replay"])
+
+    def end_replay(self) -> None:
+        """See `Table`."""
+        self._set_gate(self._gate_before_replay)
+
+    def hashes(self, sites: Sequence[Site]) -> list[int]:
+        """Always none: MindSpore has no operator that reads the bits of a tensor."""
+        return []
 
     def unsupported(self) -> int:
         """Always 0: MindSpore itself refuses a type it can't read."""

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 from mindspore.train import Callback
 
+from asd.attribution import Attribution
+from asd.checkpoint_health import Health
 from asd.config import Config
 from asd.errors import AnomalyDetected, StateError, UnsupportedError
 from asd.event import Event
+from asd.manifest import write_manifest
 from asd.monitor import Monitor, Sink
+from asd.operators.exchange import Exchange
 from asd.operators.guard import guard
 from asd.operators.install import install
 from asd.operators.loss_scale import LossScale
 from asd.operators.origin import origin_of_process
+from asd.operators.ranks import attribution_of
+from asd.operators.replay import Replay, Step, bits_of_first
 from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.operators.slots import Site, table
+from asd.reading import Reading
+from asd.replay import Answer, Finding
 from asd.sinks import open_sinks
 from asd.statefile import save_state
 
@@ -43,6 +53,9 @@ class StepMonitor(Callback):
             loss = train_step(batch)
             monitor.step(loss)
 
+    With `train_step = monitor.watch_step(train_step)` before the loop, a step with a first-level anomaly can be made
+    again there too, which tells hardware from software, see `asd.replay`.
+
     Args:
         config: From the environment if not given. With `enable=0` nothing is done.
         loss_scale: A `LossScale` or what it takes; found by itself in MindSpore's and mindformers' training cells.
@@ -52,6 +65,7 @@ class StepMonitor(Callback):
         resume_from: Checkpoint file the training resumes from. If not given, and the optimizer has made steps already,
             the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
         history: Values kept of each checkpoint.
+        replay: Whether a step whose update was refused is made again; `ASD_REPLAY` if not given.
 
     Raises:
         ConfigError: The environment or an argument has a wrong value.
@@ -67,16 +81,20 @@ class StepMonitor(Callback):
         sinks: Sequence[Sink] | None = None,
         resume_from: str | Path | None = None,
         history: int = 200,
+        replay: bool | None = None,
     ) -> None:
         super().__init__()
         self.config = config if config is not None else Config.of_process()
         self.monitor: Monitor | None = None
         self._loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self._find_loss_scale = loss_scale is None
+        self._scaler = loss_scale
         self._include, self._exclude = include, exclude
         self._sinks = sinks
         self._resume_from = resume_from
         self._history = history
+        self._wants_replay = replay if replay is not None else self.config.replay
+        self._replay: Replay | None = None
         self._watch = CheckpointWatch(())
         self._sites: list[Site] = []
         self._optimizer: nn.Cell | None = None
@@ -85,6 +103,8 @@ class StepMonitor(Callback):
         self._refused = 0
         self._told: set[str] = set()
         self._last_end: float | None = None
+        self._ranks = Exchange()
+        self._health = Health()
 
     # What a training engineer calls in a loop of her own.
 
@@ -113,12 +133,14 @@ class StepMonitor(Callback):
         self._find_sites(net)
         if optimizer is not None and self.config.refuses:
             guard(optimizer)
+            self._replay = self._new_replay(net, optimizer)
         if not goes_on:
             self._restore()
         if net is not None:
             table().read(self._sites)  # what another training left there
         table().arm(armed=self.config.refuses)
         table().keep(self.config.evidence_mb << 20)
+        self._ranks = Exchange()
         self._refused = table().refused()
         self._write_limits()
         self._active().begin()
@@ -139,20 +161,48 @@ class StepMonitor(Callback):
         """
         if self.monitor is None:
             return []
+        if table().replaying:
+            return []
         self._step += 1
         _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
         begin = time.perf_counter()
+        refused, scale = table().refused() - self._refused, self._scale
+        self._refused += refused
+        events: list[Event] = []
+        fatal = None
         try:
-            events, fatal = self._judge()
+            events, fatal = self._judge(refused=refused > 0)
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problem_once(f"a step was not judged: {error!r}")
-            return []
         finally:
             self._count_time(begin, time.perf_counter())
+        if refused and self._wants_replay:
+            events += self._replay_step(outputs, fatal, scale)
+            self._last_end = time.perf_counter()  # what a replay takes is no part of a step
         if fatal is not None and self.config.on_anomaly == "stop":
             self.close()
             raise AnomalyDetected(fatal)
         return events
+
+    def watch_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """`step`, whose calls can be made again: what it does must follow from its arguments and the network.
+
+        Args:
+            step: A training cell or a function that makes one step; it changes nothing but Parameters of the network
+                and the optimizer.
+        """
+
+        @functools.wraps(step if not isinstance(step, nn.Cell) else step.construct)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.remember(step, *args, **kwargs)
+            return step(*args, **kwargs)
+
+        return watched
+
+    def remember(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`."""
+        if self._replay is not None:
+            self._replay.remember(Step(step, args, kwargs))
 
     def save_state(self, checkpoint_file: str | Path) -> Path:
         """Saves the rule state beside `checkpoint_file`, so that a resumed training judges as if it had never stopped.
@@ -162,8 +212,24 @@ class StepMonitor(Callback):
         """
         monitor = self._active()
         path = state_path(checkpoint_file, monitor.origin.rank)
-        save_state(path, {**monitor.state(), "step": self._step, "updates": resumed_step(self._optimizer)})
+        updates, tainted_from = resumed_step(self._optimizer), self._health.tainted_from
+        save_state(path, {**monitor.state(), "step": self._step, "updates": updates, "tainted_from": tainted_from})
         return path
+
+    def save_manifest(self, checkpoint_file: str | Path) -> None:
+        """Says beside `checkpoint_file` whether the steps before it were clean, with its hash.
+
+        For the rank that wrote the file; after `save_state`.
+
+        Raises:
+            OSError: The checkpoint can't be read or the manifest not be written.
+        """
+        monitor = self._active()
+        write_manifest(
+            Path(checkpoint_file), step=self._step, updates=resumed_step(self._optimizer), **monitor.origin._asdict(),
+            health=self._health, rule_state=state_path(checkpoint_file, monitor.origin.rank).name,
+            run_dir=Path(self.config.run_dir),
+        )  # fmt: skip
 
     def close(self) -> None:
         """Takes the guard's limits away and says that the training has ended."""
@@ -191,8 +257,12 @@ class StepMonitor(Callback):
             self._problem("dataset sink mode: values are judged once every sink_size steps; the worst of them counts")
 
     def on_train_step_begin(self, run_context: Any) -> None:
-        """Saves the state that belongs to a checkpoint written after the last step."""
+        """Saves the state that belongs to a checkpoint written after the last step; remembers the batch."""
         self._save_new_states()
+        training = run_context.original_args()
+        batch = training.get("train_dataset_element")
+        if batch is not None and not training.get("dataset_sink_mode"):
+            self.remember(training.train_network, *batch)
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Judges the step."""
@@ -219,35 +289,72 @@ class StepMonitor(Callback):
         for site in self._sites:
             site.watched = True
 
-    def _judge(self) -> tuple[list[Event], Event | None]:
+    def _judge(self, *, refused: bool) -> tuple[list[Event], Event | None]:
         slots, monitor = table(), self._active()
         captures = slots.captures(self._sites)
         readings = slots.read(self._sites)
-        refused = slots.refused() - self._refused
-        self._refused += refused
+        attribution = self._whose_fault(readings) if refused else None
         outcome = monitor.judge(
             self._step,
             readings,
             loss_scale=self._scale,
             overflow_expected=self._loss_scale.dynamic,
-            refused=refused > 0,
+            refused=refused,
             captures=captures,
+            attribution=attribution,
         )
         fatal = outcome.fatal
         if refused and fatal is None and not self._loss_scale.dynamic:
             # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
-            fatal = monitor.follow(self._step)
+            fatal = monitor.follow(self._step, attribution)
             outcome.events.append(fatal)
         if not readings:
             self._problem_once(
                 "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
             )
+        for event in outcome.events:
+            self._health.add(event)
         if slots.unsupported():
             self._problem_once(
                 "a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64"
             )
         self._write_limits()
         return outcome.events, fatal
+
+    def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
+        try:
+            return attribution_of(self._ranks, self._active().seen(readings, loss_scale=self._scale))
+        except Exception as error:  # a rank may have died; what this one saw is judged all the same
+            self._problem(f"the ranks could not be compared: {error}")
+            return None
+
+    def _new_replay(self, net: nn.Cell | None, optimizer: nn.Cell) -> Replay | None:
+        """One for this network, or the old one if it is the same."""
+        if not self._wants_replay or net is None:
+            return None
+        held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
+        try:
+            return Replay(net, optimizer, self._sites, [value for value in held if isinstance(value, Parameter)])
+        except UnsupportedError as error:
+            self._problem(f"no step will be replayed: {error}")
+            return None
+
+    def _replay_step(self, outputs: Any, fatal: Event | None, scale: float) -> list[Event]:
+        """Makes the refused step again; the verdict about this rank, if it has an anomaly of its own."""
+        anomaly = fatal if fatal is not None and fatal.kind == "anomaly" else None
+        monitor = self._active()
+        finding: Finding | None = Finding("undetermined", "the network is not known, so its steps can't be made again")
+        if self._replay is not None:
+            try:
+                finding = self._replay.judge(Answer.of(bits_of_first(outputs), monitor.readings), anomaly, scale)
+            except Exception as error:  # as in `step`
+                self._problem(f"a step was not replayed: {error!r}")
+                finding = Finding("undetermined", f"the replay failed: {error}")
+        if anomaly is None or finding is None:
+            return []
+        event = replace(anomaly, kind="replay", verdict=finding.verdict, reason=finding.reason, time=monitor.clock())
+        monitor.publish(event)
+        return [event]
 
     def _count_time(self, begin: float, end: float) -> None:
         """From the end of the last step to the end of this one; the first has no beginning that is known."""
@@ -270,6 +377,7 @@ class StepMonitor(Callback):
             state = state_to_resume(self._resume_from, folders, monitor.origin.rank, self._step)
             if state is not None:
                 monitor.restore(state, [site.name for site in self._sites])
+                self._health = Health(int(state.get("tainted_from", 0)))
                 self._step = monitor.step
         except StateError as error:
             self._problem(f"{error} The rules start anew.")
@@ -280,8 +388,10 @@ class StepMonitor(Callback):
         for file in self._watch.new_files():
             try:
                 self.save_state(file)
+                if self.config.manifest:
+                    self.save_manifest(file)
             except OSError as error:
-                self._problem(f"the rule state beside {file} can't be written: {error.strerror or error}")
+                self._problem(f"what belongs beside {file} can't be written: {error.strerror or error}")
 
     def _active(self) -> Monitor:
         if self.monitor is None:

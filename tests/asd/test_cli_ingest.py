@@ -59,10 +59,10 @@ def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
         "out/events-ingest.jsonl"
     )
     assert err == ""
-    first, second = written(tmp_path / "out")
-    assert [(event.step, event.device) for event in (first, second)] == [(1, "Ascend:4"), (2, "Ascend:4")]
-    assert first.run == second.run
-    assert first.run.startswith("ingest-")  # steps are counted anew in another log
+    events = written(tmp_path / "out")
+    assert [(event.step, event.device) for event in events] == [(1, "Ascend:4"), (2, "Ascend:4")]
+    (run,) = {event.run for event in events}
+    assert run.startswith("ingest-")  # steps are counted anew in another log
 
 
 def test_again_it_finds_nothing_new(tmp_path, log, capsys):

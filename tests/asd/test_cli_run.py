@@ -1,5 +1,6 @@
 """`asd run` becomes the command: same arguments, same exit code, detection on."""
 
+import argparse
 import contextlib
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 import asd
 from asd.cli import main
+from asd.cli.run import add_arguments, all_devices
 
 BOOTSTRAP = str(Path(asd.__file__).parent / "bootstrap")
 PRINT = "import os, sys; print(os.environ.get('NPU_ASD_ENABLE'), sys.argv[1:])"
@@ -169,3 +171,57 @@ def test_starting_costs_little(clean):
         asd_run("true")
         times.append(time.perf_counter() - began)
     assert min(times) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--ranks", "0"], "--ranks has the value '0', which is not valid: valid is a whole number from 1 to 100000."),
+        (["--ranks", "x"], "--ranks has the value 'x', which is not valid: valid is a whole number from 1 to 100000."),
+        (["--ranks", "2", "--spares", "-1"], "--spares has the value '-1', which is not valid: valid is a whole number "
+                                             "from 0 to 100000."),
+        (["--ranks", "2", "--devices", "0,0"], "--devices has the value '0,0', which is not valid: valid are different "
+                                               "numbers of devices, such as 0,1,2."),
+        (["--ranks", "2", "--spares", "1", "--devices", "0,1"], "--devices has the value '0,1', which is not valid: "
+         "valid are at least 3 devices, for --ranks and --spares together."),
+        (["--ranks", "2", "--min-ranks", "3"], "--min-ranks has the value '3', which is not valid: valid is a whole "
+                                               "number from 1 to 2."),
+        (["--ranks", "2", "--hang-timeout", "nan"], "--hang-timeout has the value 'nan', which is not valid: valid is "
+                                                    "a number of seconds from 0 to 10000000."),
+        (["--spares", "1"], "--spares has the value '1', which is not valid: it is valid with --ranks only."),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_of_a_job_is_one_sentence_and_code_2(tmp_path, options, sentence):
+    done = asd_run(*options, "--", "touch", str(tmp_path / "started"), ASD_RUN_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"asd: {sentence}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_needs_the_launcher(tmp_path):
+    program = tmp_path / "train"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    code = "import sys; sys.executable = '/nowhere/python'; from asd.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--ranks", "2", str(program)], capture_output=True, text=True, check=False,
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_RUN_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "asd: `asd run --ranks` needs MindSpore's launcher msrun in PATH; it comes with mindspore.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "expected"),
+    [
+        (["--ranks", "2"], {}, [0, 1]),
+        (["--ranks", "2", "--spares", "1"], {}, [0, 1, 2]),
+        (["--ranks", "2", "--devices", "3, 1,0"], {}, [3, 1, 0]),
+        (["--ranks", "2", "--spares", "1"], {"ASCEND_RT_VISIBLE_DEVICES": "4,5,6,7"}, [4, 5, 6]),
+        (["--ranks", "2", "--devices", "7,4"], {"ASCEND_RT_VISIBLE_DEVICES": "4,5,6,7"}, [7, 4]),
+    ],
+)
+def test_the_devices_are_those_that_are_named_or_shown(arguments, environ, expected):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args([*arguments, "train"])
+    assert all_devices(args, 2, environ) == expected

@@ -158,10 +158,14 @@ def test_settings_can_not_be_changed_afterwards():
 
 @given(
     st.integers(0, 3), PAIRS, PAIRS, st.sampled_from(["log", "skip", "stop"]), st.sampled_from(sorted(RULES)), FOLDERS,
-    st.integers(0, 65535), st.integers(0, 4096),
+    st.integers(0, 65535), st.integers(0, 4096), st.booleans(),
 )  # fmt: skip
-def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, action, rule, folder, port, size):
-    config = Config(enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size)
+def test_what_describe_shows_reads_back_as_the_same_settings(
+    enable, upper, sigma, action, rule, folder, port, size, replay
+):
+    config = Config(
+        enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size, replay, not replay, "2"
+    )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
         "NPU_ASD_UPPER_THRESH": f"{upper[0]},{upper[1]}",
@@ -174,6 +178,9 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "ASD_METRICS_ADDRESS": "::1",
         "ASD_WEB_CONFIG": folder,
         "ASD_EVIDENCE_MB": str(size),
+        "ASD_REPLAY": str(int(replay)),
+        "ASD_MANIFEST": str(int(not replay)),
+        "ASD_DEVICE": "2",
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ

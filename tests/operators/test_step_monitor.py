@@ -421,7 +421,7 @@ def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of
     run = Run(config())
     run.train(dataset(4), writer(tmp_path / "ckpt"))
     assert run.reasons() == [
-        f"the rule state beside {tmp_path / 'ckpt' / 'run-1_4.ckpt'} can't be written: No space left on device"
+        f"what belongs beside {tmp_path / 'ckpt' / 'run-1_4.ckpt'} can't be written: No space left on device"
     ]
     assert list((tmp_path / "ckpt").glob("*.json")) == []
 

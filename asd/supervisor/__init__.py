@@ -1,0 +1,9 @@
+"""The supervisor: starts a job through MindSpore's own launcher, watches it, and starts it again without a bad device.
+
+    begin ──► run ──► end ──► decide ──► done
+      ▲                          │  ╲
+      └────── start again ◄──────┘   ► give up
+
+`Job` is this picture. What one attempt was like is seen by `Watch`, why it ended is found by `find_cause`, which
+devices it gets is known by `Devices`, and what outlives the supervisor itself is in `Record`.
+"""

@@ -1,0 +1,255 @@
+"""A job from its first start to its end: attempt after attempt, each with the devices that can be trusted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from asd.checkpoint_places import checkpoint_places
+from asd.event import Event
+from asd.last_good import Choice, last_good
+from asd.supervisor.decide import Finding, find_cause, find_urgent
+from asd.supervisor.devices import Devices
+from asd.supervisor.launch import launch
+from asd.supervisor.processes import Processes, adopt_orphans
+from asd.supervisor.record import Attempt, Record, load_record, lock
+from asd.supervisor.respond import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, Responder
+from asd.supervisor.settings import Settings
+from asd.supervisor.watch import Ending, Watch
+
+__all__ = ["Job"]
+
+_PAUSE = 0.1
+_MOST_SKIPPED = 3
+
+
+class Job:
+    """Runs a training until it is done, or until there is nothing left to try.
+
+    Args:
+        settings: What to run.
+        say: Takes a sentence for people.
+        tell: Takes each line that a rank prints, with its rank.
+        publish: Takes the events of devices that are left out.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        tell: Callable[[int, str], None],
+        publish: Callable[[Event], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._say, self._tell, self._publish, self._clock = say, tell, publish, clock
+        self._run_dir = Path(settings.config.run_dir).absolute()
+        self._devices = Devices(settings.devices, settings.ranks, settings.fewest)
+        self._record = Record("")
+        self._responder = self._new_responder()
+        self._signals: list[int] = []
+        self._stops = settings.config.on_anomaly == "stop"  # so that an anomaly is the end of an attempt
+        self._restarts = 0  # after a crash or a hang
+        self._stepless = 0  # attempts in a row without a step
+
+    def run(self) -> int:
+        """Runs it to its end; returns one of the exit codes of `asd.supervisor.respond`.
+
+        Raises:
+            ConfigError: Another supervisor is at work in this run directory.
+            StateError: What an earlier one left there is damaged.
+            OSError: The run directory can't be written.
+        """
+        held = lock(self._run_dir)
+        adopt_orphans()
+        handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            end = self._take_up() or self._attempts()
+            self._record.state = {DONE: "done", INTERRUPTED: "interrupted", TERMINATED: "interrupted"}.get(
+                end.code, "failed"
+            )
+            self._save()
+            self._say(end.reason)
+            return end.code
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            os.close(held)
+
+    def _take_up(self) -> End | None:
+        """Goes on where an earlier supervisor of this folder ended, if it did not end well."""
+        found = load_record(self._run_dir)
+        name = self._settings.config.run
+        if found is not None:
+            self._devices.restore(found.devices)
+        if found is None or found.state == "done" or (name and name != found.job):
+            self._record = Record(name or self._settings.config.name_of_run())
+            if found is not None:
+                self._record.heeded = found.heeded
+                if found.job == self._record.job:  # a name stands for one attempt only
+                    self._record.number = self._record.earlier = found.number
+        else:
+            self._record = found
+            self._record.tried_again = False
+        self._responder = self._new_responder()
+        if not self._record.attempts:
+            return None
+        last = self._record.attempts[-1]
+        out = ", ".join(map(str, sorted(self._devices.out)))
+        self._say(f"goes on with {self._record.job} after {last.run}{f'; left out: {out}' if out else ''}.")
+        if last.judged:
+            return None
+        watch = self._watch(last, _Over())
+        watch.read()  # whoever watched that one was killed before it could judge
+        return self._judge(last, watch)
+
+    def _attempts(self) -> End:
+        while True:
+            last = self._record.attempts[-1].devices if self._record.attempts else []
+            devices = self._devices.choose(last)
+            if not devices:
+                return End(NO_DEVICE_LEFT, self._too_few())
+            attempt, ending, watch = self._attempt(devices)
+            if self._signals:
+                return self._interrupted(attempt)
+            if ending.how == "done":
+                attempt.judged = True
+                return End(DONE, f"{attempt.run} is done: {ending.reason}.")
+            end = self._judge(attempt, watch, ending)
+            if end is not None:
+                return end
+
+    def _attempt(self, devices: list[int]) -> tuple[Attempt, Ending, Watch]:
+        """Starts the job once, and ends it."""
+        settings = self._settings
+        choice = self._resume() if self._record.attempts else Choice(None, None, "")
+        resume_from = str(choice.path) if choice.path else ""
+        attempt = Attempt(self._record.next_run(), devices, resume_from, choice.step, self._clock())
+        self._record.begin(attempt)
+        self._record.state = "running"
+        self._save()
+        places = ", ".join(f"rank {rank} on device {device}" for rank, device in enumerate(devices))
+        self._say(f"{attempt.run} begins: {places}; from {resume_from or 'the beginning'}.")
+        processes = Processes(
+            launch(
+                settings.command, {**settings.environ, "ASD_RUN_DIR": str(self._run_dir)}, devices=devices,
+                run=attempt.run, resume=(resume_from, choice.step), folder=self._logs(attempt),
+            )
+        )  # fmt: skip
+        watch = self._watch(attempt, processes)
+        try:
+            ending = self._wait(attempt, watch)
+        finally:
+            asked = len(self._signals)
+            left = processes.stop(settings.patience.grace, lambda: len(self._signals) > asked)
+        if left:
+            self._say(f"processes {', '.join(map(str, left))} can't be killed.")
+        watch.read()
+        attempt.ended, attempt.ending = self._clock(), ending.reason
+        return attempt, ending, watch
+
+    def _wait(self, attempt: Attempt, watch: Watch) -> Ending:
+        while not self._signals:
+            bad = self._responder.bad(attempt, watch.events, goes_on=not self._stops)
+            ending = watch.poll(bad)
+            if ending is not None:
+                return ending
+            time.sleep(_PAUSE)
+        return Ending("failed", f"it was ended by {signal.Signals(self._signals[0]).name}")
+
+    def _resume(self) -> Choice:
+        places = [self._run_dir, *checkpoint_places(self._run_dir), *self._settings.checkpoints]
+        record = self._record
+        choice = last_good(
+            places, distrusted=record.distrusted, runs=record.runs(), since=record.attempts[0].began, together=True
+        )
+        for sentence in choice.skipped[:_MOST_SKIPPED]:
+            self._say(sentence)
+        if len(choice.skipped) > _MOST_SKIPPED:
+            self._say(f"{len(choice.skipped) - _MOST_SKIPPED} more checkpoints are skipped.")
+        self._say(choice.reason)
+        return choice
+
+    def _judge(self, attempt: Attempt, watch: Watch, ending: Ending | None = None) -> End | None:
+        """What follows from an attempt that was not done."""
+        finding = self._find(attempt, watch)
+        self._responder.strike(attempt, watch.events, finding)
+        self._responder.heed(watch.others)
+        end = None
+        if finding is None:
+            end = self._crashed(attempt, ending, watch) if ending is not None else None
+        else:
+            self._stepless = 0
+            if finding.step:
+                self._record.distrust(max(0, finding.step - self._settings.margin))
+            end = self._responder.act(attempt, finding)
+        attempt.judged = True
+        self._save()
+        return end
+
+    def _find(self, attempt: Attempt, watch: Watch) -> Finding | None:
+        if self._stops:
+            return find_cause(watch.events, attempt.devices, self._record.marks)
+        return find_urgent(watch.events, attempt.devices)
+
+    def _crashed(self, attempt: Attempt, ending: Ending, watch: Watch) -> End | None:
+        """An attempt that no anomaly explains: the same devices again, but not for ever."""
+        logs = self._logs(attempt)
+        self._stepless = 0 if watch.step else self._stepless + 1
+        self._restarts += 1
+        if self._stepless > 1:
+            return End(FAILED, f"{ending.reason}; two attempts in a row made no step, so that is the end; see {logs}.")
+        if self._restarts > self._settings.max_restarts:
+            return End(FAILED, f"{ending.reason}; {self._settings.max_restarts} restarts are used up; see {logs}.")
+        of = f"restart {self._restarts} of at most {self._settings.max_restarts}"
+        self._say(f"{ending.reason}, after step {watch.step}; no anomaly explains it: {of}; see {logs}.")
+        return None
+
+    def _too_few(self) -> str:
+        out = "; ".join(f"device {device}: {reason}" for device, reason in sorted(self._devices.out.items()))
+        choice = self._resume() if self._record.attempts else None
+        advice = f" Resume elsewhere from {choice.path}." if choice is not None and choice.path else ""
+        usable = len(set(self._devices.known) - set(self._devices.out))
+        return f"too few devices are left, {usable} where {self._settings.fewest} are needed ({out}).{advice}"
+
+    def _interrupted(self, attempt: Attempt) -> End:
+        number = self._signals[0]
+        code = INTERRUPTED if number == signal.SIGINT else TERMINATED
+        return End(code, f"{attempt.run} was ended by {signal.Signals(number).name}, with all its processes.")
+
+    def _watch(self, attempt: Attempt, running: Processes | _Over) -> Watch:
+        folder = self._logs(attempt)
+        return Watch(
+            self._run_dir, attempt.run, attempt.devices, folder, running, self._settings.patience, self._tell,
+            since=attempt.began - 1.0,
+        )  # fmt: skip
+
+    def _logs(self, attempt: Attempt) -> Path:
+        return self._run_dir / "logs" / attempt.run.replace("/", "_")
+
+    def _new_responder(self) -> Responder:
+        return Responder(
+            self._devices, self._record, say=self._say, publish=self._publish, save=self._save, clock=self._clock
+        )
+
+    def _save(self) -> None:
+        self._record.devices = self._devices.state()
+        try:
+            self._record.save(self._run_dir)
+        except OSError as error:
+            self._say(f"supervisor.json can't be written: {error.strerror or error}.")
+
+    def _note(self, number: int, _frame: object) -> None:
+        self._signals.append(number)
+
+
+class _Over:
+    """Stands for the processes of an attempt that ended long ago."""
+
+    def poll(self) -> int:
+        return 0

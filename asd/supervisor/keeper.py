@@ -1,0 +1,111 @@
+"""Stands between the supervisor and the launcher: when either dies, everything that was started dies.
+
+    keeper.py SUPERVISOR_PID COMMAND ...
+
+The keeper adopts whatever its descendants leave behind. When the command ends, when the supervisor dies, or when it is
+told to by SIGTERM, it kills all that is left and ends with the exit code of the command. It is a program of its own,
+with nothing but the standard library, so that it also runs where this package is not installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+_SECONDS = 10.0  # for processes that take long to die
+
+
+class _Told(BaseException):
+    """The keeper was told to end."""
+
+
+def main(supervisor: int, command: list[str]) -> int:
+    """Runs `command`; returns its exit code, 128 and the signal when a signal ended it."""
+    signal.signal(signal.SIGTERM, _told)
+    control = ctypes.CDLL(None).prctl
+    control(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    control(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if os.getppid() != supervisor:
+        return 1  # it died before the kernel was told
+    code = 128 + signal.SIGTERM
+    try:
+        child = os.fork()
+        if child == 0:
+            _become(command, control)
+        code = _wait_for(child)
+    except _Told:
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_the_rest()
+    return code
+
+
+def _told(_number: int, _frame: FrameType | None) -> None:
+    raise _Told
+
+
+def _become(command: list[str], control: Callable[..., int]) -> NoReturn:
+    keeper = os.getppid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    control(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == keeper:
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            sys.stderr.write(f"asd: {command[0]}: {error.strerror}.\n")
+            sys.stderr.flush()
+    os._exit(127)
+
+
+def _wait_for(child: int) -> int:
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def _end_the_rest() -> None:
+    """Kills every descendant, again and again, until there is none: each may have started others."""
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end:
+        for pid in _descendants(os.getpid()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,174 @@
+"""What outlives a supervisor: `RUN_DIR/supervisor.json`.
+
+It tells the next `asd run` in the same folder which devices are out, and tells the training of the attempt that runs
+where to resume from.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from asd.errors import ConfigError, StateError
+from asd.statefile import write_whole
+from asd.supervisor.decide import Mark
+
+__all__ = ["Attempt", "Record", "load_record", "lock", "record_file"]
+
+VERSION = 1
+_MOST_ATTEMPTS = 100
+_MOST_MARKS = 50
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of the job.
+
+    Attributes:
+        run: Its name in events.
+        devices: The device of each rank.
+        resume_from: Checkpoint file it goes on from; empty when it begins.
+        resume_step: The last step in it; 0 when it begins, -1 when it is not known.
+        began: When, in seconds since the epoch.
+        ended: When; 0 while it runs.
+        ending: How it ended, in words.
+        judged: Whether it was done, or what follows from its end was decided.
+    """
+
+    run: str
+    devices: list[int]
+    resume_from: str = ""
+    resume_step: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    ending: str = ""
+    judged: bool = False
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of a job in a run directory.
+
+    Attributes:
+        job: Its name; that of its first attempt.
+        number: How many attempts there were, those of earlier jobs of this name included.
+        earlier: How many of these were of earlier jobs.
+        state: `running`, `done`, `failed` or `interrupted`.
+        attempts: The last attempts, at most 100.
+        devices: What `Devices.state` returned.
+        distrusted: Per run the first step that is not trusted in its checkpoints.
+        marks: Anomalies without a verdict.
+        heeded: Up to when the events of others were heeded, in seconds since the epoch.
+        tried_again: Whether the job was tried again after a fault that is no device's.
+    """
+
+    job: str
+    number: int = 0
+    earlier: int = 0
+    state: str = "running"
+    attempts: list[Attempt] = field(default_factory=list)
+    devices: dict[str, Any] = field(default_factory=dict)
+    distrusted: dict[str, int] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    heeded: float = 0.0
+    tried_again: bool = False
+
+    def begin(self, attempt: Attempt) -> None:
+        """Adds an attempt."""
+        self.number += 1
+        self.attempts = [*self.attempts, attempt][-_MOST_ATTEMPTS:]
+
+    def next_run(self) -> str:
+        """The name of the next attempt."""
+        return self._name(self.number + 1)
+
+    def runs(self) -> set[str]:
+        """The names of all attempts of this job."""
+        return {self._name(number) for number in range(self.earlier + 1, self.number + 1)}
+
+    def _name(self, number: int) -> str:
+        return self.job if number == 1 else f"{self.job}+{number}"
+
+    def distrust(self, step: int) -> None:
+        """Trusts no checkpoint of any attempt so far from `step` on."""
+        for attempt in self.attempts:
+            self.distrusted[attempt.run] = min(step, self.distrusted.get(attempt.run, step))
+
+    def remember(self, mark: Mark) -> None:
+        """Remembers an anomaly without a verdict."""
+        self.marks = [*self.marks, mark][-_MOST_MARKS:]
+
+    def attempt(self, run: str) -> Attempt | None:
+        """The attempt of that name."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.run == run), None)
+
+    def save(self, run_dir: Path) -> None:
+        """Writes it whole.
+
+        Raises:
+            OSError: It can't be written.
+        """
+        write_whole(record_file(run_dir), json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
+
+
+def record_file(run_dir: Path) -> Path:
+    """Where the record is."""
+    return run_dir / "supervisor.json"
+
+
+def load_record(run_dir: Path) -> Record | None:
+    """The record in `run_dir`; None when there is none.
+
+    Raises:
+        StateError: It is damaged.
+    """
+    path = record_file(run_dir)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateError(f"{path} can't be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{path} is damaged: {error}; valid is what `asd run` wrote, or no such file.") from error
+    try:
+        return _read(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StateError(f"{path} is damaged: {error!r}; valid is what `asd run` wrote, or no such file.") from error
+
+
+def _read(data: Mapping[str, Any]) -> Record:
+    if data["version"] != VERSION:
+        raise ValueError(f"version {data['version']!r}")
+    attempts = [Attempt(**attempt) for attempt in data["attempts"]]
+    return Record(
+        job=str(data["job"]), number=int(data["number"]), earlier=int(data["earlier"]), state=str(data["state"]),
+        attempts=attempts,
+        devices=dict(data["devices"]), marks=[Mark(*mark) for mark in data["marks"]],
+        distrusted={str(run): int(step) for run, step in data["distrusted"].items()}, heeded=float(data["heeded"]),
+        tried_again=data["tried_again"] is True,
+    )  # fmt: skip
+
+
+def lock(run_dir: Path) -> int:
+    """Keeps other supervisors away from `run_dir`, until the descriptor that it returns is closed.
+
+    Raises:
+        ConfigError: There is one already.
+        OSError: The folder can't be written.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    handle = os.open(run_dir / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ConfigError(
+            "ASD_RUN_DIR", str(run_dir), "valid is a folder in which no other `asd run` is at work"
+        ) from None
+    return handle

@@ -1,0 +1,73 @@
+"""Runs one rank for the launcher: gives it its device, and keeps how it ended.
+
+    worker.py FOLDER DEVICES COMMAND ...
+
+The launcher kills all ranks as soon as one fails. This program outlives a rank that failed, until the supervisor has
+seen the exit code in `FOLDER/rank0.exit` and the other ranks have had the time to end by themselves. The rank dies with
+it, and it dies with the launcher. Nothing but the standard library, as in the keeper.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+_SET_PARENT_DEATH_SIGNAL = 1
+_LINGER_SECONDS = 120.0  # when there is no supervisor any more, the launcher learns of the failure all the same
+_signals: list[int] = []
+
+
+def main(folder: Path, devices: list[str], command: list[str]) -> int:
+    """Runs `command` as the rank that the launcher says; returns its exit code."""
+    environ = os.environ  # noqa: TID251 - a program of its own: the launcher tells it nothing in any other way
+    if environ.get("MS_ROLE") == "MS_SCHED":
+        _become(command, os.getppid())
+    rank = int(environ.get("RANK_ID") or 0)
+    environ["ASD_DEVICE"] = devices[rank]
+    _die_with_parent()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: _signals.append(number))
+    here = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(command, here)
+    _keep(folder / f"rank{rank}.pid", str(child))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = code if code >= 0 else 128 - code
+    _keep(folder / f"rank{rank}.exit", str(code))
+    end = time.monotonic() + _LINGER_SECONDS
+    while code and not _signals and time.monotonic() < end:
+        time.sleep(0.1)
+    return code
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def _become(command: list[str], parent: int) -> NoReturn:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    _die_with_parent()
+    if os.getppid() == parent:
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            sys.stderr.write(f"asd: {command[0]}: {error.strerror}.\n")
+            sys.stderr.flush()
+    os._exit(127)
+
+
+def _keep(file: Path, text: str) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]))

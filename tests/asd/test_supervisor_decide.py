@@ -1,0 +1,104 @@
+"""Why an attempt ended, from its events."""
+
+import pytest
+
+from asd.event import Event
+from asd.supervisor.decide import find_cause, find_urgent
+from asd.verdict import Level
+
+DEVICES = [0, 1, 2]
+
+
+def event(
+    rank, step, kind="anomaly", *, level=Level.ERROR, verdict="", value=1e9, refused=True, run="job", site="norm"
+):
+    return Event(
+        run=run, rank=rank, host="h", device="CPU:0", step=step, checkpoint=site, value=value, limits=(1e6,), time=0.0,
+        level=level, kind=kind, rule="threshold", feature="l2", reason="test", refused=refused, verdict=verdict,
+    )  # fmt: skip
+
+
+def follower(rank, step):
+    return event(rank, step, "follower", level=Level.NORMAL)
+
+
+def test_nothing_is_found_in_healthy_events():
+    assert find_cause([], DEVICES) is None
+    quiet = [follower(0, 3), event(1, 3, level=Level.WARNING), event(1, 3, "problem", level=Level.NORMAL)]
+    assert find_cause(quiet, DEVICES) is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "device"),
+    [("persistent", "persistent", 1), ("transient", "transient", 1), ("software", "software", -1),
+     ("undetermined", "suspect", 1)],
+)  # fmt: skip
+def test_a_replay_decides_where_there_is_one(verdict, kind, device):
+    found = find_cause([event(1, 5), follower(0, 5), event(1, 5, "replay", verdict=verdict)], DEVICES)
+    assert (found.kind, found.device, found.step) == (kind, device, 5)
+
+
+def test_an_isolation_is_as_good_as_a_persistent_verdict():
+    found = find_urgent([event(2, 5, "isolation")], [4, 5, 6])
+    assert (found.kind, found.device) == ("persistent", 6)
+
+
+def test_only_what_is_known_to_be_bad_is_urgent():
+    events = [event(1, 5), event(1, 5, "replay", verdict="transient"), event(0, 5, "replay", verdict="software")]
+    assert find_urgent(events, DEVICES) is None
+
+
+def test_a_transient_fault_that_was_skipped_long_ago_does_not_explain_a_later_anomaly():
+    events = [event(0, 5), event(0, 5, "replay", verdict="transient"), event(1, 90)]
+    found = find_cause(events, DEVICES)
+    assert (found.kind, found.device, found.step) == ("suspect", 1, 90)
+
+
+def test_a_rank_that_is_none_of_the_attempt_is_nobody():
+    assert find_cause([event(-1, 5), event(3, 5, "replay", verdict="persistent")], DEVICES) is None
+
+
+def test_of_several_ranks_the_one_that_stands_out_is_the_suspect():
+    found = find_cause([event(0, 5, value=2e6), event(1, 5, value=1e12)], DEVICES)
+    assert (found.kind, found.device) == ("suspect", 1)
+
+
+@pytest.mark.parametrize("devices", [[0, 1], [0, 1, 2]])
+def test_when_all_ranks_raise_alike_nobody_is_named(devices):
+    found = find_cause([event(rank, 5) for rank in range(len(devices))], devices)
+    assert (found.kind, found.device) == ("unclear", -1)
+
+
+def test_the_same_value_on_another_device_is_software():
+    before = find_cause([event(1, 5)], [0, 1]).mark()
+    found = find_cause([event(1, 5, run="job+2")], [0, 2], [before])
+    assert (found.kind, found.device, found.again) == ("software", -1, True)
+    assert find_cause([event(1, 5, run="job+2", value=2e9)], [0, 2], [before]).kind == "suspect"
+    assert find_cause([event(1, 6, run="job+2")], [0, 2], [before]).kind == "suspect"
+
+
+def test_the_same_value_on_the_same_device_under_another_rank_is_the_device():
+    before = find_cause([event(1, 5)], [0, 1]).mark()
+    found = find_cause([event(0, 5, run="job+2")], [1, 0], [before])
+    assert (found.kind, found.device) == ("persistent", 1)
+
+
+def test_a_value_that_is_no_number_is_known_again():
+    before = find_cause([event(1, 5, value=float("nan"))], [0, 1]).mark()
+    assert find_cause([event(1, 5, value=float("nan"), run="job+2")], [0, 2], [before]).kind == "software"
+
+
+@pytest.mark.parametrize(
+    ("signs", "first"),
+    [
+        ([], 50),
+        ([event(1, 45, level=Level.WARNING)], 45),
+        ([event(1, 45, level=Level.WARNING), event(1, 36, level=Level.WARNING)], 36),
+        ([event(1, 30, level=Level.WARNING)], 50),  # too long ago to belong to it
+        ([event(0, 45, level=Level.WARNING)], 50),  # another device
+        ([event(1, 45)], 50),  # refused: nothing is left of it
+        ([event(1, 45, refused=False)], 45),
+    ],
+)
+def test_the_first_sign_of_a_fault_may_be_older_than_what_ended_the_training(signs, first):
+    assert find_cause([*signs, event(1, 50)], DEVICES).step == first

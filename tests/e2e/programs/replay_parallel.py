@@ -1,0 +1,92 @@
+"""One of several ranks that train together: `replay_parallel.py MODE STORY REPLAY`; started by msrun.
+
+What goes wrong in step 3 is one of `STORIES`. The network has dropout and moving statistics, and every rank its own
+batches. Each rank prints one JSON object at the end.
+"""
+
+import json
+import sys
+import time
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+from mindspore.communication import get_rank, init
+
+from asd import Config
+from asd.injection import Fault
+from asd.operators import StepMonitor
+from asd.operators.inject import FaultInjector
+from asd.operators.random_state import control_dropouts
+from asd.operators.workload import digest
+
+STORIES = {
+    "transient": "gradient:norm:flip=30:step=3:rank=1",
+    "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",
+    "poisoned": None,
+    "weights apart": None,
+}
+
+mode, story, replay = sys.argv[1:]
+ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+ms.set_device("CPU")
+init()
+ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.drop = nn.Embedding(16, 8), nn.Dropout(p=0.3)
+        self.first, self.bn, self.norm, self.last = (
+            nn.Dense(8, 8),
+            nn.BatchNorm1d(8),
+            nn.LayerNorm((8,)),
+            nn.Dense(8, 1),
+        )
+
+    def construct(self, x, y):
+        x = self.drop(self.embedding(x))
+        x = self.norm(x + self.bn(self.first(x)))
+        return ((self.last(self.drop(x)) - y) ** 2).mean()
+
+
+ms.set_seed(1)
+np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global generator
+rank = get_rank()
+net = Net()
+optimizer = nn.Adam(net.trainable_params(), 1e-2)
+train_step = nn.TrainOneStepCell(net, optimizer).set_train()
+events = []
+monitor = StepMonitor(
+    Config(enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[events.append], replay=replay == "1"
+)
+control_dropouts(train_step)  # without a replay too, for MindSpore's own dropout is not the same twice
+monitor.attach(train_step, optimizer)
+injector = None
+if STORIES[story]:
+    injector = FaultInjector(Fault.parse(STORIES[story]))
+    injector.attach(train_step)
+step = monitor.watch_step(train_step)
+losses, digests, seconds = [], [], []
+for number in range(1, 7):
+    if injector is not None:
+        injector.begin_step()
+    if story == "weights apart" and number == 3 and rank == 1:
+        net.last.weight.copy_(Tensor(net.last.weight.asnumpy() + np.float32(1e6)))
+    random = np.random.default_rng([number, rank])
+    factor = 1e6 if story == "poisoned" and number == 3 and rank == 1 else 1
+    batch = Tensor(random.integers(0, 16, 12), ms.int32), Tensor((factor * random.normal(size=(12, 1))).astype("f4"))
+    begin = time.perf_counter()
+    loss = step(*batch).asnumpy()
+    middle = time.perf_counter()
+    monitor.step(Tensor(loss))
+    seconds.append((middle - begin, time.perf_counter() - middle))
+    losses.append(loss.tobytes().hex())
+    digests.append(digest(net, optimizer))
+line = {
+    "rank": rank, "losses": losses, "digests": digests, "seconds": seconds,
+    "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
+    "refused": monitor.monitor.status.refused, "changes": len(injector.changes) if injector else 0,
+}  # fmt: skip
+print("RANK " + json.dumps(line), flush=True)

@@ -1,0 +1,69 @@
+"""Real ranks that train together replay a refused step: the right verdict, and no trace in what follows."""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "replay_parallel.py"
+
+
+def train_together(runner, mode, story, *, replay, ranks=2, timeout=150):
+    """What each rank printed at its end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    logs = runner.folder / f"logs-{replay}"
+    done = runner.run(
+        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", f"--local_worker_num={ranks}",
+        f"--master_port={port}", f"--log_dir={logs}", "--join=True", PROGRAM, mode, story, int(replay),
+        timeout=timeout, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
+    )  # fmt: skip
+    assert done.code == 0, done
+    lines = [
+        line
+        for rank in range(ranks)
+        for line in (logs / f"worker_{rank}.log").read_text().splitlines()
+        if line.startswith("RANK ")
+    ]
+    found = [json.loads(line.removeprefix("RANK ")) for line in lines]
+    assert [rank["rank"] for rank in found] == list(range(ranks))
+    return found
+
+
+def verdicts(rank):
+    return {verdict for _, kind, verdict, _ in rank["events"] if kind == "replay"}
+
+
+STORIES = {"transient": "transient", "persistent": "persistent", "poisoned": "software"}
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runner, mode, story):
+    ours = train_together(runner, mode, story, replay=True)
+    theirs = train_together(runner, mode, story, replay=False)
+    assert [verdicts(rank) for rank in ours] == [set(), {STORIES[story]}]
+    assert [verdicts(rank) for rank in theirs] == [set(), set()]
+    for name in ("losses", "digests", "changes", "refused"):
+        assert [rank[name] for rank in ours] == [rank[name] for rank in theirs], name
+    assert all(rank["refused"] >= 1 for rank in ours)
+
+
+@pytest.mark.slow
+def test_ranks_whose_weights_differ_are_no_siblings(runner):
+    healthy, suspect = train_together(runner, "graph", "weights apart", replay=True)
+    assert verdicts(healthy) == set()
+    assert verdicts(suspect) == {"undetermined"}
+    assert {reason for _, kind, _, reason in suspect["events"] if kind == "replay"} == {
+        "the same answer twice, and no other rank has the same weights: it can be persistent hardware, software or data"
+    }
+
+
+@pytest.mark.slow
+def test_three_ranks_agree_on_the_one_that_fails_each_time(runner):
+    first, suspect, last = train_together(runner, "graph", "persistent", replay=True, ranks=3)
+    assert (verdicts(first), verdicts(suspect), verdicts(last)) == (set(), {"persistent"}, set())
