@@ -14,13 +14,22 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.verdict import Level
 
-__all__ = ["LIMIT", "WINDOW_SECONDS", "StrikeWindow"]
+__all__ = ["LIMIT", "WINDOW_SECONDS", "StrikeWindow", "moment"]
 
 LIMIT = 3
 WINDOW_SECONDS = 480 * 60.0
 COOLDOWN_SECONDS = 300.0
 """Anomalies whose step is not known are one strike when they are no further apart, as in the vendor's check."""
 _MOST = 1000
+
+
+def moment(event: Event) -> int:
+    """The step that tells when `event` was; 0 when none does.
+
+    What was read from the vendor's logs has a key, and its step counts the checks since the start of one process, of
+    which many share a run: the same number is not the same moment.
+    """
+    return 0 if event.key else event.step
 
 
 class StrikeWindow:
@@ -51,7 +60,7 @@ class StrikeWindow:
         """
         if event.kind != "anomaly" or event.level is not Level.ERROR or self._is_known(event):
             return False
-        step = event.step
+        step = moment(event)
         if not step:
             self._unknown_step += 1
             step = -self._unknown_step
@@ -99,7 +108,7 @@ class StrikeWindow:
         self._strikes, self._unknown_step, self._cleared = strikes, unknown_step, cleared
 
     def _is_known(self, event: Event) -> bool:
-        if event.step:
-            return (event.run, event.step) in self._strikes
+        if step := moment(event):
+            return (event.run, step) in self._strikes
         times = (when for (run, step), when in self._strikes.items() if run == event.run and step < 0)
         return any(abs(event.time - when) <= COOLDOWN_SECONDS for when in times)

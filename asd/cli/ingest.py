@@ -104,7 +104,10 @@ class _Job:
         try:
             self.ingest = Ingest(files, alarms, self._append, self._save, known, _load(self._cursor))
         except StateError as error:
-            _say(f"{self._cursor}: {error} The logs are read from their beginning; known events are not doubled.")
+            _say(
+                f"{self._cursor}: {error} The logs are read from their beginning; an alarm may be told twice if "
+                "its log was copied since."
+            )
             self.ingest = Ingest(files, alarms, self._append, self._save, known)
 
     def read_all(self) -> None:

@@ -15,7 +15,7 @@ from asd.handler.packing import pack, unpack
 from asd.handler.policy import Policy
 from asd.handler.store import Store
 from asd.isolator import Device
-from asd.strikes import COOLDOWN_SECONDS
+from asd.strikes import COOLDOWN_SECONDS, moment
 
 __all__ = ["Standing", "StrikeBook"]
 
@@ -174,9 +174,9 @@ class StrikeBook:
 
     def is_repeated(self, event: Event, now: float) -> bool:
         """Whether another attempt of the job saw the same value at the same checkpoint and step."""
-        if not event.step:
+        if not moment(event):
             return False
-        text = repr((job_of(event.run), event.step, event.checkpoint, event.value))
+        text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
         fact = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
         db = self._store.db
         row = db.execute("SELECT run FROM sighting WHERE fact = ?", (fact,)).fetchone()
@@ -209,7 +209,7 @@ class StrikeBook:
         The same step of the same run is the same moment, whatever the clocks of the hosts say.
         """
         job, span = job_of(event.run), self._policy.burst_seconds
-        if event.step and self._are_many("job = ? AND step = ? AND run = ?", (job, event.step, event.run)):
+        if moment(event) and self._are_many("job = ? AND step = ? AND run = ?", (job, event.step, event.run)):
             return "job = ? AND step = ? AND run = ?", (job, event.step, event.run)
         between = "job = ? AND time BETWEEN ? AND ?"
         if not self._are_many(between, (job, time - span, time + span)):
@@ -243,7 +243,7 @@ class StrikeBook:
 
     def _step(self, event: Event, device: int) -> int:
         """The step; for anomalies whose step is not known a negative number, the same for those close to each other."""
-        if event.step:
+        if moment(event):
             return event.step
         row = self._store.db.execute(
             "SELECT step, time FROM strike WHERE device = ? AND run = ? AND step < 0 ORDER BY step LIMIT 1",

@@ -36,7 +36,7 @@ class Alarms:
     """Reads lines of all sources; remembers only whose strike-out a list of spikes belongs to.
 
     Args:
-        run: Name of the run in the events; what one log alone tells has the beginning of that log's fingerprint added.
+        run: Name of the run in the events.
         host: Name of this machine, for lines that name none.
         zone: Zone of the times in the logs; None for this machine's.
         chips_per_card: Chips on one card, to tell the device from the numbers that the device plugin prints.
@@ -102,9 +102,7 @@ class Alarms:
         # A file may have inode and first line of one that was deleted, so the place alone does not tell lines apart.
         place = f"{line.key}:{hashlib.sha256(line.text.encode(errors='replace')).hexdigest()[:8]}"
         event = Event(
-            # The vendor's checks count their steps from the start of each process, which has a log of its own. A fact
-            # that several logs repeat is one event, wherever it stands.
-            run=self.run if finding.fact or not finding.step else f"{self.run}-{line.key.rpartition(':')[0][:8]}",
+            run=self.run,
             rank=next(rank for rank in ranks if rank is not None),
             host=finding.host or self.host,
             device=finding.device or device_of_path(line.path) or "unknown",

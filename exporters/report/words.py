@@ -88,7 +88,11 @@ def _first_level(data: RunData) -> str:
     if not known:
         return f"{lead}; {'its event is' if total == 1 else 'their events are'} not in the logs."
     order = {run: i for i, run in enumerate(data.runs)}
-    first = min(known, key=lambda event: (order[event.run], event.step or 1 << 62, event.time))
+    # Steps tell the order within a run; where they are not known, times do.
+    stepless = not all(event.step for event in known)
+    first = min(
+        known, key=lambda event: (0 if stepless else order[event.run], 0 if stepless else event.step, event.time)
+    )
     lead += ", " if total == 1 else ", first "
     lead += f"on {_named(data.rank_of(first))} " if len(hit) > 1 else ""
     lead += f"{_at(first)} (value {number(first.value)}"
@@ -105,10 +109,12 @@ def _at(event: Event) -> str:
 
 def _refusal(events: Sequence[Event], *, followed: bool) -> str:
     updates: dict[tuple[str, int], bool] = {}
-    for event in events:
+    for event in (event for event in events if event.step):  # others, such as the vendor's, say nothing of updates
         place = event.run, event.step
         updates[place] = updates.get(place, False) or event.refused
     refused = sum(updates.values())
+    if not updates:
+        return "whether updates were refused is not known"
     if len(updates) == 1:
         return (
             f"the update was refused{' on all ranks' if followed else ''}" if refused else "the update was not refused"

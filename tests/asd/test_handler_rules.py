@@ -194,7 +194,7 @@ def test_without_verdicts_the_strikes_are_those_of_the_strike_window(steps):
     for number, (step, run, wait) in enumerate(steps):
         run = run if step else "a"
         scene.raises(step, run=run, wait=wait, key=f"{number}")
-        window.add(event(step, run=run, time=scene.clock.now))
+        window.add(event(step, run=run, time=scene.clock.now, key=f"{number}"))
         standing = scene.handler._judge.book.standing(1, scene.clock.now)
         assert sum(standing) == window.in_window(scene.clock.now)
 

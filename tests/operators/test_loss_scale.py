@@ -16,6 +16,11 @@ def training_parts():
     return net, nn.SGD(net.trainable_params(), 0.1)
 
 
+def type_and_value(source):
+    """The same in every process, unlike the representation of some objects."""
+    return type(source).__name__ if "object at" in repr(source) else repr(source)
+
+
 @pytest.mark.parametrize(
     ("source", "scale"),
     [
@@ -28,7 +33,7 @@ def training_parts():
         (amp.StaticLossScaler(32.0), 32.0),
         (amp.DynamicLossScaler(16.0, 2, 10), 16.0),
     ],
-    ids=repr,
+    ids=type_and_value,
 )
 def test_it_is_read_from_numbers_tensors_and_scalers(source, scale):
     assert LossScale(source).read() == scale
@@ -48,7 +53,9 @@ def test_only_a_dynamic_scaler_is_dynamic():
     assert LossScale(Tensor(8.0, ms.float32), dynamic=True).dynamic is True
 
 
-@pytest.mark.parametrize("source", ["8", [8.0], object(), 0, -2.0, float("nan"), Tensor(0.0, ms.float32)], ids=repr)
+@pytest.mark.parametrize(
+    "source", ["8", [8.0], object(), 0, -2.0, float("nan"), Tensor(0.0, ms.float32)], ids=type_and_value
+)
 def test_what_holds_no_scale_is_refused_with_what_is_valid(source):
     with pytest.raises(ConfigError, match=r"^loss_scale has the value .*: valid is a number above 0, a Tensor .*\.$"):
         LossScale(source)
