@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
 
 from asd import Event, Level, Verdict, run_dir
 from asd.exporters.agent.agent import Agent
+from asd.exporters.endpoint import exposition
 from asd.exporters.event_log import EventLog
 from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
 from asd.exporters.metrics.collector import AsdCollector
@@ -109,8 +109,8 @@ def cost_of_a_scrape(repeats: int, past_events: int) -> dict[str, Any]:
             ledger.add(event(step, Level.ERROR, rank=step % RANKS))
         registry = CollectorRegistry()
         registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=CheckpointChoice.parse("all")))
-        pages[f"text, {name}"] = generate_latest, registry
-        pages[f"OpenMetrics, {name}"] = openmetrics.generate_latest, registry
+        pages[f"text, {name}"] = exposition.text, registry
+        pages[f"OpenMetrics, {name}"] = exposition.openmetrics, registry
     pages["text, prometheus_client's own metrics"] = generate_latest, own_metrics()
     times: dict[str, list[float]] = {name: [] for name in pages}
     for _ in range(repeats):

@@ -169,12 +169,17 @@ class Agent:
         follower.skipped = follower.lost = 0
 
     def _look_at_disks(self) -> None:
-        """A rank that begins on a full disk can leave neither status nor event: nothing else would tell of it."""
+        """A rank that begins where nothing can be written leaves neither status nor event: nothing else tells of it."""
         for folder in self.run_dirs:
             with contextlib.suppress(OSError):
                 disk = os.statvfs(folder)
                 if disk.f_blocks and not disk.f_bavail:
                     self._problem("disk_full", f"{folder} is on a full disk; ranks can't write there.")
+                # With the state elsewhere the agent may well see a read-only view of what ranks can write.
+                if disk.f_flag & os.ST_RDONLY and self.state_file.parent == folder:
+                    self._problem(
+                        "read_only", f"{folder} is on a file system that is read-only; nothing is written there."
+                    )
 
     def _take(self, line: Line) -> None:
         try:

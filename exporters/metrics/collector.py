@@ -27,7 +27,9 @@ from asd.status import RATIO_BOUNDS, Status
 
 __all__ = ["PROBLEMS", "SINKS", "AsdCollector"]
 
-PROBLEMS = ("event_log", "status_file", "cursor", "bad_line", "long_line", "lost_lines", "outlet", "disk_full")
+PROBLEMS = (
+    "event_log", "status_file", "cursor", "bad_line", "long_line", "lost_lines", "outlet", "disk_full", "read_only",
+)  # fmt: skip
 """What can go wrong in the agent itself, the label `reason`."""
 SINKS = ("EventLog", "StatusFile", "Evidence", "LogSink")
 """The package's own sinks, which can drop events from the first step on."""
