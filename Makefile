@@ -38,7 +38,8 @@ test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10
 	@$(VENV_2.10)/bin/python -m pytest $(PARALLEL) $(TEST_2.10_ARGS)
 
 # The throw-away environment sees the third-party packages of .venv through a .pth file. A folder named there does not have
-# its own .pth files read, so the editable install stays out of sight, and what is tested is the wheel.
+# its own .pth files read, so the editable install stays out of sight, and what is tested is the wheel. Programs of these
+# packages, such as MindSpore's launcher, are found in PATH.
 wheel-test: venv ## build the wheel and run the tests on it, away from the checkout (WHEEL_TEST_ARGS=...)
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
 	rm -rf build; \
@@ -52,7 +53,8 @@ wheel-test: venv ## build the wheel and run the tests on it, away from the check
 	cd "$$work"; \
 	venv/bin/python -c 'import asd, sys; assert asd.__file__.startswith(sys.prefix), asd.__file__'; \
 	venv/bin/asd --version; \
-	venv/bin/python -m pytest -c "$(CURDIR)/pyproject.toml" --rootdir "$$work" -o pythonpath= -p no:cacheprovider \
+	PATH="$(CURDIR)/$(BIN):$$PATH" venv/bin/python -m pytest -c "$(CURDIR)/pyproject.toml" --rootdir "$$work" \
+		-o pythonpath= -p no:cacheprovider \
 		$(PARALLEL) $(WHEEL_TEST_ARGS) tests
 
 examples: venv ## run every program in examples/
