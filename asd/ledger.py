@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, VERDICTS, Event
-from asd.strikes import StrikeWindow
+from asd.strikes import StrikeWindow, device_key
 from asd.verdict import Level
 
 __all__ = ["Key", "Ledger", "Standing", "Tally"]
@@ -133,7 +133,7 @@ class Ledger:
     def standing(self, host: str, device: str, rank: int, now: float) -> Standing:
         """How a device stands at `now`, in seconds since the epoch; `rank` tells apart those that share a `device`."""
         with self._lock:
-            found = self._devices.get(_device(host, device, rank))
+            found = self._devices.get(device_key(host, device, rank))
             if found is None:
                 return Standing()
             strikes = found.window.in_window(now)
@@ -231,19 +231,12 @@ class Ledger:
         return sum(map(len, self._runs.values()))
 
     def _device(self, event: Event) -> _Device:
-        key = _device(event.host, event.device, event.rank)
+        key = device_key(event.host, event.device, event.rank)
         found = self._devices.pop(key, None) or _Device()
         self._devices[key] = found
         if len(self._devices) > _MOST_DEVICES:
             del self._devices[next(iter(self._devices))]
         return found
-
-
-def _device(host: str, device: str, rank: int) -> tuple[str, str, int]:
-    """What tells devices apart: an accelerator is the same in every run and under every rank."""
-    kind, colon, _ = device.partition(":")
-    shared = not colon or kind == "CPU"  # every process of a machine has the CPU:0
-    return host, device, rank if shared else -1
 
 
 def _size(event: Event) -> int:

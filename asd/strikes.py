@@ -14,7 +14,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.verdict import Level
 
-__all__ = ["LIMIT", "WINDOW_SECONDS", "StrikeWindow", "moment"]
+__all__ = ["LIMIT", "WINDOW_SECONDS", "StrikeWindow", "device_key", "moment"]
 
 LIMIT = 3
 WINDOW_SECONDS = 480 * 60.0
@@ -30,6 +30,13 @@ def moment(event: Event) -> int:
     which many share a run: the same number is not the same moment.
     """
     return 0 if event.key else event.step
+
+
+def device_key(host: str, device: str, rank: int) -> tuple[str, str, int]:
+    """What tells devices apart: an accelerator is the same in every run and under every rank."""
+    kind, colon, _ = device.partition(":")
+    shared = not colon or kind == "CPU"  # every process of a machine has the CPU:0
+    return host, device, rank if shared else -1
 
 
 class StrikeWindow:

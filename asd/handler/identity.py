@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from asd.event import Event
+from asd.strikes import device_key
 
 __all__ = ["device_key", "job_of", "names_device"]
 
@@ -18,13 +19,6 @@ def job_of(run: str) -> str:
     ('llama', 'llama')
     """
     return _ATTEMPT.sub("", run)
-
-
-def device_key(host: str, device: str, rank: int) -> tuple[str, str, int]:
-    """What tells devices apart: an accelerator is the same in every run and under every rank."""
-    kind, colon, _ = device.partition(":")
-    shared = not colon or kind == "CPU"  # every process of a machine has the CPU:0
-    return host, device, rank if shared else -1
 
 
 def names_device(event: Event) -> bool:
