@@ -352,7 +352,10 @@ class StepMonitor(Callback):
                 finding = Finding("undetermined", f"the replay failed: {error}")
         if anomaly is None or finding is None:
             return []
-        event = replace(anomaly, kind="replay", verdict=finding.verdict, reason=finding.reason, time=monitor.clock())
+        reason = finding.reason
+        if finding.verdict == "software":
+            reason += f"; if it is data, then the batch of rank {anomaly.rank} in step {anomaly.step}"
+        event = replace(anomaly, kind="replay", verdict=finding.verdict, reason=reason, time=monitor.clock())
         monitor.publish(event)
         return [event]
 

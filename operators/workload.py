@@ -85,7 +85,8 @@ def build(workload: Workload) -> tuple[nn.Cell, nn.Cell]:
         softmax_compute_type="float32", rotary_dtype="float32",
         use_flash_attention=False, fused_rms_norm=False, use_rope_slice=True,
     )  # fmt: skip
-    net = LlamaForCausalLM(config)
+    config.disable_lazy_inline = True  # in data parallel mindformers asks for it, and the CPU's compiler lacks it
+    net = LlamaForCausalLM(config=config)
     net.set_train()
     return net, nn.AdamWeightDecay(net.trainable_params(), learning_rate=workload.learning_rate)
 

@@ -1,39 +1,44 @@
-"""Trains a real Llama of mindformers, corrupts one gradient, and shows how it is found, refused and survived."""
+"""Trains a real Llama of mindformers while a device computes wrongly, and shows how that is found, judged and survived.
+
+First one process: a corrupted gradient is found and its update refused. Then a job of two devices and a spare, in three
+acts: a device that stays broken is replaced, one that failed once gets a strike, for poisoned data nobody is blamed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import shutil
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from asd.cli.progress import Progress
 from asd.config import Config
 from asd.errors import ConfigError
-from asd.event import Event
 from asd.injection import Fault
-from asd.statefile import write_whole
 
 __all__ = ["add_arguments", "quiet", "run"]
 
+PARTS = ("detection", "persistent", "transient", "poisoned")
 _EXAMPLES = """\
 Examples:
-  asd demo                                                 the story, in about a minute
-  asd demo --rule adaptive --fault gradient:ffn_norm:flip=27:step=40
-  asd demo --mode pynative --steps 40                      slower, the same story
-  asd demo --json                                          the result for programs"""
+  asd demo                                                 all of it, in two to five minutes
+  asd demo --parts detection                               one process only, in half a minute
+  asd demo --parts persistent                              two devices and a spare: one stays broken
+  asd demo --parts detection --rule adaptive --fault gradient:ffn_norm:flip=27:step=40
+  asd demo --parts detection --mode pynative --steps 40    slower, the same story
+  asd demo --json                                          the result for programs
+
+exit codes: 0 everything came true, 1 something did not, 2 wrong usage, 130 interrupted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd demo`."""
     parser.epilog = _EXAMPLES
+    parser.add_argument("--parts", default=",".join(PARTS), metavar="A,B", help="some of %(default)s (default all)")
     parser.add_argument("--steps", type=int, default=60, help="training steps, from 20 on (default %(default)s)")
     parser.add_argument(
         "--fault", default="gradient:layers.1.attention_norm:flip=30:step=45", metavar="SPEC",
@@ -52,16 +57,40 @@ def run(args: argparse.Namespace) -> int:
     config = replace(config, rule=args.rule) if args.rule else config
     out = args.out if args.out is not None else Path(config.run_dir) / "demo"
     fault = Fault.parse(args.fault)
+    parts = args.parts.split(",")
+    if not set(parts) <= set(PARTS):
+        raise ConfigError("--parts", args.parts, f"valid are some of {', '.join(PARTS)}, with commas between")
     if args.steps < 20:
         raise ConfigError("--steps", args.steps, "valid is a number from 20 on")
     if not 1 < fault.step <= args.steps:
         raise ConfigError("--fault", args.fault, f"valid is a fault whose step is from 2 to {args.steps}, see --steps")
     _clear(out)
     quiet(out)
-    result = _Story(config, fault, args, out).tell()
+    result = _tell(parts, config, fault, args, out)
     if args.json:
         print(json.dumps(result, indent=1))
+    else:
+        print(
+            "\nNext: `export NPU_ASD_ENABLE=1` and `asd run python train.py` for a training of your own;\n"
+            "      `asd run --ranks 2 --spares 1 -- python train.py` for a job that replaces its devices;\n"
+            "      `asd drill --help` for other faults; `asd env` for the settings."
+        )
     return 0 if all(result["checks"].values()) else 1
+
+
+def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> dict[str, Any]:
+    result: dict[str, Any] = {"checks": {}}
+    if "detection" in parts:
+        from asd.cli.demo_detection import Detection
+
+        result = Detection(config, fault, args, out).tell()
+    acts = [part for part in PARTS if part in parts and part != "detection"]
+    if acts:
+        from asd.cli.demo_job import Acts
+
+        told = Acts(out, seed=args.seed, mode=args.mode, is_quiet=args.json).tell(acts)
+        result |= {**told, "checks": {**result["checks"], **told["checks"]}}
+    return result
 
 
 def _clear(out: Path) -> None:
@@ -92,117 +121,3 @@ def quiet(out: Path, *, is_temporary: bool = False) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
-
-
-class _Story:
-    def __init__(self, config: Config, fault: Fault, args: argparse.Namespace, out: Path) -> None:
-        from asd.exporters.event_log import open_event_log
-        from asd.exporters.evidence.sink import open_evidence
-        from asd.exporters.log import LogSink
-        from asd.exporters.status_file import open_status_file
-        from asd.operators import workload
-        from asd.operators.origin import origin_of_process
-
-        workload.use_mode(args.mode)
-        self.train = workload.train
-        self.size = workload.SMALL.with_(seed=args.seed)
-        config = replace(config, run=config.name_of_run(), run_dir=str(out))
-        self.config, self.fault, self.steps, self.out = config, fault, args.steps, out
-        self.is_quiet = args.json
-        self.mode = args.mode
-        self.events: list[Event] = []
-        files = (open_event_log, open_evidence, open_status_file)
-        self.sinks: list[Any] = [self.events.append, *(each(config, origin_of_process(config)) for each in files)]
-        if not self.is_quiet:
-            self.sinks.append(LogSink())
-            logging.getLogger("asd").setLevel(logging.WARNING)  # the story tells the rest
-
-    def tell(self) -> dict[str, Any]:
-        self._say(f"mindformers LlamaForCausalLM, {self.mode} mode, {self.steps} steps, rule {self.config.rule}\n")
-        self._say("1. The same training twice: without detection, then with it.")
-        bare = self._train("without detection")
-        clean = self._train("with detection", config=self.config, sinks=self.sinks)
-        same = bare.losses == clean.losses and bare.digest == clean.digest
-        alarms = len(self.events)
-        judged = sum(map(len, clean.history.values()))
-        self._say(f"   {len(clean.history)} checkpoints, {judged} values judged, {alarms} alarms.")
-        self._say(f"   Losses and weights are {'equal bit for bit' if same else 'NOT EQUAL'}.\n")
-        self._say(f"2. Once more, with a fault: {self.fault}")
-        broken = self._train(
-            "with the fault", config=self.config, sinks=self.sinks, fault=self.fault, folder=self.out / "checkpoints",
-            digest_after=self.fault.step - 1,
-        )  # fmt: skip
-        return self._ending(bare, clean, broken, same=same, alarms=alarms)
-
-    def _ending(self, bare: Any, clean: Any, broken: Any, *, same: bool, alarms: int) -> dict[str, Any]:
-        change, event = (broken.changes or [None])[0], broken.anomaly
-        if change is not None:
-            self._say(
-                f"   what the fault did: {broken.where}{list(change.at)} {change.before:.6g} -> {change.after:.6g}"
-            )
-        refused = event is not None and event.refused and broken.digest == broken.digest_then
-        checks = {
-            "detection changes no number": same,
-            "no alarm in the clean run": alarms == 0,
-            "the fault was found at its step": event is not None and event.step == self.fault.step,
-            "at its checkpoint": event is not None and event.checkpoint == broken.where,
-            "the update was refused, weights and optimizer are untouched": refused,
-        }
-        losses = {"without detection": bare.losses, "with detection": clean.losses}
-        history = broken.history
-        if event is not None:
-            resumed = self._resume()
-            missing = [float("nan")] * (self.steps - len(resumed.losses))
-            losses["resumed after the fault"] = missing + resumed.losses
-            history = {name: [*history.get(name, []), *values] for name, values in resumed.history.items()}
-            checks["the resumed training ends where the clean one does"] = resumed.digest == clean.digest
-        picture, report = self._draw(history, losses), self._report()
-        self._say("")
-        for check, came_true in checks.items():
-            self._say(f"   {'yes' if came_true else 'NO '}  {check}")
-        self._say(
-            f"\nEvents:   {self.out / 'events-rank0.jsonl'}\nPicture:  {picture}\n"
-            f"Evidence: {event.evidence if event is not None else 'none'}\nReport:   {report}\n"
-            "Next: `export NPU_ASD_ENABLE=1` and `asd run python train.py` for a training of your own;\n"
-            "      `asd drill --help` for other faults; `asd env` for the settings."
-        )
-        return {
-            "checks": checks, "event": json.loads(event.to_json()) if event is not None else None,
-            "final_loss": losses[list(losses)[-1]][-1], "clean_loss": clean.losses[-1], "picture": str(picture),
-            "report": str(report),
-        }  # fmt: skip
-
-    def _resume(self) -> Any:
-        files = sorted((self.out / "checkpoints").glob("*.ckpt"), key=lambda file: file.stat().st_mtime)
-        self._say("\n3. The fault is gone; training resumes from the last checkpoint, with the rules' memory.")
-        return self._train("resumed", config=self.config, sinks=self.sinks, resume_from=files[-1] if files else None)
-
-    def _train(self, label: str, **options: Any) -> Any:
-        if self.is_quiet:
-            return self.train(self.size, self.steps, **options)
-        progress = Progress(label, self.steps)
-        done = self.train(self.size, self.steps, tell=progress, **options)
-        progress.close()
-        return done
-
-    def _draw(self, history: Any, losses: dict[str, list[float]]) -> Path | str:
-        try:
-            from asd.exporters.picture import draw_history
-        except ModuleNotFoundError:
-            return "none; pip install 'mindspore-asd[plot]' brings matplotlib"
-        picture = self.out / "feature_values.png"
-        title = f"Feature values of a Llama, rule {self.config.rule}; {self.fault}"
-        draw_history(picture, history, self.events, losses=losses, title=title)
-        return picture
-
-    def _report(self) -> Path:
-        from asd.exporters.report.data import read_run
-        from asd.exporters.report.page import render
-
-        report = self.out / "report.html"
-        write_whole(report, render(read_run(self.out), report, now=time.time()))
-        return report
-
-    def _say(self, text: str) -> None:
-        if not self.is_quiet:
-            print(text, file=sys.stderr if self.is_quiet else sys.stdout, flush=True)
