@@ -10,14 +10,14 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+from asd.cli.isolation_log import IsolationLog
 from asd.cli.isolator_options import open_isolator
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.exporters.event_log import EventLog, read_events
 from asd.handler import Policy, Store
 from asd.handler.cases import Cases
 from asd.handler.engine import Engine
-from asd.handler.files import events_file, state_file
+from asd.handler.files import state_file
 from asd.handler.outbox import Outbox
 from asd.handler.release import ask_release, clear_device, find_device
 from asd.handler.standing import DeviceStanding, device_standings
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     folder = args.run_dir or Path(Config.of_process().run_dir)
     path = args.state or state_file(folder)
     if not path.exists():
-        raise StateError(f"{path} is not there; `asd handler` makes it.")
+        raise StateError(f"{path} is not there; `asd handler` and `asd run --ranks` make it.")
     store = Store(path)
     try:
         if args.action == "list":
@@ -170,9 +170,8 @@ def _release_here(store: Store, number: int, folder: Path) -> None:
         return
     engine = Engine(store, policy, open_isolator(name, options, store), StrikeBook(store, policy), cases)
     engine.carry_out(now, case.n)
-    log = EventLog(events_file(folder))
-    published = {event.id for path in folder.glob(f"{log.path.name}*") for event in read_events(path)}
-    outbox = Outbox(store, cases, log, published.__contains__)
+    log = IsolationLog(folder)
+    outbox = Outbox(store, cases, log, log.has)
     outbox.recover(now)
     outbox.send(now)
 

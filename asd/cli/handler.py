@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import math
-import os
 import signal
 import sys
 import threading
@@ -20,17 +19,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from asd.cli.isolation_log import IsolationLog
 from asd.cli.isolator_options import open_isolator
 from asd.cli.policy_options import add_policy_arguments, number, read_policy
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.event import Event
-from asd.exporters.event_log import EventLog, read_events
 from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.alerts import AlertBox
 from asd.handler.decision import NEWS
 from asd.handler.feed import Feed
-from asd.handler.files import events_file, state_file
+from asd.handler.files import state_file
 from asd.handler.webhook import Webhook
 
 __all__ = ["add_arguments", "run"]
@@ -114,7 +112,7 @@ class _Job:
 
     def __init__(self, args: argparse.Namespace, run_dirs: Sequence[Path], store: Store, policy: Policy) -> None:
         self._args = args
-        self._log = EventLog(events_file(run_dirs[0]))
+        log = IsolationLog(run_dirs[0])
         self._said: set[str] = set()
         self._stale = 0
         self.wake = threading.Event()
@@ -123,9 +121,7 @@ class _Job:
         if args.reset_breaker:
             return
         isolator = open_isolator(args.isolator, args.option, store)
-        self.handler = FaultHandler(
-            store, policy, isolator, self._publish, already=self._is_published, from_beginning=args.from_beginning
-        )
+        self.handler = FaultHandler(store, policy, isolator, log, already=log.has, from_beginning=args.from_beginning)
         if not self.handler.standby:
             with store.transaction():  # for `asd devices release`
                 store.set_meta("isolator", json.dumps([args.isolator, args.option]))
@@ -217,18 +213,6 @@ class _Job:
             self._print(self.handler.tick())
             self._print(self._alerts.empty_into(self.handler))
         return decisions is not None
-
-    def _publish(self, event: Event) -> None:
-        self._log(event)
-        descriptor = os.open(self._log.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _is_published(self, event_id: str) -> bool:
-        folder, name = self._log.path.parent, self._log.path.name
-        return any(event.id == event_id for path in folder.glob(f"{name}*") for event in read_events(path))
 
     def _print(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:

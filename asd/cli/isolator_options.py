@@ -15,7 +15,7 @@ def open_isolator(name: str, options: Sequence[str], store: Store) -> Isolator:
     """The isolator of a name; `none` records only.
 
     Args:
-        name: As `asd.exporters.isolators.make_isolator` knows it.
+        name: As `asd.exporters.isolators.make_isolator` knows it; `local` is that of `asd run --ranks`.
         options: Its options, each `K=V`.
         store: The handler's.
 
@@ -30,6 +30,10 @@ def open_isolator(name: str, options: Sequence[str], store: Store) -> Isolator:
         settings[key] = value
     if name == "none" and not settings:
         return Recorder(store)
+    if name == "local" and store.numbered:
+        from asd.supervisor.handling import LocalIsolator
+
+        return LocalIsolator(store)
     from asd.exporters.isolators import make_isolator
 
     return make_isolator(name, **settings)

@@ -32,11 +32,13 @@ import of MindSpore, and checks what trains through Model.train, mindformers' Tr
 With --ranks the training finds ASD_DEVICE (the number of its device) in its environment, and where to resume from in
 ASD_RESUME_FROM; `asd.operators.resume.checkpoint_to_resume(folder)` tells the same. What is known of the job is in
 ASD_RUN_DIR/supervisor.json, what the ranks printed in ASD_RUN_DIR/logs. The same command in the same folder goes on
-with a job that did not end well, and without the devices that were left out.
+with a job that did not end well, and without the devices that were left out. About devices it decides by the rules of
+`asd handler`; `asd devices` shows them, and `asd devices release HOST DEVICE` gives one back.
 
 exit codes: those of the command; 2 for a wrong setting or a command that can't be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is
-software or data (or can't be told), and no device was left out, 130 interrupted, 143 ended by SIGTERM."""
+software or data (or can't be told, or
+too many devices look bad), and no device was left out, 130 interrupted, 143 ended by SIGTERM."""
 
 _OPTIONS = ("spares", "devices", "min_ranks", "max_restarts", "checkpoints", "margin", "hang_timeout", "grace")
 
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mapping[str, str], config: Config) -> int:
-    from asd.exporters.event_log import EventLog
+    from asd.cli.isolation_log import IsolationLog
     from asd.supervisor.job import Job
     from asd.supervisor.launch import find_launcher, resolve
     from asd.supervisor.settings import Settings
@@ -104,8 +106,8 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
             hang=_seconds("--hang-timeout", args.hang_timeout or "1800"), grace=_seconds("--grace", args.grace or "5")
         ),
     )  # fmt: skip
-    log = EventLog(Path(config.run_dir) / "events-handler.jsonl")
-    return Job(settings, say=_say, tell=_tell, publish=log).run()
+    log = IsolationLog(Path(config.run_dir))
+    return Job(settings, say=_say, tell=_tell, publish=log, published=log.has).run()
 
 
 def all_devices(args: argparse.Namespace, ranks: int, environ: Mapping[str, str]) -> list[int]:

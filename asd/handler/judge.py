@@ -5,6 +5,7 @@
 | first-level anomaly | a strike; enough strikes in the window take the device out |
 | the same by many devices of one job at once | software or data: revoked |
 | the same step, checkpoint and value in another attempt of the job | software or data: revoked |
+| ... by the same device alone, under another rank | the device is taken out now |
 | replay: persistent | the device is taken out now |
 | replay: transient | the strike counts at once, whatever the others do |
 | replay: software | the strikes of that step are revoked |
@@ -105,6 +106,10 @@ class Judge:
         repeated = self.book.is_repeated(event, now)
         new = self.book.add(event, device, now)
         known = self.book.is_software(job, event.step)
+        moved = self.book.has_moved(event, device) if repeated and not known else None
+        if moved is not None and not self.is_stale(event, now):
+            why = f"{event.checkpoint} had the very same value in step {event.step} when it was rank {moved}"
+            return self._merged(device, event, now) or self._take_out(device, event, why, now)
         if repeated and not known:
             self.book.blame_software(job, event.step, now)
             return self._say(

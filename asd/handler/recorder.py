@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asd.handler.identity import device_key
 from asd.handler.store import Store
 from asd.isolator import Device, Held
 
@@ -26,7 +25,7 @@ class Recorder:
         row = self._store.db.execute(
             "SELECT state FROM cases JOIN device ON device.n = cases.device "
             "WHERE host = ? AND name = ? AND shared_rank = ? AND closed IS NULL",
-            device_key(*device),
+            self._store.device_key(*device),
         ).fetchone()
         return Held.OURS if row is not None and row[0] in ("isolated", "releasing") else Held.FREE
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from asd.errors import ConfigError
 from asd.handler.cases import Case, Cases
 from asd.handler.decision import Decision
-from asd.handler.identity import device_key
 from asd.handler.judge import Judge
 from asd.handler.policy import Policy
 from asd.handler.store import Store
@@ -53,7 +52,7 @@ def find_device(store: Store, host: str, device: str, rank: int | None = None) -
     Raises:
         ConfigError: There is no such device, or there are several.
     """
-    wanted = None if rank is None else device_key(host, device, rank)[2]
+    wanted = None if rank is None else store.device_key(host, device, rank)[2]
     rows = store.db.execute(
         "SELECT n, shared_rank FROM device WHERE host = ? AND name = ? ORDER BY shared_rank", (host, device)
     ).fetchall()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.handler.decision import Decision
+from asd.handler.identity import device_key
 from asd.handler.schema import SCHEMA, VERSION
 
 __all__ = ["Store"]
@@ -34,6 +35,7 @@ class Store:
     Attributes:
         db: The connection. Everything that changes something happens within `transaction`.
         set_aside_as: Where a corrupt file went; None when there was none.
+        numbered: Whether every device has a number of its own, as those of `asd run --ranks` do on a CPU too.
 
     Raises:
         StateError: The file is corrupt, is something else, or is of another version.
@@ -53,6 +55,21 @@ class Store:
                 raise StateError(str(error)) from error
             self.set_aside_as = _rename(path)
             self.db = self._open()
+        self.numbered = bool(self.meta("numbered"))
+
+    def number_devices(self) -> None:
+        """Notes that every device has a number of its own, whatever rank works on it.
+
+        Raises:
+            StateError: The database can't be written.
+        """
+        with self.transaction():
+            self.set_meta("numbered", "yes")
+        self.numbered = True
+
+    def device_key(self, host: str, device: str, rank: int) -> tuple[str, str, int]:
+        """What tells devices apart here."""
+        return (host, device, -1) if self.numbered else device_key(host, device, rank)
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import hashlib
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.handler.identity import device_key, job_of
+from asd.handler.identity import job_of
 from asd.handler.packing import pack, unpack
 from asd.handler.policy import Policy
 from asd.handler.store import Store
@@ -59,7 +59,7 @@ class StrikeBook:
 
     def device(self, host: str, device: str, rank: int, now: float) -> int:
         """The number of a device, which is new if it has to be."""
-        key = device_key(host, device, rank)
+        key = self._store.device_key(host, device, rank)
         number = self._numbers.get(key)
         if number is None:
             row = self._store.db.execute(
@@ -183,6 +183,19 @@ class StrikeBook:
         if row is None:
             db.execute("INSERT INTO sighting (fact, run, received) VALUES (?, ?, ?)", (fact, event.run, now))
         return row is not None and row[0] != event.run
+
+    def has_moved(self, event: Event, device: int) -> int | None:
+        """The rank of another attempt in which `device`, and no other, was at fault in the same step; None for none.
+
+        What comes back with the device under another rank is the device's: the data of a rank stay with the rank.
+        """
+        db, where = self._store.db, "job = ? AND step = ?"
+        values = (job_of(event.run), moment(event))
+        if db.execute(f"SELECT 1 FROM strike WHERE {where} AND device <> ? LIMIT 1", (*values, device)).fetchone():
+            return None
+        rows = db.execute(f"SELECT event FROM strike WHERE {where} AND run <> ? ORDER BY n", (*values, event.run))
+        ranks = [unpack(text).rank for (text,) in rows]
+        return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
     def revoke_burst(self, event: Event, now: float) -> tuple[int, bool]:
         """Revokes the strikes of many devices of one job at once, this new one among them.

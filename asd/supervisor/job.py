@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -9,14 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from asd.checkpoint_places import checkpoint_places
+from asd.errors import StateError
 from asd.event import Event
 from asd.last_good import Choice, last_good
-from asd.supervisor.decide import Finding, find_cause, find_urgent
+from asd.supervisor.cause import Finding, evidence, find_cause, find_urgent
 from asd.supervisor.devices import Devices
+from asd.supervisor.handling import Handling
 from asd.supervisor.launch import launch
 from asd.supervisor.processes import Processes, adopt_orphans
 from asd.supervisor.record import Attempt, Record, load_record, lock
-from asd.supervisor.respond import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, Responder
+from asd.supervisor.respond import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, respond
 from asd.supervisor.settings import Settings
 from asd.supervisor.watch import Ending, Watch
 
@@ -24,6 +27,8 @@ __all__ = ["Job"]
 
 _PAUSE = 0.1
 _MOST_SKIPPED = 3
+_REPLAY_SECONDS = 30.0  # a verdict may come so long after its anomaly
+_TICK_SECONDS = 1.0
 
 
 class Job:
@@ -33,7 +38,8 @@ class Job:
         settings: What to run.
         say: Takes a sentence for people.
         tell: Takes each line that a rank prints, with its rank.
-        publish: Takes the events of devices that are left out.
+        publish: Takes the events of devices that are left out, or given back.
+        published: Whether an event of this id was published before.
         clock: Seconds since the epoch.
     """
 
@@ -44,14 +50,18 @@ class Job:
         say: Callable[[str], None],
         tell: Callable[[int, str], None],
         publish: Callable[[Event], None],
+        published: Callable[[str], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
-        self._say, self._tell, self._publish, self._clock = say, tell, publish, clock
+        self._say, self._tell, self._clock = say, tell, clock
+        self._publish, self._published = publish, published
         self._run_dir = Path(settings.config.run_dir).absolute()
         self._devices = Devices(settings.devices, settings.ranks, settings.fewest)
         self._record = Record("")
-        self._responder = self._new_responder()
+        self._handling: Handling
+        self._ticked = 0.0
+        self._complaint = ""
         self._signals: list[int] = []
         self._stops = settings.config.on_anomaly == "stop"  # so that an anomaly is the end of an attempt
         self._restarts = 0  # after a crash or a hang
@@ -69,7 +79,8 @@ class Job:
         adopt_orphans()
         handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            end = self._take_up() or self._attempts()
+            with contextlib.closing(self._begin()):
+                end = self._go_on() or self._attempts()
             self._record.state = {DONE: "done", INTERRUPTED: "interrupted", TERMINATED: "interrupted"}.get(
                 end.code, "failed"
             )
@@ -81,22 +92,27 @@ class Job:
                 signal.signal(number, handler)
             os.close(held)
 
-    def _take_up(self) -> End | None:
-        """Goes on where an earlier supervisor of this folder ended, if it did not end well."""
+    def _begin(self) -> Handling:
+        """Takes over what is known in this folder."""
         found = load_record(self._run_dir)
         name = self._settings.config.run
-        if found is not None:
-            self._devices.restore(found.devices)
         if found is None or found.state == "done" or (name and name != found.job):
             self._record = Record(name or self._settings.config.name_of_run())
             if found is not None:
-                self._record.heeded = found.heeded
+                self._record.heeded, self._record.others = found.heeded, found.others
                 if found.job == self._record.job:  # a name stands for one attempt only
                     self._record.number = self._record.earlier = found.number
         else:
             self._record = found
             self._record.tried_again = False
-        self._responder = self._new_responder()
+        self._handling = Handling(
+            self._run_dir, self._devices, self._record, publish=self._publish, published=self._published,
+            say=self._say, clock=self._clock,
+        )  # fmt: skip
+        return self._handling
+
+    def _go_on(self) -> End | None:
+        """Goes on where an earlier supervisor of this folder ended, if it did not end well."""
         if not self._record.attempts:
             return None
         last = self._record.attempts[-1]
@@ -150,12 +166,14 @@ class Job:
         if left:
             self._say(f"processes {', '.join(map(str, left))} can't be killed.")
         watch.read()
+        with contextlib.suppress(StateError):  # the next one knows them
+            self._handling.know(list(watch.ranks.values()), devices)
         attempt.ended, attempt.ending = self._clock(), ending.reason
         return attempt, ending, watch
 
     def _wait(self, attempt: Attempt, watch: Watch) -> Ending:
         while not self._signals:
-            bad = self._responder.bad(attempt, watch.events, goes_on=not self._stops)
+            bad = self._bad(attempt, watch)
             ending = watch.poll(bad)
             if ending is not None:
                 return ending
@@ -175,11 +193,34 @@ class Job:
         self._say(choice.reason)
         return choice
 
+    def _bad(self, attempt: Attempt, watch: Watch) -> str:
+        """Why a device of a running attempt must not work any more; empty while all may."""
+        now = self._clock()
+        told = evidence(watch.events, attempt.devices)
+        ripe = [
+            each for each in told if each.kind == "replay" or (not self._stops and now - each.time > _REPLAY_SECONDS)
+        ]
+        try:
+            self._handling.tell(ripe, attempt.devices)
+            self._handling.heed(watch.events, attempt.devices)
+            if not 0 <= now - self._ticked < _TICK_SECONDS:
+                self._ticked = now
+                self._handling.know(list(watch.ranks.values()), attempt.devices)
+                self._handling.tick()
+            self._complaint = ""
+        except StateError as error:
+            if not self._complaint:  # it is told again, and the training goes on
+                self._say(str(error))
+            self._complaint = str(error)
+        out = [device for device in attempt.devices if device in self._devices.out]
+        return f"device {out[0]} was left out: {self._devices.out[out[0]]}" if out else ""
+
     def _judge(self, attempt: Attempt, watch: Watch, ending: Ending | None = None) -> End | None:
         """What follows from an attempt that was not done."""
         finding = self._find(attempt, watch)
-        self._responder.strike(attempt, watch.events, finding)
-        self._responder.heed(watch.others)
+        self._handling.tell(evidence(watch.events, attempt.devices), attempt.devices)
+        self._handling.heed(watch.events, attempt.devices)
+        self._handling.heed(watch.others)
         end = None
         if finding is None:
             end = self._crashed(attempt, ending, watch) if ending is not None else None
@@ -187,14 +228,14 @@ class Job:
             self._stepless = 0
             if finding.step:
                 self._record.distrust(max(0, finding.step - self._settings.margin))
-            end = self._responder.act(attempt, finding)
+            end = respond(finding, self._devices, self._handling, self._record, self._say)
         attempt.judged = True
         self._save()
         return end
 
     def _find(self, attempt: Attempt, watch: Watch) -> Finding | None:
         if self._stops:
-            return find_cause(watch.events, attempt.devices, self._record.marks)
+            return find_cause(watch.events, attempt.devices)
         return find_urgent(watch.events, attempt.devices)
 
     def _crashed(self, attempt: Attempt, ending: Ending, watch: Watch) -> End | None:
@@ -232,13 +273,9 @@ class Job:
     def _logs(self, attempt: Attempt) -> Path:
         return self._run_dir / "logs" / attempt.run.replace("/", "_")
 
-    def _new_responder(self) -> Responder:
-        return Responder(
-            self._devices, self._record, say=self._say, publish=self._publish, save=self._save, clock=self._clock
-        )
-
     def _save(self) -> None:
-        self._record.devices = self._devices.state()
+        out = {str(device): reason for device, reason in self._devices.out.items()}
+        self._record.devices = {"out": out, "bench": self._devices.bench}
         try:
             self._record.save(self._run_dir)
         except OSError as error:

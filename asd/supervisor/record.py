@@ -16,13 +16,11 @@ from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.statefile import write_whole
-from asd.supervisor.decide import Mark
 
 __all__ = ["Attempt", "Record", "load_record", "lock", "record_file"]
 
 VERSION = 1
 _MOST_ATTEMPTS = 100
-_MOST_MARKS = 50
 
 
 @dataclass(slots=True)
@@ -60,9 +58,9 @@ class Record:
         earlier: How many of these were of earlier jobs.
         state: `running`, `done`, `failed` or `interrupted`.
         attempts: The last attempts, at most 100.
-        devices: What `Devices.state` returned.
+        devices: Which devices are out and under suspicion, for people; the fault handler's database is what counts.
+        others: Devices that somebody else took out, by number, each with the reason.
         distrusted: Per run the first step that is not trusted in its checkpoints.
-        marks: Anomalies without a verdict.
         heeded: Up to when the events of others were heeded, in seconds since the epoch.
         tried_again: Whether the job was tried again after a fault that is no device's.
     """
@@ -73,8 +71,8 @@ class Record:
     state: str = "running"
     attempts: list[Attempt] = field(default_factory=list)
     devices: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, str] = field(default_factory=dict)
     distrusted: dict[str, int] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
     heeded: float = 0.0
     tried_again: bool = False
 
@@ -98,10 +96,6 @@ class Record:
         """Trusts no checkpoint of any attempt so far from `step` on."""
         for attempt in self.attempts:
             self.distrusted[attempt.run] = min(step, self.distrusted.get(attempt.run, step))
-
-    def remember(self, mark: Mark) -> None:
-        """Remembers an anomaly without a verdict."""
-        self.marks = [*self.marks, mark][-_MOST_MARKS:]
 
     def attempt(self, run: str) -> Attempt | None:
         """The attempt of that name."""
@@ -149,7 +143,7 @@ def _read(data: Mapping[str, Any]) -> Record:
     return Record(
         job=str(data["job"]), number=int(data["number"]), earlier=int(data["earlier"]), state=str(data["state"]),
         attempts=attempts,
-        devices=dict(data["devices"]), marks=[Mark(*mark) for mark in data["marks"]],
+        devices=dict(data["devices"]), others={str(n): str(reason) for n, reason in data.get("others", {}).items()},
         distrusted={str(run): int(step) for run, step in data["distrusted"].items()}, heeded=float(data["heeded"]),
         tried_again=data["tried_again"] is True,
     )  # fmt: skip

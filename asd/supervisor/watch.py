@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from asd.errors import StateError
 from asd.event import Event
 from asd.follow import Follower
+from asd.isolator import Device
 from asd.run_dir import event_files, status_files
 from asd.status import Status
 
@@ -67,6 +68,7 @@ class Watch:
         events: The events of this attempt.
         others: Events of other runs that came meanwhile and say that a device is out or back.
         step: The last step any rank has made in this attempt; 0 before the first.
+        ranks: The device of each rank that was heard of, under the name that the rank gives it.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Watch:
         self.events: list[Event] = []
         self.others: list[Event] = []
         self.step = 0
+        self.ranks: dict[int, Device] = {}
         self._since = since
         self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
         self._running, self._patience, self._tell, self._clock = running, patience, tell, clock
@@ -165,6 +168,8 @@ class Watch:
             return  # as one that is being removed
         if status.run == self._run and status.step != self._steps.get(path.name):
             self._steps[path.name] = status.step
+            if 0 <= status.rank < len(self._devices):
+                self.ranks[status.rank] = Device(status.host, status.device, status.rank)
             self.step = max(self.step, status.step) if status.steps else self.step
             self._progress = self._clock()
 

@@ -149,7 +149,10 @@ def test_wrong_usage_is_told_in_one_sentence(tmp_path, capsys, arguments, senten
 
 def test_without_a_database_it_says_what_makes_one(tmp_path, capsys):
     assert main(["devices"]) == 1
-    assert capsys.readouterr().err == f"asd: {tmp_path}/handler.sqlite is not there; `asd handler` makes it.\n"
+    assert (
+        capsys.readouterr().err
+        == f"asd: {tmp_path}/handler.sqlite is not there; `asd handler` and `asd run --ranks` make it.\n"
+    )
     assert not state_file(tmp_path).exists()
 
 

@@ -370,6 +370,25 @@ def test_another_value_checkpoint_step_or_job_is_no_repetition(changes):
     assert scene.handler.handle(event(**fields)).action in ("strike", "duplicate")
 
 
+def test_the_same_value_that_moves_with_a_device_to_another_rank_is_the_device():
+    scene = Scene()
+    scene.raises(5, value=3e6)
+    scene.clock.now += 100.0
+    decision = scene.handler.handle(replace(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=0))
+    assert decision.action == "isolated"
+    assert "a had the very same value in step 5 when it was rank 3, so it is isolated" in decision.reason
+
+
+def test_where_another_device_was_at_fault_in_that_step_too_the_same_value_is_software():
+    scene = Scene()
+    scene.raises(5, "Ascend:3", value=math.nan)
+    scene.raises(5, "Ascend:2", value=math.nan, wait=0.0)
+    for device, rank in (("Ascend:3", 2), ("Ascend:2", 3)):  # they have changed places, and both raise again
+        again = replace(event(5, device=device, run="llama+2", value=math.nan, time=scene.clock.now), rank=rank)
+        assert scene.handler.handle(again).action in ("software", "noted")
+    assert scene.after(HOUR) == []
+
+
 def test_persistent_hardware_is_isolated_though_the_value_came_again():
     scene = Scene()
     scene.raises(5, value=3e6)

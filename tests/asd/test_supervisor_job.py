@@ -4,6 +4,8 @@ import importlib.util
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -160,13 +162,99 @@ def test_the_same_value_on_another_device_clears_the_first_and_ends_with_17(plac
     assert place.record()["devices"]["out"] == {}
 
 
-def test_without_a_spare_the_ranks_change_devices_and_a_fault_that_moves_with_the_device_is_its_own(place):
-    place.plan({"what": "anomaly", "step": 6, "device": 1}, same=True)
+@pytest.mark.parametrize(("bad", "left", "swapped"), [(1, 0, [1, 0]), (0, 1, [1, 0])])
+def test_without_a_spare_the_ranks_change_devices_and_a_fault_that_moves_with_the_device_is_its_own(
+    place, bad, left, swapped
+):
+    place.plan({"what": "anomaly", "step": 6, "device": bad}, same=True)
     code, out, err = place.run(*TWO, "--min-ranks", "1")
     assert code == 0
-    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [1, 0], [0]]
-    assert made(out) == [f"rank0: made {ALL} on 0 of 0"]
-    assert "asd: device 1 is left out: norm had the very same value in step 6 when it was rank 1." in err
+    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], swapped, [left]]
+    assert made(out) == [f"rank0: made {ALL} on {left} of {left}"]
+    assert f"asd: device {bad} is left out: norm had the very same value in step 6 when it was rank {bad}." in err
+
+
+def test_a_device_that_can_not_change_its_rank_and_repeats_its_value_is_no_reason_to_leave_it_out(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 0}, same=True)
+    code, _, err = place.run("--ranks", "1")
+    assert code == 17
+    assert "norm had the very same value in step 6 on device 0 before; another attempt would meet the same." in err
+    assert isolations(place) == []
+
+
+def asd(place, *words):
+    """A command beside the job, in its folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "asd", *words], cwd=place.folder, env=place.environ, text=True, capture_output=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_asd_devices_shows_the_devices_of_the_job_and_gives_one_back(place):
+    place.plan({"what": "anomaly", "step": 3, "device": 1, "verdict": "persistent"})
+    assert place.run(*SPARE)[0] == 0
+    listed = {each["device"]: each for each in json.loads(asd(place, "devices", "--json").stdout)}
+    assert (listed["CPU:1"]["state"], listed["CPU:1"]["isolated_by"]) == ("isolated", "local")
+    assert listed["CPU:1"]["verdicts"]["persistent"] == 1
+    assert {name for name, each in listed.items() if each["health"]["Health Status"] == "OK"} == {"CPU:0", "CPU:2"}
+    done = asd(place, "devices", "release", "here", "CPU:1")
+    assert (done.returncode, done.stdout) == (0, "CPU:1 on here: it was released by hand.\n")
+    assert [event["kind"] for event in isolations(place)] == ["isolation", "recovery"]
+    place.plan()
+    code, out, _ = place.run(*SPARE, ASD_RUN="another")
+    assert code == 0
+    assert made(out)[1] == f"rank1: made {ALL} on 1 of 0,1"
+
+
+def test_a_device_is_given_back_while_the_job_runs(place):
+    place.plan({"what": "anomaly", "step": 3, "device": 1, "verdict": "persistent", "attempts": [1]}, pause=0.5)
+    with place.start(*SPARE) as process:
+        wait_for(lambda: isolations(place))
+        wait_for(lambda: (place.folder / "asd_run" / "logs" / "job+2").exists())
+        done = asd(place, "devices", "release", "here", "CPU:1")
+        _, err = process.communicate(timeout=40)
+    assert (process.returncode, done.returncode) == (0, 0), (err, done)
+    assert "asd: device 1 is back.\n" in err
+    assert place.record()["devices"]["out"] == {}
+
+
+def test_one_fault_handler_at_a_time_decides_about_a_job(place):
+    place.plan({"what": "hang", "step": 3})
+    with place.start(*TWO) as process:
+        wait_for(lambda: (place.folder / "asd_run" / "handler.sqlite.lock").exists())
+        wait_for(lambda: (place.folder / "asd_run" / "handler.sqlite.lock").read_text())
+        second = asd(place, "handler", "--once")
+        process.terminate()
+        process.communicate(timeout=20)
+    assert second.returncode == 1
+    assert second.stderr == (
+        f"asd handler: asd_run/handler.sqlite is in use by another fault handler (process {process.pid}); this one "
+        "stands by.\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "asd", "handler"], cwd=place.folder, env=place.environ, stderr=subprocess.PIPE
+    ) as handler:
+        lock = place.folder / "asd_run" / "handler.sqlite.lock"
+        wait_for(lambda: lock.read_text() == str(handler.pid))
+        code, _, err = place.run(*TWO)
+        handler.terminate()
+    assert code == 2
+    assert err == (
+        f"asd: ASD_RUN_DIR has the value '{place.folder}/asd_run', which is not valid: valid is a folder in which no "
+        "`asd handler` is at work.\n"
+    )
+
+
+def test_the_circuit_breaker_ends_a_job_in_which_one_device_after_the_other_looks_bad(place):
+    place.plan({"what": "anomaly", "step": 3, "rank": 1, "verdict": "persistent"})
+    code, _, err = place.run("--ranks", "2", "--spares", "4")
+    assert code == 17
+    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 2], [0, 3]]
+    assert sorted(place.record()["devices"]["out"]) == ["1", "2"]
+    assert err.splitlines()[-1] == (
+        "asd: step 3: the replay of step 3 found persistent hardware, but the circuit breaker is open, so device 3 is "
+        "not left out; see `asd handler --reset-breaker`."
+    )
 
 
 def test_a_rank_that_crashes_is_started_again_with_the_same_devices(place):

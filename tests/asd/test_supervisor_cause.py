@@ -3,7 +3,7 @@
 import pytest
 
 from asd.event import Event
-from asd.supervisor.decide import find_cause, find_urgent
+from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.verdict import Level
 
 DEVICES = [0, 1, 2]
@@ -69,23 +69,24 @@ def test_when_all_ranks_raise_alike_nobody_is_named(devices):
     assert (found.kind, found.device) == ("unclear", -1)
 
 
-def test_the_same_value_on_another_device_is_software():
-    before = find_cause([event(1, 5)], [0, 1]).mark()
-    found = find_cause([event(1, 5, run="job+2")], [0, 2], [before])
-    assert (found.kind, found.device, found.again) == ("software", -1, True)
-    assert find_cause([event(1, 5, run="job+2", value=2e9)], [0, 2], [before]).kind == "suspect"
-    assert find_cause([event(1, 6, run="job+2")], [0, 2], [before]).kind == "suspect"
+def told(events, devices=DEVICES):
+    return [(each.kind, each.rank, each.step) for each in evidence(events, devices)]
 
 
-def test_the_same_value_on_the_same_device_under_another_rank_is_the_device():
-    before = find_cause([event(1, 5)], [0, 1]).mark()
-    found = find_cause([event(0, 5, run="job+2")], [1, 0], [before])
-    assert (found.kind, found.device) == ("persistent", 1)
+def test_of_the_ranks_that_raised_in_a_step_only_the_one_at_fault_is_told():
+    assert told([event(0, 5, value=2e6), event(1, 5, value=1e12)]) == [("anomaly", 1, 5)]
+    named = [event(0, 5), event(1, 5), event(1, 5, "replay", verdict="transient")]
+    assert sorted(told(named)) == [("anomaly", 1, 5), ("replay", 1, 5)]
+    assert told([event(0, 5), event(1, 6)]) == [("anomaly", 0, 5), ("anomaly", 1, 6)]  # each alone in its step
 
 
-def test_a_value_that_is_no_number_is_known_again():
-    before = find_cause([event(1, 5, value=float("nan"))], [0, 1]).mark()
-    assert find_cause([event(1, 5, value=float("nan"), run="job+2")], [0, 2], [before]).kind == "software"
+@pytest.mark.parametrize("devices", [[0, 1], [0, 1, 2]])
+def test_when_all_ranks_raise_alike_nobody_is_told(devices):
+    assert told([event(rank, 5) for rank in range(len(devices))], devices) == []
+
+
+def test_neither_healthy_events_nor_those_of_unknown_ranks_are_told():
+    assert told([follower(0, 3), event(1, 3, level=Level.WARNING), event(3, 5), event(-1, 5)]) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,157 @@
+"""Why an attempt ended, from its events alone; what follows for a device is decided by the fault handler.
+
+| events of the attempt | finding |
+|---|---|
+| a replay says persistent, or somebody isolated the device | persistent |
+| a replay of the last step says transient or software | the same |
+| a first-level anomaly of one rank, or one that stands out, and no verdict | suspect |
+| first-level anomalies of several ranks, none stands out | unclear |
+| nothing | None: it crashed, hung or was ended |
+
+At most one device is blamed for one attempt: if there is a second, the next attempt shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from asd.attribution import Seen, attribute
+from asd.event import Event
+from asd.verdict import Level
+
+__all__ = ["FINDINGS", "Finding", "evidence", "find_cause", "find_urgent"]
+
+FINDINGS = ("persistent", "transient", "software", "suspect", "unclear")
+_GAP = 10  # steps; signs of one fault are no further apart
+
+
+class Finding(NamedTuple):
+    """Why an attempt ended.
+
+    Attributes:
+        kind: One of `FINDINGS`.
+        reason: In words, without a full stop.
+        event: The event that says so.
+        device: Number of the device it is about; -1 for none.
+        step: The step of the fault's first sign; 0 when it is not known.
+    """
+
+    kind: str
+    reason: str
+    event: Event
+    device: int = -1
+    step: int = 0
+
+
+def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
+    """What the fault handler is to hear of an attempt: verdicts, and the anomalies of those that were at fault.
+
+    A wrong gradient reaches every rank in the end. Of the ranks that raised in one step only those that a replay names
+    are told, or else the one that stands out; nobody when none does.
+
+    Args:
+        events: The events of the attempt.
+        devices: The device of each rank.
+    """
+    found = [each for each in _of_ranks(events, devices) if each.kind == "replay" and each.verdict]
+    for step, broken in _broken(events, devices).items():
+        named = {each.rank for each in found if each.step == step and each.verdict in ("persistent", "transient")}
+        origin = _origin(broken, len(devices))[0] if not named else None
+        found += [each for each in broken if each.rank in named or each.rank == origin]
+    return sorted(found, key=lambda event: event.time)
+
+
+def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Finding | None:
+    """What is to end an attempt even if the ranks go on: a device that is known to be bad.
+
+    Args:
+        events: The events of the attempt.
+        devices: The device of each rank.
+    """
+    known = _of_ranks(events, devices)
+    for event in known:
+        if event.kind == "replay" and event.verdict == "persistent":
+            reason = f"the replay of step {event.step} found persistent hardware"
+            return Finding("persistent", reason, event, devices[event.rank], _sign(events, event))
+    for event in known:
+        if event.kind == "isolation":
+            reason = f"it was isolated ({event.reason})"
+            return Finding("persistent", reason, event, devices[event.rank], _sign(events, event))
+    return None
+
+
+def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Finding | None:
+    """Why the attempt ended; None when the events don't say.
+
+    Args:
+        events: The events of the attempt, in which a first-level anomaly ends the training.
+        devices: The device of each rank.
+    """
+    urgent = find_urgent(events, devices)
+    if urgent is not None:
+        return urgent
+    broken = _broken(events, devices)
+    replays = [event for event in _of_ranks(events, devices) if event.kind == "replay" and event.verdict in _WORDS]
+    last = max([*broken, *(event.step for event in replays)], default=0)
+    for replay in replays:
+        if replay.step == last:
+            reason = f"the replay of step {last} found {_WORDS[replay.verdict]}"
+            device = devices[replay.rank] if replay.verdict == "transient" else -1
+            return Finding(replay.verdict, reason, replay, device, _sign(events, replay))
+    if last not in broken:
+        return None
+    origin, why = _origin(broken[last], len(devices))
+    first = next(event for event in broken[last] if origin is None or event.rank == origin)
+    if origin is None:
+        return Finding("unclear", why, first, -1, first.step)
+    reason = f"{first.checkpoint} had the value {first.value:.6g} in step {first.step}, and no replay says why"
+    return Finding("suspect", reason, first, devices[origin], _sign(events, first))
+
+
+def _of_ranks(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
+    return [event for event in events if 0 <= event.rank < len(devices)]
+
+
+def _broken(events: Sequence[Event], devices: Sequence[int]) -> dict[int, list[Event]]:
+    """The first-level anomalies, by step."""
+    found: dict[int, list[Event]] = {}
+    for event in _of_ranks(events, devices):
+        if event.kind == "anomaly" and event.level is Level.ERROR:
+            found.setdefault(event.step, []).append(event)
+    return found
+
+
+def _origin(ending: Sequence[Event], ranks: int) -> tuple[int | None, str]:
+    """Which rank it was, and why or why not."""
+    raised = sorted({event.rank for event in ending})
+    if len(raised) == 1:
+        return raised[0], ""
+    step: dict[int, dict[str, Seen]] = {rank: {} for rank in range(ranks)}
+    for event in ending:
+        step[event.rank].setdefault(event.checkpoint, Seen(len(step[event.rank]), event.value, broken=True))
+        limit = event.limits[0] if event.limits else 0.0
+        for silent in set(range(ranks)) - set(raised):  # what they saw is not known, but it was below the limit
+            step[silent].setdefault(event.checkpoint, Seen(len(step[silent]), limit, broken=False))
+    found = attribute(step)
+    return found.origin, found.reason
+
+
+def _sign(events: Sequence[Event], found: Event) -> int:
+    """The step of the first sign of the fault that was found in `found`.
+
+    Anomalies that were refused left nothing behind; those of the second level and those that were applied may have.
+    """
+    signs = {
+        event.step
+        for event in events
+        if event.kind == "anomaly" and event.rank == found.rank and not (event.refused and event.level is Level.ERROR)
+    }
+    step = found.step
+    for sign in sorted(signs, reverse=True):
+        if step and step - _GAP <= sign < step:
+            step = sign
+    return step
+
+
+_WORDS = {"software": "software or data", "transient": "hardware that failed once"}
