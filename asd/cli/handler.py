@@ -206,7 +206,11 @@ class _Job:
         """Takes in what is new; returns whether there may be more."""
         decisions = self.feed.step()
         self._print(decisions or [])
-        self._stale += sum(decision.action == "stale" for decision in decisions or [])
+        for decision in decisions or []:
+            if decision.action == "stale":
+                self._stale += 1
+                host = decision.device.host if decision.device else ""
+                self._once(f"stale {host}", f"{decision.reason} Where it is news, the clock of {host} is behind.")
         for sentence in self.feed.complaints:
             self._once(sentence, sentence)
         if decisions is None:  # a strike must not settle before all logs were read up to now

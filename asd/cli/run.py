@@ -37,8 +37,8 @@ with a job that did not end well, and without the devices that were left out. Ab
 
 exit codes: those of the command; 2 for a wrong setting or a command that can't be started.
 With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is
-software or data (or can't be told, or
-too many devices look bad), and no device was left out, 130 interrupted, 143 ended by SIGTERM."""
+software or data (or can't be told, or too many devices look bad), and no device was left out, 130 interrupted, 143
+ended by SIGTERM."""
 
 _OPTIONS = ("spares", "devices", "min_ranks", "max_restarts", "checkpoints", "margin", "hang_timeout", "grace")
 

@@ -84,7 +84,7 @@ class Judge:
 
     def strike_out(self, device: int, now: float, standing: Standing | None = None) -> Decision | None:
         """Takes `device` out if enough of its strikes count; None when they do not."""
-        standing = standing or self.book.standing(device, now)
+        standing = standing or self.book.standing(device, self.book.now_there(device, now))
         cause = self.book.last_counting(device) if standing.counting >= self._policy.strikes else None
         if cause is None or self.cases.open_case(device) is not None:
             return None
@@ -147,7 +147,8 @@ class Judge:
         """What the strikes of a device come to, now that there is this one."""
         if not new:  # and neither are there more strikes than before
             return self._say("strike", event, now, f"it belongs to the strike of step {event.step}")
-        standing, policy = self.book.standing(device, now), self._policy
+        policy = self._policy
+        standing = self.book.standing(device, self.book.now_there(device, now))
         out = self.strike_out(device, now, standing)
         if out is not None:
             return out

@@ -119,6 +119,15 @@ class StrikeBook:
         ).fetchone()
         return Standing(int(row[0]), int(row[1]) - int(row[0]))
 
+    def now_there(self, device: int, now: float) -> float:
+        """What the clock of the device's host shows at least, in seconds since the epoch; `now` at most.
+
+        Strikes of one device bear the times of one clock. That it is hours behind ours makes none of them older than
+        they are to each other.
+        """
+        row = self._store.db.execute("SELECT max(time) FROM strike WHERE device = ?", (device,)).fetchone()
+        return now if row[0] is None else min(now, float(row[0]))
+
     def last_counting(self, device: int) -> Event | None:
         """The first event of the last strike that counts."""
         row = self._store.db.execute(

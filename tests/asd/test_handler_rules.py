@@ -396,6 +396,36 @@ def test_persistent_hardware_is_isolated_though_the_value_came_again():
     assert scene.replay("persistent", 5, run="llama+2").action == "isolated"
 
 
+# Clocks that are hours apart
+
+
+def test_strikes_of_one_device_are_counted_by_the_clock_of_its_host():
+    scene = Scene(Policy(many_devices=9))
+    scene.clock.now += 12 * HOUR  # since the handler began
+    for step in (1, 2, 3):  # three strikes within six hours, whatever the clock says
+        for hours, device in ((-5.0, "Ascend:0"), (0.0, "Ascend:1"), (5.0, "Ascend:2")):
+            shown = scene.clock.now + hours * HOUR
+            at_fault = event(step, device=device, host=f"node{device[-1]}", time=shown)
+            assert scene.handler.handle(at_fault).action == ("waiting" if step == 3 else "strike")
+        scene.after(31.0)
+        scene.clock.now += 3 * HOUR - 31.0
+    assert scene.isolated == ["Ascend:0", "Ascend:1"]  # and then the circuit breaker opened
+    assert scene.handler.store.number("breaker_opened")
+
+
+def test_clocks_that_are_hours_apart_isolate_no_device_that_had_fewer_strikes():
+    scene = Scene(Policy(many_devices=9))
+    scene.clock.now += 12 * HOUR
+    for step in (1, 2, 3):
+        scene.raises(step, "Ascend:1", host="node1")
+        for hours, device in ((-5.0, "Ascend:0"), (5.0, "Ascend:2")):
+            scene.handler.handle(
+                event(min(step, 2), device=device, host=f"node{device[-1]}", time=scene.clock.now + hours * HOUR)
+            )
+        scene.after(31.0)
+    assert scene.isolated == ["Ascend:1"]
+
+
 # Doubles and old events
 
 
