@@ -36,18 +36,31 @@ EXPECTED = {
         "largest value that is healthy next: .*'silent_check_v3': inf, 'adaptive': 0.3.*",
         "a restored rule has the same limit: True",
     ],
+    "supervised_training.py": [
+        "asd: job begins: rank 0 on device 0, rank 1 on device 1; from the beginning.",
+        "asd: device 1 is left out: the replay of step 6 found persistent hardware.",
+        r"asd: job\+2 begins: rank 0 on device 0, rank 1 on device 2; from asd_run/checkpoints-0/net-1_4.ckpt.",
+        r"asd: job\+2 is done: every rank has ended with exit code 0.",
+        "rank0: made step 10 on device 0",
+        "rank1: made step 10 on device 2",
+        "[^ ]+ +CPU:0 .* OK .* in use .*",
+        "[^ ]+ +CPU:1 .* Warning .* 1 persistent +isolated +local .*",
+        "[^ ]+ +CPU:2 .* OK .* in use .*",
+    ],
 }
+SECONDS = {"supervised_training.py": 60}
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SECONDS else name for name in EXPECTED]
 
 
 def test_every_example_is_run_here():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_prints_what_it_promises(runner, name):
     began = time.monotonic()
     done = runner.run(sys.executable, EXAMPLES / name)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < SECONDS.get(name, 30)
     assert (done.code, done.err) == (0, "")
     lines = iter(done.out.splitlines())
     found = {}
@@ -63,4 +76,4 @@ def test_an_example_prints_what_it_promises(runner, name):
 def test_an_example_is_short_and_says_what_it_shows(name):
     text = (EXAMPLES / name).read_text()
     assert text.startswith('"""')
-    assert text.count("\n") < 60
+    assert text.count("\n") < 70
