@@ -103,8 +103,12 @@ def test_old_events_act_only_when_asked(tmp_path, capsys):
     write(tmp_path, persistent(time=time.time() - 3600))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == []
-    assert capsys.readouterr().out == (
+    printed = capsys.readouterr()
+    assert printed.out == (
         "1 events taken in, 1 devices known, 0 isolated.\n1 events were too old to act upon; see --from-beginning.\n"
+    )
+    assert printed.err.endswith(
+        "its verdict persistent is too old to be a reason to act. Where it is news, the clock of node7 is behind.\n"
     )
     assert once(tmp_path, "--state", str(tmp_path / "other.sqlite"), "--from-beginning") == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]

@@ -1,13 +1,15 @@
 """A small training for `asd run --ranks`: `supervised.py STEPS FAULT...`; prints `STEP n loss` after each step.
 
 Each FAULT is `device=1:fault`: it strikes when the rank computes on that logical device, and `device=any` on every one.
-`data=n` poisons the batch of rank 0 in step n. `crash=n`, `hang=n` do so in step n of the first attempt on rank 1.
+`data=n` poisons the batch of rank 0 in step n.
+`torn=n` kills rank 0 in the middle of writing the checkpoint of step n, in the first attempt.
 `once=1` restricts faults to the first attempt, `replay=1` lets a step be made again, `pause=s` sleeps so long after
 each step. Every second step is saved by rank 0.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -79,15 +81,14 @@ def save(step):
     if rank:
         return
     ms.save_checkpoint(optimizer, str(file))
+    if first_attempt and step == int(options.get("torn", 0)):
+        os.truncate(file, file.stat().st_size // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
     origin = monitor.monitor.origin._asdict()
     write_manifest(file, step=step, updates=resumed_step(optimizer), **origin, health=health, rule_state=state.name)
 
 
 for step in range(begin, steps + 1):
-    if first_attempt and rank == 1 and step == int(options.get("crash", 0)):
-        sys.exit(3)
-    if first_attempt and rank == 1 and step == int(options.get("hang", 0)):
-        time.sleep(3600)
     for injector in injectors:
         injector.begin_step()
     batch = np.random.default_rng([step, rank]).normal(size=(4, 8)).astype(np.float32)
