@@ -139,8 +139,8 @@ def health_of(events: list[Event], health: Health) -> None:
 def random_fault(random: np.random.Generator, step: int, ranks: int) -> Fault:
     """A fault that breaks a first-level limit, of any kind, at any checkpoint, on any rank."""
     amounts = {
-        "flip": 30, "set": float(random.choice([np.inf, np.nan, 10 ** random.uniform(8, 30)])),
-        "stick": 10 ** random.uniform(8, 30), "scale": 10 ** random.uniform(15, 30),
+        "flip": 30, "set": float(random.choice([np.inf, np.nan, 10 ** random.uniform(6.5, 30)])),
+        "stick": 10 ** random.uniform(6.5, 30), "scale": 10 ** random.uniform(15, 30),
     }  # fmt: skip
     pattern = str(random.choice([*amounts]))
     return Fault(
@@ -154,18 +154,17 @@ def faults(seed: int, count: int) -> None:
     net, optimizer = build()
     monitor = StepMonitor(Config.of_process())
     monitor.attach(net, optimizer)
-    quiet = Fault("gradient", "", "set", 0.0, step=1 << 30)
-    injectors = {}
-    for site in SITES:
-        injectors[site] = FaultInjector(Fault("gradient", f"{site}$", "set", 0.0, step=1 << 30))
-        injectors[site].attach(net)
+    injectors = {site: FaultInjector(Fault("gradient", site, "set", 0.0, step=1 << 30)) for site in SITES}
+    quiet = injectors[SITES[0]].fault
+    for injector in injectors.values():
+        injector.attach(net)
     train_step = nn.TrainOneStepCell(net, optimizer).set_train()
     random, rank, ranks = np.random.default_rng(seed), get_rank(), get_group_size()
     for step in range(1, 2 * count + 1):
         fault = random_fault(random, step, ranks) if step % 2 == 0 else quiet
         for site, injector in injectors.items():
             injector.fault = fault if site == fault.where else quiet
-            injector.begin_step()
+        strike([*injectors.values()])
         loss = train_step(*batch_of(step, rank))
         kinds = sorted({event.kind for event in monitor.step(loss) if event.kind in ("anomaly", "follower")})
         tell(step=step, rank=rank, kinds=kinds, victim=fault.rank, fault=str(fault) if fault.rank is not None else "")

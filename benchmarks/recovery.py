@@ -33,6 +33,7 @@ from typing import Any
 
 from asd.event import Event
 from asd.exporters.event_log import read_events
+from asd.supervisor import keeper
 
 _TRAINING = Path(__file__).with_name("_recovery_training.py")
 _STEPS, _EVERY = 16, 4
@@ -40,16 +41,21 @@ _RESULTS = Path(__file__).with_name("results") / "recovery.json"
 
 
 def run(command: Sequence[str], folder: Path, environ: Mapping[str, str], seconds: float) -> str:
-    """The output of a program that must end well."""
+    """The output of a program that must end well; whatever it starts ends with it, and with this process."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD_", "MS_"))}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-    done = subprocess.run(
-        command, cwd=folder, env={**kept, "PATH": path, "GLOG_v": "3", **environ}, text=True, capture_output=True,
-        timeout=seconds, check=False,
+    program = subprocess.Popen(
+        [sys.executable, keeper.__file__, str(os.getpid()), *command], cwd=folder, text=True,
+        env={**kept, "PATH": path, "GLOG_v": "3", **environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"recovery.py: {command[1:4]} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    return done.stdout
+    try:
+        out, err = program.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        program.terminate()
+        raise SystemExit(f"recovery.py: {command[1:4]} took more than {seconds:g} s.") from None
+    if program.returncode:
+        raise SystemExit(f"recovery.py: {command[1:4]} ended with {program.returncode}:\n{out}\n{err}")
+    return out
 
 
 def told(lines: str) -> list[dict[str, Any]]:
@@ -95,7 +101,7 @@ def attribution(folder: Path, faults: int, seed: int, ranks: int = 4) -> dict[st
     run([launcher, f"--worker_num={ranks}", f"--local_worker_num={ranks}", f"--master_port={port}", "--join=True",
          "--log_dir=logs", str(_TRAINING), "faults", str(seed), str(faults)], folder,
         {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(folder), "ASD_RUN": "faults"},
-        120 + 3.0 * faults)  # fmt: skip
+        300 + 10.0 * faults)  # fmt: skip
     steps: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for rank in range(ranks):
         for line in told((folder / "logs" / f"worker_{rank}.log").read_text()):
