@@ -4,6 +4,7 @@
 - `events-ingest.jsonl`: events read from the vendor's logs
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
+- `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
 - `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
 """

@@ -84,6 +84,7 @@ class Handling:
             self._store.set_meta("isolator", json.dumps([isolator.name, []]))
         self._book = StrikeBook(self._store, POLICY)
         self._told: set[str] = set()
+        self._known: set[Device] = set()
         self._look_up()
 
     def close(self) -> None:
@@ -92,7 +93,10 @@ class Handling:
 
     def know(self, ranks: Sequence[Device], devices: Sequence[int]) -> None:
         """Notes which devices there are, for `asd devices`."""
-        self._handler.know(each._replace(device=_named(each.device, devices[each.rank])) for each in ranks)
+        found = {each._replace(device=_named(each.device, devices[each.rank])) for each in ranks}
+        if found - self._known:
+            self._handler.know(found - self._known)
+            self._known |= found
 
     def tell(self, events: Sequence[Event], devices: Sequence[int]) -> None:
         """Has the handler decide about events of an attempt, each once.

@@ -61,6 +61,7 @@ class Job:
         self._record = Record("")
         self._handling: Handling
         self._ticked = 0.0
+        self._seen = 0  # events of the attempt
         self._complaint = ""
         self._signals: list[int] = []
         self._stops = settings.config.on_anomaly == "stop"  # so that an anomaly is the end of an attempt
@@ -195,25 +196,29 @@ class Job:
 
     def _bad(self, attempt: Attempt, watch: Watch) -> str:
         """Why a device of a running attempt must not work any more; empty while all may."""
-        now = self._clock()
+        now, seen = self._clock(), len(watch.events)
+        if seen != self._seen or not 0 <= now - self._ticked < _TICK_SECONDS:
+            self._ticked, self._seen = now, seen
+            try:
+                self._have_decided(attempt, watch, now)
+                self._complaint = ""
+            except StateError as error:
+                if not self._complaint:  # it is told again, and the training goes on
+                    self._say(str(error))
+                self._complaint = str(error)
+        out = [device for device in attempt.devices if device in self._devices.out]
+        return f"device {out[0]} was left out: {self._devices.out[out[0]]}" if out else ""
+
+    def _have_decided(self, attempt: Attempt, watch: Watch, now: float) -> None:
+        """Tells the fault handler what is certain by now: verdicts, and anomalies for which none will come."""
         told = evidence(watch.events, attempt.devices)
         ripe = [
             each for each in told if each.kind == "replay" or (not self._stops and now - each.time > _REPLAY_SECONDS)
         ]
-        try:
-            self._handling.tell(ripe, attempt.devices)
-            self._handling.heed(watch.events, attempt.devices)
-            if not 0 <= now - self._ticked < _TICK_SECONDS:
-                self._ticked = now
-                self._handling.know(list(watch.ranks.values()), attempt.devices)
-                self._handling.tick()
-            self._complaint = ""
-        except StateError as error:
-            if not self._complaint:  # it is told again, and the training goes on
-                self._say(str(error))
-            self._complaint = str(error)
-        out = [device for device in attempt.devices if device in self._devices.out]
-        return f"device {out[0]} was left out: {self._devices.out[out[0]]}" if out else ""
+        self._handling.know(list(watch.ranks.values()), attempt.devices)
+        self._handling.tell(ripe, attempt.devices)
+        self._handling.heed(watch.events, attempt.devices)
+        self._handling.tick()
 
     def _judge(self, attempt: Attempt, watch: Watch, ending: Ending | None = None) -> End | None:
         """What follows from an attempt that was not done."""
