@@ -178,7 +178,7 @@ def test_poisoned_data_leaves_no_device_out_and_ends_with_17(supervised):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("victim", "step"), [("rank 0", 6), ("rank 1", 2), ("launcher", 4), ("scheduler", 2)])
-def test_a_killed_process_costs_a_restart_and_nothing_else(supervised, undisturbed, victim, step):
+def test_a_killed_process_costs_a_restart_at_most(supervised, undisturbed, victim, step):
     with supervised.start("pause=0.2", options=("--hang-timeout", f"{40 + 2 * undisturbed.seconds:.0f}")) as process:
         wait_for(supervised.checkpoint(step).exists)
         os.kill(supervised.pid_of(victim), signal.SIGKILL)
@@ -186,7 +186,8 @@ def test_a_killed_process_costs_a_restart_and_nothing_else(supervised, undisturb
     assert process.returncode == 0, err
     assert same_end(out, undisturbed)
     assert supervised.left_out() == []
-    assert "job+2 begins: rank 0 on device 0, rank 1 on device 1; from " in err
+    if victim != "scheduler":  # the ranks need it to find one another, and may do without it afterwards
+        assert "job+2 begins: rank 0 on device 0, rank 1 on device 1; from " in err
 
 
 @pytest.mark.parametrize(
