@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from asd import rules
 from asd.config import Config
-from asd.errors import AnomalyDetected, ASDError, ConfigError, IsolationError, StateError, UnsupportedError
+from asd.errors import (
+    AnomalyDetected,
+    ASDError,
+    ConfigError,
+    IsolationError,
+    RankLostError,
+    StateError,
+    UnsupportedError,
+)
 from asd.event import Event
 from asd.verdict import Level, Verdict
 
@@ -22,6 +30,7 @@ __all__ = [
     "Event",
     "IsolationError",
     "Level",
+    "RankLostError",
     "StateError",
     "UnsupportedError",
     "Verdict",
