@@ -17,6 +17,7 @@ from asd.errors import (
     IsolationError,
     RankLostError,
     StateError,
+    TrainingResultError,
     UnsupportedError,
 )
 from asd.event import Event
@@ -32,6 +33,7 @@ __all__ = [
     "Level",
     "RankLostError",
     "StateError",
+    "TrainingResultError",
     "UnsupportedError",
     "Verdict",
     "__version__",

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
 
-__all__ = ["Config", "Setting", "describe"]
+__all__ = ["Config", "Setting", "describe", "rolls_back"]
 
 _ACTIONS = {
     "log": "report a first-level anomaly and go on",
@@ -136,6 +136,16 @@ class Config:
     def refuses(self) -> bool:
         """Whether an update with a first-level anomaly is kept away from the weights."""
         return self.on_anomaly != "log"
+
+
+def rolls_back(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether MindSpore's own roll-back of a training is switched on: `MS_ENABLE_TFT` with `TRE:1` or `TRE:2`.
+
+    Args:
+        environ: Of this process if not given.
+    """
+    switches = (os.environ if environ is None else environ).get("MS_ENABLE_TFT", "")
+    return "TRE:1" in switches or "TRE:2" in switches
 
 
 class Setting(NamedTuple):

@@ -7,6 +7,7 @@
     ├── IsolationError     an engine that did not take a device out or give it back (also a RuntimeError)
     ├── RankLostError      a rank that died or hangs while the others wait for it (also a RuntimeError)
     └── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
+        └── TrainingResultError    the same, where MindSpore rolls the training back
 
 Each message says what was wrong, where, which value it had, and what would be valid, in one sentence.
 """
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from asd.isolator import Device
 
 __all__ = [
-    "ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "RankLostError", "StateError", "UnsupportedError",
+    "ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "RankLostError", "StateError",
+    "TrainingResultError", "UnsupportedError",
 ]  # fmt: skip
 
 
@@ -115,3 +117,13 @@ class AnomalyDetected(ASDError, RuntimeError):
 
     def __reduce__(self) -> tuple[type[AnomalyDetected], tuple[Event]]:
         return type(self), (self.event,)
+
+
+class TrainingResultError(AnomalyDetected):
+    """An anomaly handed over to `mindspore.train.TrainFaultTolerance`, which goes on from a good state.
+
+    MindSpore knows it by the word TREError in its text.
+    """
+
+    def __str__(self) -> str:
+        return f"TREError: {self.event.sentence()}"

@@ -82,7 +82,7 @@ class Table(Protocol):
         """Tells all ranks, with their next update, that this one has written a checkpoint."""
 
     def announced(self) -> int:
-        """Updates so far with which any rank announced a checkpoint."""
+        """A number that grows when any rank has announced a checkpoint."""
 
     def begin_replay(self) -> None:
         """From now on every update is refused and not counted, and nothing is kept."""
@@ -248,7 +248,7 @@ class OperatorTable:
         armed: float32 of shape (1,), one of `GATE`.
         refusals: float32 of shape (1,).
         announcing: float32 of shape (1,), 1 while this rank has something to announce.
-        announcements: float32 of shape (1,), updates with which any rank did.
+        announcements: float32 of shape (1,), which grows when any rank did.
     """
 
     backend = "operators"

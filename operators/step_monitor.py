@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -12,12 +13,12 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn
-from mindspore.train import Callback
+from mindspore.train import Callback, TrainFaultTolerance
 
 from asd.attribution import Attribution
 from asd.checkpoint_health import Health
-from asd.config import Config
-from asd.errors import AnomalyDetected, RankLostError, StateError, UnsupportedError
+from asd.config import Config, rolls_back
+from asd.errors import AnomalyDetected, RankLostError, StateError, TrainingResultError, UnsupportedError
 from asd.event import Event
 from asd.manifest import taint, write_manifest
 from asd.monitor import Monitor, Sink
@@ -39,6 +40,7 @@ from asd.statefile import save_state
 __all__ = ["StepMonitor"]
 
 _LOG = logging.getLogger("asd.install")
+_MOST_ROLL_BACKS = 10
 
 
 class StepMonitor(Callback):
@@ -108,6 +110,8 @@ class StepMonitor(Callback):
         self._weights = WeightComparison((), self._ranks, 0)
         self._announced = 0
         self._unproven: list[Path] = []
+        self._rolls_back = False
+        self._roll_backs: list[int] = []
         self._health = Health()
 
     # What a training engineer calls in a loop of her own.
@@ -165,7 +169,7 @@ class StepMonitor(Callback):
 
         Raises:
             AnomalyDetected: A first-level anomaly, and `ASD_ON_ANOMALY` is `stop`; or the weights of the ranks are not
-                alike, and it is not `log`.
+                alike, and it is not `log`. A `TrainingResultError` where MindSpore can roll the training back.
             RankLostError: Another rank died or hangs while the ranks exchange what they know.
         """
         if self.monitor is None:
@@ -268,10 +272,14 @@ class StepMonitor(Callback):
         if self._find_loss_scale:
             self._loss_scale = LossScale.of(train_network)
         self._watch = CheckpointWatch(training.get("list_callback") or ())
+        callbacks = getattr(training.get("list_callback"), "_callbacks", None) or training.get("list_callback") or ()
+        self._rolls_back = rolls_back() and any(isinstance(each, TrainFaultTolerance) for each in callbacks)
         optimizer = training.get("optimizer") or next(
             (cell for _, cell in train_network.cells_and_names() if isinstance(cell, nn.Optimizer)), None
         )
         self.attach(train_network, optimizer)
+        if self._roll_backs:
+            self._follow_roll_back()
         if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU":
             self._problem("dataset sink mode: values are judged once every sink_size steps; the worst of them counts")
 
@@ -353,9 +361,14 @@ class StepMonitor(Callback):
         """Ends the training, if the settings say so; refusing an update mends no damaged weights."""
         if fatal is None or self.config.on_anomaly != "stop":
             fatal = damage if self.config.refuses else None
-        if fatal is not None:
-            self.close()
+        if fatal is None:
+            return
+        self.close()
+        in_vain = self._step in self._roll_backs or len(self._roll_backs) == _MOST_ROLL_BACKS
+        if not self._rolls_back or in_vain:
             raise AnomalyDetected(fatal)
+        self._roll_backs.append(self._step)
+        raise TrainingResultError(fatal)
 
     def _compare_weights(self) -> Event | None:
         """Whether all ranks have the same weights, if it is time to ask; the event if they have not."""
@@ -438,6 +451,17 @@ class StepMonitor(Callback):
                 self._step = monitor.step
         except StateError as error:
             self._problem(f"{error} The rules start anew.")
+
+    def _follow_roll_back(self) -> None:
+        """Takes the state of the step to which MindSpore went back; without one the rules are kept as they are."""
+        monitor = self._active()
+        with contextlib.suppress(StateError):
+            state = state_to_resume(None, self._watch.folders(), monitor.origin.rank, resumed_step(self._optimizer))
+            if state is not None:
+                monitor.restore(state, [site.name for site in self._sites])
+                self._health = Health(int(state.get("tainted_from", 0)))
+                self._step = monitor.step
+                self._write_limits()
 
     def _save_new_states(self) -> None:
         if self.monitor is None:

@@ -98,9 +98,10 @@ def test_ranks_that_begin_with_other_weights_are_told_once_and_go_on(runner):
 def test_a_rank_that_dies_or_hangs_in_an_exchange_ends_the_other_with_its_name(runner, mode, story):
     port = free_port()
     log = runner.folder / "logs0" / "worker_0.log"
-    with launch(runner, 2, 0, port, mode, "kernel", story, "stop") as first, launch(
-        runner, 2, 1, port, mode, "kernel", story, "stop"
-    ) as second:
+    with (
+        launch(runner, 2, 0, port, mode, "kernel", story, "stop") as first,
+        launch(runner, 2, 1, port, mode, "kernel", story, "stop") as second,
+    ):
         try:
             end = time.monotonic() + 240
             while not (log.exists() and "RankLostError" in log.read_text() and not _workers(first.pid)):

@@ -1,8 +1,9 @@
 """One of several ranks that train together: `alike.py MODE BACKEND STORY ACTION`; started by msrun.
 
-What happens is one of `damage` (a bit of a weight of the last rank flips after step 3), `checkpoint` (rank 0 saves after
-steps 2 and 4, and the bit flips after step 3), `unlike` (every rank begins with other weights), `kill` and `stop` (the
-last rank does that to itself when it should compare its weights in step 4). Each rank prints one JSON object per step.
+What happens is one of `damage` (a bit of a weight of the last rank flips after step 3), `checkpoint` (rank 0 saves
+after steps 2 and 4, and the bit flips after step 3), `unlike` (every rank begins with other weights), `kill` and `stop`
+(the last rank does that to itself when it should compare its weights in step 4). Each rank prints one JSON object per
+step.
 """
 
 import json
