@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from asd import rules
 from asd.config import Config
-from asd.errors import AnomalyDetected, ASDError, ConfigError, IsolationError, StateError, UnsupportedError
+from asd.errors import (
+    AnomalyDetected,
+    ASDError,
+    ConfigError,
+    IsolationError,
+    RankLostError,
+    StateError,
+    TrainingResultError,
+    UnsupportedError,
+)
 from asd.event import Event
 from asd.verdict import Level, Verdict
 
@@ -22,7 +31,9 @@ __all__ = [
     "Event",
     "IsolationError",
     "Level",
+    "RankLostError",
     "StateError",
+    "TrainingResultError",
     "UnsupportedError",
     "Verdict",
     "__version__",

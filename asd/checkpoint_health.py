@@ -56,8 +56,12 @@ class Health:
         self.count += 1
         if len(self.flaws) < MOST_FLAWS:
             self.flaws.append(Flaw(event.step, event.checkpoint, event.value, event.refused, event.id))
-        if not event.refused and not self.tainted_from:
-            self.tainted_from = event.step
+        if not event.refused:
+            self.taint(event.step)
+
+    def taint(self, step: int) -> None:
+        """The weights can't be trusted from `step` on."""
+        self.tainted_from = self.tainted_from or step
 
     def begin_next(self) -> None:
         """Begins anew after a checkpoint; weights that are tainted stay so."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
 
-__all__ = ["Config", "Setting", "describe"]
+__all__ = ["Config", "Setting", "describe", "rolls_back"]
 
 _ACTIONS = {
     "log": "report a first-level anomaly and go on",
@@ -41,6 +41,7 @@ _SMALLEST, _LARGEST = 3, 2**63 - 1
 _LONGEST_NAME = 128
 _LARGEST_PORT = 65535
 _LARGEST_EVIDENCE = 4096  # MiB
+_MOST_STEPS = 10**9 - 1
 _PAIR = re.compile(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", re.ASCII)
 
 
@@ -63,6 +64,7 @@ class Config:
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
+        weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -82,6 +84,7 @@ class Config:
     replay: bool = False
     manifest: bool = False
     device: str = ""
+    weight_hash: int = 50
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
@@ -133,6 +136,16 @@ class Config:
     def refuses(self) -> bool:
         """Whether an update with a first-level anomaly is kept away from the weights."""
         return self.on_anomaly != "log"
+
+
+def rolls_back(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether MindSpore's own roll-back of a training is switched on: `MS_ENABLE_TFT` with `TRE:1` or `TRE:2`.
+
+    Args:
+        environ: Of this process if not given.
+    """
+    switches = (os.environ if environ is None else environ).get("MS_ENABLE_TFT", "")
+    return "TRE:1" in switches or "TRE:2" in switches
 
 
 class Setting(NamedTuple):
@@ -368,5 +381,17 @@ _VARIABLES = (
         accepts=lambda value: isinstance(value, str) and re.fullmatch("[0-9]{0,5}", value, re.ASCII) is not None,
         valid="it must be the number of a device, for example 3",
         meaning=lambda number: "the device's number in events" if number else "the device's number is MindSpore's",
+    ),
+    _Variable(
+        name="ASD_WEIGHT_HASH",
+        field="weight_hash",
+        parse=_parse_count,
+        accepts=_up_to(_MOST_STEPS),
+        valid=f"it must be a whole number of steps from 1 to {_MOST_STEPS}, or 0 for no comparison",
+        meaning=lambda steps: (
+            "steps between two comparisons of the weights over data-parallel ranks"
+            if steps
+            else "weights are not compared over ranks"
+        ),
     ),
 )

@@ -5,7 +5,9 @@
     ├── StateError         a saved rule state that is corrupt or belongs to another network (also a ValueError)
     ├── UnsupportedError   a mode or network that cannot be checked (also a RuntimeError)
     ├── IsolationError     an engine that did not take a device out or give it back (also a RuntimeError)
+    ├── RankLostError      a rank that died or hangs while the others wait for it (also a RuntimeError)
     └── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
+        └── TrainingResultError    the same, where MindSpore rolls the training back
 
 Each message says what was wrong, where, which value it had, and what would be valid, in one sentence.
 """
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from asd.event import Event
     from asd.isolator import Device
 
-__all__ = ["ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "StateError", "UnsupportedError"]
+__all__ = [
+    "ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "RankLostError", "StateError",
+    "TrainingResultError", "UnsupportedError",
+]  # fmt: skip
 
 
 class ASDError(Exception):
@@ -77,6 +82,28 @@ def _isolation_error(device: Device, engine: str, reason: str, retry: bool) -> I
     return IsolationError(device, engine, reason, retry=retry)
 
 
+class RankLostError(ASDError, RuntimeError):
+    """A rank waited for the others in an exchange, and not all of them answered.
+
+    Attributes:
+        rank: The one that waited.
+        lost: The ranks that are known to have died or to be stopped; empty when none is known.
+        seconds: How long it waited.
+        known: What is known of the others, in words and without a full stop; empty for nothing.
+    """
+
+    def __init__(self, rank: int, lost: tuple[int, ...], seconds: float, known: str = "") -> None:
+        self.rank = rank
+        self.lost = lost
+        self.seconds = seconds
+        self.known = known
+        why = known or "which rank did not answer can't be told, for none of this machine has died or is stopped"
+        super().__init__(f"rank {rank} gave up an exchange of the ranks after {seconds:.1f} s: {why}.")
+
+    def __reduce__(self) -> tuple[type[RankLostError], tuple[int, tuple[int, ...], float, str]]:
+        return type(self), (self.rank, self.lost, self.seconds, self.known)
+
+
 class AnomalyDetected(ASDError, RuntimeError):
     """Training was ended because a checked value broke its first-level limit.
 
@@ -90,3 +117,13 @@ class AnomalyDetected(ASDError, RuntimeError):
 
     def __reduce__(self) -> tuple[type[AnomalyDetected], tuple[Event]]:
         return type(self), (self.event,)
+
+
+class TrainingResultError(AnomalyDetected):
+    """An anomaly handed over to `mindspore.train.TrainFaultTolerance`, which goes on from a good state.
+
+    MindSpore knows it by the word TREError in its text.
+    """
+
+    def __str__(self) -> str:
+        return f"TREError: {self.event.sentence()}"

@@ -13,7 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from asd.errors import StateError
 from asd.statefile import write_whole
 
 __all__ = [
-    "Flaw", "Health", "Manifest", "checkpoints_in", "digest_of", "load_manifest", "manifest_path", "write_manifest",
+    "Flaw", "Health", "Manifest", "checkpoints_in", "digest_of", "load_manifest", "manifest_path", "taint",
+    "write_manifest",
 ]  # fmt: skip
 
 VERSION = 1
@@ -143,6 +144,19 @@ def write_manifest(
             with contextlib.suppress(OSError):
                 other.unlink()
     return path
+
+
+def taint(checkpoint_file: str | Path, step: int) -> None:
+    """Says in the manifest of `checkpoint_file`, if it has one, that an anomaly of `step` is in its weights.
+
+    Raises:
+        OSError: The manifest can't be written.
+    """
+    path = manifest_path(checkpoint_file)
+    with contextlib.suppress(StateError):  # there is none, and nobody trusts the file then
+        manifest = load_manifest(path)
+        if manifest.clean:
+            write_whole(path, replace(manifest, tainted_from=step).to_json())
 
 
 def load_manifest(path: Path) -> Manifest:

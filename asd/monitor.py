@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from asd.attribution import Attribution, Seen
@@ -21,6 +22,7 @@ from asd.reading import Capture, Reading
 from asd.rules import Rule, make_rule
 from asd.status import Status
 from asd.verdict import Level, Verdict
+from asd.weights import Difference
 
 __all__ = ["Monitor", "Origin", "Outcome", "Sink"]
 
@@ -167,6 +169,27 @@ class Monitor:
         if attribution is not None and attribution.ranks:
             reason = f"{reason}: {attribution.reason}"
         event = self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=True)
+        self.publish(event)
+        return event
+
+    def weights_differ(self, step: int, found: Difference) -> Event:
+        """Reports that the weights of the ranks are not alike.
+
+        A rank that differs from the majority has a first-level anomaly, and the others are followers. Where no majority
+        is, rank 0 reports one that names no device.
+        """
+        rank = self.origin.rank
+        anomaly = rank in found.odd or (not found.odd and rank == 0)
+        if anomaly:
+            self.status.anomalies[LEVEL_NAMES[Level.ERROR]] += 1
+        event = self._event(
+            step, "weights", float(len(found.weights)), (0.0,), Level.ERROR if anomaly else Level.NORMAL,
+            "anomaly" if anomaly else "follower", f"the weights of the ranks are not alike: {found.reason}",
+            refused=False,
+        )  # fmt: skip
+        event = replace(event, rule="weight_hash", feature="differing")
+        if anomaly and not found.odd:
+            event = replace(event, rank=-1, device="unknown")
         self.publish(event)
         return event
 

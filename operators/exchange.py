@@ -1,16 +1,21 @@
 """What ranks tell one another, through MindSpore's collectives.
 
 Whatever is sent becomes int32 numbers, for these pass AllGather and Broadcast on every backend. All ranks must make the
-same calls in the same order.
+same calls in the same order. No wait is endless: a rank that has died, or lets the others wait for too long, ends it.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
+import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -18,70 +23,167 @@ from mindspore import Tensor
 from mindspore.communication import GlobalComm, get_group_size, get_rank
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.errors import RankLostError
+
 __all__ = ["Exchange", "pack", "unpack"]
 
-_LOG = logging.getLogger("asd.replay")
+_LOG = logging.getLogger("asd.ranks")
+_PATIENCE = {"CPU": 25.0}
+"""On the CPU MindSpore itself gives up after 30 s, without a word about who did not answer."""
+_LONG_PATIENCE = 600.0
+_LOOK = 0.2  # seconds; the launcher kills all ranks within a second after one has died, and the sentence must be out
+_MERCY = 2.0  # seconds; what a rank sent before its end may still be on its way
+
+
+class _Process(NamedTuple):
+    """Tells a process of a machine from all others, later ones with its number included."""
+
+    host: str
+    pid: int
+    started: int  # in clock ticks after the machine
+
+    @classmethod
+    def this(cls) -> _Process:
+        return cls(socket.gethostname(), os.getpid(), _state(os.getpid())[1])
+
+    def flaw(self) -> str:
+        """Why it can't answer, as far as this machine knows; empty for nothing."""
+        if self.host != socket.gethostname():
+            return ""
+        state, started = _state(self.pid)
+        if started != self.started or state in {"Z", "X"}:
+            return "has died"
+        return "is stopped" if state in {"T", "t"} else ""
 
 
 class Exchange:
     """The ranks of this job.
 
     Args:
-        patience: Seconds after which a wait for the other ranks is told in the log.
+        patience: Seconds after which a rank that lets this one wait is given up; if not given 25 on the CPU, 600
+            elsewhere. A rank of this machine that has died is noticed at once.
 
     Attributes:
         rank: Of this process, from 0.
         size: Number of ranks; 1 where no communication was set up.
+        lost: Why there is no exchange any more: a rank did not answer once.
     """
 
-    def __init__(self, patience: float = 20.0) -> None:
+    def __init__(self, patience: float | None = None) -> None:
         self.rank = get_rank() if GlobalComm.INITED else 0
         self.size = get_group_size() if GlobalComm.INITED else 1
-        self._patience = patience
+        target = ms.get_context("device_target")
+        self._patience = patience if patience is not None else _PATIENCE.get(target, _LONG_PATIENCE)
+        self.lost: RankLostError | None = None
+        self._processes: list[_Process] | None = None
 
-    def gather(self, message: bytes) -> list[bytes]:
+    def gather(self, message: bytes, size: int | None = None) -> list[bytes]:
         """Every rank's message, by rank.
 
+        Args:
+            message: Of this rank.
+            size: Length of every message in bytes, where all ranks know it; that saves one exchange.
+
         Raises:
-            RuntimeError: A rank did not answer; after how long is MindSpore's choice, on the CPU about half a minute.
+            RankLostError: A rank did not answer.
         """
         if self.size == 1:
             return [message]
-        with self._patient():
-            sizes = _array(P.AllGather()(_tensor(np.array([len(message)], np.int32)))).tolist()
-            width = -(-max(sizes) // 4)
-            if width == 0:
-                return [b""] * self.size
-            rows = _array(P.AllGather()(_tensor(_words(message, width)))).reshape(self.size, width)
-        return [row.tobytes()[:size] for row, size in zip(rows, sizes, strict=True)]
+        self._meet()
+        return self._gather(message, size)
 
     def broadcast(self, message: bytes, root: int, size: int) -> bytes:
         """The message of `root`, whose length in bytes all ranks know; the others' are ignored.
 
         Raises:
-            RuntimeError: As `gather`.
+            RankLostError: As `gather`.
         """
         width = -(-size // 4)
         if self.size == 1 or width == 0:
             return message
-        with self._patient():
-            (words,) = P.Broadcast(root)((_tensor(_words(message if self.rank == root else b"", width)),))
-            return _array(words).tobytes()[:size]
+        words = _words(message if self.rank == root else b"", width)
+        return self._call(lambda: _array(P.Broadcast(root)((_tensor(words),))[0])).tobytes()[:size]
 
-    @contextmanager
-    def _patient(self) -> Iterator[None]:
-        """Says so when the other ranks let this one wait; a rank may have died or hang."""
-        timer = threading.Timer(
-            self._patience, _LOG.error,
-            ("rank %d has waited %g s for the other ranks in the exchange of a replay: one of them died or hangs.",
-             self.rank, self._patience),
-        )  # fmt: skip
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _meet(self) -> None:
+        """Once: who the others are, so that one that does not answer can be named."""
+        if self._processes is None:
+            self._processes = []
+            told = self._gather(json.dumps(_Process.this()).encode(), None)
+            self._processes = [_Process(*json.loads(message)) for message in told]
+
+    def _gather(self, message: bytes, size: int | None) -> list[bytes]:
+        own = np.array([len(message)], np.int32)
+        sizes = [size] * self.size if size is not None else self._all_gather(own).tolist()
+        width = -(-max(sizes) // 4)
+        if width == 0:
+            return [b""] * self.size
+        rows = self._all_gather(_words(message, width)).reshape(self.size, width)
+        return [row.tobytes()[:length] for row, length in zip(rows, sizes, strict=True)]
+
+    def _all_gather(self, words: np.ndarray) -> np.ndarray:
+        return self._call(lambda: _array(P.AllGather()(_tensor(words))))
+
+    def _call(self, collective: Callable[[], np.ndarray]) -> np.ndarray:
+        """What `collective` returns; in a thread of its own, for nothing can call it back once it waits."""
+        if self.lost is not None:
+            raise self.lost
+        results: list[np.ndarray] = []
+        failures: list[Exception] = []
+
+        def run() -> None:
+            try:
+                results.append(collective())
+            except Exception as error:  # handed over to the thread that waits
+                failures.append(error)
+
+        thread = threading.Thread(target=run, name="asd-exchange", daemon=True)
+        thread.start()
+        waited = self._wait_for(thread)
+        if results:
+            return results[0]
+        if failures and waited < _MERCY:
+            raise failures[0]  # nobody let this rank wait
+        self.lost = self._loss(waited)
+        _LOG.error("%s", self.lost)
+        raise self.lost from (failures[0] if failures else None)
+
+    def _wait_for(self, thread: threading.Thread) -> float:
+        """Waits for its end as long as there is hope; returns how many seconds."""
+        waited, end, dead = 0.0, self._patience, ""
+        while thread.is_alive() and waited < end:
+            began = time.monotonic()
+            thread.join(_LOOK)
+            waited += min(time.monotonic() - began, 2 * _LOOK)  # while this rank itself is stopped it does not wait
+            if thread.is_alive() and not dead:
+                dead = self._flaws("has died")
+                if dead:
+                    _LOG.error("rank %d can't go on: %s in an exchange of the ranks.", self.rank, dead)
+                    end = min(end, waited + _MERCY)
+        return waited
+
+    def _loss(self, waited: float) -> RankLostError:
+        known = self._processes or []
+        flaws = [(rank, process.flaw()) for rank, process in enumerate(known)]
+        return RankLostError(self.rank, tuple(rank for rank, flaw in flaws if flaw), waited, self._flaws())
+
+    def _flaws(self, only: str = "") -> str:
+        """Which ranks can't answer and why, in words; empty when that is not known."""
+        found: dict[str, list[str]] = {}
+        for rank, process in enumerate(self._processes or []):
+            flaw = process.flaw()
+            if flaw and flaw.startswith(only):
+                found.setdefault(flaw, []).append(f"rank {rank} (process {process.pid} on {process.host})")
+        return "; ".join(f"{', '.join(ranks)} {flaw}" for flaw, ranks in found.items())
+
+
+def _state(pid: int) -> tuple[str, int]:
+    """The letter of a process's state and when it began; an empty letter when there is none."""
+    try:
+        # The name before it may hold blanks and parentheses.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, IndexError):
+        return "", 0
 
 
 def pack(arrays: Sequence[np.ndarray]) -> bytes:

@@ -21,6 +21,9 @@ from asd.operators.tap import kernel_function
 
 __all__ = ["guard", "is_guarded"]
 
+_ANNOUNCEMENT = 1 / 65536
+"""As `kAnnouncement` of kernel.cpp: too little, even from 32767 ranks, to refuse an update."""
+
 
 def guard(optimizer: nn.Cell) -> nn.Cell:
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
@@ -97,17 +100,18 @@ class _OperatorGate(nn.Cell):
     def __init__(self, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.decide = _make_decide(
-            slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.judged, slots.armed
-        )
+            slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.judged, slots.armed,
+            slots.announcing,
+        )  # fmt: skip
         self.sum_over_ranks = _agreement()
-        self.count = _make_count(slots.refusals, slots.armed)
+        self.count = _make_count(slots.refusals, slots.announcements, slots.armed)
 
     def construct(self, gradients):
         return self.count(self.sum_over_ranks(self.decide(gradients)))[0]
 
 
 def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_max: Parameter, non_finite: Parameter,
-                 judged: Parameter, armed: Parameter) -> Any:  # fmt: skip
+                 judged: Parameter, armed: Parameter, announcing: Parameter) -> Any:  # fmt: skip
     reduce = P.ReduceSum()
 
     def decide(gradients):
@@ -115,16 +119,21 @@ def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_m
         broken = broken + F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
         broken = broken + F.depend(non_finite, gradients)
         # In a replay `armed` is 2, and every update is refused.
-        return F.cast(reduce(broken * judged) * armed + F.cast(armed > 1.5, ms.float32) > 0, ms.float32)
+        in_replay = F.cast(armed > 1.5, ms.float32)
+        refuses = F.cast(reduce(broken * judged) * armed + in_replay > 0, ms.float32)
+        return refuses + F.depend(announcing, gradients) * (1 - in_replay) * _ANNOUNCEMENT
 
     return decide
 
 
-def _make_count(refusals: Parameter, armed: Parameter) -> Any:
-    add = P.AssignAdd()
+def _make_count(refusals: Parameter, announcements: Parameter, armed: Parameter) -> Any:
+    add, floor = P.AssignAdd(), P.Floor()
 
-    def count(broken):
-        refused = F.cast(broken > 0, ms.float32)
-        return F.depend(refused, add(refusals, refused * F.cast(armed < 1.5, ms.float32)))
+    def count(total):
+        refused = F.cast(total >= 0.5, ms.float32)
+        counts = F.cast(armed < 1.5, ms.float32)
+        counted = add(refusals, refused * counts)
+        counted = counted + add(announcements, F.cast(total > floor(total), ms.float32) * counts)
+        return F.depend(refused, counted)
 
     return count

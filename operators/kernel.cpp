@@ -41,6 +41,9 @@ constexpr int kStreams = 4096;
 // What the gate does; keep in step with `GATE` in slots.py.
 enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 
+// A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.
+constexpr float kAnnouncement = 1.0f / 65536;
+
 // What is judged against `limit`; keep in step with `FEATURES` in slots.py.
 enum Feature : int64_t { kNotJudged = -1, kL2 = 0, kMax = 1, kMaxSquare = 2 };
 
@@ -62,6 +65,8 @@ struct Header {
   int64_t refused;  // updates refused since the library was loaded, by this rank's verdict or by another's
   int64_t checks;   // checks made since the library was loaded
   int64_t unsupported;  // calls with a type or a slot number that could not be checked
+  int64_t announcing;   // written by the host: 1 to tell all ranks something with the next update; 0 once they know
+  int64_t announced;    // updates with which any rank announced something, since the library was loaded
   int64_t capture_bytes;  // written by the host: the most that is kept of a gradient that breaks its limit; 0: nothing
 };
 
@@ -92,7 +97,7 @@ struct Stream {
   uint64_t state;    // of the generator, from 1 on
 };
 
-Header header = {0, 1.0, 0, 0, 0, 0, 0};
+Header header = {0, 1.0, 0, 0, 0, 0, 0, 0, 0};
 alignas(64) Slot slots[kSlots];
 Capture capture = {};
 uint64_t hashes[kSlots];   // of the bits of all gradients a slot saw in a replay; the sum over its calls
@@ -552,18 +557,26 @@ int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const c
   return 0;
 }
 
-// Inputs: any tensors that must be ready first; output float32[1], 1 when the update must not be applied.
+// Inputs: any tensors that must be ready first; output float32[1], 1 when the update must not be applied, plus an
+// announcement if there is one.
 int asd_gate(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
-  *static_cast<float*>(params[nparam - 1]) = refuse() ? 1.0f : 0.0f;
+  const bool announces = header.announcing != 0 && header.armed != kReplay;
+  *static_cast<float*>(params[nparam - 1]) = (refuse() ? 1.0f : 0.0f) + (announces ? kAnnouncement : 0.0f);
   return 0;
 }
 
-// What all ranks agreed on: input float32[1], above 0 when any rank refuses; output the same as 0 or 1. Counts refusals.
+// What all ranks agreed on: input float32[1], the sum over the ranks; output 1 when any of them refuses, else 0. Counts
+// refusals and announcements.
 int asd_agree(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
   if (nparam != 2) return 1;
-  const bool refused = *static_cast<const float*>(params[0]) > 0.0f;
+  const float sum = *static_cast<const float*>(params[0]);
+  const bool refused = !(sum < 0.5f);
   const std::lock_guard<std::mutex> lock(guard);
   header.refused += refused && header.armed != kReplay ? 1 : 0;
+  if (sum > std::floor(sum) && header.armed != kReplay) {
+    ++header.announced;
+    header.announcing = 0;
+  }
   *static_cast<float*>(params[1]) = refused ? 1.0f : 0.0f;
   return 0;
 }

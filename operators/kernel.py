@@ -46,6 +46,8 @@ class Header(ctypes.Structure):
         ("refused", ctypes.c_int64),
         ("checks", ctypes.c_int64),
         ("unsupported", ctypes.c_int64),
+        ("announcing", ctypes.c_int64),
+        ("announced", ctypes.c_int64),
         ("capture_bytes", ctypes.c_int64),
     )
 

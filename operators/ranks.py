@@ -24,7 +24,7 @@ def attribution_of(exchange: Exchange, seen: Mapping[str, Seen]) -> Attribution 
         seen: What this rank saw, per checkpoint.
 
     Raises:
-        RuntimeError: A rank did not answer, see `Exchange.gather`.
+        RankLostError: A rank did not answer, see `Exchange.gather`.
     """
     if exchange.size == 1:
         return None

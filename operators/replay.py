@@ -9,7 +9,6 @@ suspect's, because their steps wait for each other.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ from asd.operators.random_state import (
     watch_draws,
 )
 from asd.operators.slots import Site, table
+from asd.operators.weights import hashes_of, total_of
 from asd.replay import Answer, Finding, assignment, difference, find
 
 __all__ = ["Replay", "Step", "bits_of_first"]
@@ -63,18 +63,22 @@ class Replay:
         optimizer: A guarded optimizer.
         sites: The checkpoints whose values are compared.
         also: More Parameters that a step may change, such as those of a loss scaler.
+        exchange: The ranks; those of this job if not given.
 
     Attributes:
         step: The step that was made last, or None where it is not known.
     """
 
-    def __init__(self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter] = ()) -> None:
+    def __init__(
+        self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter] = (),
+        exchange: Exchange | None = None,
+    ) -> None:  # fmt: skip
         self.step: Step | None = None
         self._net, self._sites = net, sites
         control_dropouts(net)
         watch_draws()
         self._random = RandomState()
-        self._exchange = Exchange()
+        self._exchange = exchange if exchange is not None else Exchange()
         self._compiled_before = compiled_functions()
         self._weights = list(net.trainable_params())
         left_out = {id(parameter) for parameter in [*optimizer.get_parameters(), *self._weights]}
@@ -103,7 +107,7 @@ class Replay:
             The verdict about this rank, None if it has no anomaly.
 
         Raises:
-            RuntimeError: The step can't be run, or the other ranks don't answer.
+            RankLostError: Another rank did not answer.
         """
         try:
             obstacle = self._obstacle()
@@ -244,14 +248,7 @@ class Replay:
         return [json.loads(message) for message in self._exchange.gather(json.dumps(words).encode())]
 
     def _hash_of_weights(self) -> int:
-        total = 0
-        for weight in self._weights:
-            array = np.ascontiguousarray(_host(weight, copy=False))
-            if kernel.library is not None:
-                total = (31 * total + kernel.library.asd_hash(array.ctypes.data, array.nbytes)) % 2**64
-            else:
-                total = zlib.crc32(array.data, total)
-        return total
+        return total_of(hashes_of(self._weights, use_kernel=kernel.library is not None))
 
 
 def _breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:

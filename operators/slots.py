@@ -78,6 +78,12 @@ class Table(Protocol):
     def refused(self) -> int:
         """Updates refused so far in this process."""
 
+    def announce(self) -> None:
+        """Tells all ranks, with their next update, that this one has written a checkpoint."""
+
+    def announced(self) -> int:
+        """A number that grows when any rank has announced a checkpoint."""
+
     def begin_replay(self) -> None:
         """From now on every update is refused and not counted, and nothing is kept."""
 
@@ -194,6 +200,14 @@ class KernelTable:
         """See `Table`."""
         return int(self._header.refused)
 
+    def announce(self) -> None:
+        """See `Table`."""
+        self._header.announcing = 1
+
+    def announced(self) -> int:
+        """See `Table`."""
+        return int(self._header.announced)
+
     @property
     def replaying(self) -> bool:
         """Whether a step is being replayed."""
@@ -233,6 +247,8 @@ class OperatorTable:
         judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
         armed: float32 of shape (1,), one of `GATE`.
         refusals: float32 of shape (1,).
+        announcing: float32 of shape (1,), 1 while this rank has something to announce.
+        announcements: float32 of shape (1,), which grows when any rank did.
     """
 
     backend = "operators"
@@ -247,7 +263,10 @@ class OperatorTable:
             self._parameter(name, math.inf, self.CAPACITY) for name in ("limit_l2", "limit_max")
         )
         self.judged = self._parameter("judged", 0.0, self.CAPACITY)
-        self.armed, self.refusals = (self._parameter(name, 0.0, 1) for name in ("armed", "refusals"))
+        self.armed, self.refusals, self.announcing, self.announcements = (
+            self._parameter(name, 0.0, 1) for name in ("armed", "refusals", "announcing", "announcements")
+        )
+        self._announced_at: int | None = None
         self._limits = {name: np.full(self.CAPACITY, np.inf, np.float32) for name in ("l2", "max")}
         self._judged = np.zeros(self.CAPACITY, np.float32)
         self._gate = self._gate_before_replay = GATE["off"]
@@ -316,6 +335,20 @@ class OperatorTable:
     def refused(self) -> int:
         """See `Table`."""
         return int(self.refusals.asnumpy()[0])
+
+    def announce(self) -> None:
+        """See `Table`."""
+        if self._announced_at is None:
+            self._announced_at = int(self.announcements.asnumpy()[0])
+            _write(self.announcing, np.ones(1, np.float32))
+
+    def announced(self) -> int:
+        """See `Table`."""
+        count = int(self.announcements.asnumpy()[0])
+        if self._announced_at is not None and count > self._announced_at:
+            self._announced_at = None
+            _write(self.announcing, np.zeros(1, np.float32))
+        return count
 
     @property
     def replaying(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -12,14 +13,14 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn
-from mindspore.train import Callback
+from mindspore.train import Callback, TrainFaultTolerance
 
 from asd.attribution import Attribution
 from asd.checkpoint_health import Health
-from asd.config import Config
-from asd.errors import AnomalyDetected, StateError, UnsupportedError
+from asd.config import Config, rolls_back
+from asd.errors import AnomalyDetected, RankLostError, StateError, TrainingResultError, UnsupportedError
 from asd.event import Event
-from asd.manifest import write_manifest
+from asd.manifest import taint, write_manifest
 from asd.monitor import Monitor, Sink
 from asd.operators.exchange import Exchange
 from asd.operators.guard import guard
@@ -30,6 +31,7 @@ from asd.operators.ranks import attribution_of
 from asd.operators.replay import Replay, Step, bits_of_first
 from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.operators.slots import Site, table
+from asd.operators.weights import WeightComparison
 from asd.reading import Reading
 from asd.replay import Answer, Finding
 from asd.sinks import open_sinks
@@ -38,6 +40,7 @@ from asd.statefile import save_state
 __all__ = ["StepMonitor"]
 
 _LOG = logging.getLogger("asd.install")
+_MOST_ROLL_BACKS = 10
 
 
 class StepMonitor(Callback):
@@ -104,6 +107,11 @@ class StepMonitor(Callback):
         self._told: set[str] = set()
         self._last_end: float | None = None
         self._ranks = Exchange()
+        self._weights = WeightComparison((), self._ranks, 0)
+        self._announced = 0
+        self._unproven: list[Path] = []
+        self._rolls_back = False
+        self._roll_backs: list[int] = []
         self._health = Health()
 
     # What a training engineer calls in a loop of her own.
@@ -131,6 +139,10 @@ class StepMonitor(Callback):
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         self._find_sites(net)
+        self._ranks = Exchange()
+        weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
+        self._weights = WeightComparison(weights, self._ranks, self.config.weight_hash)
+        self._announced, self._unproven = table().announced(), []
         if optimizer is not None and self.config.refuses:
             guard(optimizer)
             self._replay = self._new_replay(net, optimizer)
@@ -140,7 +152,6 @@ class StepMonitor(Callback):
             table().read(self._sites)  # what another training left there
         table().arm(armed=self.config.refuses)
         table().keep(self.config.evidence_mb << 20)
-        self._ranks = Exchange()
         self._refused = table().refused()
         self._write_limits()
         self._active().begin()
@@ -157,7 +168,9 @@ class StepMonitor(Callback):
             The events of this step.
 
         Raises:
-            AnomalyDetected: A first-level anomaly, and `ASD_ON_ANOMALY` is `stop`.
+            AnomalyDetected: A first-level anomaly, and `ASD_ON_ANOMALY` is `stop`; or the weights of the ranks are not
+                alike, and it is not `log`. A `TrainingResultError` where MindSpore can roll the training back.
+            RankLostError: Another rank died or hangs while the ranks exchange what they know.
         """
         if self.monitor is None:
             return []
@@ -176,12 +189,19 @@ class StepMonitor(Callback):
             self._problem_once(f"a step was not judged: {error!r}")
         finally:
             self._count_time(begin, time.perf_counter())
-        if refused and self._wants_replay:
-            events += self._replay_step(outputs, fatal, scale)
-            self._last_end = time.perf_counter()  # what a replay takes is no part of a step
-        if fatal is not None and self.config.on_anomaly == "stop":
+        try:
+            damage = self._compare_weights()
+            if damage is not None:
+                events.append(damage)
+            if refused and self._wants_replay:
+                events += self._replay_step(outputs, fatal, scale)
+                self._last_end = time.perf_counter()  # what a replay takes is no part of a step
+        except RankLostError as error:
+            self._problem(str(error))
+            self._end(fatal)  # an anomaly of this step is the better reason
             self.close()
-            raise AnomalyDetected(fatal)
+            raise
+        self._end(fatal, damage)
         return events
 
     def watch_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,6 +234,9 @@ class StepMonitor(Callback):
         path = state_path(checkpoint_file, monitor.origin.rank)
         updates, tainted_from = resumed_step(self._optimizer), self._health.tainted_from
         save_state(path, {**monitor.state(), "step": self._step, "updates": updates, "tainted_from": tainted_from})
+        if self._weights.active:
+            self._unproven.append(Path(checkpoint_file))
+            table().announce()
         return path
 
     def save_manifest(self, checkpoint_file: str | Path) -> None:
@@ -249,10 +272,14 @@ class StepMonitor(Callback):
         if self._find_loss_scale:
             self._loss_scale = LossScale.of(train_network)
         self._watch = CheckpointWatch(training.get("list_callback") or ())
+        callbacks = getattr(training.get("list_callback"), "_callbacks", None) or training.get("list_callback") or ()
+        self._rolls_back = rolls_back() and any(isinstance(each, TrainFaultTolerance) for each in callbacks)
         optimizer = training.get("optimizer") or next(
             (cell for _, cell in train_network.cells_and_names() if isinstance(cell, nn.Optimizer)), None
         )
         self.attach(train_network, optimizer)
+        if self._roll_backs:
+            self._follow_roll_back()
         if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU":
             self._problem("dataset sink mode: values are judged once every sink_size steps; the worst of them counts")
 
@@ -324,9 +351,49 @@ class StepMonitor(Callback):
     def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
         try:
             return attribution_of(self._ranks, self._active().seen(readings, loss_scale=self._scale))
-        except Exception as error:  # a rank may have died; what this one saw is judged all the same
-            self._problem(f"the ranks could not be compared: {error}")
+        except RankLostError:
+            pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step
+        except Exception as error:  # as in `step`
+            self._problem(f"the ranks could not be compared: {error!r}")
+        return None
+
+    def _end(self, fatal: Event | None, damage: Event | None = None) -> None:
+        """Ends the training, if the settings say so; refusing an update mends no damaged weights."""
+        if fatal is None or self.config.on_anomaly != "stop":
+            fatal = damage if self.config.refuses else None
+        if fatal is None:
+            return
+        self.close()
+        in_vain = self._step in self._roll_backs or len(self._roll_backs) == _MOST_ROLL_BACKS
+        if not self._rolls_back or in_vain:
+            raise AnomalyDetected(fatal)
+        self._roll_backs.append(self._step)
+        raise TrainingResultError(fatal)
+
+    def _compare_weights(self) -> Event | None:
+        """Whether all ranks have the same weights, if it is time to ask; the event if they have not."""
+        announced, self._announced = table().announced() - self._announced, table().announced()
+        begin = time.perf_counter()
+        if self._ranks.lost is not None:
+            raise self._ranks.lost
+        found = self._weights.after(self._step, announced=announced > 0)
+        self._active().status.check_seconds += time.perf_counter() - begin
+        if found is None:
+            if self._weights.alike == self._step:
+                self._unproven = []
             return None
+        if not self._weights.active:
+            self._problem(f"weights are not compared over the ranks, for they began unlike: {found.reason}")
+            return None
+        event = self._active().weights_differ(self._step, found)
+        first = (self._weights.alike or 0) + 1
+        self._health.taint(first)
+        for file in self._unproven:
+            try:
+                taint(file, first)
+            except OSError as error:
+                self._problem(f"the manifest of {file} can't be written: {error.strerror or error}")
+        return event
 
     def _new_replay(self, net: nn.Cell | None, optimizer: nn.Cell) -> Replay | None:
         """One for this network, or the old one if it is the same."""
@@ -334,7 +401,8 @@ class StepMonitor(Callback):
             return None
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         try:
-            return Replay(net, optimizer, self._sites, [value for value in held if isinstance(value, Parameter)])
+            also = [value for value in held if isinstance(value, Parameter)]
+            return Replay(net, optimizer, self._sites, also, self._ranks)
         except UnsupportedError as error:
             self._problem(f"no step will be replayed: {error}")
             return None
@@ -347,6 +415,8 @@ class StepMonitor(Callback):
         if self._replay is not None:
             try:
                 finding = self._replay.judge(Answer.of(bits_of_first(outputs), monitor.readings), anomaly, scale)
+            except RankLostError:
+                raise
             except Exception as error:  # as in `step`
                 self._problem(f"a step was not replayed: {error!r}")
                 finding = Finding("undetermined", f"the replay failed: {error}")
@@ -384,6 +454,17 @@ class StepMonitor(Callback):
                 self._step = monitor.step
         except StateError as error:
             self._problem(f"{error} The rules start anew.")
+
+    def _follow_roll_back(self) -> None:
+        """Takes the state of the step to which MindSpore went back; without one the rules are kept as they are."""
+        monitor = self._active()
+        with contextlib.suppress(StateError):
+            state = state_to_resume(None, self._watch.folders(), monitor.origin.rank, resumed_step(self._optimizer))
+            if state is not None:
+                monitor.restore(state, [site.name for site in self._sites])
+                self._health = Health(int(state.get("tainted_from", 0)))
+                self._step = monitor.step
+                self._write_limits()
 
     def _save_new_states(self) -> None:
         if self.monitor is None:

@@ -164,7 +164,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
     enable, upper, sigma, action, rule, folder, port, size, replay
 ):
     config = Config(
-        enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size, replay, not replay, "2"
+        enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size, replay, not replay, "2", port
     )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
@@ -181,6 +181,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_REPLAY": str(int(replay)),
         "ASD_MANIFEST": str(int(not replay)),
         "ASD_DEVICE": "2",
+        "ASD_WEIGHT_HASH": str(port),
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ

@@ -1,0 +1,85 @@
+"""One of several ranks that train together: `alike.py MODE BACKEND STORY ACTION`; started by msrun.
+
+What happens is one of `damage` (a bit of a weight of the last rank flips after step 3), `checkpoint` (rank 0 saves
+after steps 2 and 4, and the bit flips after step 3), `unlike` (every rank begins with other weights), `kill` and `stop`
+(the last rank does that to itself when it should compare its weights in step 4). Each rank prints one JSON object per
+step.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+from mindspore.communication import get_group_size, get_rank, init
+
+from asd import AnomalyDetected, Config, RankLostError
+from asd.operators import StepMonitor, slots
+from asd.operators.workload import digest
+
+mode, backend, story, action = sys.argv[1:]
+ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+ms.set_device("CPU")
+init()
+ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+slots.use_backend(backend)
+rank, last = get_rank(), get_group_size() - 1
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)
+
+    def construct(self, x, y):
+        return ((self.last(self.norm(self.first(x))) - y) ** 2).mean()
+
+
+seed = 1 + rank * (story == "unlike")
+ms.set_seed(seed)
+np.random.seed(seed)  # noqa: NPY002 - MindSpore draws weights from the global generator
+net = Net()
+optimizer = nn.Adam(net.trainable_params(), 1e-2)
+config = Config(enable=1, on_anomaly=action, weight_hash=1000 if story == "checkpoint" else 4)
+monitor = StepMonitor(config)
+monitor.attach(net, optimizer)
+train_step = nn.TrainOneStepCell(net, optimizer).set_train()
+targets = Tensor(np.ones((4, 1), np.float32))
+
+
+def tell(step, **more):
+    print("STEP " + json.dumps({"rank": rank, "step": step, "digest": digest(net, optimizer), **more}), flush=True)
+
+
+for step in range(1, 7):
+    batch = np.random.default_rng([step, rank]).normal(size=(4, 8)).astype(np.float32)
+    loss = train_step(Tensor(batch), targets)
+    loss.asnumpy()
+    if step == 4 and rank == last and story in ("kill", "stop"):
+        print("BYE", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL if story == "kill" else signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        events = monitor.step(loss)
+    except AnomalyDetected as error:
+        tell(step, kinds=[error.event.kind], stopped=True)
+        raise
+    except RankLostError as error:
+        tell(step, lost=error.lost, waited=time.monotonic() - began)
+        raise
+    tell(step, kinds=[event.kind for event in events])
+    if story == "checkpoint" and rank == 0 and step in (2, 4):
+        file = Path(f"step{step}.ckpt")
+        ms.save_checkpoint(net, str(file))
+        monitor.save_state(file)
+        monitor.save_manifest(file)
+    if story in ("damage", "checkpoint") and step == 3 and rank == last:
+        bits = net.last.weight.asnumpy().copy()
+        bits.view(np.uint32)[0, 5] ^= 1  # the smallest there is
+        net.last.weight.copy_(Tensor(bits))
+monitor.close()

@@ -1,0 +1,138 @@
+"""Real ranks compare their weights, and end with a clear sentence when one of them dies or hangs."""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from asd.manifest import load_manifest, manifest_path
+
+PROGRAM = Path(__file__).parent / "programs" / "alike.py"
+
+
+def launch(runner, ranks, node, port, *words):
+    """MindSpore's launcher for all ranks, or for rank `node` as on a host of its own."""
+    local = ranks if node is None else 1
+    return runner.start(
+        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", f"--local_worker_num={local}",
+        f"--node_rank={node or 0}", "--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir=logs{node or 0}",
+        "--join=True", PROGRAM, *words,
+        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
+    )  # fmt: skip
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def told(log):
+    """What a rank printed per step."""
+    return [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
+
+
+def train_together(runner, ranks, *words, timeout=120):
+    """The exit code, and what each rank printed per step."""
+    with launch(runner, ranks, None, free_port(), *words) as process:
+        process.communicate(timeout=timeout)
+    logs = [(runner.folder / "logs0" / f"worker_{rank}.log").read_text() for rank in range(ranks)]
+    return process.returncode, [told(log) for log in logs]
+
+
+def events(runner, ranks):
+    return [runner.events(f"asd_run/events-rank{rank}.jsonl") for rank in range(ranks)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_one_flipped_bit_of_one_of_three_ranks_is_found_and_the_rank_named(runner, mode):
+    code, steps = train_together(runner, 3, mode, "kernel", "damage", "skip")
+    assert code != 0
+    assert [[step["kinds"] for step in each] for each in steps] == [
+        [[], [], [], ["follower"]], [[], [], [], ["follower"]], [[], [], [], ["anomaly"]],
+    ]  # fmt: skip
+    assert all(each[-1]["stopped"] for each in steps)
+    assert len({each[2]["digest"] for each in steps}) == 1
+    *others, [anomaly] = events(runner, 3)
+    reason = anomaly["reason"]
+    assert reason == "the weights of the ranks are not alike: rank 2 differs from the other 2 in last.weight"
+    assert (anomaly["rank"], anomaly["step"], anomaly["checkpoint"], anomaly["level"]) == (2, 4, "weights", "first")
+    assert (anomaly["value"], anomaly["rule"], anomaly["refused"]) == (1.0, "weight_hash", False)
+    assert [[(event["kind"], event["level"], event["reason"]) for event in each] for each in others] == [
+        [("follower", "normal", reason)]
+    ] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["kernel", "operators"])
+def test_a_checkpoint_of_one_rank_makes_all_compare_and_only_the_one_after_the_damage_is_tainted(runner, backend):
+    code, steps = train_together(runner, 2, "graph", backend, "checkpoint", "stop")
+    assert code != 0
+    assert [[step["step"] for step in each] for each in steps] == [[1, 2, 3, 4, 5]] * 2
+    [[anomaly], [follower]] = events(runner, 2)
+    assert anomaly["reason"].endswith("the two ranks differ in last.weight: which one is wrong can't be told")
+    assert (anomaly["kind"], anomaly["rank"], anomaly["device"]) == ("anomaly", -1, "unknown")
+    assert (follower["kind"], follower["rank"]) == ("follower", 1)
+    tainted = {step: load_manifest(manifest_path(runner.folder / f"step{step}.ckpt")).tainted_from for step in (2, 4)}
+    assert tainted == {2: 0, 4: 4}  # step 3 was the last after which they were alike
+
+
+@pytest.mark.slow
+def test_ranks_that_begin_with_other_weights_are_told_once_and_go_on(runner):
+    code, steps = train_together(runner, 2, "graph", "kernel", "unlike", "stop")
+    assert code == 0
+    assert [len(each) for each in steps] == [6, 6]
+    for [problem] in events(runner, 2):
+        assert (problem["kind"], problem["step"]) == ("problem", 1)
+        assert problem["reason"].startswith("weights are not compared over the ranks, for they began unlike: the two")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "story"), [("graph", "kill"), ("graph", "stop"), ("pynative", "stop")])
+def test_a_rank_that_dies_or_hangs_in_an_exchange_ends_the_other_with_its_name(runner, mode, story):
+    port = free_port()
+    log = runner.folder / "logs0" / "worker_0.log"
+    with (
+        launch(runner, 2, 0, port, mode, "kernel", story, "stop") as first,
+        launch(runner, 2, 1, port, mode, "kernel", story, "stop") as second,
+    ):
+        try:
+            end = time.monotonic() + 240
+            while not (log.exists() and "RankLostError" in log.read_text() and not _workers(first.pid)):
+                assert time.monotonic() < end, log.read_text()
+                time.sleep(0.5)
+        finally:
+            for pid in [first.pid, second.pid, *_workers(first.pid, all_of=True), *_workers(second.pid, all_of=True)]:
+                os.kill(pid, signal.SIGKILL)
+            for process in (first, second):
+                process.communicate()
+    lost = told(log.read_text())[-1]
+    assert (lost["step"], lost["lost"]) == (4, [1])
+    what, least, most = ("has died", 1, 10) if story == "kill" else ("is stopped", 24, 40)
+    assert least < lost["waited"] < most
+    sentence = next(line for line in log.read_text().splitlines() if line.startswith("asd.errors.RankLostError: "))
+    assert sentence.startswith("asd.errors.RankLostError: rank 0 gave up an exchange of the ranks after ")
+    assert sentence.endswith(f" {what}.")
+    assert "rank 1 (process " in sentence
+
+
+def _workers(parent, *, all_of=False):
+    """The processes of `PROGRAM` that `parent` started, the scheduler only with `all_of`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit() or str(PROGRAM) not in (entry / "cmdline").read_text().split("\0"):
+                continue
+            state, ppid = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            scheduler = b"MS_ROLE=MS_SCHED" in (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if int(ppid) == parent and state != "Z" and (all_of or not scheduler):
+            found.append(int(entry.name))
+    return found
