@@ -68,7 +68,8 @@ class _Suspect(NamedTuple):
 def pack_seen(seen: Mapping[str, Seen]) -> bytes:
     """What one rank tells the others: what it saw, per checkpoint; some 10 bytes for each of many checkpoints."""
     names = json.dumps(list(seen)).encode()
-    orders, values = (array(code, column) for code, column in zip("qd", _columns(seen), strict=True))
+    orders = array("q", [each.order for each in seen.values()])
+    values = array("d", [each.value for each in seen.values()])
     broken = bytes(each.broken for each in seen.values())
     head = len(names).to_bytes(4, "little")
     return zlib.compress(head + names + broken + orders.tobytes() + values.tobytes(), 1)
@@ -77,10 +78,6 @@ def pack_seen(seen: Mapping[str, Seen]) -> bytes:
 def unpack_seen(message: bytes) -> Mapping[str, Seen]:
     """What `pack_seen` packed, by a rank whose machine has the same byte order."""
     return _Told(zlib.decompress(message))
-
-
-def _columns(seen: Mapping[str, Seen]) -> tuple[list[int], list[float]]:
-    return [each.order for each in seen.values()], [each.value for each in seen.values()]
 
 
 class _Told(Mapping[str, Seen]):
