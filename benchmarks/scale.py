@@ -61,13 +61,15 @@ def an_event(number: int, device: int) -> Event:
 
 
 def write_events(folders: Sequence[Path], rate: float, seconds: float, ready: Any) -> None:
-    """Writes events at a rate, into one log per folder; a process of its own, as the trainings are."""
+    """Writes events at a rate, or as quickly as it can; a process of its own, as the trainings are."""
     logs = [EventLog(folder / "events-rank0.jsonl", max_bytes=16 << 20) for folder in folders]
     source, written = random.Random(0), 0
     ready.wait()
     began = time.monotonic()
-    while (now := time.monotonic() - began) < seconds:
-        while written < min(now, seconds) * rate:
+    total = int(seconds * rate)
+    while written < total:
+        now = time.monotonic() - began
+        while written < min(now, seconds) * rate and written < total:
             device = source.randrange(DEVICES)
             logs[device % len(logs)](an_event(written, device))
             written += 1
