@@ -8,11 +8,16 @@ compared.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["OUTLIER_BITS", "Attribution", "Seen", "attribute"]
+__all__ = ["OUTLIER_BITS", "Attribution", "Seen", "attribute", "pack_seen", "unpack_seen"]
 
 OUTLIER_BITS = 3.3
 """A value stands out when it is 2**3.3, about ten times, the median of the others. Healthy ranks came to 2.8 bits."""
@@ -60,6 +65,51 @@ class _Suspect(NamedTuple):
     distance: float  # in bits, above the median of the other ranks; nan when there is nothing to compare with
 
 
+def pack_seen(seen: Mapping[str, Seen]) -> bytes:
+    """What one rank tells the others: what it saw, per checkpoint; some 10 bytes for each of many checkpoints."""
+    names = json.dumps(list(seen)).encode()
+    orders = array("q", [each.order for each in seen.values()])
+    values = array("d", [each.value for each in seen.values()])
+    broken = bytes(each.broken for each in seen.values())
+    head = len(names).to_bytes(4, "little")
+    return zlib.compress(head + names + broken + orders.tobytes() + values.tobytes(), 1)
+
+
+def unpack_seen(message: bytes) -> Mapping[str, Seen]:
+    """What `pack_seen` packed, by a rank whose machine has the same byte order."""
+    return _Told(zlib.decompress(message))
+
+
+class _Told(Mapping[str, Seen]):
+    """What another rank saw; of thousands of ranks little is looked at, so nothing is made of it until then."""
+
+    __slots__ = ("_orders", "_places", "_values", "broken")
+
+    def __init__(self, content: bytes) -> None:
+        names = 4 + int.from_bytes(content[:4], "little")
+        self._places = _places(content[4:names])
+        orders = names + len(self._places)
+        values = orders + 8 * len(self._places)
+        self.broken = content[names:orders]
+        self._orders, self._values = array("q", content[orders:values]), array("d", content[values:])
+
+    def __getitem__(self, name: str) -> Seen:
+        place = self._places[name]
+        return Seen(self._orders[place], self._values[place], bool(self.broken[place]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+@lru_cache(256)
+def _places(names: bytes) -> dict[str, int]:
+    """Where each checkpoint stands; the same for all ranks that hold the same part of the network."""
+    return {name: place for place, name in enumerate(json.loads(names))}
+
+
 def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
     """Names the rank whose fault it was.
 
@@ -70,7 +120,8 @@ def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
     >>> attribute({0: {"norm": calm}, 1: {"norm": wild}, 2: {"norm": calm}}).origin
     1
     """
-    suspects = [_suspect(rank, step) for rank in sorted(step) if any(seen.broken for seen in step[rank].values())]
+    values = _Values(step)
+    suspects = [_suspect(rank, step[rank], values) for rank in sorted(step) if _has_broken(step[rank])]
     ranks = tuple(suspect.rank for suspect in suspects)
     if not suspects:
         return Attribution(None, "", (), "no rank broke a limit")
@@ -97,20 +148,36 @@ def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
     return _named(chosen, ranks, f"{_distance(chosen.distance)} there{others}")
 
 
-def _suspect(rank: int, step: Mapping[int, Mapping[str, Seen]]) -> _Suspect:
-    ordered = sorted(step[rank].items(), key=lambda item: item[1].order)
-    position, (checkpoint, seen) = next((i, item) for i, item in enumerate(ordered) if item[1].broken)
-    others = [values[checkpoint].value for other, values in step.items() if other != rank and checkpoint in values]
-    return _Suspect(rank, checkpoint, position, _bits_above(seen.value, others))
+class _Values:
+    """All values at a checkpoint, sorted once however many ranks are compared there."""
+
+    def __init__(self, step: Mapping[int, Mapping[str, Seen]]) -> None:
+        self._step = step
+        self._sorted: dict[str, Sequence[float]] = {}
+
+    def bits_above_others(self, checkpoint: str, value: float) -> float:
+        """How far the value of one rank is above the median of the other ranks; nan when there is no other."""
+        known = self._sorted.get(checkpoint)
+        if known is None:
+            known = sorted(_bits(seen[checkpoint].value) for seen in self._step.values() if checkpoint in seen)
+            self._sorted[checkpoint] = known
+        if len(known) == 1:
+            return math.nan
+        bits = _bits(value)
+        # The lower median: of two others one may be at fault itself, and a healthy rank must not inherit half of that.
+        middle = (len(known) - 2) // 2
+        median = known[middle + (bisect_left(known, bits) <= middle)]  # the rank's own value is left out
+        return 0.0 if bits == median else bits - median
 
 
-def _bits_above(value: float, others: Iterable[float]) -> float:
-    known = sorted(map(_bits, others))
-    if not known:
-        return math.nan
-    # The lower median: of two others one may be at fault itself, and a healthy rank must not inherit half of that.
-    median, bits = known[(len(known) - 1) // 2], _bits(value)
-    return 0.0 if bits == median else bits - median
+def _has_broken(seen: Mapping[str, Seen]) -> bool:
+    return any(seen.broken) if isinstance(seen, _Told) else any(each.broken for each in seen.values())
+
+
+def _suspect(rank: int, seen: Mapping[str, Seen], values: _Values) -> _Suspect:
+    ordered = sorted(seen.items(), key=lambda item: item[1].order)
+    position, (checkpoint, first) = next((i, item) for i, item in enumerate(ordered) if item[1].broken)
+    return _Suspect(rank, checkpoint, position, values.bits_above_others(checkpoint, first.value))
 
 
 def _bits(value: float) -> float:

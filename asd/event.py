@@ -27,12 +27,15 @@ CODE = fault_code.CHECK_FAIL
 ABNORMAL = "accuracy sensitivity feature abnormal"
 """The keyword to search the logs for, as the feature-value detection document gives it."""
 HEALTH = "node type=SoC, sensor type=Check Sensor, event state=check fail"
-KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery")
+KINDS = ("anomaly", "follower", "problem", "replay", "isolation", "recovery", "stress")
 """`anomaly`: a value of this rank broke a limit. `follower`: one did, or the update was refused, through another rank's
 fault. `problem`: the detector itself could not do its work. `replay`: the step was made again and a verdict reached.
-`isolation`: the device was taken out. `recovery`: it was given back."""
+`isolation`: the device was taken out. `recovery`: it was given back. `stress`: it was tested with work whose answers
+are
+known; first-level when it computed wrongly, normal when not."""
 VERDICTS = ("transient", "persistent", "software", "undetermined")
-"""What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing."""
+"""What a replay can find: hardware that failed once, hardware that fails each time, software or data, or nothing. A
+stress test that finds something finds the second."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
 
@@ -80,7 +83,7 @@ class Event:
         code: Fault code, eight upper-case hex digits.
         micro_batch: Which check of the checkpoint within the step saw the worst value, from 1; the micro-batch, unless
             a layer is used several times. 0 when it is not known.
-        verdict: One of `VERDICTS` in a replay and what follows from it, else empty.
+        verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
         key: Tells events apart that agree in run, rank, checkpoint, step and kind; mostly empty.
     """

@@ -2,6 +2,7 @@
 
 - `events-rank0.jsonl`: events of rank 0; older ones in `events-rank0.jsonl.1`, `.2`, and so on
 - `events-ingest.jsonl`: events read from the vendor's logs
+- `events-stress.jsonl`: what stress tests of devices found
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
 - `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
@@ -16,9 +17,18 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["cursor_file", "event_file", "event_files", "evidence_folder", "ingest_file", "status_file", "status_files"]
+__all__ = [
+    "cursor_file",
+    "event_file",
+    "event_files",
+    "evidence_folder",
+    "ingest_file",
+    "status_file",
+    "status_files",
+    "stress_file",
+]
 
-_EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler)\.jsonl(?:\.(\d+))?", re.ASCII)
+_EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
 _STATUS = re.compile(r"status-rank-?\d+\.json", re.ASCII)
 _LONGEST = 100  # characters of a run's name in a folder's name; file systems take 255 bytes
 
@@ -31,6 +41,11 @@ def event_file(run_dir: Path, rank: int) -> Path:
 def ingest_file(run_dir: Path) -> Path:
     """The event log of what was read from the vendor's logs."""
     return run_dir / "events-ingest.jsonl"
+
+
+def stress_file(run_dir: Path) -> Path:
+    """The event log of stress tests."""
+    return run_dir / "events-stress.jsonl"
 
 
 def event_files(run_dir: Path) -> list[Path]:

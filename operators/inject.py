@@ -22,7 +22,7 @@ from asd.injection import Change, Fault
 from asd.operators.slots import table
 from asd.operators.tap import InsertGradientOf
 
-__all__ = ["FaultInjector"]
+__all__ = ["FaultInjector", "numpy_operator"]
 
 _LOG = logging.getLogger("asd.injection")
 
@@ -127,7 +127,9 @@ class _Faulty(nn.Cell):
         return self.fault(self.tap(x))
 
 
-def _numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
+def numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
+    """An operator that lets `strike` change an array within a step, in graph mode and PyNative alike; CPU only."""
+
     def corrupt(array: np.ndarray) -> np.ndarray:
         return strike(array)
 
@@ -135,7 +137,7 @@ def _numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
 
 
 def _gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> InsertGradientOf:
-    corrupt = _numpy_operator(strike)
+    corrupt = numpy_operator(strike)
 
     def in_graph(gradient):
         return corrupt(gradient)
@@ -148,7 +150,7 @@ class _OutputFault(nn.Cell):
 
     def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
         super().__init__(auto_prefix=False)
-        self.corrupt = _numpy_operator(strike)
+        self.corrupt = numpy_operator(strike)
 
     def construct(self, x):
         return self.corrupt(x)

@@ -6,11 +6,9 @@ kilobytes, and only in such a step.
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping
 
-from asd.attribution import Attribution, Seen, attribute
+from asd.attribution import Attribution, Seen, attribute, pack_seen, unpack_seen
 from asd.operators.exchange import Exchange
 
 __all__ = ["attribution_of"]
@@ -28,6 +26,5 @@ def attribution_of(exchange: Exchange, seen: Mapping[str, Seen]) -> Attribution 
     """
     if exchange.size == 1:
         return None
-    messages = exchange.gather(zlib.compress(json.dumps(seen).encode()))
-    ranks = [json.loads(zlib.decompress(message)) for message in messages]
-    return attribute({rank: {name: Seen(*each) for name, each in told.items()} for rank, told in enumerate(ranks)})
+    messages = exchange.gather(pack_seen(seen))
+    return attribute({rank: unpack_seen(message) for rank, message in enumerate(messages)})

@@ -27,6 +27,7 @@ COMMANDS = {
     "handler": ("asd.cli.handler", "follow events and have a device that is at fault isolated"),
     "devices": ("asd.cli.devices", "show every device: health, strikes, verdicts, who isolated it"),
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
+    "stress": ("asd.cli.stress", "test a device with work whose answers are known, as fault diagnosis does"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }

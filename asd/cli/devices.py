@@ -111,7 +111,19 @@ def _print_table(standings: list[DeviceStanding]) -> None:
     if not standings:
         print("No device was heard of yet.")
         return
-    head = ["HOST", "DEVICE", "RANK", "HEALTH", "STRIKES", "VERDICTS", "STATE", "BY", "SINCE", "EVIDENCE"]
+    head = [
+        "HOST",
+        "DEVICE",
+        "RANK",
+        "HEALTH",
+        "STRIKES",
+        "VERDICTS",
+        "STATE",
+        "BY",
+        "SINCE",
+        "STRESS TEST",
+        "EVIDENCE",
+    ]
     rows = [head, *(_row(each) for each in standings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
@@ -125,10 +137,14 @@ def _print_table(standings: list[DeviceStanding]) -> None:
 
 def _row(each: DeviceStanding) -> list[str]:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in each.verdicts.items() if count)
-    since = datetime.fromtimestamp(each.since, timezone.utc).isoformat(timespec="seconds") if each.since else "-"
+    since, tested = (
+        datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="seconds") if when else "-"
+        for when in (each.since, each.tested)
+    )
+    stress = f"{'passed' if each.sound else 'failed'} {tested}" if each.tested else "-"
     return [
         each.host, each.device, str(each.rank) if each.rank >= 0 else "-", each.health["Health Status"],
-        f"{each.strikes}/{each.limit}", verdicts or "-", each.state, each.isolated_by or "-", since,
+        f"{each.strikes}/{each.limit}", verdicts or "-", each.state, each.isolated_by or "-", since, stress,
         each.evidence or "-",
     ]  # fmt: skip
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -29,6 +30,7 @@ from asd.handler.alerts import AlertBox
 from asd.handler.decision import NEWS
 from asd.handler.feed import Feed
 from asd.handler.files import state_file
+from asd.handler.tally import HandlerTally
 from asd.handler.webhook import Webhook
 
 __all__ = ["add_arguments", "run"]
@@ -39,6 +41,7 @@ Examples:
   asd handler --run-dir job1 --run-dir job2 --isolator slurm
   asd handler --dry-run --once --from-beginning      what would be isolated by what is in the logs, and end
   asd handler --webhook 127.0.0.1:9095               let Alertmanager wake it; the logs stay what counts
+  asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, and what it did
   asd handler --reset-breaker                        isolate again after the circuit breaker has opened
 
 Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
@@ -59,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
     )
+    parser.add_argument("--metrics", metavar="ADDRESS:PORT", help="serve the handler's own metrics to Prometheus there")
     parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
     parser.add_argument(
         "--isolator", default="none", metavar="NAME", help="the engine (default: %(default)s, record only)"
@@ -90,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
     run_dirs = args.run_dir or [Path(Config.of_process().run_dir)]
     policy = read_policy(args, dry_run=args.dry_run)
     interval = number("--interval", args.interval, 0.01, 3600)
-    place = _place(args.webhook) if args.webhook is not None else None
+    place = _place("--webhook", args.webhook, "9095") if args.webhook is not None else None
+    metrics = _place("--metrics", args.metrics, "9465") if args.metrics is not None else None
     store = Store(args.state or state_file(run_dirs[0], dry_run=args.dry_run), set_aside=args.set_aside)
     try:
         if store.set_aside_as is not None:
@@ -101,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         if job.handler.standby:
             _say(job.handler.standby)
             return 1
-        with _stopped(job.wake) as stop, job.webhook(place):
+        with _stopped(job.wake) as stop, job.webhook(place), job.metrics(metrics):
             return job.read_all(stop) if args.once else job.follow(stop, interval)
     finally:
         store.close()
@@ -112,16 +117,20 @@ class _Job:
 
     def __init__(self, args: argparse.Namespace, run_dirs: Sequence[Path], store: Store, policy: Policy) -> None:
         self._args = args
-        log = IsolationLog(run_dirs[0])
+        self._log = IsolationLog(run_dirs[0])
         self._said: set[str] = set()
         self._stale = 0
+        self._tally = HandlerTally()
+        self._published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
         self._alerts = AlertBox(self.wake)
         self.store = store
         if args.reset_breaker:
             return
         isolator = open_isolator(args.isolator, args.option, store)
-        self.handler = FaultHandler(store, policy, isolator, log, already=log.has, from_beginning=args.from_beginning)
+        self.handler = FaultHandler(
+            store, policy, isolator, self._publish, already=self._log.has, from_beginning=args.from_beginning
+        )
         if not self.handler.standby:
             with store.transaction():  # for `asd devices release`
                 store.set_meta("isolator", json.dumps([args.isolator, args.option]))
@@ -151,6 +160,29 @@ class _Job:
             yield
         finally:
             webhook.close()
+
+    @contextlib.contextmanager
+    def metrics(self, place: tuple[str, int] | None) -> Iterator[None]:
+        """Serves the handler's metrics, and what it published, while it lasts."""
+        if place is None:
+            yield
+            return
+        from prometheus_client import CollectorRegistry
+
+        from asd.exporters.endpoint.server import start_server
+        from asd.exporters.metrics.handler import HandlerCollector
+
+        registry = CollectorRegistry()
+        registry.register(HandlerCollector(self._tally))
+        server = start_server(
+            registry=registry, ledger_events=lambda: list(self._published), ready=lambda: "",
+            address=place[0], port=place[1],
+        )  # fmt: skip
+        _say(f"metrics are served at {server.url}/metrics")
+        try:
+            yield
+        finally:
+            server.close()
 
     def follow(self, stop: threading.Event, interval: float) -> int:
         """Works until `stop` is set."""
@@ -205,6 +237,7 @@ class _Job:
     def _look(self) -> bool:
         """Takes in what is new; returns whether there may be more."""
         decisions = self.feed.step()
+        self._tally.look(self.handler, self.feed.events, time.time())
         self._print(decisions or [])
         for decision in decisions or []:
             if decision.action == "stale":
@@ -218,7 +251,12 @@ class _Job:
             self._print(self._alerts.empty_into(self.handler))
         return decisions is not None
 
+    def _publish(self, event: Event) -> None:
+        self._log(event)
+        self._published.append(event)
+
     def _print(self, decisions: Sequence[Decision]) -> None:
+        self._tally.count(decisions)
         for decision in decisions:
             if decision.action in NEWS:
                 sentence = f"{decision.action}: {decision.reason}"
@@ -249,10 +287,10 @@ def _stopped(wake: threading.Event) -> Iterator[threading.Event]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _place(text: str) -> tuple[str, int]:
+def _place(option: str, text: str, example: str) -> tuple[str, int]:
     address, colon, port = text.rpartition(":")
     if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
-        raise ConfigError("--webhook", text, "it must be ADDRESS:PORT, for example 127.0.0.1:9095")
+        raise ConfigError(option, text, f"it must be ADDRESS:PORT, for example 127.0.0.1:{example}")
     return address.strip("[]"), int(port)
 
 

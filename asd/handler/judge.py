@@ -9,6 +9,8 @@
 | replay: persistent | the device is taken out now |
 | replay: transient | the strike counts at once, whatever the others do |
 | replay: software | the strikes of that step are revoked |
+| stress test: computed wrongly | the device is taken out now |
+| stress test: nothing wrong | its strikes up to then count no more; one that is out stays out |
 | everything else | noted |
 """
 
@@ -30,7 +32,8 @@ from asd.verdict import Level
 
 __all__ = ["Judge"]
 
-_COUNTED = {"replay", "isolation", "recovery"}
+_COUNTED = {"replay", "isolation", "recovery", "stress"}
+_VERDICT_IN = {"replay", "stress"}
 _OTHERS_SECONDS = 60.0  # so long it is believed that somebody else still holds a device
 
 
@@ -80,6 +83,8 @@ class Judge:
             return self._anomaly(event, now)
         if event.kind == "replay" and event.verdict:
             return self._replay(event, now)
+        if event.kind == "stress":
+            return self._stress(event, now)
         return self._say("noted", event, now, _NOTES.get(event.kind, "it says nothing about a device"))
 
     def strike_out(self, device: int, now: float, standing: Standing | None = None) -> Decision | None:
@@ -173,15 +178,46 @@ class Judge:
             return self._say("noted", event, now, "the replay found nothing out, the strike stays as it is")
         if self.book.add(event, device, now, verdict):
             self.book.revoke_burst(event, now)
-        if self.is_stale(event, now) or self._is_cleared(device, event):
-            return self._say("stale", event, now, f"its verdict {verdict} is too old to be a reason to act")
-        merged = self._merged(device, event, now)
-        if merged is not None:
-            return merged
         if verdict == "transient":
-            return self._count(device, event, now, new=True)
+            return (
+                self._too_old(device, event, now)
+                or self._merged(device, event, now)
+                or self._count(device, event, now, new=True)
+            )
         where = f"step {event.step} of {event.run}" if event.step else event.run
-        return self._take_out(device, event, f"the replay of {where} found persistent hardware", now)
+        return self._convict(device, event, f"the replay of {where} found persistent hardware", now)
+
+    def _stress(self, event: Event, now: float) -> Decision:
+        if not names_device(event):
+            return self._say("noted", event, now, "it names no device")
+        event = replace(event, verdict="persistent" if event.level is Level.ERROR else "")
+        device, failed = self._heard_of(event, now), event.level is Level.ERROR
+        self._store.db.execute(
+            "UPDATE device SET tested = ?1, sound = ?2 WHERE n = ?3 AND tested <= ?1", (event.time, not failed, device)
+        )
+        if failed:
+            self.book.add(event, device, now, "persistent")
+            return self._convict(device, event, "it computed wrongly in a stress test", now)
+        self.book.clear(device, min(event.time, now))
+        case = self.cases.open_case(device)
+        stays = f", but it stays out: its case is {case.state}" if case is not None else ""
+        return self._say(
+            "cleared", event, now, f"it made no mistake in a stress test, its strikes count no more{stays}",
+            case=case.n if case is not None else 0,
+        )  # fmt: skip
+
+    def _convict(self, device: int, event: Event, why: str, now: float) -> Decision:
+        """What follows from proof that the hardware is broken."""
+        return (
+            self._too_old(device, event, now)
+            or self._merged(device, event, now)
+            or self._take_out(device, event, why, now)
+        )
+
+    def _too_old(self, device: int, event: Event, now: float) -> Decision | None:
+        if not self.is_stale(event, now) and not self._is_cleared(device, event):
+            return None
+        return self._say("stale", event, now, f"its verdict {event.verdict} is too old to be a reason to act")
 
     def _software(self, event: Event, job: str, now: float) -> Decision:
         if names_device(event):
@@ -216,7 +252,7 @@ class Judge:
         if refusal:
             return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
         state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
-        verdict = event.verdict if event.kind == "replay" else ""
+        verdict = event.verdict if event.kind in _VERDICT_IN else ""
         number = self.cases.begin(device, state, event, why, verdict, self._engine, now)
         what = (
             "it would be isolated, were this no dry run"
@@ -227,11 +263,12 @@ class Judge:
 
     def _heard_of(self, event: Event, now: float) -> int:
         device = self.book.device(event.host, event.device, event.rank, now)
-        column = event.verdict if event.kind == "replay" else "anomalies"
+        column = event.verdict if event.kind in _VERDICT_IN else "anomalies"
+        counted = f"{column} = {column} + 1, " if column else ""
         self._store.db.execute(
-            f"UPDATE device SET last = ?, rank = ?, {column} = {column} + 1, "
-            "evidence = CASE ? WHEN '' THEN evidence ELSE ? END WHERE n = ?",
-            (now, event.rank, event.evidence, event.evidence, device),
+            f"UPDATE device SET last = ?1, rank = CASE WHEN ?2 < 0 THEN rank ELSE ?2 END, {counted}"
+            "evidence = CASE ?3 WHEN '' THEN evidence ELSE ?3 END WHERE n = ?4",
+            (now, event.rank, event.evidence, device),
         )
         return device
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["SCHEMA", "VERSION"]
+__all__ = ["CHANGES", "SCHEMA", "VERSION"]
 
-VERSION = 1
+VERSION = 2
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
--- Every device that was ever heard of. shared_rank is -1 unless several ranks share what has this name.
+-- Every device that was ever heard of. shared_rank is -1 unless several ranks share what has this name. tested is when
+-- its last stress test was, sound whether it passed.
 CREATE TABLE device (
     n INTEGER PRIMARY KEY, host TEXT NOT NULL, name TEXT NOT NULL, shared_rank INTEGER NOT NULL,
     rank INTEGER NOT NULL, last REAL NOT NULL, cleared REAL NOT NULL DEFAULT 0, strikes INTEGER NOT NULL DEFAULT 0,
     anomalies INTEGER NOT NULL DEFAULT 0, transient INTEGER NOT NULL DEFAULT 0, persistent INTEGER NOT NULL DEFAULT 0,
     software INTEGER NOT NULL DEFAULT 0, undetermined INTEGER NOT NULL DEFAULT 0, evidence TEXT NOT NULL DEFAULT '',
+    tested REAL NOT NULL DEFAULT 0, sound INTEGER NOT NULL DEFAULT 0,
     UNIQUE (host, name, shared_rank));
 
 -- One training step in which a device was at fault. It counts when it is not revoked and either settled or confirmed.
@@ -58,3 +60,11 @@ CREATE TABLE decision (
     n INTEGER PRIMARY KEY, time REAL NOT NULL, action TEXT NOT NULL, host TEXT NOT NULL, device TEXT NOT NULL,
     rank INTEGER NOT NULL, event_id TEXT NOT NULL, reason TEXT NOT NULL);
 """
+
+CHANGES = {
+    1: """
+ALTER TABLE device ADD COLUMN tested REAL NOT NULL DEFAULT 0;
+ALTER TABLE device ADD COLUMN sound INTEGER NOT NULL DEFAULT 0
+""",
+}
+"""What makes the next version of the one it is listed under."""

@@ -36,6 +36,8 @@ class DeviceStanding:
         reason: Why it was taken out or released last.
         evidence: Folder with the last evidence; empty when there is none.
         error: The last failure of the engine, while it lasts.
+        tested: When its last stress test was, in seconds since the epoch; 0 when there was none.
+        sound: Whether it passed that.
     """
 
     number: int
@@ -51,6 +53,8 @@ class DeviceStanding:
     reason: str
     evidence: str
     error: str
+    tested: float
+    sound: bool
 
     @property
     def healthy(self) -> bool:
@@ -68,19 +72,23 @@ class DeviceStanding:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, JSON-able."""
-        since = datetime.fromtimestamp(self.since, timezone.utc).isoformat(timespec="seconds") if self.since else None
-        return {**asdict(self), "since": since, "health": self.health}
+        times = {"since": _moment(self.since), "tested": _moment(self.tested)}
+        return {**asdict(self), **times, "sound": self.sound if self.tested else None, "health": self.health}
+
+
+def _moment(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds") if seconds else None
 
 
 def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceStanding]:
     """Every known device, by host and name, as of `now` in seconds since the epoch."""
     book, cases = StrikeBook(store, policy), Cases(store)
     rows = store.db.execute(
-        "SELECT n, host, name, rank, transient, persistent, software, undetermined, evidence FROM device "
-        "ORDER BY host, length(name), name, shared_rank"
+        "SELECT n, host, name, rank, transient, persistent, software, undetermined, evidence, tested, sound "
+        "FROM device ORDER BY host, length(name), name, shared_rank"
     ).fetchall()
     standings = []
-    for number, host, name, rank, *counts, evidence in rows:
+    for number, host, name, rank, *counts, evidence, tested, sound in rows:
         strikes = book.standing(number, now)
         case = cases.last(number)
         is_open = case is not None and case.closed is None
@@ -100,6 +108,8 @@ def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceSta
                 reason="" if case is None else case.why_released or case.reason,
                 evidence=evidence,
                 error=case.error if case is not None and case.state != "released" else "",
+                tested=tested,
+                sound=bool(sound),
             )
         )
     return standings

@@ -15,7 +15,7 @@ from pathlib import Path
 from asd.errors import StateError
 from asd.handler.decision import Decision
 from asd.handler.identity import device_key
-from asd.handler.schema import SCHEMA, VERSION
+from asd.handler.schema import CHANGES, SCHEMA, VERSION
 
 __all__ = ["Store"]
 
@@ -201,6 +201,11 @@ def _prepare(db: sqlite3.Connection) -> None:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {VERSION}")
             found = VERSION
+        while found in CHANGES:
+            for statement in CHANGES[found].split(";"):
+                db.execute(statement)
+            found += 1
+            db.execute(f"PRAGMA user_version = {found}")
         _check(found, db.execute("PRAGMA quick_check(1)").fetchone()[0])
         db.execute("COMMIT")
     except BaseException:

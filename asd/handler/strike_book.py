@@ -140,7 +140,9 @@ class StrikeBook:
     def clear(self, device: int, until: float) -> None:
         """Lets no strike of `device` up to `until` count any more."""
         self._store.db.execute("UPDATE device SET cleared = max(cleared, ?) WHERE n = ?", (until, device))
-        self._store.db.execute("UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0", (device,))
+        self._store.db.execute(
+            "UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until)
+        )
 
     def settle(self, now: float) -> list[int]:
         """Lets the strikes count that have waited long enough; returns their devices."""

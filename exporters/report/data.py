@@ -28,6 +28,7 @@ SORTS = {
     "replay": ("replay", "replays"),
     "isolation": ("isolation", "isolations"),
     "recovery": ("recovery", "recoveries"),
+    "stress": ("stress test", "stress tests"),
 }
 """The sorts of events a report tells apart, the gravest anomaly first: one, and many."""
 

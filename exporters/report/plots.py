@@ -38,6 +38,7 @@ def mark(sort: str, x: float, y: float, size: float = 5.0, title: str = "") -> H
         "replay": f"M{-s:.1f} {-s:.1f}H{s:.1f}V{s:.1f}H{-s:.1f}Z",
         "isolation": f"M{-s:.1f} {-s:.1f}H{s:.1f}V{s:.1f}H{-s:.1f}ZM{-s * 0.6:.1f} 0H{s * 0.6:.1f}",
         "recovery": f"M0 {-s:.1f}V{s:.1f}M{-s:.1f} 0H{s:.1f}",
+        "stress": f"M{-s:.1f} {-s:.1f}H{s:.1f}L{-s:.1f} {s:.1f}H{s:.1f}Z",
     }
     about = [tag("title", title)] if title else []
     return tag("path", about, class_=f"mark {sort}", d=shapes[sort], transform=f"translate({x:.1f} {y:.1f})")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from asd.event import Event
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
 from asd.exporters.report.markup import number, utc
+from asd.verdict import Level
 
 __all__ = ["Verdict", "counted", "verdict_on"]
 
@@ -168,7 +169,11 @@ def _actions(data: RunData) -> list[str]:
             for event in events[-2:]
         ]
         sentences.append(f"{host} device {device} was {' and '.join(words)}.")
-    return _at_most(sentences, "isolated device")
+    for event in data.events:
+        if event.kind == "stress":
+            what = "computed wrongly" if event.level is Level.ERROR else "made no mistake"
+            sentences.append(f"{event.host} device {event.device} {what} in a stress test at {utc(event.time)}.")
+    return _at_most(sentences, "action")
 
 
 def _lost(data: RunData) -> list[str]:

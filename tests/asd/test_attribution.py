@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.attribution import Seen, attribute
+from asd.attribution import Seen, attribute, pack_seen, unpack_seen
 
 CHECKPOINTS = ("norm_out", "layers.1", "layers.0", "embedding")  # as the backward pass meets them
 LIMIT = 1e6
@@ -120,3 +120,57 @@ def test_at_least_199_of_200_random_faults_over_four_ranks_are_attributed_right(
         values[culprit, first:] *= 10 ** random.uniform(6.5, 30)
         right += attribute({i: rank(*row) for i, row in enumerate(values)}).origin == culprit
     assert right >= 199
+
+
+def by_the_book(step):
+    """Per rank that broke a limit, its distance as its definition says it, one rank at a time."""
+    found = {}
+    for each, seen in step.items():
+        broken = sorted((one.order, name) for name, one in seen.items() if one.broken)
+        if broken:
+            name = broken[0][1]
+            values = [one[name].value for other, one in step.items() if other != each and name in one]
+            bits = sorted(math.log2(value) if math.isfinite(value) else math.inf for value in values)
+            own = math.log2(seen[name].value) if math.isfinite(seen[name].value) else math.inf
+            if bits:
+                median = bits[(len(bits) - 1) // 2]
+                found[each] = 0.0 if own == median else own - median
+    return found
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([1.0, 2.0, 4.0, 2e6, 2e7, 2e9, math.inf]), min_size=4, max_size=4), max_size=9)
+)
+def test_only_who_stands_out_from_the_median_of_the_others_is_the_origin(rows):
+    step = {number: rank(*row) for number, row in enumerate(rows)}
+    found = attribute(step)
+    distances = by_the_book(step)
+    if found.origin is not None and len(step) > 1:
+        assert distances[found.origin] >= 3.3
+    if len(step) > 2 and found.ranks and found.origin is None:
+        assert "alike" in found.reason or max(distances.values()) < 3.3
+
+
+@given(
+    st.dictionaries(
+        st.text(),
+        st.builds(Seen, st.integers(0, 1 << 20), st.floats(min_value=0.0, allow_infinity=True), st.booleans()),
+    )
+)
+def test_what_a_rank_tells_the_others_arrives_exactly(seen):
+    arrived = unpack_seen(pack_seen(seen))
+    assert dict(arrived) == seen
+    assert list(arrived) == list(seen)
+
+
+def test_what_is_not_finite_arrives_too():
+    ((name, arrived),) = unpack_seen(pack_seen({"a": Seen(3, math.nan, True)})).items()
+    assert (name, arrived.order, arrived.broken) == ("a", 3, True)
+    assert math.isnan(arrived.value)
+    assert dict(unpack_seen(pack_seen({}))) == {}
+
+
+@given(st.lists(st.lists(st.sampled_from([1.0, 4.0, 2e6, 2e9, math.nan]), min_size=4, max_size=4), max_size=6))
+def test_the_same_rank_is_named_after_the_exchange(rows):
+    step = {number: rank(*row) for number, row in enumerate(rows)}
+    assert attribute({number: unpack_seen(pack_seen(seen)) for number, seen in step.items()}) == attribute(step)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import asd
 from asd import Event, Level
 from asd.cli import COMMANDS, main
 from asd.exporters.event_log import EventLog, read_events
+from asd.handler.decision import ACTIONS
 from asd.handler.files import events_file, state_file
 from asd.run_dir import event_file
 
@@ -231,3 +233,49 @@ def test_help_is_quick_and_loads_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
     assert "asd handler --reset-breaker" in done.stdout
     assert done.stdout.splitlines()[-2:] == ["0", "[]"]
+
+
+def scrape(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+
+
+def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breaker_opened(tmp_path):
+    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--max-devices", "1", "--interval", "0.05"]
+    with start(*command) as process:
+        try:
+            url = process.stderr.readline().split()[-1]
+            found = scrape(url)
+            actions = {name for name in found if name.startswith("asd_handler_actions_total{")}
+            assert actions == {f'asd_handler_actions_total{{action="{action}"}}' for action in ACTIONS}
+            assert {name: value for name, value in found.items() if value} in (
+                {}, {"asd_handler_last_look_timestamp_seconds": found["asd_handler_last_look_timestamp_seconds"]},
+            )  # fmt: skip
+            page = Path(__file__).parents[2] / "docs" / "metrics.md"
+            if page.is_file():  # not where only the package is installed
+                assert {name.partition("{")[0] for name in found} == set(
+                    re.findall(r"^\| `(asd_handler_\w+)`", page.read_text(), re.MULTILINE)
+                )
+            began = time.time()
+            write(tmp_path, persistent(1), persistent(2, rank=4, device="Ascend:4"))
+            wait_for(lambda: scrape(url)["asd_handler_circuit_open"] == 1.0)
+            found = scrape(url)
+            assert found['asd_handler_actions_total{action="isolated"}'] == 1.0
+            assert found['asd_handler_actions_total{action="breaker"}'] == 1.0
+            assert found["asd_handler_devices_known"] == 2.0
+            assert found["asd_handler_devices_isolated"] == 1.0
+            assert found["asd_handler_events_total"] >= 2.0
+            assert found["asd_handler_last_event_timestamp_seconds"] >= began
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_a_wrong_place_for_metrics_is_told(tmp_path, capsys):
+    assert main(["handler", "--run-dir", str(tmp_path), "--metrics", "9465"]) == 2
+    assert capsys.readouterr().err == (
+        "asd: --metrics has the value '9465', which is not valid: it must be ADDRESS:PORT, for example "
+        "127.0.0.1:9465.\n"
+    )

@@ -165,8 +165,25 @@ def test_another_version_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "h") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StateError, match=r"^the fault handler's state .*h has version 99; valid is 1\.$"):
+    with pytest.raises(StateError, match=r"^the fault handler's state .*h has version 99; valid is 2\.$"):
         Store(tmp_path / "h", set_aside=True)
+
+
+def test_a_database_of_the_first_version_is_taken_over_with_what_it_knows(tmp_path):
+    first = handler(tmp_path / "h")
+    first.handle(event(1))
+    for column in ("tested", "sound"):
+        first.store.db.execute(f"ALTER TABLE device DROP COLUMN {column}")
+    first.store.db.execute("PRAGMA user_version = 1")
+    first.close()
+    store = Store(tmp_path / "h")
+    assert store.db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert store.db.execute("SELECT anomalies, tested, sound FROM device").fetchall() == [(1, 0.0, 0)]
+    fresh = Store(tmp_path / "fresh")
+    columns = "SELECT name, type, dflt_value FROM pragma_table_info('device') ORDER BY name"
+    assert store.db.execute(columns).fetchall() == fresh.db.execute(columns).fetchall()
+    store.close()
+    fresh.close()
 
 
 def test_a_folder_instead_of_a_file_is_an_error_in_one_sentence(tmp_path):
