@@ -60,19 +60,17 @@ class Difference:
     Attributes:
         count: How many.
         size: Elements of the tensor.
-        one_bit: How many of them differ in exactly one bit.
         elements: The first `LISTED` of them.
     """
 
     count: int
     size: int
-    one_bit: int
     elements: tuple[Element, ...]
 
     @property
     def is_one_flip(self) -> bool:
         """Whether one flipped bit explains the whole difference."""
-        return self.count == 1 == self.one_bit
+        return self.count == 1 and self.elements[0].distance == 1
 
 
 def note_differences(
@@ -89,26 +87,20 @@ def note_differences(
         trusted: Where `theirs` is from.
     """
     if ours.dtype == theirs.dtype and tested.is_bfloat16 == trusted.is_bfloat16:
-        left, right = _patterns(ours), _patterns(theirs)
-        differs = left != right
-        flips = _ones(left, right, differs)
+        differs = _patterns(ours) != _patterns(theirs)
+        if differs.ndim == 2:
+            differs = differs.any(axis=1)
     else:
         differs = _numbers(ours, tested) != _numbers(theirs, trusted)
-        flips = None
-    if differs.ndim == 2:
-        differs = differs.any(axis=1)
-    where = np.flatnonzero(differs)
-    if not where.size:
+    count = int(np.count_nonzero(differs))
+    if not count:
         return found
-    found = found or Difference(0, tested.size, 0, ())
-    one_bit = 0 if flips is None else int((flips == 1).sum())
-    listed = tuple(
-        _element(int(place), ours, theirs, start, tested, trusted) for place in where[: LISTED - len(found.elements)]
-    )
-    return replace(
-        found, count=found.count + int(where.size), one_bit=found.one_bit + one_bit,
-        elements=found.elements + listed,
-    )  # fmt: skip
+    found = found or Difference(0, tested.size, ())
+    listed: tuple[Element, ...] = ()
+    if len(found.elements) < LISTED:
+        places = np.flatnonzero(differs)[: LISTED - len(found.elements)]
+        listed = tuple(_element(int(place), ours, theirs, start, tested, trusted) for place in places)
+    return replace(found, count=found.count + count, elements=found.elements + listed)
 
 
 def _patterns(piece: Any) -> Any:
@@ -117,12 +109,6 @@ def _patterns(piece: Any) -> Any:
     if piece.dtype.itemsize > 8:
         return piece.view(np.uint64).reshape(len(piece), -1)
     return piece.view(f"u{piece.dtype.itemsize}")
-
-
-def _ones(left: Any, right: Any, differs: Any) -> Any:
-    rows = differs.any(axis=1) if differs.ndim == 2 else differs
-    changed = np.ascontiguousarray(left[rows] ^ right[rows])
-    return np.unpackbits(changed.view(np.uint8).reshape(len(changed), -1), axis=1).sum(axis=1)
 
 
 def _numbers(piece: Any, of: TensorFile) -> Any:

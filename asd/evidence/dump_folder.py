@@ -91,6 +91,8 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
     for where, name, value in members(path, "data"):
         if where:
             has_data = True
+            # Older files have it without a count.
+            name = f"{name}.0" if name.endswith(".parameters_grad") else name
             try:
                 dump.entries[name] = read_entry(name, value)
             except StateError as error:

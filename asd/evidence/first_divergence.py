@@ -98,11 +98,11 @@ class FirstDivergence:
                     seen.call = call
                 elif any(agrees(row) for row in call.rows):
                     seen.agreeing += 1
-        base, direction, count = split_name(call.name)
-        waiting = {split_name(seen.call.name) for seen in (self._bits, self._rule) if seen.call is not None}
         # Gradients of parameters may stand before the call whose inputs they came of.
-        if direction == "backward" and (not waiting or (base, "parameters_grad", count) in waiting):
-            self._backward[base, count] = call
+        if ".backward" in call.name and (self._rule.call is None or ".parameters_grad" in self._rule.call.name):
+            base, direction, count = split_name(call.name)
+            if direction == "backward":
+                self._backward[base, count] = call
 
     def result(self) -> Divergence | None:
         """Where the runs part; None when they agree in everything that could be compared."""

@@ -122,23 +122,28 @@ class _Sums:
         self._difference = note_differences(self._difference, ours, theirs, self._seen, tested, trusted)
         self._seen += len(ours)
         n, b = _wide(ours, tested), _wide(theirs, trusted)
-        bad = ~(np.isfinite(n) & np.isfinite(b))
-        if bad.any():
-            # NaN in both, or the same infinity in both, counts as no difference; anything else can't be measured.
-            same = (np.isnan(n) & np.isnan(b)) | (n == b)
-            self._clash = self._clash or bool((bad & ~same).any())
-            n, b = np.where(bad, 0.0, n), np.where(bad, 0.0, b)
-        distance = np.abs(n - b)
-        zero = b == 0
-        relative = np.where(zero, distance / _EPSILON, distance / np.where(zero, 1.0, np.abs(b)))
-        self._dot += (n * b).sum()
-        self._ours += (n * n).sum()
-        self._theirs += (b * b).sum()
-        self._squares += (distance * distance).sum()
+        sums = (n @ b, n @ n, b @ b)
+        if not np.isfinite(sums).all():
+            n, b = self._without_bad(n, b)
+            sums = (n @ b, n @ n, b @ b)
+        self._dot, self._ours, self._theirs = self._dot + sums[0], self._ours + sums[1], self._theirs + sums[2]
+        distance = np.subtract(n, b, out=n)
+        self._squares += distance @ distance
+        np.abs(distance, out=distance)
         self._max_abs = max(self._max_abs, float(distance.max()))
+        np.abs(b, out=b)
+        b[b == 0] = _EPSILON
+        relative = np.divide(distance, b, out=distance)
         self._max_relative = max(self._max_relative, float(relative.max()))
-        self._thousandth += int((relative < 0.001).sum())
-        self._five += int((relative < 0.005).sum())
+        self._thousandth += int(np.count_nonzero(relative < 0.001))
+        self._five += int(np.count_nonzero(relative < 0.005))
+
+    def _without_bad(self, n: Any, b: Any) -> tuple[Any, Any]:
+        """0 in place of Inf and NaN: in both at one place they count as no difference, else nothing can be measured."""
+        bad = ~(np.isfinite(n) & np.isfinite(b))
+        same = (np.isnan(n) & np.isnan(b)) | (n == b)
+        self._clash = self._clash or bool((bad & ~same).any())
+        return np.where(bad, 0.0, n), np.where(bad, 0.0, b)
 
     def metrics(self, size: int) -> Metrics:
         """What all pieces together give."""

@@ -6,7 +6,7 @@ Numbers are rounded here as those programs do it: to 12 decimals, a cosine above
 
 from __future__ import annotations
 
-import math
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +31,7 @@ _PTDBG = [
     "NPU max", "NPU min", "NPU mean", "Bench max", "Bench min", "Bench mean", "Accuracy Reached or Not", "Err_message",
 ]  # fmt: skip
 _NONE = "N/A"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = "=+-@\t\r"
 
 
 class Table:
@@ -112,7 +112,13 @@ class Table:
 
     @staticmethod
     def _md5(row: Row) -> list[Any]:
-        return [slot.md5 if slot and slot.md5 else _NONE for slot in (row.tested, row.trusted)]
+        return [_crc(slot) for slot in (row.tested, row.trusted)]
+
+
+def _crc(slot: Slot | None) -> str:
+    if slot is not None and slot.scalar is not None:
+        return f"{zlib.crc32(slot.scalar.encode(errors='replace')):08x}"
+    return _NONE if slot is None or slot.md5 is None else slot.md5
 
 
 def _values(slot: Slot | None) -> list[Any]:
@@ -148,14 +154,11 @@ def _grad(slot: Slot | None) -> Any:
 
 
 def _consistent(row: Row) -> Any:
-    ours, theirs = _grad(row.tested), _grad(row.trusted)
-    return _NONE if _NONE in (ours, theirs) else ours == theirs
+    return _NONE if None in (row.tested, row.trusted) else _grad(row.tested) == _grad(row.trusted)
 
 
 def _safe(cell: Any) -> Any:
     """A text of a file that a spreadsheet would take for a formula is told from one by a quote."""
-    if isinstance(cell, float) and math.isnan(cell):
-        return "nan"
-    if isinstance(cell, str) and cell.startswith(_FORMULA) and cell not in ("-1",) and not cell.startswith("-inf"):
+    if type(cell) is str and cell[:1] in _FORMULA and cell:
         return f"'{cell}"
     return cell

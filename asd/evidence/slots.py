@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from asd.errors import StateError
@@ -24,7 +25,7 @@ _OLD_NAME = re.compile(r"(.+)_(\d+)_(forward|backward)")
 _DEEPEST = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Slot:
     """One tensor or scalar of one call.
 
@@ -105,59 +106,73 @@ def read_entry(name: str, found: object) -> Entry:
     if not isinstance(found, dict):
         raise StateError(f"the entry {name!r} is not an object.")
     slots: list[Slot] = []
-    if direction_of(name) == "parameters_grad":
+    if ".parameters_grad" in name and direction_of(name) == "parameters_grad":
         for key, value in found.items():
             held = value[0] if isinstance(value, list) and len(value) == 1 else value
-            slots += _slots(held, str(key), "parameters_grad", 0)
+            _add(slots, held, str(key), "parameters_grad", 0)
     else:
         for key, value in found.items():
             state = _KEYS.get(key)
             if state is not None:
-                slots += _slots(value, state, state, 0)
-        slots.sort(key=lambda slot: STATES.index(slot.state))
+                _add(slots, value, state, state, 0)
+        slots.sort(key=_place)
     return Entry(name, tuple(slots))
 
 
-def _slots(value: object, suffix: str, state: str, depth: int) -> Iterator[Slot]:
-    if depth > _DEEPEST:
-        raise StateError(f"{suffix[:80]!r} is nested more than {_DEEPEST} deep.")
+def _place(slot: Slot) -> int:
+    return STATES.index(slot.state)
+
+
+def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) -> None:
     if isinstance(value, dict):
         kind = value.get("type")
         if isinstance(kind, str) and ("shape" in value or kind in _SCALARS):
-            yield _tensor(value, suffix, state) if "shape" in value else _scalar(kind, value, suffix, state)
+            slots.append(_tensor(value, suffix, state) if "shape" in value else _scalar(kind, value, suffix, state))
             return
-        items: Iterator[tuple[object, object]] = iter(value.items())
+        items: Iterable[tuple[object, object]] = value.items()
     elif isinstance(value, list):
-        items = iter(enumerate(value))
+        items = enumerate(value)
     elif value is None:
         return
     else:
         raise StateError(f"{suffix[:80]!r} holds {value!r:.40}, where a tensor, a scalar, a list or null may stand.")
+    if depth == _DEEPEST:
+        raise StateError(f"{suffix[:80]!r} is nested more than {_DEEPEST} deep.")
     for key, inner in items:
-        yield from _slots(inner, f"{suffix}.{key}", state, depth + 1)
+        _add(slots, inner, f"{suffix}.{key}", state, depth + 1)
 
 
 def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
     value = found.get("value")
     number = value if _is_number(value) else None
     dtype = f"<class {kind!r}>" if "." not in kind else kind
-    values = (number, number, number, number)
-    return Slot(sys.intern(suffix), state, sys.intern(dtype), values=values, scalar=str(value)[:200])
+    return Slot(sys.intern(suffix), state, sys.intern(dtype), values=(number,) * 4, scalar=str(value)[:200])
 
 
 def _tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
+    get = found.get
     shape = found["shape"]
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+    values = (get("Max"), get("Min"), get("Mean"), get("Norm"))
+    if not isinstance(shape, list):
         raise StateError(f"the shape of {suffix[:80]!r} is {shape!r:.60}; a list of sizes is needed.")
-    values = tuple(found.get(key) for key in ("Max", "Min", "Mean", "Norm"))
-    if not all(value is None or _is_number(value) for value in values):
-        raise StateError(f"a statistic of {suffix[:80]!r} is not a number: {values!r:.80}.")
-    md5, data_name, requires_grad = found.get("md5"), found.get("data_name"), found.get("requires_grad")
+    for size in shape:
+        if type(size) is not int or size < 0:
+            raise StateError(f"the shape of {suffix[:80]!r} is {shape!r:.60}; a list of sizes is needed.")
+    for value in values:
+        if type(value) is not float and value is not None and not _is_number(value):
+            raise StateError(f"a statistic of {suffix[:80]!r} is not a number: {values!r:.80}.")
+    md5, data_name, requires_grad = get("md5"), get("data_name"), get("requires_grad")
     return Slot(
-        sys.intern(suffix), state, sys.intern(str(found.get("dtype"))), tuple(shape), values,  # type: ignore[arg-type]
+        sys.intern(suffix), state, sys.intern(str(get("dtype"))), _shape(tuple(shape)), values,
         md5 if isinstance(md5, str) else None, data_name if isinstance(data_name, str) else None,
         requires_grad if isinstance(requires_grad, bool) else None,
     )  # fmt: skip
+
+
+@lru_cache(4096)
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """One object for all equal shapes: a dump has few of them, many times."""
+    return shape
 
 
 def _is_number(value: object) -> bool:
