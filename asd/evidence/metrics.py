@@ -24,8 +24,8 @@ __all__ = ["NOT_A_NUMBER", "SHAPE_UNMATCHED", "UNSUPPORTED", "Metrics", "compare
 UNSUPPORTED, NOT_A_NUMBER, SHAPE_UNMATCHED = "unsupported", "N/A", "shape unmatched"
 """What stands in place of a number: it can't be computed; Inf or NaN stand at different places; the shapes differ."""
 
-PIECE = 1 << 17
-"""Elements looked at at a time."""
+PIECE = 1 << 15
+"""Elements looked at at a time: what fits into a cache."""
 _BLOCK = 1 << 20
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -122,13 +122,13 @@ class _Sums:
         self._difference = note_differences(self._difference, ours, theirs, self._seen, tested, trusted)
         self._seen += len(ours)
         n, b = _wide(ours, tested), _wide(theirs, trusted)
-        sums = (n @ b, n @ n, b @ b)
+        sums = (_dot(n, b), _dot(n, n), _dot(b, b))
         if not np.isfinite(sums).all():
             n, b = self._without_bad(n, b)
-            sums = (n @ b, n @ n, b @ b)
+            sums = (_dot(n, b), _dot(n, n), _dot(b, b))
         self._dot, self._ours, self._theirs = self._dot + sums[0], self._ours + sums[1], self._theirs + sums[2]
         distance = np.subtract(n, b, out=n)
-        self._squares += distance @ distance
+        self._squares += _dot(distance, distance)
         np.abs(distance, out=distance)
         self._max_abs = max(self._max_abs, float(distance.max()))
         np.abs(b, out=b)
@@ -165,6 +165,11 @@ class _Sums:
             return "Nan"
         cosine = float(self._dot / ours / theirs)
         return math.copysign(min(1.0, abs(cosine)), cosine)
+
+
+def _dot(n: Any, b: Any) -> Any:
+    # Not `@`: its threads would wait for those that read other tensors.
+    return np.einsum("i,i->", n, b)
 
 
 def _wide(piece: Any, of: TensorFile) -> Any:
