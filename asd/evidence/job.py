@@ -169,7 +169,7 @@ def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tup
         (key, path), (other_key, other) = *ours.items(), *theirs.items()
         notes = [f"Compared {_words(key)} with {_words(other_key)}."] if key != other_key else []
         return {key: (path, other)}, notes
-    common = {key: (path, theirs[key]) for key, path in ours.items() if key in theirs}
+    common = {key: (ours[key], theirs[key]) for key in sorted(ours, key=_order) if key in theirs}
     if not common:
         raise ConfigError(
             "bench_path",
@@ -181,6 +181,10 @@ def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tup
         if keys:
             notes.append(f"Only the {side} has {'; '.join(sorted(map(_words, keys)))}: not compared.")
     return common, notes
+
+
+def _order(key: tuple[int | None, int | None]) -> tuple[int, ...]:
+    return tuple(-1 if number is None else number for number in key)
 
 
 def _words(key: tuple[int | None, int | None]) -> str:
