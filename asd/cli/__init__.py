@@ -29,6 +29,11 @@ COMMANDS = {
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
     "compare": ("asd.cli.compare", "compare the dumps of two runs and name the first wrong operator"),
+    "overflow_check": (
+        "asd.cli.overflow_check",
+        "name the first call of a dumped step that made Inf, NaN or an overflow",
+    ),
+    "nan_analyze": ("asd.cli.overflow_check", "the same as overflow_check, by its other name"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""

@@ -1,1 +1,1 @@
-"""What a run left for those who look for the wrong operator: dumps, and what comparing two of them tells."""
+"""What is looked at after an alarm: dumps, their formats, and what is told from them. No MindSpore."""

@@ -25,7 +25,8 @@ dumps = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(dumps)
 MS, PT = dumps.MS, dumps.PT
 
-FRAME = "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor Shape,NPU Requires_grad,Bench Requires_grad,"
+FRAME = "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor Shape,"
+FRAME += "NPU Requires_grad,Bench Requires_grad,"
 VALUES = "NPU max,NPU min,NPU mean,NPU l2norm,Bench max,Bench min,Bench mean,Bench l2norm,Requires_grad Consistent,"
 HEADERS = {
     "tensor": FRAME + "Cosine,EucDist,MaxAbsErr,MaxRelativeErr,One Thousandth Err Ratio,Five Thousandths Err Ratio,"
