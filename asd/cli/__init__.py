@@ -29,6 +29,7 @@ COMMANDS = {
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
     "compare": ("asd.cli.compare", "compare the dumps of two runs and name the first wrong operator"),
+    "merge_result": ("asd.cli.merge_result", "put the comparisons of several ranks side by side"),
     "overflow_check": (
         "asd.cli.overflow_check",
         "name the first call of a dumped step that made Inf, NaN or an overflow",

@@ -18,7 +18,7 @@ from asd.evidence.json_stream import open_text
 from asd.evidence.matching import Matching, match_by_place, match_names, rename_parameter
 from asd.evidence.slots import split_name
 
-__all__ = ["match_with"]
+__all__ = ["match_with", "read_yaml"]
 
 _LARGEST = 1 << 24
 _API_KEYS = ("ms_api", "pt_api", "ms_args", "pt_args", "ms_outputs", "pt_outputs")
@@ -36,22 +36,29 @@ def match_with(
         OSError: A file can't be read.
     """
     if layer is not None:
-        sections = _names(layer, _read(layer), nested=True)
+        sections = _names(layer, read_yaml(layer), nested=True)
         matching = match_by_place(tested, trusted, sections)
         if not matching.calls:
             raise ConfigError("the layer mapping", str(layer), "no call of one dump meets one of the other through it")
     else:
         matching = match_names(tested, trusted)
     if cell is not None:
-        _match_cells(matching, tested, trusted, _names(cell, _read(cell), nested=False))
+        _match_cells(matching, tested, trusted, _names(cell, read_yaml(cell), nested=False))
     if api is not None:
-        _match_apis(matching, tested, trusted, _apis(api, _read(api)))
+        _match_apis(matching, tested, trusted, _apis(api, read_yaml(api)))
     if data is not None:
-        matching.slots.update(_names(data, _read(data), nested=False))
+        matching.slots.update(_names(data, read_yaml(data), nested=False))
     return matching
 
 
-def _read(path: Path) -> Any:
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds; no tag in it makes an object.
+
+    Raises:
+        ConfigError: It is too long or no YAML.
+        UnsupportedError: PyYAML is not installed.
+        OSError: It can't be read.
+    """
     try:
         import yaml
     except ModuleNotFoundError:
