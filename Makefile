@@ -130,7 +130,7 @@ endef
 
 $(VENV)/.stamp: $(BUILD_INPUTS) constraints.txt
 	$(make_venv)
-	@$(@D)/bin/python $(PIP) install -c constraints.txt -e '.[mindformers,plot,web,k8s,grpc,test,dev]'
+	@$(@D)/bin/python $(PIP) install -c constraints.txt -e '.[mindformers,plot,web,k8s,grpc,compare,test,dev]'
 	@touch $@
 
 # mindformers 1.9.0 asks for MindSpore 2.9 but runs on 2.10 just as well, so the complete list goes in as it stands.

@@ -29,6 +29,13 @@ COMMANDS = {
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
     "stress": ("asd.cli.stress", "test a device with work whose answers are known, as fault diagnosis does"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
+    "compare": ("asd.cli.compare", "compare the dumps of two runs and name the first wrong operator"),
+    "merge_result": ("asd.cli.merge_result", "put the comparisons of several ranks side by side"),
+    "overflow_check": (
+        "asd.cli.overflow_check",
+        "name the first call of a dumped step that made Inf, NaN or an overflow",
+    ),
+    "nan_analyze": ("asd.cli.overflow_check", "the same as overflow_check, by its other name"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""
@@ -71,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The arguments without the program's name; `sys.argv` when None.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _without_framework(list(sys.argv[1:] if argv is None else argv))
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - `>&-` closed it
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
@@ -93,6 +100,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         advice = f"pip install 'mindspore-asd[{_EXTRAS[package]}]'"
         return _say(f"`asd {arguments[0]}` needs {package}, which is not installed; {advice} brings it.", _FAILED)
     return code
+
+
+def _without_framework(arguments: list[str]) -> list[str]:
+    """Leaves out `-f mindspore` before the command, as other tools have it: the dumps say themselves whose they are."""
+    given = arguments[:1] in (["-f"], ["--framework"]) and arguments[1:2] in (["mindspore"], ["pytorch"])
+    return arguments[2:] if given else arguments
 
 
 def _run(arguments: list[str]) -> int:

@@ -25,6 +25,7 @@ from asd.cli.isolator_options import open_isolator
 from asd.cli.policy_options import add_policy_arguments, number, read_policy
 from asd.config import Config
 from asd.errors import ConfigError, StateError
+from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.alerts import AlertBox
 from asd.handler.decision import NEWS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,8 @@ from urllib.parse import quote
 from asd import fault_code
 from asd.exporters.report import sections
 from asd.exporters.report.data import SORTS, RunData
-from asd.exporters.report.markup import Html, tag, text, utc
+from asd.exporters.report.document import document
+from asd.exporters.report.markup import Html, tag, utc
 from asd.exporters.report.plots import mark
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.values import value_plots
@@ -20,7 +19,6 @@ from asd.exporters.report.words import Verdict, counted, verdict_on
 
 __all__ = ["render", "summary"]
 
-_STYLE = Path(__file__).with_name("report.css")
 _MOST_CODES = 5
 
 
@@ -33,7 +31,6 @@ def render(data: RunData, output: Path, *, now: float, version: str = "") -> str
         now: When it is made, in seconds since the epoch.
         version: Of the program that makes it.
     """
-    style = _STYLE.read_text(encoding="utf-8")
     where = _link_from(output.parent, data.run_dir)
     body = [
         sections.section("timeline", "Timeline", _timeline(data)),
@@ -48,28 +45,7 @@ def render(data: RunData, output: Path, *, now: float, version: str = "") -> str
     ]
     verdict = verdict_on(data)
     title = f"{verdict.title}: {', '.join(data.runs[:3]) or data.run_dir.name}"
-    # A page that nothing may be loaded into and nothing may run in, even if a text of a file got around the escaping.
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{text(policy)}"/>'),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(style)),
-    )
-    page = tag(
-        "html",
-        head,
-        "\n",
-        tag("body", tag("main", _header(data, verdict), body)),
-        lang="en",
-        xmlns="http://www.w3.org/1999/xhtml",
-    )
-    return f"<!DOCTYPE html>\n{page}\n"
+    return document(title, [_header(data, verdict), *body])
 
 
 def summary(data: RunData) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""A `.npy` file read piece by piece; nothing in it is ever unpickled, and its header must fit its size."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from asd.errors import StateError
+
+__all__ = ["NpyFile", "TensorFile"]
+
+_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_KINDS = "biufc"
+
+
+class TensorFile:
+    """A tensor that lies in a file as one run of elements.
+
+    Attributes:
+        path: The file.
+        dtype: NumPy's type of the elements as stored; `uint16` for bfloat16.
+        shape: Sizes of the dimensions.
+        fortran: Whether the first index runs fastest.
+        is_bfloat16: Whether the elements are the bit patterns of bfloat16.
+    """
+
+    path: Path
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran = False
+    is_bfloat16 = False
+    _handle = -1
+    _offset = 0
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    def read(self, start: int, buffer: memoryview) -> None:
+        """Fills `buffer` with the bytes from byte `start` of the elements on, in the order of the file.
+
+        Raises:
+            StateError: The file became shorter.
+        """
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(self._handle, [buffer[done:]], self._offset + start + done)
+            if not count:
+                raise StateError(f"{self.path} ends before its last element.")
+            done += count
+
+    def pieces(self, elements: int) -> Iterator[np.ndarray[Any, Any]]:
+        """Flat pieces in C order, whatever the order of the file."""
+        if not self.fortran:
+            for start in range(0, self.size, elements):
+                piece = np.empty(min(elements, self.size - start), self.dtype)
+                self.read(start * self.dtype.itemsize, piece.data.cast("B"))
+                yield piece
+            return
+        with mmap.mmap(self._handle, 0, prot=mmap.PROT_READ) as pages:
+            whole: np.ndarray[Any, Any] = np.ndarray(self.shape, self.dtype, pages, self._offset, order="F")
+            for start in range(0, self.size, elements):
+                yield whole.flat[start : start + elements]
+                # The elements of a piece lie far apart, so nearly every page is touched by every piece.
+                pages.madvise(mmap.MADV_DONTNEED)
+            del whole
+
+    def close(self) -> None:
+        """Gives the file back."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def __enter__(self) -> TensorFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class NpyFile(TensorFile):
+    """A `.npy` file.
+
+    Raises:
+        StateError: It is no npy file of numbers, its header does not fit its size, or it would need unpickling.
+        OSError: It can't be read; `FileNotFoundError` when there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # A pipe would keep the opener waiting.
+        self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._read_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_header(self) -> None:
+        facts = os.fstat(self._handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise StateError(f"{self.path} is not a regular file.")
+        with os.fdopen(os.dup(self._handle), "rb") as file:
+            try:
+                version = npy.read_magic(file)  # type: ignore[no-untyped-call]
+                if version not in _READERS:
+                    raise ValueError(f"version {version} of the format")  # noqa: TRY301
+                shape, self.fortran, dtype = _READERS[version](file)  # type: ignore[no-untyped-call]
+            except (ValueError, TypeError, EOFError, SyntaxError, RecursionError, MemoryError) as error:
+                reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+                raise StateError(f"{self.path} is no readable npy file: {reason}.") from None
+            self._offset = file.tell()
+        self.shape = tuple(int(size) for size in shape)
+        if dtype.hasobject:
+            raise StateError(f"{self.path} holds Python objects, which would have to be unpickled; that is refused.")
+        # np.save writes the bfloat16 of other packages as two bytes of nothing known.
+        self.is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None
+        self.dtype = np.dtype("<u2") if self.is_bfloat16 else dtype
+        if self.dtype.kind not in _KINDS:
+            raise StateError(f"{self.path} holds elements of the type {dtype}, which are no numbers.")
+        if min(self.shape, default=0) < 0 or facts.st_size != self._offset + self.nbytes:
+            raise StateError(
+                f"{self.path} is cut short or foreign: its header says {self.shape} of {dtype}, "
+                f"{self.nbytes} bytes, and {max(0, facts.st_size - self._offset)} follow."
+            )

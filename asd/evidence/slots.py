@@ -1,0 +1,180 @@
+"""The rows of a dump: one slot for each tensor or scalar an operator took or gave."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from asd.errors import StateError
+
+__all__ = ["STATES", "Entry", "Slot", "direction_of", "read_entry", "split_name"]
+
+STATES = ("input", "parameters", "output", "parameters_grad")
+"""The kinds of slots, in the order of the rows of one operator."""
+
+_KEYS = {
+    "input_args": "input", "input": "input", "input_kwargs": "input", "parameters": "parameters", "output": "output",
+}  # fmt: skip
+_SCALARS = {"int", "float", "bool", "str", "slice", "complex", "ellipsis", "mindspore.dtype", "torch.dtype"}
+_DIRECTIONS = ("forward", "backward", "parameters_grad")
+_OLD_NAME = re.compile(r"(.+)_(\d+)_(forward|backward)")
+_DEEPEST = 20
+
+
+@dataclass(slots=True)
+class Slot:
+    """One tensor or scalar of one call.
+
+    Attributes:
+        suffix: Its place in the call: `input.0`, `output.1.2`, `parameters.weight`; for the gradients of parameters
+            the parameter's name alone.
+        state: One of `STATES`.
+        dtype: As the file writes it (`Float32`, `torch.float32`); `<class 'int'>` for a scalar.
+        shape: Empty for a scalar and for a tensor of no dimension.
+        values: Maximum, minimum, mean and L2 norm; None where the file has none. Four times the value of a number.
+        md5: The CRC32 of the bytes as the file writes it, or None.
+        data_name: Bare name of the file with the tensor, or None.
+        requires_grad: As the file says it, or None.
+        scalar: The value of what is no tensor, in words; None for a tensor.
+    """
+
+    suffix: str
+    state: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    values: tuple[Any, Any, Any, Any] = (None, None, None, None)
+    md5: str | None = None
+    data_name: str | None = None
+    requires_grad: bool | None = None
+    scalar: str | None = None
+
+
+class Entry(NamedTuple):
+    """One direction of one call of an operator.
+
+    Attributes:
+        name: Its name in the dump, such as `Mint.add.0.forward` or `Cell.fc.Dense.forward.0`.
+        slots: What it took and gave, in the order of `STATES`.
+    """
+
+    name: str
+    slots: tuple[Slot, ...]
+
+    def row_name(self, slot: Slot) -> str:
+        """The name of one slot in a table of results."""
+        return f"{self.name}{'_' if _OLD_NAME.fullmatch(self.name) else '.'}{slot.suffix}"
+
+
+def direction_of(name: str) -> str:
+    """`forward`, `backward` or `parameters_grad`; empty for a name that has none."""
+    return split_name(name)[1]
+
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """A name without its direction and count, the direction, and the count; the last two may be empty.
+
+    >>> split_name("Cell.fc.Dense.backward.2")
+    ('Cell.fc.Dense', 'backward', '2')
+    >>> split_name("Mint.add.0.forward")
+    ('Mint.add', 'forward', '0')
+    >>> split_name("Functional_linear_145_backward")
+    ('Functional_linear', 'backward', '145')
+    """
+    old = _OLD_NAME.fullmatch(name)
+    if old is not None:
+        return old[1], old[3], old[2]
+    parts = name.split(".")
+    if parts[-1] in _DIRECTIONS:
+        direction = parts.pop()
+        count = parts.pop() if len(parts) > 1 and parts[-1].isdigit() else ""
+        return ".".join(parts), direction, count
+    if len(parts) > 2 and parts[-2] in _DIRECTIONS and parts[-1].isdigit():
+        return ".".join(parts[:-2]), parts[-2], parts[-1]
+    return name, "", ""
+
+
+def read_entry(name: str, found: object) -> Entry:
+    """The entry that one member of `data` describes; keys it does not know are passed over.
+
+    Raises:
+        StateError: A part of it has another form than a dump has.
+    """
+    if not isinstance(found, dict):
+        raise StateError(f"the entry {name!r} is not an object.")
+    slots: list[Slot] = []
+    if ".parameters_grad" in name and direction_of(name) == "parameters_grad":
+        for key, value in found.items():
+            held = value[0] if isinstance(value, list) and len(value) == 1 else value
+            _add(slots, held, str(key), "parameters_grad", 0)
+    else:
+        for key, value in found.items():
+            state = _KEYS.get(key)
+            if state is not None:
+                _add(slots, value, state, state, 0)
+        slots.sort(key=_place)
+    return Entry(name, tuple(slots))
+
+
+def _place(slot: Slot) -> int:
+    return STATES.index(slot.state)
+
+
+def _add(slots: list[Slot], value: object, suffix: str, state: str, depth: int) -> None:
+    if isinstance(value, dict):
+        kind = value.get("type")
+        if isinstance(kind, str) and ("shape" in value or kind in _SCALARS):
+            slots.append(_tensor(value, suffix, state) if "shape" in value else _scalar(kind, value, suffix, state))
+            return
+        items: Iterable[tuple[object, object]] = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    elif value is None:
+        return
+    else:
+        raise StateError(f"{suffix[:80]!r} holds {value!r:.40}, where a tensor, a scalar, a list or null may stand.")
+    if depth == _DEEPEST:
+        raise StateError(f"{suffix[:80]!r} is nested more than {_DEEPEST} deep.")
+    for key, inner in items:
+        _add(slots, inner, f"{suffix}.{key}", state, depth + 1)
+
+
+def _scalar(kind: str, found: dict[str, Any], suffix: str, state: str) -> Slot:
+    value = found.get("value")
+    number = value if _is_number(value) else None
+    dtype = f"<class {kind!r}>" if "." not in kind else kind
+    return Slot(sys.intern(suffix), state, sys.intern(dtype), values=(number,) * 4, scalar=str(value)[:200])
+
+
+def _tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
+    get = found.get
+    shape = found["shape"]
+    values = (get("Max"), get("Min"), get("Mean"), get("Norm"))
+    if not isinstance(shape, list):
+        raise StateError(f"the shape of {suffix[:80]!r} is {shape!r:.60}; a list of sizes is needed.")
+    for size in shape:
+        if type(size) is not int or size < 0:
+            raise StateError(f"the shape of {suffix[:80]!r} is {shape!r:.60}; a list of sizes is needed.")
+    for value in values:
+        if type(value) is not float and value is not None and not _is_number(value):
+            raise StateError(f"a statistic of {suffix[:80]!r} is not a number: {values!r:.80}.")
+    md5, data_name, requires_grad = get("md5"), get("data_name"), get("requires_grad")
+    return Slot(
+        sys.intern(suffix), state, sys.intern(str(get("dtype"))), _shape(tuple(shape)), values,
+        md5 if isinstance(md5, str) else None, data_name if isinstance(data_name, str) else None,
+        requires_grad if isinstance(requires_grad, bool) else None,
+    )  # fmt: skip
+
+
+@lru_cache(4096)
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """One object for all equal shapes: a dump has few of them, many times."""
+    return shape
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number that a float can hold."""
+    return isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 1000)
