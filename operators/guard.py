@@ -7,6 +7,7 @@ and every state of the optimizer as it was, because the optimizer is not run at 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -97,7 +98,7 @@ class _OperatorGate(nn.Cell):
     def __init__(self, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.decide = _make_decide(
-            slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.judged, slots.armed
+            (slots.max_abs, slots.l2, slots.mean_abs), slots.limits, slots.non_finite, slots.judged, slots.armed
         )
         self.sum_over_ranks = _agreement()
         self.count = _make_count(slots.refusals, slots.armed)
@@ -106,13 +107,16 @@ class _OperatorGate(nn.Cell):
         return self.count(self.sum_over_ranks(self.decide(gradients)))[0]
 
 
-def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_max: Parameter, non_finite: Parameter,
-                 judged: Parameter, armed: Parameter) -> Any:  # fmt: skip
+def _make_decide(values: Sequence[Parameter], limits: Sequence[Parameter], non_finite: Parameter, judged: Parameter,
+                 armed: Parameter) -> Any:  # fmt: skip
     reduce = P.ReduceSum()
+    max_abs, l2, mean_abs = values
+    limit_max, limit_l2, limit_mean = limits
 
     def decide(gradients):
-        broken = F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
-        broken = broken + F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
+        broken = F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
+        broken = broken + F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
+        broken = broken + F.cast(F.depend(mean_abs, gradients) > limit_mean, ms.float32)
         broken = broken + F.depend(non_finite, gradients)
         # In a replay `armed` is 2, and every update is refused.
         return F.cast(reduce(broken * judged) * armed + F.cast(armed > 1.5, ms.float32) > 0, ms.float32)

@@ -367,8 +367,7 @@ class StepMonitor(Callback):
     def _write_limits(self) -> None:
         monitor = self._active()
         self._scale = self._loss_scale.read()
-        limit = monitor.limit
-        table().set_limits(monitor.feature, [(site, limit(site.name)) for site in self._sites], self._scale)
+        table().set_limits([(site, monitor.limit(site.name, site.kind)) for site in self._sites], self._scale)
 
     def _restore(self) -> None:
         monitor = self._active()

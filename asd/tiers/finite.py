@@ -21,7 +21,7 @@ class Finite:
         kind: `Y`, `B` or `W`; for the reason only.
 
     >>> Finite("B").update(Features(1.0, 2.0, 0.5, non_finite=3)).reason
-    'gradient: 3 elements not finite'
+    'gradient: not finite'
     """
 
     feature = "max_abs"
@@ -33,7 +33,7 @@ class Finite:
         """Judges the tensor of this step."""
         if features.finite:
             return Verdict(Level.NORMAL, "", features.max_abs, inf)
-        return Verdict(Level.ERROR, f"{self._kind.name}: {not_finite(features)}", features.not_a_number(), inf)
+        return Verdict(Level.ERROR, f"{self._kind.name}: not finite", features.not_a_number(), inf)
 
     def limit(self) -> dict[str, float]:
         """No finite value is an error."""
@@ -50,8 +50,3 @@ class Finite:
             StateError: There is something.
         """
         check_keys("tier finite", state, ())
-
-
-def not_finite(features: Features) -> str:
-    """How a reason tells of it."""
-    return f"{features.non_finite} elements not finite" if features.non_finite else "not finite"

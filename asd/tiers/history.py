@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, log2, nextafter, sqrt
+from math import inf, log2
 from typing import Any, NamedTuple
 
 from asd.errors import StateError
 from asd.rules import SilentCheckV3, Threshold
+from asd.rules.base import largest_root
 from asd.tiers.features import FEATURES, Features
-from asd.tiers.finite import not_finite
 from asd.tiers.kinds import kind_of
 from asd.tiers.saved import check_count, check_keys, check_number
 from asd.tiers.tail import Tails
@@ -26,8 +26,6 @@ CUSUM_SLACK = 3.0
 LARGEST_EXPONENT = 1023.0
 """2.0 ** 1024 is no float."""
 LARGEST = 1.7976931348623157e308
-SMALLEST_SQUARE = 1e-290
-"""Below it squares lose their digits; no float32 has such a square."""
 _WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
 
 
@@ -112,7 +110,7 @@ class History:
         limits = self.limit()
         if not features.finite:
             self.feature = "max_abs"
-            reason = f"{self.kind.name}: {not_finite(features)}"
+            reason = f"{self.kind.name}: not finite"
             return Verdict(Level.ERROR, reason, features.not_a_number(), limits["max_abs"])
         if features.max_abs == 0.0:
             finding = self._judge_zero()
@@ -129,10 +127,14 @@ class History:
         `update` answers `Level.ERROR` exactly when a tensor is not finite or a feature is above its limit.
         """
         own = [self._own_limit(i) for i in range(len(FEATURES))]
-        own[0] = min(own[0], _root(self._square.limit()))
+        own[0] = min(own[0], largest_root(self._square.limit()))
         if self._norm is not None:
             own[1] = min(own[1], self._norm.limit())
         return dict(zip(FEATURES, own, strict=True))
+
+    def accept(self) -> None:
+        """Says that what it flags is no fault of a device: a new level is learned from the next step on."""
+        self._errors = max(self._errors, FREEZE)
 
     def state(self) -> dict[str, Any]:
         """Everything it remembers, ready for JSON; shared tails are left to who shares them."""
@@ -248,15 +250,3 @@ class History:
                 trace.learn(x)
         if not self._shared:
             self._tails.refit()
-
-
-def _root(limit: float) -> float:
-    """The largest value whose square is not above `limit`; `inf` where squares say nothing."""
-    if not SMALLEST_SQUARE < limit < inf:
-        return inf
-    root = sqrt(limit)
-    while root * root > limit:
-        root = nextafter(root, 0.0)
-    while (above := nextafter(root, inf)) * above <= limit:
-        root = above
-    return root
