@@ -21,7 +21,7 @@ __all__ = ["History"]
 WARM_UP_FACTOR = 1.5
 """How much wider the envelope is during the warm-up."""
 FREEZE = 20
-"""Alarms in a row after which a new level is learned, bit by bit."""
+"""Alarms in a row after which the level is learned anew."""
 CUSUM_SLACK = 3.0
 LARGEST_EXPONENT = 1023.0
 """2.0 ** 1024 is no float."""
@@ -49,8 +49,8 @@ class History:
 
     The first 5 values are judged by the published rules alone, and the envelope is half as wide again for the first 20.
     After that the margins are fitted to the largest healthy distances, see `Tail`, and never fall below the measured
-    ones. It judges before it learns and learns from no value that is an error; after 20 errors in a row it learns its
-    own limit in the place of the value, so that a lasting change of level ends the alarms some steps later.
+    ones. It judges before it learns and learns from no value that is an error. After 20 errors in a row it starts anew,
+    but for the published rules: a lasting change of level is no fault of one step.
 
     Args:
         kind: `Y` outputs of the forward pass, `B` gradients of activations, `W` gradients of parameters.
@@ -116,7 +116,7 @@ class History:
             finding = self._judge_zero()
         else:
             finding = self._judge(features, limits)
-            self._learn(features, limits, is_error=finding.level is Level.ERROR)
+            self._learn(features, is_error=finding.level is Level.ERROR)
         self.feature = finding.feature
         reason = f"{self.kind.name}: {finding.reason}" if finding.reason else ""
         return Verdict(finding.level, reason, getattr(features, finding.feature), limits[finding.feature])
@@ -235,14 +235,15 @@ class History:
             return None
         return _Finding(Level.WARNING, "maximum above its mean for many steps", "max_abs")
 
-    def _learn(self, features: Features, limits: Mapping[str, float], *, is_error: bool) -> None:
+    def _learn(self, features: Features, *, is_error: bool) -> None:
         self._errors = self._errors + 1 if is_error else 0
         if is_error and self._errors <= FREEZE:
             return
-        for i, (trace, feature) in enumerate(zip(self._traces, FEATURES, strict=True)):
-            value = min(features[i], limits[feature])
-            if value > 0.0:
-                x = log2(value)
+        if self._errors == FREEZE + 1:
+            self._traces, self._cusum = [Trace() for _ in FEATURES], 0.0
+        for i, trace in enumerate(self._traces):
+            if features[i] > 0.0:
+                x = log2(features[i])
                 if trace.n >= WARM and not is_error:
                     self._tails.envelope[i].add(x - trace.env)
                     if i == 0 and self._tails.deviations is not None:

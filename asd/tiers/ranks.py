@@ -155,8 +155,9 @@ class _Differences:
         self.size = size
         self.high = self.low = 0.0  # envelopes of the distance above and below the median of the others
         self.center = Trace()  # of the median of all
-        self.window: list[list[float]] = []  # distances of the last steps, by rank
+        self.window: list[list[float]] = []  # distances of the last steps, by rank; the latter half is judged
         self.lasting = LASTING_FLOOR
+        self.lasted = 0  # steps in a row in which a rank was above
 
     def judge(self, sizes: Sequence[float], deviations: float) -> list[tuple[Level, str, float]]:
         """Level, reason and limit of each rank."""
@@ -175,7 +176,7 @@ class _Differences:
             elif below[rank] > self.low + MARGIN and z < -deviations:
                 found.append((Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit))
             elif self._lasts(rank):
-                reason = f"above the other ranks by {self._mean(rank):.2g} bits for {WINDOW} steps"
+                reason = f"above the other ranks by {_mean(self.window[-WINDOW:], rank):.2g} bits for {WINDOW} steps"
                 found.append((Level.WARNING, reason, limit))
             else:
                 found.append((Level.NORMAL, "", limit))
@@ -191,19 +192,17 @@ class _Differences:
         self.high = max(min(max(above), inf if first else self.high + MARGIN), self.high - DECAY, 0.0)
         self.low = max(min(max(below), inf if first else self.low + MARGIN), self.low - DECAY, 0.0)
         distance = median(abs(each - self.center.mu) for each in x)
-        if len(self.window) == WINDOW and not any(map(self._lasts, range(self.size))):
-            self.lasting = max(self.lasting, *map(self._mean, range(self.size)))
+        self.lasted = self.lasted + 1 if any(map(self._lasts, range(self.size))) else 0
+        # Of what is long past only: a difference that grows must not become healthy before it is judged.
+        if len(self.window) == 2 * WINDOW and (not self.lasted or self.lasted > FREEZE):
+            self.lasting = max(self.lasting, *(_mean(self.window[:WINDOW], rank) for rank in range(self.size)))
         self.center.learn(median(x), distance)
 
     def _slide(self, distances: list[float]) -> None:
-        self.window = [*self.window[1 - WINDOW :], distances]
-
-    def _mean(self, rank: int) -> float:
-        return sum(step[rank] for step in self.window) / WINDOW
+        self.window = [*self.window[1 - 2 * WINDOW :], distances]
 
     def _lasts(self, rank: int) -> bool:
-        ready = self.center.n >= LASTING_FROM and len(self.window) == WINDOW
-        return ready and self._mean(rank) > LASTING * self.lasting
+        return self.center.n >= LASTING_FROM and _mean(self.window[-WINDOW:], rank) > LASTING * self.lasting
 
     def _dev(self) -> float:
         return max(self.center.dev, DEVIATION_FLOOR)
@@ -211,7 +210,7 @@ class _Differences:
     def state(self) -> dict[str, Any]:
         return {
             "high": self.high, "low": self.low, "center": self.center.state(), "window": [*map(list, self.window)],
-            "lasting": self.lasting,
+            "lasting": self.lasting, "lasted": self.lasted,
         }  # fmt: skip
 
     @classmethod
@@ -221,9 +220,10 @@ class _Differences:
         new.high, new.low = (check_number(what, key, values[key], 0) for key in ("high", "low"))
         new.lasting = check_number(what, "lasting", values["lasting"], LASTING_FLOOR)
         new.center = Trace.of(what, values["center"])
+        new.lasted = check_count(what, "lasted", values["lasted"])
         window = values["window"]
-        if not isinstance(window, list | tuple) or len(window) > WINDOW:
-            raise StateError(f"State of {what}: window is not valid: a list of at most {WINDOW} steps.")
+        if not isinstance(window, list | tuple) or len(window) > 2 * WINDOW:
+            raise StateError(f"State of {what}: window is not valid: a list of at most {2 * WINDOW} steps.")
         new.window = [check_numbers(what, "window", step, size) for step in window]
         return new
 
@@ -240,6 +240,10 @@ def _distances(x: Sequence[float]) -> tuple[list[float], list[float], list[float
         below.append(lower - each)
         middles.append(upper)
     return above, below, middles
+
+
+def _mean(window: Sequence[Sequence[float]], rank: int) -> float:
+    return sum(step[rank] for step in window) / WINDOW
 
 
 def _both(verdicts: list[Verdict]) -> list[Verdict]:
