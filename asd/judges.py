@@ -11,7 +11,7 @@ from asd.errors import StateError
 from asd.rules import Rule, make_rule
 from asd.rules.base import largest_root
 from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, StateBound, Tails, kind_of
-from asd.verdict import Verdict
+from asd.verdict import Level, Verdict
 
 __all__ = ["EVENT_FEATURES", "Judge", "Judges", "RuleJudge"]
 
@@ -83,6 +83,7 @@ class Judges:
 
     Attributes:
         feature: What a verdict of a checkpoint is mostly about.
+        other_rank_flagged: Whether another rank had a first-level anomaly against the rest in the running step.
     """
 
     def __init__(self, config: Config) -> None:
@@ -93,6 +94,7 @@ class Judges:
         self._tails = {symbol: Tails(kind, config.upper[0]) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
+        self.other_rank_flagged = False
         feature = self._new(_GRADIENT).feature
         self.feature = EVENT_FEATURES.get(feature, feature)
 
@@ -114,12 +116,23 @@ class Judges:
         limits = self.limit(name, kind)
         return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
 
-    def judge_ranks(self, name: str, kind: str, values: Sequence[Features]) -> list[Verdict]:
-        """The verdicts on all ranks at checkpoint `name`, by rank."""
+    def among(
+        self, name: str, kind: str, values: Sequence[Features], rank: int, own: tuple[Verdict, str]
+    ) -> tuple[Verdict, str]:
+        """The more serious of a rank's `own` verdict at checkpoint `name` and that of the ranks' comparison."""
         tier = self._ranks.get(name)
         if tier is None or tier.size != len(values):
             tier = self._ranks[name] = Ranks(kind, len(values))
-        return tier.update(values)
+        verdicts = tier.update(values)
+        self.other_rank_flagged |= any(
+            verdict.level is Level.ERROR for other, verdict in enumerate(verdicts) if other != rank
+        )
+        verdict = verdicts[rank]
+        if verdict.level is Level.NORMAL:
+            return own
+        if own[0].level >= verdict.level:
+            return own[0]._replace(reason=f"{own[0].reason}; {verdict.reason}"), own[1]
+        return verdict, EVENT_FEATURES[tier.feature]
 
     def judge_state(self, values: Mapping[str, float]) -> tuple[Verdict, str]:
         """The verdict on weights and optimizer state, and the name of the value it is about."""
@@ -134,6 +147,7 @@ class Judges:
 
     def end_step(self) -> None:
         """Says that every checkpoint of a step was judged."""
+        self.other_rank_flagged = False
         for tails in self._tails.values():
             tails.refit()
 

@@ -45,10 +45,12 @@ class Outcome(NamedTuple):
         events: New events, in the order of the backward pass.
         fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the
             first one is nearest to where it went wrong.
+        elsewhere: Whether the tier that compares ranks found a first-level anomaly of another rank.
     """
 
     events: list[Event]
     fatal: Event | None
+    elsewhere: bool = False
 
 
 class Monitor:
@@ -106,6 +108,7 @@ class Monitor:
         refused: bool = False,
         captures: Sequence[Capture] = (),
         attribution: Attribution | None = None,
+        ranks: Mapping[str, Sequence[Features]] | None = None,
     ) -> Outcome:
         """Judges the readings of one step.
 
@@ -119,6 +122,7 @@ class Monitor:
             captures: Tensors of this step that broke a limit.
             attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
                 first-level anomalies of this one become followers, which name that rank.
+            ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them.
         """
         self.step = step
         self.readings, self.captures = readings, captures
@@ -129,16 +133,23 @@ class Monitor:
         for reading in sorted(readings, key=_backward_order):
             if reading.calls == 0:
                 continue
-            verdict, feature = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
+            verdict, feature = self._judge_one(
+                step,
+                reading,
+                loss_scale,
+                overflow_expected=overflow_expected,
+                ranks=(ranks or {}).get(reading.checkpoint),
+            )
             if verdict.level is not Level.NORMAL:
                 events.append(self._anomaly(step, reading, verdict, feature, attribution, refused=refused))
+        elsewhere = self._judges.other_rank_flagged
         self._judges.end_step()
         if readings:
             self.status.last_check = self.clock()
         for event in events:
             self.publish(event)
         self._after_step(events)
-        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None))
+        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None), elsewhere)
 
     def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0) -> dict[str, Seen]:
         """What the ranks tell one another about a step, before anything is judged; nothing is changed by it."""
@@ -149,6 +160,29 @@ class Monitor:
             broken = self._judges.broken(reading.checkpoint, reading.kind, features)
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
+
+    def judge_state(self, step: int, values: Mapping[str, float], where: Mapping[str, str]) -> Event | None:
+        """Judges the weights and the optimizer's state after `step`, whose update was applied.
+
+        Args:
+            step: Training step, from 1.
+            values: Extremes by name, see `asd.tiers.StateBound`.
+            where: Per name the tensor that has it.
+
+        Returns:
+            The event of a first-level anomaly, named after that tensor.
+        """
+        verdict, name = self._judges.judge_state(values)
+        if verdict.level is Level.NORMAL:
+            return None
+        self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
+        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        event = self._event(
+            step, where.get(name, name), verdict.value, limits, verdict.level, "anomaly", verdict.reason,
+            refused=False, feature="max", key="state",
+        )  # fmt: skip
+        self.publish(event)
+        return event
 
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""
@@ -164,12 +198,12 @@ class Monitor:
         """Per feature the largest value of `checkpoint` that is not a first-level anomaly in the next step."""
         return self._judges.limit(checkpoint, kind)
 
-    def follow(self, step: int, attribution: Attribution | None = None) -> Event:
-        """Reports that another rank refused the update of `step`; nothing of this rank broke a limit."""
-        reason = "another rank refused the update"
+    def follow(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
+        """Reports that another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
+        reason = "another rank refused the update" if refused else "another rank differs from the rest"
         if attribution is not None and attribution.ranks:
             reason = f"{reason}: {attribution.reason}"
-        event = self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=True)
+        event = self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=refused)
         self.publish(event)
         return event
 
@@ -243,7 +277,13 @@ class Monitor:
         self.step = step
 
     def _judge_one(
-        self, step: int, reading: Reading, loss_scale: float, *, overflow_expected: bool
+        self,
+        step: int,
+        reading: Reading,
+        loss_scale: float,
+        *,
+        overflow_expected: bool,
+        ranks: Sequence[Features] | None,
     ) -> tuple[Verdict, str]:
         name, features = reading.checkpoint, _features(reading, loss_scale)
         if reading.non_finite and overflow_expected and loss_scale > 1:
@@ -252,6 +292,8 @@ class Monitor:
             verdict, feature = Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature
         else:
             verdict, feature = self._judges.update(name, reading.kind, features)
+            if ranks is not None:
+                verdict, feature = self._judges.among(name, reading.kind, ranks, self.origin.rank, (verdict, feature))
         self.status.add(name, verdict)
         seen = self.history.setdefault(name, deque(maxlen=self._history))
         seen.append((step, verdict.value, verdict.limit, verdict.level))

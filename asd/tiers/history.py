@@ -96,6 +96,8 @@ class History:
         self._cusum = 0.0
         self._errors = 0  # in a row
         self._zeros = 0  # in the warm-up
+        self._limits: dict[str, float] | None = None  # as long as nothing is learned and no margin changes
+        self._version = -1
 
     def update(self, features: Features) -> Verdict:
         """Judges the tensor of this step, then learns from it.
@@ -117,6 +119,7 @@ class History:
         else:
             finding = self._judge(features, limits)
             self._learn(features, is_error=finding.level is Level.ERROR)
+            self._limits = None
         self.feature = finding.feature
         reason = f"{self.kind.name}: {finding.reason}" if finding.reason else ""
         return Verdict(finding.level, reason, getattr(features, finding.feature), limits[finding.feature])
@@ -126,11 +129,13 @@ class History:
 
         `update` answers `Level.ERROR` exactly when a tensor is not finite or a feature is above its limit.
         """
-        own = [self._own_limit(i) for i in range(len(FEATURES))]
-        own[0] = min(own[0], largest_root(self._square.limit()))
-        if self._norm is not None:
-            own[1] = min(own[1], self._norm.limit())
-        return dict(zip(FEATURES, own, strict=True))
+        if self._limits is None or self._version != self._tails.version:
+            own = [self._own_limit(i) for i in range(len(FEATURES))]
+            own[0] = min(own[0], largest_root(self._square.limit()))
+            if self._norm is not None:
+                own[1] = min(own[1], self._norm.limit())
+            self._limits, self._version = dict(zip(FEATURES, own, strict=True)), self._tails.version
+        return self._limits
 
     def accept(self) -> None:
         """Says that what it flags is no fault of a device: a new level is learned from the next step on."""
@@ -172,6 +177,7 @@ class History:
                 self._norm.restore(before[1])
             raise
         self._traces, self._cusum, self._errors, self._zeros = traces, cusum, errors, zeros
+        self._limits = None
 
     def _margin(self, i: int) -> float:
         margin = self._tails.envelope[i].margin

@@ -93,19 +93,28 @@ class Tails:
     Args:
         kind: See `asd.tiers.kinds`.
         upper: First threshold of the published rule on max², whose root bounds the margins.
+
+    Attributes:
+        version: Counts the changes of the margins.
     """
 
     def __init__(self, kind: Kind, upper: float) -> None:
         highest = log2(upper) / 2
         self.envelope = tuple(Tail(lowest, highest) for lowest in kind.envelope)
+        self.version = 0
         self.deviations = (
             Tail(kind.deviations, WIDEST_DEVIATIONS * kind.deviations) if kind.deviations is not None else None
         )
 
     def refit(self) -> None:
         """Brings all margins up to date."""
+        before = self._margins()
         for tail in self._all():
             tail.refit()
+        self.version += self._margins() != before
+
+    def _margins(self) -> list[float]:
+        return [tail.margin for tail in self._all()]
 
     def state(self) -> list[dict[str, Any]]:
         """What `restore` takes; ready for JSON."""
@@ -130,6 +139,7 @@ class Tails:
             for tail, values in zip(tails, before, strict=True):
                 tail.restore(values)
             raise
+        self.version += 1
 
     def _all(self) -> list[Tail]:
         return [*self.envelope, *([self.deviations] if self.deviations is not None else [])]

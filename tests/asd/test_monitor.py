@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asd import Config, Level
 from asd.attribution import Seen, attribute
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor, Origin, Outcome
 from asd.reading import Reading
 from asd.rules import RULES, make_rule
 
@@ -65,7 +65,7 @@ def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
 
 
 def test_a_healthy_step_has_no_events_and_nothing_fatal():
-    assert monitor().judge(1, [reading()]) == ([], None)
+    assert monitor().judge(1, [reading()]) == Outcome([], None)
 
 
 def test_an_event_says_where_when_and_how_much():
