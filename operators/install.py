@@ -101,7 +101,6 @@ def install(
     cells = [(_WRAPPERS.sub("", name), cell) for name, cell in net.cells_and_names() if not _is_ours(name)]
     for name, cell in cells:
         operators = list(_check_operators(name, cell))
-        reason = _reason_against(cell) if _looks_checkable(cell) else None
         asked_for = any(pattern.search(name) for pattern in wanted)
         if operators:
             done.sites += [_claim(operator.check_op.site, path) for path, operator in operators]
@@ -109,17 +108,21 @@ def install(
             done.sites += _look_at(name or type(cell).__name__, cell, done)
         elif not (_looks_checkable(cell) or asked_for):
             continue
-        elif any(pattern.search(name) for pattern in unwanted):
-            done.left_out.append((name or type(cell).__name__, "excluded"))
-        elif isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
-            done.left_out.append((name or type(cell).__name__, "no layer of the network"))
-        elif reason and not asked_for:
+        elif reason := _why_left_out(name, cell, unwanted, asked_for=asked_for):
             done.left_out.append((name or type(cell).__name__, reason))
         else:
             done.sites += _attach(name or type(cell).__name__, cell, done, forward=forward)
     if not done.sites:
         raise _nothing_to_check(net, len(cells), done)
     return done
+
+
+def _why_left_out(name: str, cell: nn.Cell, unwanted: Iterable[re.Pattern[str]], *, asked_for: bool) -> str | None:
+    if any(pattern.search(name) for pattern in unwanted):
+        return "excluded"
+    if isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
+        return "no layer of the network"
+    return _reason_against(cell) if _looks_checkable(cell) and not asked_for else None
 
 
 def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> UnsupportedError:
