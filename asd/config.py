@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
 
-__all__ = ["Config", "Setting", "describe", "rolls_back"]
+__all__ = ["TIERS", "Config", "Setting", "describe", "rolls_back"]
 
 _ACTIONS = {
     "log": "report a first-level anomaly and go on",
@@ -31,6 +31,15 @@ _RULES = {
     "combined": "judge by an absolute threshold and a multiple of the running mean together",
     "adaptive": "learn the healthy range of each checkpoint and judge by it",
 }
+TIERS = {
+    "finite": "a tensor with an element that is no number",
+    "adaptive": "each checkpoint against its own past: outputs, their gradients and the gradients of parameters",
+    "state": "bounds on the weights and on the optimizer's state",
+    "ranks": "the ranks against one another",
+    "checksum": "checksums of matrix products",
+}
+"""The detector tiers by the names that `ASD_TIERS` accepts, and what each looks at."""
+_DEFAULT_TIERS = ("finite", "adaptive", "state", "ranks")
 _MODES = {
     0: "off",
     1: "detect, report and act on first-level anomalies",
@@ -65,6 +74,7 @@ class Config:
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
+        tiers: Names of the detector tiers that are on, see `TIERS`; empty for those that come with the rule.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -85,12 +95,17 @@ class Config:
     manifest: bool = False
     device: str = ""
     weight_hash: int = 50
+    tiers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
             value = getattr(self, variable.field)
             if not variable.accepts(value):
                 raise ConfigError(variable.field, value, variable.valid)
+        if "adaptive" in self.tiers and self.rule != "adaptive":
+            raise ConfigError("ASD_TIERS", ",".join(self.tiers), "tier adaptive needs ASD_RULE=adaptive")
+        if self.rule != "adaptive" and "finite" in self.tiers:
+            raise ConfigError("ASD_TIERS", ",".join(self.tiers), f"rule {self.rule} does what tier finite does itself")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
@@ -131,6 +146,11 @@ class Config:
     def log_values(self) -> bool:
         """Whether every normal value is logged at INFO."""
         return self.enable == 3
+
+    @property
+    def active_tiers(self) -> tuple[str, ...]:
+        """The tiers that are on: `tiers`, or what the rule brings; only `adaptive` brings any."""
+        return self.tiers or (_DEFAULT_TIERS if self.rule == "adaptive" else ())
 
     @property
     def refuses(self) -> bool:
@@ -222,6 +242,10 @@ def _parse_pair(text: str) -> tuple[int, int] | None:
     return int(first), int(second)
 
 
+def _parse_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
 def _parse_count(text: str) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None
 
@@ -236,6 +260,10 @@ def _is_pair(value: object) -> bool:
         and [type(number) for number in value] == [int, int]
         and _LARGEST >= value[0] > value[1] >= _SMALLEST
     )
+
+
+def _is_tiers(value: object) -> bool:
+    return isinstance(value, tuple) and len(set(value)) == len(value) and set(value) <= set(TIERS)
 
 
 def _is_folder(value: object) -> bool:
@@ -393,5 +421,13 @@ _VARIABLES = (
             if steps
             else "weights are not compared over ranks"
         ),
+    ),
+    _Variable(
+        name="ASD_TIERS",
+        field="tiers",
+        parse=_parse_names,
+        accepts=_is_tiers,
+        valid=f"it must be some of {', '.join(TIERS)}, each once and with commas between them",
+        meaning=lambda names: "; ".join(TIERS[name] for name in names) if names else "the tiers that the rule brings",
     ),
 )

@@ -18,9 +18,10 @@ from asd.attribution import Attribution, Seen
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
+from asd.judges import Judges
 from asd.reading import Capture, Reading
-from asd.rules import Rule, make_rule
 from asd.status import Status
+from asd.tiers import Features
 from asd.verdict import Level, Verdict
 from asd.weights import Difference
 
@@ -46,10 +47,12 @@ class Outcome(NamedTuple):
         events: New events, in the order of the backward pass.
         fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the
             first one is nearest to where it went wrong.
+        elsewhere: Whether the tier that compares ranks found a first-level anomaly of another rank.
     """
 
     events: list[Event]
     fatal: Event | None
+    elsewhere: bool = False
 
 
 class Monitor:
@@ -94,8 +97,8 @@ class Monitor:
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
         self._failed: set[tuple[int, str]] = set()
-        self._rules: dict[str, Rule] = {}
-        self.feature = self._new_rule().feature
+        self._judges = Judges(config)
+        self.feature = self._judges.feature
 
     def judge(
         self,
@@ -107,6 +110,7 @@ class Monitor:
         refused: bool = False,
         captures: Sequence[Capture] = (),
         attribution: Attribution | None = None,
+        ranks: Mapping[str, Sequence[Features]] | None = None,
     ) -> Outcome:
         """Judges the readings of one step.
 
@@ -120,6 +124,7 @@ class Monitor:
             captures: Tensors of this step that broke a limit.
             attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
                 first-level anomalies of this one become followers, which name that rank.
+            ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them.
         """
         self.step = step
         self.readings, self.captures = readings, captures
@@ -130,23 +135,56 @@ class Monitor:
         for reading in sorted(readings, key=_backward_order):
             if reading.calls == 0:
                 continue
-            verdict = self._judge_one(step, reading, loss_scale, overflow_expected=overflow_expected)
+            verdict, feature = self._judge_one(
+                step,
+                reading,
+                loss_scale,
+                overflow_expected=overflow_expected,
+                ranks=(ranks or {}).get(reading.checkpoint),
+            )
             if verdict.level is not Level.NORMAL:
-                events.append(self._anomaly(step, reading, verdict, attribution, refused=refused))
+                events.append(self._anomaly(step, reading, verdict, feature, attribution, refused=refused))
+        elsewhere = self._judges.other_rank_flagged
+        self._judges.end_step()
         if readings:
             self.status.last_check = self.clock()
         for event in events:
             self.publish(event)
         self._after_step(events)
-        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None))
+        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None), elsewhere)
 
     def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0) -> dict[str, Seen]:
         """What the ranks tell one another about a step, before anything is judged; nothing is changed by it."""
         seen = {}
         for reading in readings:
-            value = _feature_value(reading, self.feature, loss_scale)
-            seen[reading.checkpoint] = Seen(reading.order, value, not value <= self.limit(reading.checkpoint))
+            features = _features(reading, loss_scale)
+            value = _feature_value(features, self.feature)
+            broken = self._judges.broken(reading.checkpoint, reading.kind, features)
+            seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
+
+    def judge_state(self, step: int, values: Mapping[str, float], where: Mapping[str, str]) -> Event | None:
+        """Judges the weights and the optimizer's state after `step`, whose update was applied.
+
+        Args:
+            step: Training step, from 1.
+            values: Extremes by name, see `asd.tiers.StateBound`.
+            where: Per name the tensor that has it.
+
+        Returns:
+            The event of a first-level anomaly, named after that tensor.
+        """
+        verdict, name = self._judges.judge_state(values)
+        if verdict.level is Level.NORMAL:
+            return None
+        self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
+        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        event = self._event(
+            step, where.get(name, name), verdict.value, limits, verdict.level, "anomaly", verdict.reason,
+            refused=False, feature="max", key="state",
+        )  # fmt: skip
+        self.publish(event)
+        return event
 
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""
@@ -158,17 +196,16 @@ class Monitor:
         self.status.active = False
         self._after_step(())
 
-    def limit(self, checkpoint: str) -> float:
-        """The largest value of `checkpoint` that is not a first-level anomaly in the next step."""
-        rule = self._rules.get(checkpoint)
-        return rule.limit() if rule is not None else self._new_rule().limit()
+    def limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
+        """Per feature the largest value of `checkpoint` that is not a first-level anomaly in the next step."""
+        return self._judges.limit(checkpoint, kind)
 
-    def follow(self, step: int, attribution: Attribution | None = None) -> Event:
-        """Reports that another rank refused the update of `step`; nothing of this rank broke a limit."""
-        reason = "another rank refused the update"
+    def follow(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
+        """Reports that another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
+        reason = "another rank refused the update" if refused else "another rank differs from the rest"
         if attribution is not None and attribution.ranks:
             reason = f"{reason}: {attribution.reason}"
-        event = self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=True)
+        event = self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=refused)
         self.publish(event)
         return event
 
@@ -237,7 +274,7 @@ class Monitor:
         return {
             "rule": self.config.rule,
             "step": self.step,
-            "checkpoints": {name: rule.state() for name, rule in self._rules.items()},
+            **self._judges.state(),
         }
 
     def restore(self, state: Mapping[str, Any], known: Sequence[str] = ()) -> None:
@@ -259,45 +296,38 @@ class Monitor:
             raise StateError(
                 f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
             )
-        rules: dict[str, Rule] = {}
-        for name, values in saved.items():
-            rules[name] = self._new_rule()
-            try:
-                rules[name].restore(values)
-            except StateError as error:
-                raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
-        self._rules = rules
+        self._judges = Judges.of(self.config, state)
         self.step = step
 
-    def _judge_one(self, step: int, reading: Reading, loss_scale: float, *, overflow_expected: bool) -> Verdict:
-        name = reading.checkpoint
-        rule = self._rules.get(name)
-        if rule is None:
-            rule = self._rules[name] = self._new_rule()
-            self.history[name] = deque(maxlen=self._history)
-        value = _feature_value(reading, rule.feature, loss_scale)
+    def _judge_one(
+        self,
+        step: int,
+        reading: Reading,
+        loss_scale: float,
+        *,
+        overflow_expected: bool,
+        ranks: Sequence[Features] | None,
+    ) -> tuple[Verdict, str]:
+        name, features = reading.checkpoint, _features(reading, loss_scale)
         if reading.non_finite and overflow_expected and loss_scale > 1:
-            verdict = Verdict(Level.WARNING, "not finite: overflow under a dynamic loss scale", value, rule.limit())
+            reason, limits = "not finite: overflow under a dynamic loss scale", self._judges.limit(name, reading.kind)
+            value = _feature_value(features, self.feature)
+            verdict, feature = Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature
         else:
-            verdict = rule.update(value)
+            verdict, feature = self._judges.update(name, reading.kind, features)
+            if ranks is not None:
+                verdict, feature = self._judges.among(name, reading.kind, ranks, self.origin.rank, (verdict, feature))
         self.status.add(name, verdict)
-        self.history.setdefault(name, deque(maxlen=self._history)).append((step, value, verdict.limit, verdict.level))
+        seen = self.history.setdefault(name, deque(maxlen=self._history))
+        seen.append((step, verdict.value, verdict.limit, verdict.level))
         if self.value_sink is not None:
             self.value_sink(step, name, verdict)
-        return verdict
-
-    def _new_rule(self) -> Rule:
-        # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
-        return make_rule(
-            self.config.rule,
-            upper=self.config.upper,
-            sigma=self.config.sigma,
-            learn_errors=not self.config.refuses,
-        )
+        return verdict, feature
 
     def _anomaly(
-        self, step: int, reading: Reading, verdict: Verdict, attribution: Attribution | None, *, refused: bool
-    ) -> Event:
+        self, step: int, reading: Reading, verdict: Verdict, feature: str, attribution: Attribution | None,
+        *, refused: bool,
+    ) -> Event:  # fmt: skip
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         first = verdict.level is Level.ERROR
         kind, reason = "anomaly", verdict.reason
@@ -309,7 +339,7 @@ class Monitor:
             self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
         return self._event(
             step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
-            micro_batch=reading.worst_call, evidence=self._place(step) if first else "",
+            feature=feature, micro_batch=reading.worst_call, evidence=self._place(step) if first else "",
         )  # fmt: skip
 
     def _place(self, step: int) -> str:
@@ -327,12 +357,12 @@ class Monitor:
 
     def _event(
         self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
-        *, refused: bool, **more: Any,
+        *, refused: bool, feature: str = "", **more: Any,
     ) -> Event:  # fmt: skip
         return Event(
             **self.origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
-            kind=kind, rule=self.config.rule, feature=self.feature, reason=reason, refused=refused, time=self.clock(),
-            **more,
+            kind=kind, rule=self.config.rule, feature=feature or self.feature, reason=reason, refused=refused,
+            time=self.clock(), **more,
         )  # fmt: skip
 
 
@@ -340,15 +370,23 @@ def _backward_order(reading: Reading) -> int:
     return reading.order
 
 
-def _feature_value(reading: Reading, feature: str, loss_scale: float) -> float:
-    # The same arithmetic in the same order as the gate's, so that both always say the same.
-    if reading.non_finite:
-        # The largest finite magnitude says nothing then; the norm says inf or nan.
-        return math.nan if math.isfinite(reading.l2) else reading.l2
-    if feature == "l2":
-        return reading.l2 / loss_scale
-    largest = reading.max_abs / loss_scale
-    return largest if feature == "max" else largest * largest
+def _features(reading: Reading, loss_scale: float) -> Features:
+    # The same arithmetic as the gate's limits are made for, so that both always say the same.
+    return Features(
+        reading.max_abs / loss_scale,
+        reading.l2 / loss_scale,
+        reading.mean_abs / loss_scale,
+        reading.non_finite,
+        reading.elements,
+    )
+
+
+def _feature_value(features: Features, feature: str) -> float:
+    if not features.finite:
+        return features.not_a_number()
+    if feature == "max_square":
+        return features.max_abs * features.max_abs
+    return features.l2 if feature == "l2" else features.max_abs
 
 
 def _some(names: Mapping[str, Any] | Sequence[str]) -> str:

@@ -18,6 +18,9 @@ class Reading(NamedTuple):
         calls: How often the checkpoint was checked in this step; micro-batches and shared layers count each time.
         order: Orders the checkpoints of one step by when they were first checked; smaller is earlier.
         worst_call: Which call of the step saw the largest norm, from 1; 0 when it is not known.
+        mean_abs: Mean magnitude of the worst call; `inf` or `nan` when an element is.
+        elements: Number of elements of the tensor; 0 when it is not known.
+        kind: `Y` for an output of the forward pass, `B` for the gradient of an activation, `W` for that of a parameter.
     """
 
     checkpoint: str
@@ -27,6 +30,9 @@ class Reading(NamedTuple):
     calls: int
     order: int = 0
     worst_call: int = 0
+    mean_abs: float = 0.0
+    elements: int = 0
+    kind: str = "B"
 
 
 class Capture(NamedTuple):

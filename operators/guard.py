@@ -7,6 +7,7 @@ and every state of the optimizer as it was, because the optimizer is not run at 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -16,16 +17,17 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.errors import ConfigError
-from asd.operators.slots import OperatorTable, table
+from asd.operators.look import make_observer
+from asd.operators.slots import OperatorTable, Site, table
 from asd.operators.tap import kernel_function
 
-__all__ = ["guard", "is_guarded"]
+__all__ = ["gradient_sites", "guard", "is_guarded"]
 
 _ANNOUNCEMENT = 1 / 65536
 """As `kAnnouncement` of kernel.cpp: too little, even from 32767 ranks, to refuse an update."""
 
 
-def guard(optimizer: nn.Cell) -> nn.Cell:
+def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
 
     The limits are those that a `StepMonitor` writes after each step; until one is attached nothing is refused. In data
@@ -35,6 +37,7 @@ def guard(optimizer: nn.Cell) -> nn.Cell:
 
     Args:
         optimizer: Any optimizer that is called with a tuple of gradients.
+        gradients: Whether the gradients it is called with are checked too, each under the name of its Parameter.
 
     Returns:
         `optimizer` itself.
@@ -62,7 +65,10 @@ def guard(optimizer: nn.Cell) -> nn.Cell:
 
     Guarded.__name__, Guarded.__qualname__ = base.__name__, base.__qualname__
     slots = table()
-    optimizer.asd_gate = _OperatorGate(slots) if isinstance(slots, OperatorTable) else _KernelGate()
+    sites = [slots.new_site(weight.name, "W") for weight in optimizer.parameters] if gradients else []
+    for site in sites:
+        site.claimed = True
+    optimizer.asd_gate = _OperatorGate(slots, sites) if isinstance(slots, OperatorTable) else _KernelGate(sites)
     optimizer.__class__ = Guarded
     return optimizer
 
@@ -70,6 +76,11 @@ def guard(optimizer: nn.Cell) -> nn.Cell:
 def is_guarded(optimizer: nn.Cell) -> bool:
     """Whether `guard` was called on `optimizer`."""
     return getattr(optimizer, "asd_gate", None) is not None
+
+
+def gradient_sites(optimizer: nn.Cell) -> list[Site]:
+    """The checkpoints of the gradients that a guarded optimizer is called with."""
+    return list(optimizer.asd_gate.sites) if is_guarded(optimizer) else []
 
 
 def _agreement() -> Any:
@@ -84,39 +95,65 @@ def _same(x: Tensor) -> Tensor:
 class _KernelGate(nn.Cell):
     """Asks the C++ library; the gradients are its inputs so that all taps have written before it reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__(auto_prefix=False)
+        self.sites = tuple(sites)
+        self.look = _look_at_each(sites)
         self.ask = kernel_function("asd_gate")
         self.sum_over_ranks = _agreement()
         self.count = kernel_function("asd_agree")
 
     def construct(self, gradients):
-        return self.count(self.sum_over_ranks(self.ask(*gradients)))[0]
+        return self.count(self.sum_over_ranks(self.ask(*gradients, *self.look(gradients))))[0]
 
 
 class _OperatorGate(nn.Cell):
     """Compares the Parameters of an `OperatorTable` with MindSpore operators."""
 
-    def __init__(self, slots: OperatorTable) -> None:
+    def __init__(self, slots: OperatorTable, sites: Sequence[Site]) -> None:
         super().__init__(auto_prefix=False)
+        self.sites = tuple(sites)
+        self.look = _look_at_each(sites)
         self.decide = _make_decide(
-            slots.l2, slots.limit_l2, slots.max_abs, slots.limit_max, slots.non_finite, slots.judged, slots.armed,
+            (slots.max_abs, slots.l2, slots.mean_abs), slots.limits, slots.non_finite, slots.judged, slots.armed,
             slots.announcing,
         )  # fmt: skip
         self.sum_over_ranks = _agreement()
         self.count = _make_count(slots.refusals, slots.announcements, slots.armed)
 
     def construct(self, gradients):
-        return self.count(self.sum_over_ranks(self.decide(gradients)))[0]
+        return self.count(self.sum_over_ranks(self.decide((*gradients, *self.look(gradients)))))[0]
 
 
-def _make_decide(l2: Parameter, limit_l2: Parameter, max_abs: Parameter, limit_max: Parameter, non_finite: Parameter,
-                 judged: Parameter, armed: Parameter, announcing: Parameter) -> Any:  # fmt: skip
+def _look_at_each(sites: Sequence[Site]) -> Any:
+    """A function that reports each gradient to its site, and returns what is ready when that is done."""
+    observers = tuple(make_observer(site) for site in sites)
+    if not observers:
+        return _nothing
+
+    def look(gradients):
+        looked = ()
+        for i in range(len(observers)):
+            looked = (*looked, observers[i](gradients[i]))  # type: ignore[assignment]
+        return looked
+
+    return look
+
+
+def _nothing(gradients: Any) -> tuple[()]:
+    return ()
+
+
+def _make_decide(values: Sequence[Parameter], limits: Sequence[Parameter], non_finite: Parameter, judged: Parameter,
+                 armed: Parameter, announcing: Parameter) -> Any:  # fmt: skip
     reduce = P.ReduceSum()
+    max_abs, l2, mean_abs = values
+    limit_max, limit_l2, limit_mean = limits
 
     def decide(gradients):
-        broken = F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
-        broken = broken + F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
+        broken = F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
+        broken = broken + F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
+        broken = broken + F.cast(F.depend(mean_abs, gradients) > limit_mean, ms.float32)
         broken = broken + F.depend(non_finite, gradients)
         # In a replay `armed` is 2, and every update is refused.
         in_replay = F.cast(armed > 1.5, ms.float32)

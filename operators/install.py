@@ -12,11 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.base import ASDBase
+from asd.operators.look import LookAndTap, make_look
 from asd.operators.slots import Site, table
 from asd.operators.tap import make_tap
 
@@ -26,6 +28,7 @@ _NORM = re.compile(r"Norm(Ext)?([123]d)?$")
 _NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
 _EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")
 _NOT_AN_EMBEDDING = re.compile(r"Rotary|Rope|Position|Sinusoid|Time|Patch")
+_PRODUCT = re.compile(r"(Dense|Linear|Conv[123]d)$")
 _WRAPPERS = re.compile(r"^(?:(?:network|_backbone|backbone)\.)+")
 
 
@@ -60,7 +63,13 @@ class Installation:
         return "\n".join(lines)
 
 
-def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | Iterable[str] = ()) -> Installation:
+def install(
+    net: nn.Cell,
+    *,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    forward: bool = False,
+) -> Installation:
     """Puts a check on every norm and embedding of `net`, found by the names of their classes.
 
     Norms of `mindspore.nn`, `mindspore.mint`, mindformers and anything else whose class name ends in `Norm` are found,
@@ -73,6 +82,8 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
         include: Regular expressions; cells whose name one of them matches (`re.search`) are checked whatever their
             class.
         exclude: Regular expressions; cells whose name one of them matches are not checked. It wins over `include`.
+        forward: Whether the outputs themselves are checked too, under the name of the cell and `.forward`; those of
+            layers that multiply matrices, `Dense`, `Linear` and convolutions, as well.
 
     Returns:
         What was found and what was left out.
@@ -90,34 +101,47 @@ def install(net: nn.Cell, *, include: str | Iterable[str] = (), exclude: str | I
     cells = [(_WRAPPERS.sub("", name), cell) for name, cell in net.cells_and_names() if not _is_ours(name)]
     for name, cell in cells:
         operators = list(_check_operators(name, cell))
-        reason = _reason_against(cell) if _looks_checkable(cell) else None
         asked_for = any(pattern.search(name) for pattern in wanted)
         if operators:
             done.sites += [_claim(operator.check_op.site, path) for path, operator in operators]
+        elif forward and _is_product(cell) and not (asked_for or any(pattern.search(name) for pattern in unwanted)):
+            done.sites += _look_at(name or type(cell).__name__, cell, done)
         elif not (_looks_checkable(cell) or asked_for):
             continue
-        elif any(pattern.search(name) for pattern in unwanted):
-            done.left_out.append((name or type(cell).__name__, "excluded"))
-        elif isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
-            done.left_out.append((name or type(cell).__name__, "no layer of the network"))
-        elif reason and not asked_for:
+        elif reason := _why_left_out(name, cell, unwanted, asked_for=asked_for):
             done.left_out.append((name or type(cell).__name__, reason))
         else:
-            done.sites.append(_attach(name or type(cell).__name__, cell, done))
+            done.sites += _attach(name or type(cell).__name__, cell, done, forward=forward)
     if not done.sites:
-        left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
-        raise UnsupportedError(
-            f"{type(net).__name__} has nothing to check: none of its {len(cells)} cells is a norm or an embedding"
-            f"{left_out}. Name cells with include=."
-        )
+        raise _nothing_to_check(net, len(cells), done)
     return done
+
+
+def _why_left_out(name: str, cell: nn.Cell, unwanted: Iterable[re.Pattern[str]], *, asked_for: bool) -> str | None:
+    if any(pattern.search(name) for pattern in unwanted):
+        return "excluded"
+    if isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
+        return "no layer of the network"
+    return _reason_against(cell) if _looks_checkable(cell) and not asked_for else None
+
+
+def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> UnsupportedError:
+    left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
+    return UnsupportedError(
+        f"{type(net).__name__} has nothing to check: none of its {cells} cells is a norm or an embedding"
+        f"{left_out}. Name cells with include=."
+    )
+
+
+def _is_product(cell: nn.Cell) -> bool:
+    return bool(_PRODUCT.search(type(cell).__name__)) and not any(_is_product(child) for child in cell.cells())
 
 
 def sites_of(net: nn.Cell) -> Iterator[Site]:
     """The checkpoints that are in `net` already."""
     for name, cell in net.cells_and_names():
         if getattr(cell, "asd_tap", None) is not None:
-            yield cell.asd_tap.site
+            yield from _known(cell)
         for _, operator in _check_operators(name, cell):
             yield operator.check_op.site
 
@@ -163,11 +187,32 @@ def _claim(site: Site, name: str) -> Site:
     return site
 
 
-def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
+def _attach(name: str, cell: nn.Cell, done: Installation, *, forward: bool) -> list[Site]:
     if getattr(cell, "asd_tap", None) is not None:
-        known: Site = cell.asd_tap.site
-        return known
+        return _known(cell)
     site = _claim(table().new_site(name), name)
+    if not forward:
+        _swap(cell, make_tap(site), done)
+        return [site]
+    output = _claim(table().new_site(f"{name}.forward", "Y"), f"{name}.forward")
+    _swap(cell, LookAndTap(make_look(output), make_tap(site)), done)
+    return [output, site]
+
+
+def _look_at(name: str, cell: nn.Cell, done: Installation) -> list[Site]:
+    if getattr(cell, "asd_tap", None) is not None:
+        return _known(cell)
+    site = _claim(table().new_site(f"{name}.forward", "Y"), f"{name}.forward")
+    _swap(cell, make_look(site), done)
+    return [site]
+
+
+def _known(cell: nn.Cell) -> list[Site]:
+    tap = cell.asd_tap
+    return [tap.look.site, tap.site] if isinstance(tap, LookAndTap) else [tap.site]
+
+
+def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
     base = type(cell)
 
     class Tapped(base):  # type: ignore[misc, valid-type]
@@ -179,7 +224,6 @@ def _attach(name: str, cell: nn.Cell, done: Installation) -> Site:
 
     # Parameter names, isinstance and searches by class name must not notice.
     Tapped.__name__, Tapped.__qualname__, Tapped.__module__ = base.__name__, base.__qualname__, base.__module__
-    cell.asd_tap = make_tap(site)
+    cell.asd_tap = tap
     cell.__class__ = Tapped
     done._cells.append((cell, base))
-    return site

@@ -1,4 +1,4 @@
-// One pass over a gradient: largest magnitude, sum of squares, count of non-finite elements; and the gate.
+// One pass over a tensor: largest magnitude, sum of squares and of magnitudes, count of non-finite elements; and the gate.
 // The first gradient of a step that breaks its limit is kept for the host, as evidence. While a step is replayed every
 // update is refused and the bits of every gradient are hashed. Dropout draws its masks here, so that a replay can draw
 // them again.
@@ -33,7 +33,7 @@
 namespace {
 
 constexpr int kSlots = 16384;
-constexpr int64_t kBlock = 8192;  // elements: 128 float32 additions a lane before the sum goes on in double
+constexpr int64_t kBlock = 8192;      // elements: 256 float32 additions a lane before the sum goes on in double
 constexpr int64_t kShared = 1 << 19;  // elements from which a second thread reads along
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 constexpr int kStreams = 4096;
@@ -44,9 +44,6 @@ enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 // A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.
 constexpr float kAnnouncement = 1.0f / 65536;
 
-// What is judged against `limit`; keep in step with `FEATURES` in slots.py.
-enum Feature : int64_t { kNotJudged = -1, kL2 = 0, kMax = 1, kMaxSquare = 2 };
-
 struct Slot {
   double max_abs;      // largest |g| among the finite elements, worst call of the step
   double l2;           // L2 norm of the worst call of the step; inf or nan when an element is
@@ -54,13 +51,16 @@ struct Slot {
   int64_t calls;       // checks made in this step
   int64_t order;       // position of the first of them among all checks since the library was loaded
   int64_t worst_call;  // which of them, from 1, had the largest L2 norm; the first that is not finite, if one is
-  double limit;        // written by the host: largest value the gate lets pass
-  int64_t feature;     // written by the host: which value is compared with `limit`
+  double mean_abs;     // mean |g| of the worst call of the step; inf or nan when an element is
+  int64_t elements;    // of the last call
+  double limit_max;    // written by the host: the largest values the gate lets pass, loss scale included
+  double limit_l2;
+  double limit_mean;
+  int64_t judged;      // written by the host: 0 when nobody judges the slot, so that the gate leaves it out
 };
 
 struct Header {
   int64_t used;     // slots in use
-  double scale;     // loss scale of the running step: a raw value is divided by it before it is judged
   int64_t armed;    // one of `Gate`; in a replay it refuses every update, and none of them is counted
   int64_t refused;  // updates refused since the library was loaded, by this rank's verdict or by another's
   int64_t checks;   // checks made since the library was loaded
@@ -97,7 +97,7 @@ struct Stream {
   uint64_t state;    // of the generator, from 1 on
 };
 
-Header header = {0, 1.0, 0, 0, 0, 0, 0, 0, 0};
+Header header = {0, 0, 0, 0, 0, 0, 0, 0};
 alignas(64) Slot slots[kSlots];
 Capture capture = {};
 uint64_t hashes[kSlots];   // of the bits of all gradients a slot saw in a replay; the sum over its calls
@@ -109,21 +109,24 @@ std::mutex guard;
 struct Statistics {
   double max_abs = 0.0;
   double sum_squares = 0.0;
+  double sum_abs = 0.0;
   int64_t non_finite = 0;
 };
 
 // The bits of a non-negative float order like an integer, and everything from 0x7f800000 on is inf or nan. So one integer
-// maximum finds both the largest magnitude and whether anything in the block is not finite. The squares are summed in
-// float32 on the way, few to a lane; `add_block` decides whether that was accurate.
+// maximum finds both the largest magnitude and whether anything in the block is not finite. Squares and magnitudes are
+// summed in float32 on the way, few to a lane; `add_block` decides whether that was accurate.
 struct Block {
   int32_t max_bits;
   double sum_squares;
+  double sum_abs;
 };
 
 WIDEST Block read_block(const float* x, int64_t n) {
-  constexpr int kLanes = 64;
+  constexpr int kLanes = 32;
   int32_t largest[kLanes] = {0};
   float squares[kLanes] = {0.0f};
+  float sums[kLanes] = {0.0f};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -131,32 +134,39 @@ WIDEST Block read_block(const float* x, int64_t n) {
       std::memcpy(&bits, x + i + lane, sizeof bits);
       bits &= 0x7fffffff;
       largest[lane] = bits > largest[lane] ? bits : largest[lane];
-      squares[lane] += x[i + lane] * x[i + lane];
+      float magnitude;
+      std::memcpy(&magnitude, &bits, sizeof magnitude);
+      squares[lane] += magnitude * magnitude;
+      sums[lane] += magnitude;
     }
   }
-  Block block = {0, 0.0};
+  Block block = {0, 0.0, 0.0};
   for (int lane = 0; lane < kLanes; ++lane) {
     block.max_bits = std::max(block.max_bits, largest[lane]);
     block.sum_squares += static_cast<double>(squares[lane]);
+    block.sum_abs += static_cast<double>(sums[lane]);
   }
   for (; i < n; ++i) {
     int32_t bits;
     std::memcpy(&bits, x + i, sizeof bits);
     block.max_bits = std::max(block.max_bits, bits & 0x7fffffff);
     block.sum_squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    block.sum_abs += std::fabs(static_cast<double>(x[i]));
   }
   return block;
 }
 
-double sum_squares_in_double(const float* x, int64_t n) {
-  double sum = 0.0;
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  return sum;
+void sum_in_double(const float* x, int64_t n, Block* block) {
+  block->sum_squares = block->sum_abs = 0.0;
+  for (int64_t i = 0; i < n; ++i) {
+    block->sum_squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    block->sum_abs += std::fabs(static_cast<double>(x[i]));
+  }
 }
 
 void add_block(const float* x, int64_t n, Statistics* s) {
   constexpr int32_t kInfinity = 0x7f800000;
-  const Block block = read_block(x, n);
+  Block block = read_block(x, n);
   float largest;
   std::memcpy(&largest, &block.max_bits, sizeof largest);
   if (block.max_bits < kInfinity) {
@@ -172,7 +182,9 @@ void add_block(const float* x, int64_t n, Statistics* s) {
   }
   // A float32 square overflows from 1.9e19 on and loses digits below 1e-19: outside a safe range once more, in double.
   const bool accurate = largest > 1e-15f && largest < 1e15f;
-  s->sum_squares += accurate ? block.sum_squares : sum_squares_in_double(x, n);
+  if (!accurate) sum_in_double(x, n, &block);
+  s->sum_squares += block.sum_squares;
+  s->sum_abs += block.sum_abs;
 }
 
 float widen_half(uint16_t half) {
@@ -204,6 +216,7 @@ Statistics statistics_of_double(const double* x, int64_t n) {
   Statistics s;
   for (int64_t i = 0; i < n; ++i) {
     s.sum_squares += x[i] * x[i];
+    s.sum_abs += std::fabs(x[i]);
     if (std::isfinite(x[i])) {
       s.max_abs = std::max(s.max_abs, std::fabs(x[i]));
     } else {
@@ -263,6 +276,7 @@ class Pieces {
     for (const Statistics& piece : pieces_) {
       sum.max_abs = std::max(sum.max_abs, piece.max_abs);
       sum.sum_squares += piece.sum_squares;
+      sum.sum_abs += piece.sum_abs;
       sum.non_finite += piece.non_finite;
     }
     return sum;
@@ -386,17 +400,13 @@ uint64_t hash_bits(const void* data, int64_t bytes) {
 
 double worse(double a, double b) { return (std::isnan(a) || a >= b) ? a : b; }
 
-bool breaks(const Slot& slot, int64_t non_finite, double l2, double max_abs) {
-  if (slot.feature == kNotJudged) return false;
-  if (non_finite > 0) return true;
-  double value = l2 / header.scale;
-  if (slot.feature != kL2) value = max_abs / header.scale;
-  if (slot.feature == kMaxSquare) value *= value;
-  return value > slot.limit;
+bool breaks(const Slot& slot, int64_t non_finite, double max_abs, double l2, double mean_abs) {
+  if (slot.judged == 0) return false;
+  return non_finite > 0 || max_abs > slot.limit_max || l2 > slot.limit_l2 || mean_abs > slot.limit_mean;
 }
 
 bool breaks_limit(const Slot& slot) {
-  return slot.calls > 0 && breaks(slot, slot.non_finite, slot.l2, slot.max_abs);
+  return slot.calls > 0 && breaks(slot, slot.non_finite, slot.max_abs, slot.l2, slot.mean_abs);
 }
 
 // Index of the first element that is inf or nan, else of the largest magnitude. `infinity` is the bit pattern of inf: the
@@ -467,14 +477,17 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
   if (header.armed == kReplay) hashes[slot] += hash_bits(data, n * width_of(dtype));
   Slot& target = slots[slot];
   const double l2 = std::sqrt(s.sum_squares);
+  const double mean_abs = s.sum_abs / static_cast<double>(n);
   if (target.calls == 0) target.order = header.checks;
   ++target.calls;
   ++header.checks;
   if (target.calls == 1 || (std::isfinite(target.l2) && !(l2 <= target.l2))) target.worst_call = target.calls;
   target.max_abs = std::max(target.max_abs, s.max_abs);
   target.l2 = worse(target.l2, l2);
+  target.mean_abs = worse(target.mean_abs, mean_abs);
+  target.elements = n;
   target.non_finite += s.non_finite;
-  if (header.capture_bytes > 0 && capture.kept == 0 && breaks(target, s.non_finite, l2, s.max_abs)) {
+  if (header.capture_bytes > 0 && capture.kept == 0 && breaks(target, s.non_finite, s.max_abs, l2, mean_abs)) {
     keep(slot, data, n, dtype, shape);
   }
 }
@@ -544,6 +557,7 @@ int64_t asd_statistics(const void* data, int64_t n, const char* dtype, double* o
   out[0] = s.max_abs;
   out[1] = s.sum_squares;
   out[2] = static_cast<double>(s.non_finite);
+  out[3] = s.sum_abs;
   return 0;
 }
 

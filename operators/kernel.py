@@ -28,7 +28,8 @@ _NOT_BUILT = "the C++ kernel was not built; install the package where a C++ comp
 SLOT_DTYPE = np.dtype(
     [
         ("max_abs", np.float64), ("l2", np.float64), ("non_finite", np.int64), ("calls", np.int64),
-        ("order", np.int64), ("worst_call", np.int64), ("limit", np.float64), ("feature", np.int64),
+        ("order", np.int64), ("worst_call", np.int64), ("mean_abs", np.float64), ("elements", np.int64),
+        ("limit_max", np.float64), ("limit_l2", np.float64), ("limit_mean", np.float64), ("judged", np.int64),
     ]
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
@@ -41,7 +42,6 @@ class Header(ctypes.Structure):
 
     _fields_ = (
         ("used", ctypes.c_int64),
-        ("scale", ctypes.c_double),
         ("armed", ctypes.c_int64),
         ("refused", ctypes.c_int64),
         ("checks", ctypes.c_int64),
@@ -70,17 +70,19 @@ class Capture(ctypes.Structure):
 
 
 class Statistics(NamedTuple):
-    """The three numbers of one tensor.
+    """The four numbers of one tensor.
 
     Attributes:
         max_abs: Largest magnitude among the finite elements.
         sum_squares: Sum of squares of all elements, in float64; `inf` or `nan` when an element is.
         non_finite: Number of elements that are `inf` or `nan`.
+        sum_abs: Sum of magnitudes of all elements, in float64; `inf` or `nan` when an element is.
     """
 
     max_abs: float
     sum_squares: float
     non_finite: int
+    sum_abs: float
 
 
 def library_path() -> Path | None:
@@ -138,7 +140,7 @@ def observe(slot: int, array: np.ndarray) -> None:
 
 
 def statistics(array: np.ndarray) -> Statistics:
-    """Largest magnitude, sum of squares and count of non-finite elements, from one read of `array`.
+    """Largest magnitude, sums of squares and magnitudes, count of non-finite elements, from one read of `array`.
 
     Args:
         array: Any shape; float16, float32 or float64.
@@ -148,12 +150,12 @@ def statistics(array: np.ndarray) -> Statistics:
         TypeError: `array` has another type.
 
     >>> statistics(np.array([3.0, -4.0, np.inf], np.float32))
-    Statistics(max_abs=4.0, sum_squares=inf, non_finite=1)
+    Statistics(max_abs=4.0, sum_squares=inf, non_finite=1, sum_abs=inf)
     """
     if library is None:
         raise RuntimeError(_NOT_BUILT)
     data = np.ascontiguousarray(array)
-    out = (ctypes.c_double * 3)()
+    out = (ctypes.c_double * 4)()
     if library.asd_statistics(data.ctypes.data, data.size, data.dtype.name.encode(), out) != 0:
         raise TypeError(f"the kernel reads float16, float32 and float64, not {data.dtype.name}.")
-    return Statistics(out[0], out[1], int(out[2]))
+    return Statistics(out[0], out[1], int(out[2]), out[3])

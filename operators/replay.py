@@ -262,7 +262,8 @@ def _breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:
             return False
         if reading.non_finite:
             return True
-        value = (reading.l2 if anomaly.feature == "l2" else reading.max_abs) / scale
+        raw = {"l2": reading.l2, "mean": reading.mean_abs}.get(anomaly.feature, reading.max_abs)
+        value = raw / scale
         value = value * value if anomaly.feature == "max_square" else value
         return any(value > limit for limit in anomaly.limits)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import mindspore as ms
@@ -20,15 +20,14 @@ from mindspore import Parameter, Tensor
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators import kernel
 from asd.reading import Capture, Reading
+from asd.tiers import FEATURES
 
-__all__ = ["FEATURES", "KernelTable", "OperatorTable", "Site", "Table", "table", "use_backend"]
+__all__ = ["KernelTable", "OperatorTable", "Site", "Table", "table", "use_backend"]
 
-FEATURES = {"l2": 0, "max": 1, "max_square": 2}
-"""Which value a limit is compared with; the numbers are `enum Feature` of kernel.cpp."""
 GATE = {"off": 0, "judge": 1, "replay": 2}
 """What the gate does; the numbers are `enum Gate` of kernel.cpp. In a replay it refuses every update, uncounted."""
-_NOT_JUDGED = -1
-"""Of a slot that has no limit, because nobody judges it: the gate leaves it out, inf and nan included."""
+Limits = Mapping[str, float]
+"""Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass."""
 
 
 class Site:
@@ -37,13 +36,15 @@ class Site:
     Attributes:
         slot: Its number in the table.
         name: Its name in the network, which is known once `install` has seen the network it belongs to.
+        kind: Which kind of tensor it sees, see `asd.reading.Reading`.
         claimed: Whether `install` has seen it.
         watched: Whether a monitor judges it.
     """
 
-    def __init__(self, slot: int, name: str) -> None:
+    def __init__(self, slot: int, name: str, kind: str) -> None:
         self.slot = slot
         self.name = name
+        self.kind = kind
         self.claimed = False
         self.watched = False
 
@@ -54,7 +55,7 @@ class Table(Protocol):
     backend: str
     replaying: bool
 
-    def new_site(self, name: str) -> Site:
+    def new_site(self, name: str, kind: str = "B") -> Site:
         """A fresh slot under `name`."""
 
     def sites(self) -> list[Site]:
@@ -69,7 +70,7 @@ class Table(Protocol):
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """What was kept of the gradients of `sites` since the last call; asked before `read`, which drops it."""
 
-    def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
+    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
         """What the gate compares with from now on; `scale` is the loss scale of the next step."""
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
@@ -102,11 +103,11 @@ class _Sites:
         self.capacity = capacity
         self.living: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
 
-    def new(self, name: str) -> Site:
+    def new(self, name: str, kind: str) -> Site:
         slot = next((i for i in range(self.capacity) if i not in self.living), None)
         if slot is None:
             raise UnsupportedError(f"checkpoint {name} can't be added: all {self.capacity} slots are in use.")
-        site = Site(slot, name)
+        site = Site(slot, name, kind)
         self.living[slot] = site
         return site
 
@@ -137,10 +138,10 @@ class KernelTable:
         self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
         self._before_replay = (GATE["off"], 0)
 
-    def new_site(self, name: str) -> Site:
+    def new_site(self, name: str, kind: str = "B") -> Site:
         """See `Table`."""
-        site = self._sites.new(name)
-        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, math.inf, _NOT_JUDGED)
+        site = self._sites.new(name, kind)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, math.inf, math.inf, math.inf, 0)
         self._drop_capture([site.slot])
         self._header.used = max(self._header.used, site.slot + 1)
         return site
@@ -153,10 +154,12 @@ class KernelTable:
         """See `Table`."""
         slots = [site.slot for site in sites]
         rows = self._slots[slots].tolist()
-        for field in ("max_abs", "l2", "non_finite", "calls"):
+        for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls"):
             self._slots[field][slots] = 0
         self._drop_capture(slots)
-        return [Reading(site.name, *row[:6]) for site, row in zip(sites, rows, strict=True) if row[3]]
+        return [
+            Reading._make((site.name, *row[:8], site.kind)) for site, row in zip(sites, rows, strict=True) if row[3]
+        ]
 
     def keep(self, size: int) -> None:
         """See `Table`."""
@@ -184,13 +187,14 @@ class KernelTable:
         if self._capture.kept and self._capture.slot in slots:
             self._library.asd_release_capture()
 
-    def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
+    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
         """See `Table`."""
-        self._header.scale = scale
-        column, features = self._slots["limit"], self._slots["feature"]
-        features[self._sites.dead(self._header.used)] = _NOT_JUDGED
-        for site, limit in limits:
-            column[site.slot], features[site.slot] = limit, FEATURES[feature]
+        self._slots["judged"][self._sites.dead(self._header.used)] = 0
+        given = list(limits)
+        slots = [site.slot for site, _ in given]
+        for feature, column in zip(FEATURES, ("limit_max", "limit_l2", "limit_mean"), strict=True):
+            self._slots[column][slots] = [_largest_raw(limit[feature], scale) for _, limit in given]
+        self._slots["judged"][slots] = 1
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
@@ -242,8 +246,8 @@ class OperatorTable:
     """The slots as Parameters. They belong to no Cell, so they appear in no checkpoint and in no list of weights.
 
     Attributes:
-        max_abs, l2, non_finite, calls: float32 of shape (capacity,), written by the taps.
-        limit_l2, limit_max: float32 of shape (capacity,), already multiplied by the loss scale.
+        max_abs, l2, mean_abs, non_finite, calls: float32 of shape (capacity,), written by the taps.
+        limits: Three of the same shape, of the first three of these, already multiplied by the loss scale.
         judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
         armed: float32 of shape (1,), one of `GATE`.
         refusals: float32 of shape (1,).
@@ -256,18 +260,16 @@ class OperatorTable:
 
     def __init__(self) -> None:
         self._sites = _Sites(self.CAPACITY)
-        self.max_abs, self.l2, self.non_finite, self.calls = (
-            self._parameter(name, 0.0, self.CAPACITY) for name in ("max_abs", "l2", "non_finite", "calls")
+        self.max_abs, self.l2, self.mean_abs, self.non_finite, self.calls = self.values = tuple(
+            self._parameter(name, 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
         )
-        self.limit_l2, self.limit_max = (
-            self._parameter(name, math.inf, self.CAPACITY) for name in ("limit_l2", "limit_max")
-        )
+        self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
         self.judged = self._parameter("judged", 0.0, self.CAPACITY)
         self.armed, self.refusals, self.announcing, self.announcements = (
             self._parameter(name, 0.0, 1) for name in ("armed", "refusals", "announcing", "announcements")
         )
         self._announced_at: int | None = None
-        self._limits = {name: np.full(self.CAPACITY, np.inf, np.float32) for name in ("l2", "max")}
+        self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
         self._judged = np.zeros(self.CAPACITY, np.float32)
         self._gate = self._gate_before_replay = GATE["off"]
 
@@ -275,9 +277,9 @@ class OperatorTable:
     def _parameter(name: str, value: float, size: int) -> Parameter:
         return Parameter(Tensor(np.full(size, value, np.float32)), name=f"asd_{name}", requires_grad=False)
 
-    def new_site(self, name: str) -> Site:
+    def new_site(self, name: str, kind: str = "B") -> Site:
         """See `Table`."""
-        site = self._sites.new(name)
+        site = self._sites.new(name, kind)
         self.read([site])
         if self._judged[site.slot]:
             self._judged[site.slot] = 0
@@ -291,18 +293,18 @@ class OperatorTable:
     def read(self, sites: Sequence[Site]) -> list[Reading]:
         """See `Table`."""
         slots = [site.slot for site in sites]
-        columns = [parameter.asnumpy() for parameter in (self.max_abs, self.l2, self.non_finite, self.calls)]
+        columns = [parameter.asnumpy() for parameter in self.values]
         rows = np.stack([column[slots] for column in columns], axis=-1).tolist()
-        if columns[3][slots].any():
-            for parameter, column in zip((self.max_abs, self.l2, self.non_finite, self.calls), columns, strict=True):
+        if columns[4][slots].any():
+            for parameter, column in zip(self.values, columns, strict=True):
                 emptied = column.copy()
                 emptied[slots] = 0
                 _write(parameter, emptied)
         # No operator tells the order of the checks; a network is mostly built from its input to its output.
         return [
-            Reading(site.name, row[0], row[1], int(row[2]), int(row[3]), -site.slot)
+            Reading(site.name, row[0], row[1], int(row[3]), int(row[4]), -site.slot, mean_abs=row[2], kind=site.kind)
             for site, row in zip(sites, rows, strict=True)
-            if row[3]
+            if row[4]
         ]
 
     def keep(self, size: int) -> None:
@@ -312,16 +314,15 @@ class OperatorTable:
         """Always none, see `keep`."""
         return []
 
-    def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
+    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
         """See `Table`."""
         self._judged[self._sites.dead(self.CAPACITY)] = 0
-        column, other = ("l2", "max") if feature == "l2" else ("max", "l2")
         for site, limit in limits:
-            self._limits[column][site.slot] = _largest_raw(feature, limit, scale)
-            self._limits[other][site.slot] = np.inf
+            for feature, column in zip(FEATURES, self._limits, strict=True):
+                column[site.slot] = _largest_raw(limit[feature], scale, np.float32)
             self._judged[site.slot] = 1
-        _write(self.limit_l2, self._limits["l2"])
-        _write(self.limit_max, self._limits["max"])
+        for parameter, column in zip(self.limits, self._limits, strict=True):
+            _write(parameter, column)
         _write(self.judged, self._judged)
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
@@ -378,23 +379,17 @@ def _write(parameter: Parameter, array: np.ndarray) -> None:
     parameter.copy_(Tensor(array))
 
 
-def _largest_raw(feature: str, limit: float, scale: float) -> np.float32:
-    """The largest raw float32 value that does not break `limit`, by the arithmetic with which the host will judge."""
-    if math.isinf(limit):
-        return np.float32(limit)
-    square = feature == "max_square"
-
-    def breaks(raw: np.float32) -> bool:
-        value = float(raw) / scale
-        return (value * value if square else value) > limit
-
+def _largest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float64) -> float:
+    """The largest raw value of `dtype` that does not break `limit`, by the arithmetic with which the host judges."""
+    if math.isinf(limit) or (scale == 1.0 and dtype is np.float64):
+        return limit
     with np.errstate(over="ignore"):
-        raw = np.float32((math.sqrt(limit) if square else limit) * scale)
-        while breaks(raw):
-            raw = np.nextafter(raw, np.float32(-np.inf))
-        while not breaks(above := np.nextafter(raw, np.float32(np.inf))):
+        raw = dtype(limit * scale)
+        while float(raw) / scale > limit:
+            raw = np.nextafter(raw, dtype(-np.inf))
+        while not float(above := np.nextafter(raw, dtype(np.inf))) / scale > limit:
             raw = above
-    return raw
+    return float(raw)
 
 
 _table: KernelTable | OperatorTable | None = None

@@ -23,10 +23,12 @@ from asd.event import Event
 from asd.manifest import taint, write_manifest
 from asd.monitor import Monitor, Sink
 from asd.operators.exchange import Exchange
-from asd.operators.guard import guard
+from asd.operators.guard import gradient_sites, guard
 from asd.operators.install import install
 from asd.operators.loss_scale import LossScale
+from asd.operators.optimizer_state import OptimizerState
 from asd.operators.origin import origin_of_process
+from asd.operators.rank_features import comparable, features_of_ranks
 from asd.operators.ranks import attribution_of
 from asd.operators.replay import Replay, Step, bits_of_first
 from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
@@ -36,11 +38,14 @@ from asd.reading import Reading
 from asd.replay import Answer, Finding
 from asd.sinks import open_sinks
 from asd.statefile import save_state
+from asd.tiers import Features
 
 __all__ = ["StepMonitor"]
 
 _LOG = logging.getLogger("asd.install")
 _MOST_ROLL_BACKS = 10
+_WARM = 20
+"""Steps in which the optimizer's state is read each time, for it grows quickly."""
 
 
 class StepMonitor(Callback):
@@ -93,6 +98,7 @@ class StepMonitor(Callback):
         self._find_loss_scale = loss_scale is None
         self._scaler = loss_scale
         self._include, self._exclude = include, exclude
+        self._judges_history = "adaptive" in self.config.active_tiers
         self._sinks = sinks
         self._resume_from = resume_from
         self._history = history
@@ -112,6 +118,7 @@ class StepMonitor(Callback):
         self._unproven: list[Path] = []
         self._rolls_back = False
         self._roll_backs: list[int] = []
+        self._state: OptimizerState | None = None
         self._health = Health()
 
     # What a training engineer calls in a loop of her own.
@@ -144,8 +151,11 @@ class StepMonitor(Callback):
         self._weights = WeightComparison(weights, self._ranks, self.config.weight_hash)
         self._announced, self._unproven = table().announced(), []
         if optimizer is not None and self.config.refuses:
-            guard(optimizer)
+            guard(optimizer, gradients=self._judges_history)
+            self._sites += [site for site in gradient_sites(optimizer) if site not in self._sites]
             self._replay = self._new_replay(net, optimizer)
+        if optimizer is not None and "state" in self.config.active_tiers:
+            self._state = OptimizerState(optimizer)
         if not goes_on:
             self._restore()
         if net is not None:
@@ -305,7 +315,7 @@ class StepMonitor(Callback):
         before, self._sites = self._sites, []
         if net is not None:
             try:
-                installation = install(net, include=self._include, exclude=self._exclude)
+                installation = install(net, include=self._include, exclude=self._exclude, forward=self._judges_history)
                 _LOG.info("%s", str(installation).replace("\n", "; "))
                 self._sites = installation.sites
             except UnsupportedError as error:
@@ -329,8 +339,17 @@ class StepMonitor(Callback):
             refused=refused,
             captures=captures,
             attribution=attribution,
+            ranks=self._seen_by_ranks(readings),
         )
         fatal = outcome.fatal
+        if not refused:
+            if fatal is None and outcome.elsewhere:
+                fatal = monitor.follow(self._step, refused=False)
+                outcome.events.append(fatal)
+            in_state = self._judge_state()
+            if in_state is not None:
+                outcome.events.append(in_state)
+                fatal = fatal or in_state
         if refused and fatal is None and not self._loss_scale.dynamic:
             # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
             fatal = monitor.follow(self._step, attribution)
@@ -395,6 +414,28 @@ class StepMonitor(Callback):
                 self._problem(f"the manifest of {file} can't be written: {error.strerror or error}")
         return event
 
+    def _seen_by_ranks(self, readings: Sequence[Reading]) -> dict[str, list[Features]] | None:
+        if "ranks" not in self.config.active_tiers or self._ranks.size == 1 or not comparable():
+            return None
+        try:
+            told = features_of_ranks(self._ranks, readings, self._scale)
+        except Exception as error:  # a rank may have died; what this one saw is judged all the same
+            self._problem_once(f"the ranks could not be compared: {error}")
+            return None
+        if told is None:
+            self._problem_once("the ranks could not be compared: they did not see the same checkpoints")
+        return told
+
+    def _judge_state(self) -> Event | None:
+        """The event of a first-level anomaly in the weights or the optimizer's state, where that is read."""
+        state, status = self._state, self._active().status
+        if state is None or self._step % state.every:
+            return None
+        found = self._active().judge_state(self._step, state.read(), state.where)
+        if self._step >= _WARM and status.steps > 1:
+            state.pace(status.step_seconds / (status.steps - 1))
+        return found
+
     def _new_replay(self, net: nn.Cell | None, optimizer: nn.Cell) -> Replay | None:
         """One for this network, or the old one if it is the same."""
         if not self._wants_replay or net is None:
@@ -440,8 +481,7 @@ class StepMonitor(Callback):
     def _write_limits(self) -> None:
         monitor = self._active()
         self._scale = self._loss_scale.read()
-        limit = monitor.limit
-        table().set_limits(monitor.feature, [(site, limit(site.name)) for site in self._sites], self._scale)
+        table().set_limits([(site, monitor.limit(site.name, site.kind)) for site in self._sites], self._scale)
 
     def _restore(self) -> None:
         monitor = self._active()

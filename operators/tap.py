@@ -28,7 +28,7 @@ from mindspore.ops._grad_experimental.grad_debug_ops import get_bprop_insert_gra
 from asd.operators import kernel
 from asd.operators.slots import KernelTable, OperatorTable, Site, table
 
-__all__ = ["kernel_function", "make_tap"]
+__all__ = ["hidden", "kernel_function", "make_tap", "statistics_by_operators"]
 
 Tap = Callable[[Any], Any]
 
@@ -89,17 +89,17 @@ def _kernel_tap(site: Site) -> InsertGradientOf:
     return tap
 
 
-def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Largest finite magnitude, L2 norm and count of non-finite elements by MindSpore operators.
+def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Largest finite magnitude, L2 norm, mean magnitude and count of non-finite elements by MindSpore operators.
 
-    The norm is taken of the gradient divided by its largest magnitude, so that no square overflows or vanishes. It is
-    `inf` or `nan` when an element is, and saturates at the largest float32.
+    Norm and mean are taken of the gradient divided by its largest magnitude, so that no square or sum overflows or
+    vanishes. They are `inf` or `nan` when an element is; the norm saturates at the largest float32.
 
     Args:
         gradient: Any shape, any floating-point type.
 
     Returns:
-        Three float32 tensors of shape (1,).
+        Four float32 tensors of shape (1,).
     """
     g = P.Cast()(gradient, ms.float32)
     finite = P.IsFinite()(g)
@@ -111,8 +111,9 @@ def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     unit = P.Maximum()(largest, Tensor(1.1754944e-38, ms.float32))
     scaled = g / unit
     norm = unit * P.Sqrt()(P.ReduceSum()(scaled * scaled))
+    mean = unit * P.ReduceMean()(P.Abs()(scaled))
     bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
-    return largest.reshape((1,)), norm.reshape((1,)), bad.reshape((1,))
+    return largest.reshape((1,)), norm.reshape((1,)), mean.reshape((1,)), bad.reshape((1,))
 
 
 class _OperatorTap(nn.Cell):
@@ -122,13 +123,13 @@ class _OperatorTap(nn.Cell):
         super().__init__(auto_prefix=False)
         self.site = site
         self.look = _Look(site.slot)
-        self.slots = _hidden(slots.max_abs, slots.l2, slots.non_finite, slots.calls)
+        self.slots = hidden(*slots.values)
 
     def construct(self, x):
         if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
             return x
-        max_abs, l2, non_finite, calls = self.slots()
-        return self.look(x, max_abs, l2, non_finite, calls)
+        max_abs, l2, mean_abs, non_finite, calls = self.slots()
+        return self.look(x, max_abs, l2, mean_abs, non_finite, calls)
 
 
 class _Look(nn.Cell):
@@ -141,23 +142,25 @@ class _Look(nn.Cell):
         # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
-    def construct(self, x, max_abs, l2, non_finite, calls):
+    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
         return x
 
-    def bprop(self, x, max_abs, l2, non_finite, calls, out, dout):
-        largest, norm, bad = statistics_by_operators(dout)
+    def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
+        largest, norm, mean, bad = statistics_by_operators(dout)
         gradient = F.depend(dout, self.keep_worst(max_abs, self.index, largest))
         gradient = F.depend(gradient, self.keep_worst(l2, self.index, norm))
+        gradient = F.depend(gradient, self.keep_worst(mean_abs, self.index, mean))
         gradient = F.depend(gradient, self.add(non_finite, self.index, bad))
         gradient = F.depend(gradient, self.add(calls, self.index, self.one))
-        return gradient, F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(non_finite), F.zeros_like(calls)
+        zeros = F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(mean_abs), F.zeros_like(non_finite)
+        return gradient, *zeros, F.zeros_like(calls)
 
 
-def _hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
+def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
     """Parameters behind a function: as attributes of a Cell they would be among the network's own."""
-    max_abs, l2, non_finite, calls = parameters
+    max_abs, l2, mean_abs, non_finite, calls = parameters
 
     def get():
-        return max_abs, l2, non_finite, calls
+        return max_abs, l2, mean_abs, non_finite, calls
 
     return get

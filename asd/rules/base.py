@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from math import inf
+from math import inf, nextafter, sqrt
 from numbers import Integral, Real
 from typing import ClassVar, Literal
 
 from asd.errors import ConfigError, StateError
 from asd.verdict import Verdict
 
-__all__ = ["Feature", "Rule", "bad_state", "check_count", "check_number", "check_pair", "check_state"]
+__all__ = ["Feature", "Rule", "bad_state", "check_count", "check_number", "check_pair", "check_state", "largest_root"]
 
 Feature = Literal["l2", "max", "max_square"]
+_SMALLEST_SQUARE = 1e-290
+"""Below it squares lose their digits; no float32 has such a square."""
+_LARGEST_ROOT_OF_ZERO = 1.5e-162
 
 
 class Rule(ABC):
@@ -119,6 +122,20 @@ def check_state(rule: Rule, state: object) -> dict[str, float]:
 def bad_state(rule: Rule, key: str, value: object, valid: str) -> StateError:
     """The error for one number of a saved state, in one sentence."""
     return StateError(f"State of rule {rule.name}: {key} has the value {value!r}, which is not valid: {valid}.")
+
+
+def largest_root(limit: float) -> float:
+    """The largest float whose square is not above `limit`, which is at least 0."""
+    if limit == inf:
+        return inf
+    if limit < _SMALLEST_SQUARE:
+        return max(sqrt(limit), _LARGEST_ROOT_OF_ZERO)
+    root = sqrt(limit)
+    while root * root > limit:
+        root = nextafter(root, 0.0)
+    while (above := nextafter(root, inf)) * above <= limit:
+        root = above
+    return root
 
 
 def _as_float(value: object) -> float | None:

@@ -163,8 +163,10 @@ def test_settings_can_not_be_changed_afterwards():
 def test_what_describe_shows_reads_back_as_the_same_settings(
     enable, upper, sigma, action, rule, folder, port, size, replay
 ):
+    tiers = ("state", "ranks")
     config = Config(
-        enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size, replay, not replay, "2", port
+        enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size, replay, not replay, "2", port,
+        tiers
     )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
@@ -182,6 +184,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_MANIFEST": str(int(not replay)),
         "ASD_DEVICE": "2",
         "ASD_WEIGHT_HASH": str(port),
+        "ASD_TIERS": "state,ranks",
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ
@@ -220,3 +223,33 @@ def test_describe_says_what_a_value_does(variable, text, meaning):
 def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
     assert Config(run="job 7").name_of_run() == "job 7"
     assert re.fullmatch(rf"b-\d{{8}}T\d{{6}}-{os.getpid()}", Config(run_dir="a/b").name_of_run())
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, ()),
+        ({"ASD_RULE": "adaptive"}, ("finite", "adaptive", "state", "ranks")),
+        ({"ASD_RULE": "adaptive", "ASD_TIERS": " finite , checksum"}, ("finite", "checksum")),
+        ({"ASD_TIERS": "state"}, ("state",)),
+        ({"ASD_RULE": "silent_check_v3", "ASD_TIERS": "ranks,state,checksum"}, ("ranks", "state", "checksum")),
+    ],
+)
+def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
+    assert Config.from_env(environ).active_tiers == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "valid"),
+    [
+        ({"ASD_TIERS": "all"}, "some of finite, adaptive, state, ranks, checksum, each once"),
+        ({"ASD_TIERS": "state,state"}, "each once"),
+        ({"ASD_TIERS": "state,"}, "with commas between them"),
+        ({"ASD_TIERS": "adaptive"}, "tier adaptive needs ASD_RULE=adaptive"),
+        ({"ASD_RULE": "combined", "ASD_TIERS": "finite"}, "rule combined does what tier finite does itself"),
+    ],
+)
+def test_tiers_that_are_unknown_or_do_not_fit_the_rule_are_refused(environ, valid):
+    with pytest.raises(ConfigError, match=valid) as caught:
+        Config.from_env(environ)
+    assert (caught.value.variable, caught.value.value) == ("ASD_TIERS", environ["ASD_TIERS"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asd import Config, Level
 from asd.attribution import Seen, attribute
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor, Origin, Outcome
 from asd.reading import Reading
 from asd.rules import RULES, make_rule
 
@@ -36,8 +36,8 @@ def test_each_checkpoint_has_a_rule_of_its_own():
     for step in range(1, 6):
         assert judged(watch, step, reading("small", 1.0), reading("large", 1000.0)) == []
     assert judged(watch, 6, reading("small", 1000.0), reading("large", 1000.0)) == [("small", "ERROR", 1e6)]
-    assert watch.limit("small") == pytest.approx(100)
-    assert watch.limit("large") == pytest.approx(100 * 1e6)
+    assert watch.limit("small")["max_abs"] == pytest.approx(10)
+    assert watch.limit("large")["max_abs"] == pytest.approx(10 * 1e3)
 
 
 def test_a_checkpoint_without_calls_is_not_judged():
@@ -48,7 +48,7 @@ def test_a_checkpoint_without_calls_is_not_judged():
 
 
 def test_an_unknown_checkpoint_has_the_limit_of_a_fresh_rule():
-    assert monitor().limit("never seen") == LIMIT
+    assert monitor().limit("never seen") == {"max_abs": math.inf, "l2": LIMIT, "mean_abs": math.inf}
 
 
 def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
@@ -65,7 +65,7 @@ def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
 
 
 def test_a_healthy_step_has_no_events_and_nothing_fatal():
-    assert monitor().judge(1, [reading()]) == ([], None)
+    assert monitor().judge(1, [reading()]) == Outcome([], None)
 
 
 def test_an_event_says_where_when_and_how_much():
@@ -107,7 +107,7 @@ def test_a_gradient_that_is_not_finite_is_an_error_for_every_rule(rule, norm):
     watch = monitor(config=Config(enable=1, rule=rule))
     fatal = watch.judge(1, [Reading("a", 1.0, norm, 1, 1)]).fatal
     assert repr(fatal.value) == repr(norm)
-    assert fatal.reason == "not finite"
+    assert fatal.reason.removeprefix("gradient: ") == "not finite"
 
 
 def test_a_norm_that_is_finite_beside_elements_that_are_not_counts_as_nan():
@@ -295,7 +295,7 @@ def test_a_problem_is_counted_and_belongs_to_the_step_being_made():
 
 
 @pytest.mark.parametrize("action", ["log", "skip", "stop"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", sorted({*RULES} - {"adaptive"}))
 def test_a_rule_learns_an_applied_error_but_not_a_refused_one(rule, action):
     watch = monitor(config=Config(enable=1, rule=rule, on_anomaly=action))
     twin = make_rule(rule, upper=(1000000, 10000), sigma=(100000, 5000), learn_errors=action == "log")

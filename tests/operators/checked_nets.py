@@ -4,6 +4,7 @@ The truth at a place is the gradient of a zero that is added there, computed wit
 in float64.
 """
 
+import math
 from functools import cache
 from zlib import crc32
 
@@ -12,6 +13,8 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd.operators.slots import table
+from asd.rules.base import largest_root
+from asd.tiers import FEATURES
 
 HIDDEN, VOCABULARY = 8, 13
 
@@ -260,6 +263,19 @@ def norm(array):
     return float(np.linalg.norm(array.astype(np.float64).reshape(-1)))
 
 
+def one_limit(feature, limit):
+    """Limits for the gate of which one is not infinite; `max_square` is a limit of the squared maximum."""
+    if feature == "max_square":
+        limit = largest_root(limit)
+    field = {"l2": "l2", "mean": "mean_abs"}.get(feature, "max_abs")
+    return {**dict.fromkeys(FEATURES, math.inf), field: limit}
+
+
+def mean(array):
+    """Mean magnitude in float64."""
+    return float(np.mean(np.abs(array.astype(np.float64))))
+
+
 def largest(array):
     """Largest finite magnitude."""
     wide = np.abs(array.astype(np.float64))
@@ -279,6 +295,7 @@ def assert_reading(reading, *arrays, tolerance=2e-6, scale=1.0):
     assert reading.non_finite == sum(int(np.sum(~np.isfinite(array))) for array in arrays)
     np.testing.assert_allclose(reading.max_abs, scale * max(map(largest, arrays)), rtol=tolerance)
     np.testing.assert_allclose(reading.l2, scale * max(map(norm, arrays)), rtol=tolerance)
+    np.testing.assert_allclose(reading.mean_abs, scale * max(map(mean, arrays)), rtol=tolerance)
 
 
 def one_step_cell(net, optimizer):

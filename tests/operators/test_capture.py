@@ -7,7 +7,7 @@ import sys
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import CalledTwice, Decoder, fill, gradients, ids, norm, readings, targets
+from checked_nets import CalledTwice, Decoder, fill, gradients, ids, norm, one_limit, readings, targets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mindspore import Parameter, Tensor, nn, ops
@@ -44,7 +44,7 @@ class Sites:
     def __init__(self, table, *names, feature="l2", limit=1.0, scale=1.0):
         self.table = table
         self.sites = [table.new_site(name) for name in names]
-        table.set_limits(feature, [(site, limit) for site in self.sites], scale)
+        table.set_limits([(site, one_limit(feature, limit)) for site in self.sites], scale)
 
     def show(self, array, name=None):
         site = next(site for site in self.sites if name in (None, site.name))
@@ -85,7 +85,7 @@ class Casting(nn.Cell):
 def test_a_gradient_that_breaks_its_limit_is_kept_bit_for_bit(dtype, context, table):
     ms.set_context(mode=MODES[context])
     net = Tapped("a")
-    table.set_limits("l2", [(net.tap.site, 1.0)], 1.0)
+    table.set_limits([(net.tap.site, one_limit("l2", 1.0))], 1.0)
     x = np.random.default_rng(3).normal(size=(4, 3, 5)).astype(dtype)
     gradient = ms.grad(net)(Tensor(x)).asnumpy()
     (kept,) = table.captures([net.tap.site])
@@ -100,7 +100,7 @@ def test_a_gradient_that_breaks_its_limit_is_kept_bit_for_bit(dtype, context, ta
 def test_a_bfloat16_gradient_is_kept_as_it_was_in_a_compiled_graph(table):
     ms.set_context(mode=0)
     net = Casting()
-    table.set_limits("l2", [(net.tap.site, 1.0)], 1.0)
+    table.set_limits([(net.tap.site, one_limit("l2", 1.0))], 1.0)
     x = np.array([[1.5, -3.0, 0.25]], np.float32)
     ms.grad(net)(Tensor(x)).asnumpy()
     (kept,) = table.captures([net.tap.site])
@@ -254,7 +254,7 @@ def test_a_value_at_the_limit_is_healthy_and_the_next_larger_one_is_kept(feature
     value = (found.l2 if feature == "l2" else found.max_abs) / scale
     value = value * value if feature == "max_square" else value
     for limit, broken in [(value, False), (np.nextafter(value, 0), True), (math.inf, False)]:
-        table.set_limits(feature, [(sites.sites[0], float(limit))], scale)
+        table.set_limits([(sites.sites[0], one_limit(feature, float(limit)))], scale)
         sites.show(array)
         assert len(sites.captures()) == broken
         sites.read()
@@ -305,7 +305,7 @@ from asd.operators import kernel, slots
 
 table = slots.KernelTable(kernel.library)
 site = table.new_site("a")
-table.set_limits("l2", [(site, 1.0)], 1.0)
+table.set_limits([(site, {"max_abs": 1e9, "l2": 1.0, "mean_abs": 1e9})], 1.0)
 array = np.full(32 << 20, 2, np.float32)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 _, most = resource.getrlimit(resource.RLIMIT_AS)

@@ -6,7 +6,7 @@ import math
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import STYLES, Decoder, assert_same_bits, fill, ids, readings, targets, values
+from checked_nets import STYLES, Decoder, assert_same_bits, fill, ids, one_limit, readings, targets, values
 from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config, ConfigError, Level
@@ -35,7 +35,7 @@ def limits(feature="l2", limit=math.inf, scale=1.0):
     """Sets one limit for all sites and arms the gate."""
     table = slots.table()
     readings()
-    table.set_limits(feature, [(site, limit) for site in table.sites()], scale)
+    table.set_limits([(site, one_limit(feature, limit)) for site in table.sites()], scale)
     table.arm(True)
 
 
@@ -162,9 +162,9 @@ def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode, ba
     gradient = [0.3, -0.7, 0.1]
     bench.grad(Tensor(np.array(gradient, np.float32))).asnumpy()
     reading = readings()["bench"]
-    for feature in ("l2", "max", "max_square"):
+    for feature in ("l2", "max", "max_square", "mean"):
         for scale in (1.0, 1024.0, 3.0):
-            value = (reading.l2 if feature == "l2" else reading.max_abs) / scale
+            value = {"l2": reading.l2, "mean": reading.mean_abs}.get(feature, reading.max_abs) / scale
             value = value * value if feature == "max_square" else value
             for limit, refused in [(value, False), (np.nextafter(value, 0), True), (math.inf, False), (0.0, True)]:
                 limits(feature, float(limit), scale)
@@ -255,8 +255,8 @@ def test_what_nobody_judges_refuses_nothing(mode, backend):
 def test_the_limits_of_two_monitors_stand_side_by_side(mode, backend):
     first, second = Bench(name="first"), Bench(name="second")
     table = slots.table()
-    table.set_limits("l2", [(first.site, 2.0)], 1.0)
-    table.set_limits("max", [(second.site, 8.0)], 1.0)
+    table.set_limits([(first.site, one_limit("l2", 2.0))], 1.0)
+    table.set_limits([(second.site, one_limit("max", 8.0))], 1.0)
     table.arm(True)
     assert first.refuses(5.0)
     readings()

@@ -1,0 +1,216 @@
+"""Who judges what: one judge per checkpoint by the settings, and the tiers that look at more than one checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.rules import Rule, make_rule
+from asd.rules.base import largest_root
+from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, StateBound, Tails, kind_of
+from asd.verdict import Level, Verdict
+
+__all__ = ["EVENT_FEATURES", "Judge", "Judges", "RuleJudge"]
+
+EVENT_FEATURES = {"max_abs": "max", "l2": "l2", "mean_abs": "mean"}
+"""What events call the features of a tensor."""
+_GRADIENT = "B"
+
+
+class Judge(Protocol):
+    """Judges one checkpoint by its features."""
+
+    feature: str
+
+    def update(self, features: Features) -> Verdict:
+        """Judges the tensor of this step, then learns from it."""
+
+    def limit(self) -> dict[str, float]:
+        """Per feature the largest value that is not a first-level anomaly next."""
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, ready for JSON."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a saved state; raises StateError if it can't."""
+
+
+class RuleJudge:
+    """Lets a rule, which knows one number, judge the features of a tensor.
+
+    Args:
+        rule: Its state is the judge's.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self.feature: str = rule.feature
+        self._field = "l2" if rule.feature == "l2" else "max_abs"
+
+    def update(self, features: Features) -> Verdict:
+        """The rule's verdict on its own feature."""
+        if features.non_finite:
+            # The largest finite magnitude says nothing then; the norm says inf or nan.
+            return self._rule.update(math.nan if math.isfinite(features.l2) else features.l2)
+        if self.feature == "max_square":
+            return self._rule.update(features.max_abs * features.max_abs)
+        return self._rule.update(getattr(features, self._field))
+
+    def limit(self) -> dict[str, float]:
+        """The rule's limit, as one of the feature that is compared."""
+        limit = self._rule.limit()
+        if self.feature == "max_square":
+            limit = largest_root(limit)
+        return {**dict.fromkeys(FEATURES, math.inf), self._field: limit}
+
+    def state(self) -> dict[str, float]:
+        """The rule's state."""
+        return self._rule.state()
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Continues from a state of the rule."""
+        self._rule.restore(state)
+
+
+class Judges:
+    """All judges of a rank, made as they are needed.
+
+    Args:
+        config: Which rule and which tiers, with which thresholds.
+
+    Attributes:
+        feature: What a verdict of a checkpoint is mostly about.
+        other_rank_flagged: Whether another rank had a first-level anomaly against the rest in the running step.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._tiers = config.active_tiers
+        self._judges: dict[str, Judge] = {}
+        self._kinds: dict[str, str] = {}
+        self._tails = {symbol: Tails(kind, config.upper[0]) for symbol, kind in KINDS.items()}
+        self._ranks: dict[str, Ranks] = {}
+        self._bound = StateBound()
+        self.other_rank_flagged = False
+        feature = self._new(_GRADIENT).feature
+        self.feature = EVENT_FEATURES.get(feature, feature)
+
+    def update(self, name: str, kind: str, features: Features) -> tuple[Verdict, str]:
+        """The verdict on checkpoint `name` in this step, and the feature it is about."""
+        judge = self._judges.get(name)
+        if judge is None:
+            judge = self._judges[name] = self._new(kind)
+            self._kinds[name] = kind
+        verdict = judge.update(features)
+        return verdict, EVENT_FEATURES.get(judge.feature, judge.feature)
+
+    def limit(self, name: str, kind: str = _GRADIENT) -> dict[str, float]:
+        """Per feature the largest value of checkpoint `name` that is not a first-level anomaly in the next step."""
+        return (self._judges.get(name) or self._new(kind)).limit()
+
+    def broken(self, name: str, kind: str, features: Features) -> bool:
+        """Whether checkpoint `name` has a first-level anomaly; nothing is learned from it."""
+        limits = self.limit(name, kind)
+        return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
+
+    def among(
+        self, name: str, kind: str, values: Sequence[Features], rank: int, own: tuple[Verdict, str]
+    ) -> tuple[Verdict, str]:
+        """The more serious of a rank's `own` verdict at checkpoint `name` and that of the ranks' comparison."""
+        tier = self._ranks.get(name)
+        if tier is None or tier.size != len(values):
+            tier = self._ranks[name] = Ranks(kind, len(values))
+        verdicts = tier.update(values)
+        self.other_rank_flagged |= any(
+            verdict.level is Level.ERROR for other, verdict in enumerate(verdicts) if other != rank
+        )
+        verdict = verdicts[rank]
+        if verdict.level is Level.NORMAL:
+            return own
+        if own[0].level >= verdict.level:
+            return own[0]._replace(reason=f"{own[0].reason}; {verdict.reason}"), own[1]
+        return verdict, EVENT_FEATURES[tier.feature]
+
+    def judge_state(self, values: Mapping[str, float]) -> tuple[Verdict, str]:
+        """The verdict on weights and optimizer state, and the name of the value it is about."""
+        verdict = self._bound.update(values)
+        return verdict, self._bound.name
+
+    def accept(self) -> None:
+        """Says that what was flagged last is no fault of a device, so that a new level is learned at once."""
+        for judge in self._judges.values():
+            if isinstance(judge, History):
+                judge.accept()
+
+    def end_step(self) -> None:
+        """Says that every checkpoint of a step was judged."""
+        self.other_rank_flagged = False
+        for tails in self._tails.values():
+            tails.refit()
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
+        state: dict[str, Any] = {"checkpoints": {name: judge.state() for name, judge in self._judges.items()}}
+        if self._tiers:
+            state["tiers"] = {
+                "kinds": dict(self._kinds),
+                "tails": {symbol: tails.state() for symbol, tails in self._tails.items()},
+                "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
+                "bound": self._bound.state(),
+            }
+        return state
+
+    @classmethod
+    def of(cls, config: Config, state: Mapping[str, Any]) -> Judges:
+        """Those that `state()` was made of.
+
+        Raises:
+            StateError: The state was saved with other settings, or is damaged.
+        """
+        judges = cls(config)
+        saved, tiers = state.get("checkpoints"), state.get("tiers")
+        if not isinstance(saved, Mapping):
+            raise StateError(f"the saved state has no checkpoints but {sorted(state)}.")
+        if isinstance(tiers, Mapping) != bool(config.active_tiers):
+            raise StateError(
+                f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
+                f"{', '.join(config.active_tiers) or 'none'}."
+            )
+        kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
+        for name, values in saved.items():
+            judges._add(name, kinds.get(name, _GRADIENT), values)
+        if isinstance(tiers, Mapping):
+            judges._restore_tiers(tiers)
+        return judges
+
+    def _add(self, name: str, kind: str, values: Mapping[str, Any]) -> None:
+        try:
+            judge = self._judges[name] = self._new(kind_of(kind).symbol)
+            self._kinds[name] = kind
+            judge.restore(values)
+        except ValueError as error:  # of the state, or of the kind
+            raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
+
+    def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
+        try:
+            for symbol, tails in self._tails.items():
+                tails.restore(tiers["tails"][symbol])
+            for name, (symbol, size, values) in tiers["ranks"].items():
+                self._ranks[name] = Ranks(symbol, size)
+                self._ranks[name].restore(values)
+            self._bound.restore(tiers["bound"])
+        except (KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
+            raise StateError(f"the saved state of the tiers can't be used: {error}") from error
+
+    def _new(self, kind: str) -> Judge:
+        config = self._config
+        if config.rule == "adaptive":
+            if "adaptive" in self._tiers:
+                return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
+            return Finite(kind)
+        # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
+        rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
+        return RuleJudge(rule)

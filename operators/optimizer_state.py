@@ -1,0 +1,102 @@
+"""Reads the weights and the optimizer's state after a step: their extremes, for the tier that bounds them."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import NamedTuple
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, nn
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd.operators import kernel
+from asd.operators.slots import KernelTable, table
+from asd.operators.tap import statistics_by_operators
+
+__all__ = ["OptimizerState"]
+
+_SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|max_exp_avg_sq|vhat|accum\w*|square_avg|mean_square)$")
+_FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
+SHARE = 0.01
+"""Of the time of a step that reading may take; a longer reading is made in every so many steps."""
+SELDOM = 16
+"""Steps from one reading to the next at most."""
+
+
+class _Group(NamedTuple):
+    name: str  # what its values are called
+    second_moment: bool
+    parameters: list[Parameter]
+
+
+class OptimizerState:
+    """The weights that an optimizer trains and the Parameters it keeps about each of them.
+
+    A Parameter belongs to the state when its name is a prefix before a weight's name, as `moment1.norm.gamma`; the
+    prefix names its group. Counters and learning rates are left out.
+
+    Args:
+        optimizer: Any optimizer with `parameters`.
+
+    Attributes:
+        every: Steps from one reading to the next.
+        where: Per value of the last reading the name of the tensor it was found in.
+    """
+
+    def __init__(self, optimizer: nn.Cell) -> None:
+        weights = list(getattr(optimizer, "parameters", ()))
+        names = {weight.name for weight in weights}
+        groups: dict[str, _Group] = {"weight": _Group("weight", second_moment=False, parameters=weights)}
+        for parameter in optimizer.get_parameters():
+            prefix, _, rest = parameter.name.partition(".")
+            if parameter.name not in names and rest in names and parameter.dtype in _FLOATS:
+                empty = _Group(prefix, second_moment=bool(_SECOND_MOMENT.search(prefix)), parameters=[])
+                groups.setdefault(prefix, empty).parameters.append(parameter)
+        self.every = 1
+        self.where: dict[str, str] = {}
+        self._groups = list(groups.values())
+        self._seconds: list[float] = []
+
+    def read(self) -> dict[str, float]:
+        """Per group the largest magnitude, `max_<group>`; of second moments the smallest value too, `min_<group>`.
+
+        A magnitude is `nan` where an element is not finite.
+        """
+        begin = time.perf_counter()
+        values: dict[str, float] = {}
+        for group in self._groups:
+            for parameter in group.parameters:
+                if parameter.dtype not in _FLOATS:
+                    continue
+                largest, smallest = _extremes(parameter, smallest=group.second_moment)
+                self._keep(values, f"max_{group.name}", largest, parameter.name, sign=1)
+                if group.second_moment:
+                    self._keep(values, f"min_{group.name}", smallest, parameter.name, sign=-1)
+        self._seconds.append(time.perf_counter() - begin)
+        return values
+
+    def pace(self, step_seconds: float) -> None:
+        """Chooses how often to read, from what the readings took and what a step takes."""
+        if self._seconds and step_seconds > 0:
+            took = sorted(self._seconds)[len(self._seconds) // 2]
+            self.every = min(SELDOM, max(1, math.ceil(took / (SHARE * step_seconds))))
+
+    def _keep(self, values: dict[str, float], key: str, value: float, name: str, *, sign: int) -> None:
+        known = values.get(key)
+        if known is None or math.isnan(value) or sign * value > sign * known:
+            values[key], self.where[key] = value, name
+
+
+def _extremes(parameter: Parameter, *, smallest: bool) -> tuple[float, float]:
+    """Largest magnitude, and the smallest value if asked for."""
+    if not isinstance(table(), KernelTable):
+        magnitude, _, _, bad = statistics_by_operators(parameter)
+        lowest = float(P.ReduceMin()(parameter.astype(ms.float32)).asnumpy()) if smallest else 0.0
+        return (math.nan if bad.asnumpy()[0] else float(magnitude.asnumpy()[0])), lowest
+    array = (parameter.astype(ms.float32) if parameter.dtype == ms.bfloat16 else parameter).asnumpy()
+    found = kernel.statistics(array)
+    lowest = float(np.min(array, initial=np.inf)) if smallest else 0.0
+    return (math.nan if found.non_finite else found.max_abs), lowest

@@ -1,0 +1,97 @@
+"""The tiers in a training: what is checked, what it changes, and what a fault in each place is called."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, targets, values
+from mindspore import Tensor, nn
+
+from asd import Config, Level
+from asd.operators import StepMonitor
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+class Training:
+    """A decoder that is trained by Adam, with the tiers of `config` or unchecked."""
+
+    def __init__(self, config=None):
+        self.net = fill(Decoder())
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
+        self.monitor = None
+        if config is not None:
+            self.monitor = StepMonitor(config, sinks=[])
+            self.monitor.attach(self.net, self.optimizer)
+        self._step = one_step_cell(self.net, self.optimizer)
+        self.steps = 0
+
+    def step(self):
+        loss = self._step(ids(self.steps), targets(self.steps))
+        self.steps += 1
+        loss.asnumpy()
+        return self.monitor.step(loss) if self.monitor is not None else []
+
+    def values(self):
+        return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
+
+
+def adaptive(tmp_path, **more):
+    return Config(enable=1, rule="adaptive", on_anomaly="skip", run_dir=str(tmp_path), **more)
+
+
+def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_kind(mode, tmp_path):
+    plain, checked = Training(), Training(adaptive(tmp_path))
+    for _ in range(8):
+        plain.step()
+        assert [event for event in checked.step() if event.level is Level.ERROR] == []
+    assert_same_bits(checked.values(), plain.values())
+    kinds = {reading.checkpoint: reading.kind for reading in checked.monitor.monitor.readings}
+    assert kinds["blocks.0.norm.forward"] == kinds["blocks.0.up.forward"] == "Y"
+    assert kinds["blocks.0.norm"] == "B"
+    assert {name for name, kind in kinds.items() if kind == "W"} == {
+        weight.name for weight in checked.net.trainable_params()
+    }
+
+    weight = checked.net.blocks[0].up.weight
+    healthy = weight.asnumpy().copy()
+    weight.set_data(Tensor(healthy * np.float32(2**12)))
+    before = checked.values()
+    events = checked.step()
+    fatal = next(event for event in events if event.level is Level.ERROR)
+    assert (fatal.checkpoint, fatal.refused) == ("blocks.0.up.forward", True)
+    assert fatal.reason.startswith("forward: ")
+    assert_same_bits(checked.values(), before)
+    weight.set_data(Tensor(healthy))
+
+    moment = next(each for each in checked.optimizer.get_parameters() if each.name == f"moment2.{weight.name}")
+    moment.set_data(moment + 1e6)
+    in_state = [event for event in checked.step() if event.reason.startswith("state: ")]
+    assert [(event.checkpoint, event.level, event.refused) for event in in_state] == [(moment.name, Level.ERROR, False)]
+    assert in_state[0].reason == "state: max_moment2 more than 4 times its largest so far"
+
+
+def test_the_operators_see_what_the_kernel_sees(tmp_path):
+    from asd.operators import slots
+
+    ms.set_context(mode=1)
+    found = {}
+    for backend in ("kernel", "operators"):
+        slots.use_backend(backend)
+        training = Training(adaptive(tmp_path))
+        training.step()
+        found[backend] = {each.checkpoint: each[1:4] for each in training.monitor.monitor.readings}
+    assert found["kernel"].keys() == found["operators"].keys()
+    for name, numbers in found["kernel"].items():
+        np.testing.assert_allclose(found["operators"][name], numbers, rtol=2e-6)
+
+
+def test_a_resumed_run_judges_by_the_history_that_was_saved(tmp_path):
+    ms.set_context(mode=1)
+    config = adaptive(tmp_path)
+    first = Training(config)
+    for _ in range(6):
+        first.step()
+    state = first.monitor.monitor.state()
+    second = Training(config)
+    second.monitor.monitor.restore(state, [site.name for site in second.monitor._sites])
+    assert second.monitor.monitor.state() == state
