@@ -168,17 +168,9 @@ class _Job:
         if place is None:
             yield
             return
-        from prometheus_client import CollectorRegistry
+        from asd.exporters.endpoint.handler import serve_handler
 
-        from asd.exporters.endpoint.server import start_server
-        from asd.exporters.metrics.handler import HandlerCollector
-
-        registry = CollectorRegistry()
-        registry.register(HandlerCollector(self._tally))
-        server = start_server(
-            registry=registry, ledger_events=lambda: list(self._published), ready=lambda: "",
-            address=place[0], port=place[1],
-        )  # fmt: skip
+        server = serve_handler(self._tally, lambda: list(self._published), *place)
         _say(f"metrics are served at {server.url}/metrics")
         try:
             yield
