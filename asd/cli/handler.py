@@ -169,15 +169,11 @@ class _Job:
         if place is None:
             yield
             return
-        from prometheus_client import CollectorRegistry
-
         from asd.exporters.endpoint.server import start_server
-        from asd.exporters.metrics.handler import HandlerCollector
+        from asd.exporters.metrics.handler import handler_registry
 
-        registry = CollectorRegistry()
-        registry.register(HandlerCollector(self._tally))
         server = start_server(
-            registry=registry, ledger_events=lambda: list(self._published), ready=lambda: "",
+            registry=handler_registry(self._tally), ledger_events=lambda: list(self._published), ready=lambda: "",
             address=place[0], port=place[1],
         )  # fmt: skip
         _say(f"metrics are served at {server.url}/metrics")
