@@ -168,9 +168,13 @@ class _Job:
         if place is None:
             yield
             return
-        from asd.exporters.endpoint.handler import serve_handler
+        from asd.exporters.endpoint.server import start_server
+        from asd.exporters.metrics.handler import handler_registry
 
-        server = serve_handler(self._tally, lambda: list(self._published), *place)
+        server = start_server(
+            registry=handler_registry(self._tally), ledger_events=lambda: list(self._published), ready=lambda: "",
+            address=place[0], port=place[1],
+        )  # fmt: skip
         _say(f"metrics are served at {server.url}/metrics")
         try:
             yield

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from asd.handler.tally import HandlerTally
 
-__all__ = ["HandlerCollector"]
+__all__ = ["HandlerCollector", "handler_registry"]
 
 _GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
     ("asd_handler_circuit_open", "1 while the circuit breaker is open.", lambda tally: tally.circuit_open),
@@ -48,3 +49,10 @@ class HandlerCollector(Collector):
         for action, count in self._tally.actions.copy().items():
             actions.add_metric([action], count)
         yield actions
+
+
+def handler_registry(tally: HandlerTally) -> CollectorRegistry:
+    """A registry with nothing but the metrics of a handler."""
+    registry = CollectorRegistry()
+    registry.register(HandlerCollector(tally))
+    return registry
