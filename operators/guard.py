@@ -65,7 +65,8 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
 
     Guarded.__name__, Guarded.__qualname__ = base.__name__, base.__qualname__
     slots = table()
-    sites = [slots.new_site(weight.name, "W") for weight in optimizer.parameters] if gradients else []
+    weights = getattr(optimizer, "parameters", ()) if gradients else ()
+    sites = [slots.new_site(weight.name, "W") for weight in weights]
     for site in sites:
         site.claimed = True
     optimizer.asd_gate = _OperatorGate(slots, sites) if isinstance(slots, OperatorTable) else _KernelGate(sites)
@@ -133,7 +134,7 @@ def _look_at_each(sites: Sequence[Site]) -> Any:
 
     def look(gradients):
         looked = ()
-        for i in range(len(observers)):
+        for i in range(min(len(observers), len(gradients))):
             looked = (*looked, observers[i](gradients[i]))  # type: ignore[assignment]
         return looked
 

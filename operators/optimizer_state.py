@@ -18,7 +18,7 @@ from asd.operators.tap import statistics_by_operators
 
 __all__ = ["OptimizerState"]
 
-_SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|max_exp_avg_sq|vhat|accum\w*|square_avg|mean_square)$")
+_SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 SHARE = 0.01
 """Of the time of a step that reading may take; a longer reading is made in every so many steps."""

@@ -71,3 +71,26 @@ def test_with_stop_both_ranks_end_at_that_step_and_none_hangs(runner, mode):
     assert (first[-1]["kinds"], second[-1]["kinds"]) == (["follower"], ["anomaly"])
     assert "asd.errors.AnomalyDetected: in the wake of another rank" in logs[0]
     assert f"asd.errors.AnomalyDetected: {KEYWORD}" in logs[1]
+
+
+@pytest.mark.slow
+def test_the_rank_whose_weights_are_wrong_is_named_by_the_others_and_each_of_them_is_told(runner):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    done = runner.run(
+        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=3", "--local_worker_num=3",
+        f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM.with_name("ranks_tier.py"), timeout=180,
+        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
+    )  # fmt: skip
+    assert done.code == 0, done
+    for rank in range(3):
+        log = (runner.folder / "logs" / f"worker_{rank}.log").read_text()
+        events = [json.loads(line.partition("EVENT ")[2]) for line in log.splitlines() if line.startswith("EVENT ")]
+        assert min(event[1] for event in events) == 8
+        first = next(event for event in events if event[1] == 8)
+        if rank == 2:
+            assert first[2:5] == ["norm", "anomaly", "ERROR"]
+            assert "bits above the median of the other ranks" in first[5]
+        else:
+            assert first[2:] == ["", "follower", "NORMAL", "another rank differs from the rest"]
