@@ -5,7 +5,8 @@
     ├── StateError         a saved rule state that is corrupt or belongs to another network (also a ValueError)
     ├── UnsupportedError   a mode or network that cannot be checked (also a RuntimeError)
     ├── IsolationError     an engine that did not take a device out or give it back (also a RuntimeError)
-    └── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
+    ├── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
+    └── OverflowDetected   ends a training after as many overflows as were allowed (also a ValueError)
 
 Each message says what was wrong, where, which value it had, and what would be valid, in one sentence.
 """
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
     from asd.event import Event
     from asd.isolator import Device
 
-__all__ = ["ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "StateError", "UnsupportedError"]
+__all__ = [
+    "ASDError",
+    "AnomalyDetected",
+    "ConfigError",
+    "IsolationError",
+    "OverflowDetected",
+    "StateError",
+    "UnsupportedError",
+]
 
 
 class ASDError(Exception):
@@ -90,3 +99,22 @@ class AnomalyDetected(ASDError, RuntimeError):
 
     def __reduce__(self) -> tuple[type[AnomalyDetected], tuple[Event]]:
         return type(self), (self.event,)
+
+
+class OverflowDetected(ASDError, ValueError):
+    """Training was ended because calls overflowed.
+
+    Attributes:
+        name: Of the last of them, such as `Functional.linear.145.backward`.
+        count: How many overflowed.
+        path: The record of the last one; empty when it could not be written.
+    """
+
+    def __init__(self, name: str, count: int, path: str) -> None:
+        self.name = name
+        self.count = count
+        self.path = path
+        super().__init__(f"[overflow {count} times]: {name} overflowed; dump file is saved in '{path}'.")
+
+    def __reduce__(self) -> tuple[type[OverflowDetected], tuple[str, int, str]]:
+        return type(self), (self.name, self.count, self.path)
