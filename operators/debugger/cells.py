@@ -29,6 +29,9 @@ _NOT_RECORDED = re.compile(
 )
 
 
+_HOLDERS = (nn.CellList, nn.CellDict)  # they compute nothing
+
+
 @dataclass(frozen=True)
 class Hook:
     """A hooked module or operator.
@@ -109,12 +112,12 @@ def _new_hook(label: Label, cell: nn.Cell, inside: Hook | None, attributes: dict
 
 
 def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | None]]:
-    """Path, module, and the module it is in; those without a `construct` of their own only hold others."""
+    """Path, module, and the module it is in."""
     for index, net in enumerate(nets):
         prefix = "" if len(nets) == 1 else f"{index}."
         known: dict[str, nn.Cell] = {}
         for path, cell in list(net.cells_and_names()):
-            if not path or "asd_tap" in path or "asd_gate" in path or type(cell).construct is nn.Cell.construct:
+            if not path or "asd_tap" in path or "asd_gate" in path or isinstance(cell, _HOLDERS):
                 continue
             known[path] = cell
             around = path
@@ -140,7 +143,7 @@ def _hook_module(cell: nn.Cell, label: Label, above: nn.Cell | None, *, in_graph
     class Tapped(Hooked):
         def construct(self, *args, **kwargs):
             inputs = self.asd_tap_inputs(*args)
-            return self.asd_tap_output(super().construct(*inputs, **kwargs), (*args, *kwargs.values()))
+            return self.asd_tap_output(super().construct(*inputs, **kwargs), args, kwargs)
 
     chosen = Tapped if in_graph else Hooked
     chosen.__name__, chosen.__qualname__, chosen.__module__ = base.__name__, base.__qualname__, base.__module__
@@ -170,7 +173,8 @@ class _Operator(nn.Cell):
         # One with a side effect needs the Parameter itself, which no identity may stand before.
         self.tapped = in_graph and not getattr(primitive, "side_effect_mem", False)
         if self.tapped:
-            self.inputs, self.output = InputTap(hook.number, 2), OutputTap(hook.number, 1)
+            object.__setattr__(self, "inputs", InputTap(hook.number, 2))
+            object.__setattr__(self, "output", OutputTap(hook.number, 1))
 
     def __call__(self, *args, **kwargs):
         session = eager_session()
@@ -181,7 +185,7 @@ class _Operator(nn.Cell):
 
     def construct(self, *args):
         if self.tapped:
-            result = self.output(self.primitive(*self.inputs(*args)), args)
+            result = self.output(self.primitive(*self.inputs(*args)), args, {})
         else:
             result = self.primitive(*args)
         return result

@@ -52,9 +52,11 @@ class GradientWatch:
                 targets.setdefault(edge, place)
         made = [(self._edge(tensor), place) for place, tensor in enumerate(outputs)]
         ends = {edge: place for edge, place in made if edge is not None and edge not in targets}
-        consumers = self._consumers(list(ends), targets)
+        consumers, used_inside = self._consumers(list(ends), targets)
         watched = _Watched(begin, tell, done, [place for _, edges in consumers for _, place in edges])
         for edge, place in ends.items():
+            if edge in used_inside:
+                continue  # its gradient is also that of what the call itself made of it
             self._edges[edge[0]].node.register_prehook(watched.output_hook(edge[1], place))
         for node, edges in consumers:
             node.register_hook(watched.input_hook(edges))
@@ -85,11 +87,16 @@ class GradientWatch:
             self._edges[number] = _Node(node, _age(node), edges)
         return number
 
-    def _consumers(self, ends: list[Edge], targets: dict[Edge, int]) -> list[tuple[Any, list[tuple[int, int]]]]:
-        """The nodes inside the call with an edge to one of its inputs; per node `(index of the edge, input)`."""
+    def _consumers(
+        self, ends: list[Edge], targets: dict[Edge, int]
+    ) -> tuple[list[tuple[Any, list[tuple[int, int]]]], set[Edge]]:
+        """The nodes inside the call with an edge to one of its inputs; per node `(index of the edge, input)`.
+
+        And which of `ends` other nodes inside the call use.
+        """
         oldest = max((self._edges[number].age for number, _ in targets), default=0)
         borders = {number for number, _ in targets}
-        found = []
+        found, used_inside = [], set()
         to_visit = [number for number, _ in ends if targets and number not in borders]
         visited = {*to_visit, *borders}
         while to_visit:
@@ -98,10 +105,11 @@ class GradientWatch:
             if edges:
                 found.append((here.node, edges))
             for edge in here.edges:
+                used_inside.add(edge.end)
                 if edge.end[0] not in visited and self._edges[self._known(edge.node)].age > oldest:
                     to_visit.append(edge.end[0])
                 visited.add(edge.end[0])
-        return found
+        return found, used_inside
 
 
 class _Edge(NamedTuple):

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from asd.operators.debugger.cells import Hook, hooks
-from asd.operators.debugger.graph_taps import FORWARD_IN, FORWARD_OUT, GRADIENT_OUT, NOT_NESTED
+from asd.operators.debugger.graph_taps import FORWARD_IN, FORWARD_OUT, GRADIENT_OUT, NOT_NESTED, place_of
 from asd.operators.debugger.session import Session
 from asd.operators.debugger.values import Path
 
@@ -38,7 +38,8 @@ class GraphCalls:
 
     def receive(self, label: Key, array: np.ndarray, dtype: str) -> None:
         """One tensor; the array is valid during the call only."""
-        number, what, place, inner = label
+        number, what, coded, inner = label
+        place = place_of(coded)
         hook = hooks()[number]
         with self._lock:
             self.tensors += 1
@@ -46,6 +47,7 @@ class GraphCalls:
             call = self._backward_call(label) if backward else self._forward_call(label)
             direction = "backward" if backward else "forward"
             part = {FORWARD_IN: "input_args", FORWARD_OUT: "output", GRADIENT_OUT: "input"}.get(what, "output")
+            part = "input_kwargs" if isinstance(place, str) else part
             name = self._open(hook, direction, call)
             path: Path = [place] if inner == NOT_NESTED else [place, inner]
             if self._wanted[name]:
@@ -68,8 +70,10 @@ class GraphCalls:
             session.entries += 1
 
     def _forward_call(self, key: Key) -> int:
-        self._seen[key] += 1
-        return self._seen[key] - 1
+        # An argument that earlier calls did not have belongs to the call whose output is still to come.
+        call = max(self._seen[key], self._calls(hooks()[key[0]]) if key[1] == FORWARD_IN else 0)
+        self._seen[key] = call + 1
+        return call
 
     def _backward_call(self, key: Key) -> int:
         calls = self._calls(hooks()[key[0]])
@@ -94,6 +98,8 @@ class GraphCalls:
                 around = around.inside
             wanted = direction in self._session.config.data_mode and self._session.selection.enters(name, above)
             self._wanted[name] = wanted
+            if wanted:
+                self._session.outline(name, direction)
             self._opened[name] = (hook, call, direction)
         return name
 

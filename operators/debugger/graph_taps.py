@@ -17,7 +17,7 @@ from mindspore.ops.primitive import constexpr
 
 from asd.operators.tap import InsertGradientOf, kernel_function
 
-__all__ = ["FORWARD_IN", "FORWARD_OUT", "GRADIENT_IN", "GRADIENT_OUT", "NOT_NESTED", "InputTap", "OutputTap"]
+__all__ = ["FORWARD_IN", "FORWARD_OUT", "GRADIENT_IN", "GRADIENT_OUT", "NOT_NESTED", "InputTap", "OutputTap", "place_of"]
 
 FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT = range(4)
 """Of a label: what is seen. GRADIENT_OUT is the gradient of an output, which the backward call gets."""
@@ -25,8 +25,21 @@ NOT_NESTED = -1
 _MOST_GRADIENTS = 2  # each costs a millisecond to make; further inputs and outputs are recorded forward only
 
 
+_keywords: list[str] = []
+_FIRST_KEYWORD = 1 << 16
+
+
+def place_of(number: int) -> int | str:
+    """Of a label: the place of an argument, or the name of a keyword argument."""
+    return number if number < _FIRST_KEYWORD else _keywords[number - _FIRST_KEYWORD]
+
+
 @constexpr
 def _label(tap, what, place, inner):
+    if isinstance(place, str):
+        if place not in _keywords:
+            _keywords.append(place)
+        place = _FIRST_KEYWORD + _keywords.index(place)
     return Tensor([tap, what, place, inner], ms.int32)
 
 
@@ -74,20 +87,22 @@ class OutputTap(nn.Cell):
         self.deliver = kernel_function("asd_deliver")
         self.taps = _gradient_taps(number, GRADIENT_OUT, outputs)
 
-    def __call__(self, output, inputs):
+    def __call__(self, output, inputs, keywords):
         return output
 
-    def construct(self, output, inputs):
+    def construct(self, output, inputs, keywords):
         read = ()
         for place, value in enumerate(inputs):
             read = (*read, *self.tokens(FORWARD_IN, place, value))
+        for name in keywords:
+            read = (*read, *self.tokens(FORWARD_IN, name, keywords[name]))
         if isinstance(output, Tensor):
-            read = (*read, *self.tokens(FORWARD_OUT, 0, output))
+            read = (*read, *self.tokens(FORWARD_OUT, 0, F.depend(output, read)))
             return self.one(output, 0, read)
         if isinstance(output, tuple):
             seen = ()
             for place, value in enumerate(output):
-                read = (*read, *self.tokens(FORWARD_OUT, place, value))
+                read = (*read, *self.tokens(FORWARD_OUT, place, F.depend(value, read)))
             for place, value in enumerate(output):
                 if isinstance(value, Tensor):
                     seen = (*seen, self.one(value, place, read))

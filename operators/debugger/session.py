@@ -24,6 +24,10 @@ __all__ = ["Label", "Session"]
 
 _LOG = logging.getLogger("asd")
 _OURS = __name__.rpartition(".")[0]
+_PARTS: dict[str, dict[str, Any]] = {
+    "forward": {"input_args": [], "input_kwargs": {}, "output": []},
+    "backward": {"input": [], "output": []},
+}
 
 
 class Label(NamedTuple):
@@ -131,6 +135,12 @@ class Session:
         with self._quiet():
             self._put(name, "parameters", parameters)
 
+    def outline(self, name: str, direction: str) -> None:
+        """Records the parts of an entry as empty, so that each is there even if nothing comes."""
+        for part, empty in _PARTS[direction].items():
+            if self.side(part) in self.config.data_mode:
+                self.recording.put(name, part, [], empty)
+
     def side(self, part: str) -> str:
         """Whether a part of an entry belongs to its inputs or its outputs."""
         return "output" if part in ("output", "parameters_grad") else "input"
@@ -175,6 +185,7 @@ class Session:
             if not self.selection.enters(back, above):
                 return False
             self.recording.open(back, above[-1] if above else None, (), None)
+            self.outline(back, "backward")
             return True
 
         def tell(part: str, place: int, gradient: np.ndarray, dtype: str) -> None:
