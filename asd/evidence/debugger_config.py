@@ -104,7 +104,7 @@ class DebuggerConfig:
         given = _Object(content, where)
         task = given.one_of("task", TASKS, "statistics")
         level = given.one_of("level", LEVELS, "L1")
-        settings = {
+        settings: dict[str, Any] = {
             "dump_path": Path(given.text("dump_path", "./dump")),
             "task": "statistics" if task == "md5" else task,
             "level": level,

@@ -45,6 +45,7 @@ class DumpWriter:
         self, folder: Path, config: DebuggerConfig, *, read: Reader = moments, problem: Callable[[str], None] = _LOG.error
     ) -> None:
         self.folder = folder
+        self._tensors = folder / "dump_tensor_data"
         self._config = config
         self._read = read
         self._problem = problem
@@ -58,7 +59,6 @@ class DumpWriter:
         if any((self.folder / name).exists() for name in ("dump.json", JOURNAL)):
             _move_aside(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._tensors = self.folder / "dump_tensor_data"
         saves = self._config.task == "tensor" or bool(self._config.tensor_list)
         if saves:
             self._tensors.mkdir(exist_ok=True)
@@ -100,7 +100,8 @@ class DumpWriter:
         if self._config.md5:
             told["md5"] = crc32(array)
         if self._config.task == "tensor" or any(part in entry for part in self._config.tensor_list):
-            told["data_name"] = self._guarded(save_array, self._tensors, file_name, array)
+            name = self._guarded(save_array, self._tensors, file_name, array)
+            told |= {"data_name": name} if name else {}
         return told
 
     def stack(self, name: str, frames: tuple[str, ...]) -> None:

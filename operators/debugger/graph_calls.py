@@ -57,7 +57,8 @@ class GraphCalls:
     def finish(self) -> None:
         """The step is over: parents are known only now, since any number of calls may share one."""
         session = self._session
-        for name, (hook, call, direction) in self._opened.items():
+        # Where a gradient needs no value the backward pass may overtake the forward one.
+        for name, (hook, call, direction) in sorted(self._opened.items(), key=lambda item: item[1][2] != "forward"):
             self._session.selection.leaves(name)
             if not self._wanted[name]:
                 continue

@@ -63,14 +63,18 @@ class InputTap(nn.Cell):
     def __call__(self, *inputs):
         return inputs
 
+    # No loops and few tuples: each of them costs the compiler much more than these lines.
     def construct(self, *inputs):
-        seen = ()
-        for place, value in enumerate(inputs):
-            if place < len(self.taps) and isinstance(value, Tensor) and _is_float(F.dtype(value)):
-                seen = (*seen, self.taps[place](value))
-            else:
-                seen = (*seen, value)
-        return seen
+        if len(self.taps) == 0 or len(inputs) == 0:
+            return inputs
+        if len(self.taps) == 1 or len(inputs) == 1:
+            return (self.one(inputs[0], self.taps[0]), *inputs[1:])
+        return (self.one(inputs[0], self.taps[0]), self.one(inputs[1], self.taps[1]), *inputs[2:])
+
+    def one(self, value, tap):
+        if isinstance(value, Tensor) and _is_float(F.dtype(value)):
+            return tap(value)
+        return value
 
 
 class OutputTap(nn.Cell):
@@ -84,6 +88,7 @@ class OutputTap(nn.Cell):
     def __init__(self, number: int, outputs: int = _MOST_GRADIENTS) -> None:
         super().__init__(auto_prefix=False)
         self.number = number
+        self.nothing = Tensor([0.0], ms.float32)
         self.deliver = kernel_function("asd_deliver")
         self.taps = _gradient_taps(number, GRADIENT_OUT, outputs)
 
@@ -91,18 +96,17 @@ class OutputTap(nn.Cell):
         return output
 
     def construct(self, output, inputs, keywords):
-        read = ()
+        read = self.nothing
         for place, value in enumerate(inputs):
-            read = (*read, *self.tokens(FORWARD_IN, place, value))
+            read = self.read(FORWARD_IN, place, value, read)
         for name in keywords:
-            read = (*read, *self.tokens(FORWARD_IN, name, keywords[name]))
+            read = self.read(FORWARD_IN, name, keywords[name], read)
         if isinstance(output, Tensor):
-            read = (*read, *self.tokens(FORWARD_OUT, 0, F.depend(output, read)))
-            return self.one(output, 0, read)
+            return self.one(output, 0, self.read(FORWARD_OUT, 0, F.depend(output, read), read))
         if isinstance(output, tuple):
             seen = ()
             for place, value in enumerate(output):
-                read = (*read, *self.tokens(FORWARD_OUT, place, F.depend(value, read)))
+                read = self.read(FORWARD_OUT, place, F.depend(value, read), read)
             for place, value in enumerate(output):
                 if isinstance(value, Tensor):
                     seen = (*seen, self.one(value, place, read))
@@ -111,15 +115,17 @@ class OutputTap(nn.Cell):
             return seen
         return output
 
-    def tokens(self, what, place, value):
+    def read(self, what, place, value, before):
+        """Delivers `value` after what `before` stands for; the result stands for both."""
         if isinstance(value, Tensor):
-            return (self.deliver(F.stop_gradient(value), _label(self.number, what, place, NOT_NESTED)),)
-        read = ()
+            label = _label(self.number, what, place, NOT_NESTED)
+            return F.depend(self.deliver(F.stop_gradient(value), label), before)
         if isinstance(value, (tuple, list)):
             for inner, item in enumerate(value):
                 if isinstance(item, Tensor):
-                    read = (*read, self.deliver(F.stop_gradient(item), _label(self.number, what, place, inner)))
-        return read
+                    label = _label(self.number, what, place, inner)
+                    before = F.depend(self.deliver(F.stop_gradient(item), label), before)
+        return before
 
     def one(self, value, place, read):
         if place < len(self.taps) and _is_float(F.dtype(value)):

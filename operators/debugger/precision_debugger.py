@@ -110,9 +110,9 @@ class PrecisionDebugger:
         if session is None or graph is None:
             return
         self._session = self._graph = None
-        self._wait()
         if self._apis is not None:
             self._apis.take_away()
+        self._wait()
         current.set_session(None)
         delivery.deliver_to(None)
         graph.finish()
