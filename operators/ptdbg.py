@@ -1,6 +1,7 @@
 """The classic functions of dump, overflow check and compare: a script of theirs needs only its import line changed.
 
-    from asd.operators.ptdbg import register_hook, overflow_check, seed_all, set_dump_path, set_dump_switch, acc_cmp_dump
+    from asd.operators.ptdbg import register_hook, overflow_check, seed_all, set_dump_path, set_dump_switch
+    from asd.operators.ptdbg import acc_cmp_dump
 
     seed_all()
     set_dump_path("./dump_data/npu")
@@ -136,7 +137,7 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
     _hooked.debugger, _hooked.net = PrecisionDebugger(DebuggerConfig.of(content, "register_hook")), model
     if content["task"] == "overflow_check":
         _hooked.switch(True)
-        atexit.register(_hooked.switch, False)  # noqa: FBT003
+        atexit.register(_hooked.switch, False)
 
 
 def set_dump_switch(switch: str, mode: str = "all", scope: list[str] | None = None) -> None:
@@ -185,8 +186,8 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     """Compares two dumps; the result is a `compare_result_{timestamp}.csv` in `output_path`.
 
     Args:
-        input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: the `dump.json` or `dump.pkl` of
-            either side; `npu_dump_data_dir` and `bench_dump_data_dir` may name the folders of the tensors.
+        input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: the `dump.json` or
+            `dump.pkl` of either side; `npu_dump_data_dir` and `bench_dump_data_dir` may name the folders of the tensors.
         output_path: Where the result goes.
 
     Raises:

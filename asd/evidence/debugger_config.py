@@ -85,7 +85,9 @@ class DebuggerConfig:
                 raise ConfigError("config_path", str(path), f"valid is a file of at most {MAX_BYTES} bytes")
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigError("config_path", str(path), f"the file can't be read ({error.strerror or error})") from error
+            raise ConfigError(
+                "config_path", str(path), f"the file can't be read ({error.strerror or error})"
+            ) from error
         except (ValueError, RecursionError) as error:
             raise ConfigError("config_path", str(path), f"valid is a file with one JSON object ({error})") from error
         return cls.of(content, str(path))
@@ -146,7 +148,9 @@ class DebuggerConfig:
 def _overflow_settings(inner: _Object) -> dict[str, Any]:
     count = inner.take("overflow_nums", 1)
     if type(count) is not int or not (count == -1 or 0 < count <= LARGEST_NUMBER):
-        raise inner.wrong("overflow_nums", count, f"a whole number from 1 to {LARGEST_NUMBER}, or -1 for never stopping")
+        raise inner.wrong(
+            "overflow_nums", count, f"a whole number from 1 to {LARGEST_NUMBER}, or -1 for never stopping"
+        )
     return {"overflow_nums": count, "check_mode": CHECK_MODES[inner.one_of("check_mode", tuple(CHECK_MODES), "all")]}
 
 

@@ -55,7 +55,7 @@ def statistics(array: np.ndarray, *, high: bool = False, read: Reader = moments)
     """The four fields of a tensor in `dump.json`, and the moments they were made from.
 
     A bool has any and all for Max and Min, and no mean or norm. An integer counts as float32, a float64 is cut to it, a
-    complex number counts with its absolute value. For a tensor without dimensions the norm is the value itself, its sign
+    complex number counts with its absolute value. Without dimensions the norm is the value itself, its sign
     included. Mean and Norm of a float16 are rounded to float16 unless `high` is true. An empty tensor has four nulls.
 
     Args:

@@ -42,7 +42,12 @@ class DumpWriter:
     """
 
     def __init__(
-        self, folder: Path, config: DebuggerConfig, *, read: Reader = moments, problem: Callable[[str], None] = _LOG.error
+        self,
+        folder: Path,
+        config: DebuggerConfig,
+        *,
+        read: Reader = moments,
+        problem: Callable[[str], None] = _LOG.error,
     ) -> None:
         self.folder = folder
         self._tensors = folder / "dump_tensor_data"

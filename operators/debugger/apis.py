@@ -20,32 +20,39 @@ from asd.operators.debugger.session import Label
 
 __all__ = ["ApiHooks"]
 
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 _NO_OPERATORS = frozenset(
-    """
-    arg_dtype_cast arg_handler gen_extend_func op_info_register custom_info_register constexpr reshard prim_attr_register
-    prim_arg_register add_flags kernel ms_kernel deepcopy grad value_and_grad get_grad vmap jvp vjp jet derivative jacfwd
-    jacrev linearize cond while_loop scan for_i_in_range foreach switch_layer map_ partial shape shape_ rank size
-    dyn_shape dtype numel is_tensor is_complex is_floating_point is_nonzero stop_gradient depend print_ tensor_dump
-    make_row_tensor make_sparse_tensor make_coo_tensor make_csr_tensor coo_to_csr csr_to_coo core get_vm_impl_fn
-    primexpr isinstance_ is_ is_not in_dict not_in_dict mixed_precision_cast env_get custom eps morph move_to hook_backward
-    typeof no_grad enable_grad set_grad_enabled is_grad_enabled manual_seed initial_seed get_rng_state set_rng_state seed
-    get_rank get_world_size get_backend get_group_rank get_global_rank get_process_group_ranks is_available
-    is_initialized init_process_group destroy_process_group new_group barrier requires_grad_ register_hook remove_hook
-    """.split()
+    _words("""
+    arg_dtype_cast arg_handler gen_extend_func op_info_register custom_info_register constexpr reshard
+    prim_attr_register prim_arg_register add_flags kernel ms_kernel deepcopy grad value_and_grad get_grad vmap jvp
+    vjp jet derivative jacfwd jacrev linearize cond while_loop scan for_i_in_range foreach switch_layer map_
+    partial shape shape_ rank size dyn_shape dtype numel is_tensor is_complex is_floating_point is_nonzero
+    stop_gradient depend print_ tensor_dump make_row_tensor make_sparse_tensor make_coo_tensor make_csr_tensor
+    coo_to_csr csr_to_coo core get_vm_impl_fn primexpr isinstance_ is_ is_not in_dict not_in_dict
+    mixed_precision_cast env_get custom eps morph move_to hook_backward typeof no_grad enable_grad
+    set_grad_enabled is_grad_enabled manual_seed initial_seed get_rng_state set_rng_state seed get_rank
+    get_world_size get_backend get_group_rank get_global_rank get_process_group_ranks is_available is_initialized
+    init_process_group destroy_process_group new_group barrier requires_grad_ register_hook remove_hook
+""")
 )
-_METHODS = """
-    astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat contiguous copy
-    new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
+_METHODS = _words("""
+    astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
+    contiguous copy new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
     add_ sub_ mul_ div_ exp_ log_ sigmoid_ floor_ sign_ fill_ copy_ masked_fill_ scatter_ scatter_add_ index_add_
-    index_copy_ index_fill_ index_put_ masked_scatter_ addmm_ remainder_ floor_divide_
-    __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__
-    __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__ __invert__
-    __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __getitem__ __setitem__
-""".split()
-_COLLECTIVES = """
+    index_copy_ index_fill_ index_put_ masked_scatter_ addmm_ remainder_ floor_divide_ __add__ __radd__ __iadd__
+    __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __floordiv__
+    __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__ __invert__ __and__
+    __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __getitem__ __setitem__
+""")
+_COLLECTIVES = _words("""
     all_reduce all_gather all_gather_into_tensor all_to_all all_to_all_single broadcast reduce reduce_scatter
-    reduce_scatter_tensor scatter_tensor scatter gather gather_into_tensor send recv isend irecv P2POp batch_isend_irecv
-""".split()
+    reduce_scatter_tensor scatter_tensor scatter gather gather_into_tensor send recv isend irecv P2POp
+    batch_isend_irecv
+""")
 
 
 def _functions(module: Any, names: Iterable[str]) -> Iterator[tuple[str, Callable[..., Any]]]:

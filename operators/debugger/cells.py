@@ -62,7 +62,6 @@ class Hook:
             here = ()
         return here + (self.inside.frames() if self.inside is not None else ())
 
-
     def name(self, direction: str, call: int) -> str:
         """The name of a call in a compiled graph, where nothing tells in which order operators ran.
 

@@ -19,7 +19,12 @@ Label = tuple[int, int, int, int]
 Receiver = Callable[[Label, np.ndarray, str], None]
 
 _CALLBACK = ctypes.CFUNCTYPE(
-    None, ctypes.POINTER(ctypes.c_int32), ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p
+    None,
+    ctypes.POINTER(ctypes.c_int32),
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.c_char_p,
 )
 _NAMES = {"bfloat16": "BFloat16", "uint8": "UInt8", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
 _SMALL = 64  # elements up to which NumPy is as fast

@@ -85,7 +85,11 @@ class GraphCalls:
 
     def _calls(self, hook: Hook) -> int:
         return max(
-            (count for (number, what, _, _), count in self._seen.items() if number == hook.number and what == FORWARD_OUT),
+            (
+                count
+                for (number, what, _, _), count in self._seen.items()
+                if number == hook.number and what == FORWARD_OUT
+            ),
             default=0,
         )
 

@@ -1,10 +1,10 @@
 """Taps for compiled graphs: the tensors that go into a cell and come out of it, forward and backward.
 
-Each tap is a Cell with two faces. The compiler sees `construct`; PyNative calls `__call__`, which does nothing, for there
+Each tap is a Cell with two faces. The compiler sees `construct`; PyNative calls `__call__`, which does nothing: there
 the session records the call itself. An input is not replaced forward: the output is made to wait until the input was
 read. A gradient is read by the identity that the checks use too (see `asd.operators.tap`).
 
-Only the C++ library on a CPU can take a tensor out of a running graph. For other devices MindSpore has TensorDump, which
+Only the C++ library on a CPU can take a tensor out of a running graph. Other devices have MindSpore's TensorDump, which
 writes files of its own.
 """
 
@@ -17,7 +17,16 @@ from mindspore.ops.primitive import constexpr
 
 from asd.operators.tap import InsertGradientOf, kernel_function
 
-__all__ = ["FORWARD_IN", "FORWARD_OUT", "GRADIENT_IN", "GRADIENT_OUT", "NOT_NESTED", "InputTap", "OutputTap", "place_of"]
+__all__ = [
+    "FORWARD_IN",
+    "FORWARD_OUT",
+    "GRADIENT_IN",
+    "GRADIENT_OUT",
+    "NOT_NESTED",
+    "InputTap",
+    "OutputTap",
+    "place_of",
+]
 
 FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT = range(4)
 """Of a label: what is seen. GRADIENT_OUT is the gradient of an output, which the backward call gets."""
@@ -61,17 +70,19 @@ class InputTap(nn.Cell):
         self.taps = _gradient_taps(number, GRADIENT_IN, min(inputs, _MOST_GRADIENTS))
 
     def __call__(self, *inputs):
+        """For PyNative."""
         return inputs
 
     # No loops and few tuples: each of them costs the compiler much more than these lines.
     def construct(self, *inputs):
+        """For the compiler."""
         if len(self.taps) == 0 or len(inputs) == 0:
             return inputs
         if len(self.taps) == 1 or len(inputs) == 1:
-            return (self.one(inputs[0], self.taps[0]), *inputs[1:])
-        return (self.one(inputs[0], self.taps[0]), self.one(inputs[1], self.taps[1]), *inputs[2:])
+            return (self._one(inputs[0], self.taps[0]), *inputs[1:])
+        return (self._one(inputs[0], self.taps[0]), self._one(inputs[1], self.taps[1]), *inputs[2:])
 
-    def one(self, value, tap):
+    def _one(self, value, tap):
         if isinstance(value, Tensor) and _is_float(F.dtype(value)):
             return tap(value)
         return value
@@ -93,29 +104,31 @@ class OutputTap(nn.Cell):
         self.taps = _gradient_taps(number, GRADIENT_OUT, outputs)
 
     def __call__(self, output, inputs, keywords):
+        """For PyNative."""
         return output
 
     def construct(self, output, inputs, keywords):
+        """For the compiler."""
         read = self.nothing
         for place, value in enumerate(inputs):
-            read = self.read(FORWARD_IN, place, value, read)
+            read = self._read(FORWARD_IN, place, value, read)
         for name in keywords:
-            read = self.read(FORWARD_IN, name, keywords[name], read)
+            read = self._read(FORWARD_IN, name, keywords[name], read)
         if isinstance(output, Tensor):
-            return self.one(output, 0, self.read(FORWARD_OUT, 0, F.depend(output, read), read))
+            return self._one(output, 0, self._read(FORWARD_OUT, 0, F.depend(output, read), read))
         if isinstance(output, tuple):
             seen = ()
             for place, value in enumerate(output):
-                read = self.read(FORWARD_OUT, place, F.depend(value, read), read)
+                read = self._read(FORWARD_OUT, place, F.depend(value, read), read)
             for place, value in enumerate(output):
                 if isinstance(value, Tensor):
-                    seen = (*seen, self.one(value, place, read))
+                    seen = (*seen, self._one(value, place, read))
                 else:
                     seen = (*seen, value)
             return seen
         return output
 
-    def read(self, what, place, value, before):
+    def _read(self, what, place, value, before):
         """Delivers `value` after what `before` stands for; the result stands for both."""
         if isinstance(value, Tensor):
             label = _label(self.number, what, place, NOT_NESTED)
@@ -127,7 +140,7 @@ class OutputTap(nn.Cell):
                     before = F.depend(self.deliver(F.stop_gradient(item), label), before)
         return before
 
-    def one(self, value, place, read):
+    def _one(self, value, place, read):
         if place < len(self.taps) and _is_float(F.dtype(value)):
             return self.taps[place](F.depend(value, read))
         return F.depend(value, read)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, context, nn
+from mindspore import context, nn
 from mindspore.communication import GlobalComm, get_rank
 
-from asd.errors import ASDError, ConfigError, UnsupportedError
+from asd.errors import ASDError, ConfigError
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import recover
 from asd.evidence.writer import DumpWriter
@@ -176,7 +176,7 @@ class PrecisionDebugger:
         try:
             if weight is not None:
                 weight[0].asnumpy() if weight.ndim else weight.asnumpy()
-        except Exception as error:  # noqa: BLE001 - the step itself failed: it is for the training to tell
+        except Exception as error:
             _LOG.debug("the step could not be waited for: %s", error)
 
     def _recover(self) -> None:
@@ -194,7 +194,9 @@ class PrecisionDebugger:
             self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
                       "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
         if not graph_mode and not gradients.supported() and "backward" in self.config.data_mode:
-            self._say(f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded.")
+            self._say(
+                f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
+            )
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:

@@ -72,7 +72,9 @@ class SavedObjects:
             whole: Any = None
             for path, leaf in leaves(value):
                 file_name = ".".join([entry, *map(str, path)])
-                whole = placed(whole, path, encode(leaf, lambda array, dtype, at=file_name: self._tensor(array, dtype, at)))
+                whole = placed(
+                    whole, path, encode(leaf, lambda array, dtype, at=file_name: self._tensor(array, dtype, at))
+                )
             self._data[entry] = whole
             head = {"task": self._config.task, "level": "debug", "framework": "mindspore"}
             saves = str(self._tensors.resolve()) if self._config.task == "tensor" else None
