@@ -186,8 +186,8 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     """Compares two dumps; the result is a `compare_result_{timestamp}.csv` in `output_path`.
 
     Args:
-        input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: the `dump.json` or
-            `dump.pkl` of either side; `npu_dump_data_dir` and `bench_dump_data_dir` may name the folders of the tensors.
+        input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: `dump.json` or
+            `dump.pkl` of either side; the folders of the tensors may be named too.
         output_path: Where the result goes.
 
     Raises:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import numpy as np
 
 __all__ = ["crc32", "widen_bfloat16"]
 
 
-def crc32(array: np.ndarray) -> str:
+def crc32(array: np.ndarray[Any, Any]) -> str:
     """CRC-32 (that of zlib) of the bytes of `array` in C order, as eight lower-case hexadecimal digits.
 
     Args:
@@ -20,10 +21,10 @@ def crc32(array: np.ndarray) -> str:
     '854d28b6'
     """
     flat = np.ascontiguousarray(array).reshape(-1)
-    return f"{zlib.crc32(flat.view(np.uint8)):08x}"
+    return f"{zlib.crc32(memoryview(flat.view(np.uint8))):08x}"
 
 
-def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
+def widen_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The float32 values of bfloat16 numbers.
 
     Args:

@@ -29,10 +29,10 @@ class Moments(NamedTuple):
     non_finite: int
 
 
-Reader = Callable[[np.ndarray], Moments]
+Reader = Callable[[np.ndarray[Any, Any]], Moments]
 
 
-def moments(array: np.ndarray) -> Moments:
+def moments(array: np.ndarray[Any, Any]) -> Moments:
     """The moments of `array` by NumPy.
 
     Args:
@@ -47,11 +47,13 @@ def moments(array: np.ndarray) -> Moments:
     return Moments(largest, smallest, total, squares, 0 if whole else int(array.size - np.isfinite(array).sum()))
 
 
-def _squares(flat: np.ndarray) -> float:
+def _squares(flat: np.ndarray[Any, Any]) -> float:
     return sum(float(np.square(part, dtype=np.float64).sum()) for part in np.array_split(flat, flat.size // 65536 + 1))
 
 
-def statistics(array: np.ndarray, *, high: bool = False, read: Reader = moments) -> tuple[dict[str, Any], Moments]:
+def statistics(
+    array: np.ndarray[Any, Any], *, high: bool = False, read: Reader = moments
+) -> tuple[dict[str, Any], Moments]:
     """The four fields of a tensor in `dump.json`, and the moments they were made from.
 
     A bool has any and all for Max and Min, and no mean or norm. An integer counts as float32, a float64 is cut to it, a

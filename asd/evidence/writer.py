@@ -91,7 +91,7 @@ class DumpWriter:
         if self._config.task != "structure":
             self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
 
-    def tensor(self, file_name: str, array: np.ndarray, dtype: str, entry: str) -> dict[str, Any]:
+    def tensor(self, file_name: str, array: np.ndarray[Any, Any], dtype: str, entry: str) -> dict[str, Any]:
         """What `dump.json` says of a tensor; writes the tensor too if it is asked for.
 
         Args:
@@ -154,7 +154,7 @@ class DumpWriter:
                 return None
 
 
-def save_array(folder: Path, name: str, array: np.ndarray) -> str:
+def save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:
     """Writes `array` to `<name>.npy` in `folder` and returns the name of the file; a name that is too long is cut.
 
     Raises:

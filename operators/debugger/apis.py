@@ -57,7 +57,7 @@ _COLLECTIVES = _words("""
 
 def _functions(module: Any, names: Iterable[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in names:
-        value = getattr(module, name, None)
+        value: Any = getattr(module, name, None)
         plain = isinstance(value, (types.FunctionType, types.BuiltinFunctionType))
         if plain and not name.startswith("_") and name not in _NO_OPERATORS:
             yield name, value

@@ -57,7 +57,9 @@ class Hook:
         code = getattr(self.cell, "asd_tap_original", type(self.cell)).construct
         try:
             lines, line = inspect.getsourcelines(code)
-            here = (f"File {inspect.getsourcefile(code)}, line {line}, in construct, \n {lines[0].strip()}",)
+            here: tuple[str, ...] = (
+                f"File {inspect.getsourcefile(code)}, line {line}, in construct, \n {lines[0].strip()}",
+            )
         except (OSError, TypeError):
             here = ()
         return here + (self.inside.frames() if self.inside is not None else ())

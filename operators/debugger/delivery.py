@@ -58,7 +58,7 @@ def deliver_to(receive: Receiver | None) -> None:
     """
     if _library is None:
         return
-    callback = ctypes.cast(None, _CALLBACK) if receive is None else _CALLBACK(_unpack(receive))
+    callback = _CALLBACK() if receive is None else _CALLBACK(_unpack(receive))
     _library.asd_deliver_to(callback)
     _kept[:] = [callback]
 
@@ -79,7 +79,8 @@ def _view(data: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     if size == 0 or not data:
         return np.empty(shape, dtype)
-    return np.frombuffer((ctypes.c_char * size).from_address(data), dtype).reshape(shape)
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(data))
+    return memory.view(dtype).reshape(shape)
 
 
 def dtype_name(tensor: ms.Tensor) -> str:

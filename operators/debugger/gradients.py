@@ -101,7 +101,7 @@ class GradientWatch:
         visited = {*to_visit, *borders}
         while to_visit:
             here = self._edges[to_visit.pop()]
-            edges = [(edge.index, targets[edge.end]) for edge in here.edges if edge.end in targets]
+            edges = [(edge.at, targets[edge.end]) for edge in here.edges if edge.end in targets]
             if edges:
                 found.append((here.node, edges))
             for edge in here.edges:
@@ -113,7 +113,7 @@ class GradientWatch:
 
 
 class _Edge(NamedTuple):
-    index: int
+    at: int
     node: Any
     end: Edge
 

@@ -117,7 +117,7 @@ class OutputTap(nn.Cell):
         if isinstance(output, Tensor):
             return self._one(output, 0, self._read(FORWARD_OUT, 0, F.depend(output, read), read))
         if isinstance(output, tuple):
-            seen = ()
+            seen = output[:0]
             for place, value in enumerate(output):
                 read = self._read(FORWARD_OUT, place, F.depend(value, read), read)
             for place, value in enumerate(output):
