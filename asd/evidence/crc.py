@@ -21,7 +21,7 @@ def crc32(array: np.ndarray[Any, Any]) -> str:
     '854d28b6'
     """
     flat = np.ascontiguousarray(array).reshape(-1)
-    return f"{zlib.crc32(memoryview(flat.view(np.uint8))):08x}"
+    return f"{zlib.crc32(flat.view(np.uint8).data):08x}"
 
 
 def widen_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

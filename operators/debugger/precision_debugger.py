@@ -15,7 +15,7 @@ from asd.errors import ASDError, ConfigError
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import recover
 from asd.evidence.writer import DumpWriter
-from asd.operators.debugger import current, delivery, gradients
+from asd.operators.debugger import current, delivery, gradients, waiting
 from asd.operators.debugger.apis import ApiHooks
 from asd.operators.debugger.cells import hook_modules, hook_operators
 from asd.operators.debugger.dump_config import DumpConfig
@@ -95,6 +95,7 @@ class PrecisionDebugger:
         self._session = Session(self.config, self._recording())
         self._graph = GraphCalls(self._session)
         delivery.deliver_to(self._graph.receive)
+        waiting.keep_outputs(True)
         current.set_session(self._session)
         if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
             self._apis.put()
@@ -112,6 +113,7 @@ class PrecisionDebugger:
         self._session = self._graph = None
         if self._apis is not None:
             self._apis.take_away()
+        waiting.keep_outputs(False)
         self._wait()
         current.set_session(None)
         delivery.deliver_to(None)
@@ -171,11 +173,8 @@ class PrecisionDebugger:
         return self.config.dump_path / f"step{self._step}" / f"rank{_rank()}"
 
     def _wait(self) -> None:
-        """A compiled graph runs on its own: reading a weight waits for it."""
-        weight = next((parameter for net in self._nets for parameter in net.get_parameters()), None)
         try:
-            if weight is not None:
-                weight[0].asnumpy() if weight.ndim else weight.asnumpy()
+            waiting.wait()
         except Exception as error:
             _LOG.debug("the step could not be waited for: %s", error)
 
