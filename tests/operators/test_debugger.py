@@ -196,3 +196,21 @@ def test_single_objects_are_saved_at_level_debug(tmp_path):
     saved = json.loads((tmp_path / "step0" / "rank0" / "debug.json").read_text())["data"]
     assert saved["seen.0.debug"]["a"]["data_name"] == "seen.0.debug.a.npy"
     assert saved["seen.1.debug"] == {"type": "int", "value": 3}
+
+
+def test_a_compiled_graph_records_the_operators_its_modules_hold_and_says_that_functions_are_missing(tmp_path, caplog):
+    config = {"task": "md5", "level": "L1", "dump_path": str(tmp_path)}
+    with caplog.at_level(logging.WARNING, "asd"):
+        assert trained("graph", config) == bare("graph")
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    data = dump_of(tmp_path)[0]["data"]
+    counts = {"MatMul": 3, "BiasAdd": 3, "Mul": 1}
+    attribute = {"MatMul": "matmul", "BiasAdd": "bias_add", "Mul": "mul"}
+    expected = {
+        f"Primitive.{attribute[kind]}.{kind}.{number}.{direction}"
+        for kind, count in counts.items()
+        for number in range(count)
+        for direction in ("forward", "backward")
+    }
+    assert {name for name in data if "Reshape" not in name} == expected
+    assert [record.message.count("use PyNative") for record in caplog.records] == [1]
