@@ -1,0 +1,36 @@
+"""Detector tiers: parts that judge the sizes of tensors, each usable alone. Plain Python floats in, verdicts out.
+
+`Finite` and `History` judge one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` the weights
+and the optimizer's state. `classify` tells what an alarm looks like across ranks. Every tier is deterministic, and goes
+on from `state()` through `restore()` exactly as if it had never stopped.
+
+>>> tier = Finite("B")
+>>> tier.update(Features(max_abs=1.0, l2=2.0, mean_abs=0.5)).level.name
+'NORMAL'
+"""
+
+from __future__ import annotations
+
+from asd.tiers.common_mode import Suspicion, classify
+from asd.tiers.features import FEATURES, Features
+from asd.tiers.finite import Finite
+from asd.tiers.history import History
+from asd.tiers.kinds import KINDS, Kind, kind_of
+from asd.tiers.ranks import Ranks
+from asd.tiers.state import StateBound
+from asd.tiers.tail import Tails
+
+__all__ = [
+    "FEATURES",
+    "KINDS",
+    "Features",
+    "Finite",
+    "History",
+    "Kind",
+    "Ranks",
+    "StateBound",
+    "Suspicion",
+    "Tails",
+    "classify",
+    "kind_of",
+]

@@ -1,0 +1,56 @@
+"""The kinds of checked tensors, and what each has shown to be healthy."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from asd.errors import ConfigError
+
+__all__ = ["KINDS", "Kind", "kind_of"]
+
+
+class Kind(NamedTuple):
+    """One kind of tensors and its margins, in bits: factors of two above or below what a checkpoint has shown.
+
+    Attributes:
+        symbol: `Y`, `B` or `W`.
+        name: In reasons and names of checkpoints.
+        envelope: Per feature (`max_abs`, `l2`, `mean_abs`) the distance above the recent largest that is an error; a
+            fit may widen it, never narrow it.
+        deviations: Distance of the maximum above its mean that is an error, in deviations; None where clean runs go
+            too far for that.
+        drop: Distance of `l2` and `mean_abs` below the recent smallest that is a warning.
+        cusum: Sum of deviations above 3 that is a warning; None where clean runs go too far for that.
+        absolute: Whether the published absolute thresholds, which were made for gradients of norms, hold too.
+    """
+
+    symbol: str
+    name: str
+    envelope: tuple[float, float, float]
+    deviations: float | None
+    drop: tuple[float, float]
+    cusum: float | None
+    absolute: bool
+
+
+KINDS: Final[dict[str, Kind]] = {
+    kind.symbol: kind
+    for kind in (
+        Kind("Y", "forward", (0.8, 0.8, 0.8), None, (0.68, 0.71), None, absolute=False),
+        Kind("B", "gradient", (2.5, 2.5, 2.5), 12.2, (1.26, 1.27), 60.0, absolute=True),
+        Kind("W", "weight gradient", (2.4, 2.8, 2.8), 13.3, (1.63, 1.52), 20.0, absolute=False),
+    )
+}
+"""`Y`: outputs of the forward pass. `B`: gradients of activations. `W`: gradients of parameters.
+
+Each margin is a little above the largest value that 1.03 million checks of clean training runs of small transformers
+came to, see the page on detectors.
+"""
+
+
+def kind_of(symbol: str) -> Kind:
+    """The kind `symbol`, or ConfigError."""
+    if symbol not in KINDS:
+        valid = "one of " + ", ".join(f"{each.symbol} ({each.name})" for each in KINDS.values())
+        raise ConfigError("kind", symbol, valid)
+    return KINDS[symbol]

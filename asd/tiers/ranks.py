@@ -1,0 +1,255 @@
+"""The third tier: the ranks that hold the same part of the network against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, log2
+from statistics import median
+from typing import Any
+
+from asd.errors import ConfigError, StateError
+from asd.tiers.features import FEATURES, Features
+from asd.tiers.kinds import kind_of
+from asd.tiers.saved import check_count, check_keys, check_number, check_numbers
+from asd.tiers.trace import DEVIATION_FLOOR, FIRST, Trace
+from asd.verdict import Level, Verdict
+
+__all__ = ["Ranks"]
+
+MARGIN = 3.3
+"""Bits above the envelope of healthy differences. Clean runs came to 2.8, and 3.23 in the warm-up."""
+DECAY = 0.01
+FREEZE = 20
+"""Alarms in a row after which a new difference is learned, by the margin a step."""
+WINDOW = 10
+"""Steps of the mean that shows a small lasting difference."""
+LASTING = 2.5
+"""How many times its largest healthy value that mean may become."""
+LASTING_FLOOR = 0.25
+"""The smallest such mean that counts as its largest healthy value, in bits."""
+LASTING_FROM = 100
+"""Steps before that mean is judged."""
+NO_THRESHOLD_DEVIATIONS = 12.2
+"""Of kinds whose histories are not judged by deviations."""
+SMALLEST = -1100.0
+"""Bits that stand for 0: below the smallest float64."""
+_WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
+
+
+class Ranks:
+    """Flags the rank whose tensor differs from what the others see at the same checkpoint in the same step.
+
+    Each rank is compared with the median x of the others, in bits: c = x_rank - median. Healthy ranks differ too, by
+    as much as the envelope of c has learned. A rank is
+
+    * an error if for some feature c is above that envelope by more than 3.3 bits, and the rank is half as many
+      deviations above the mean of the medians as `History` would need; or if it is not finite and most others are;
+    * a warning if it is as far below; or if the mean of c over 10 steps is 2.5 times what healthy ranks came to.
+
+    Of an even number of others there are two medians; a comparison takes the nearer one, because one of two others may
+    be the faulty one, and a healthy rank must not inherit half of that. So one bad rank of three or more never drags a
+    healthy one along. Of two ranks an alarm is about both: nobody can tell which one is at fault. A single rank is
+    never flagged. Only ranks that hold the same part of the network may be compared, before their gradients are summed.
+
+    The first 5 steps are only learned. It learns from no step in which a rank is an error; after 20 such steps in a row
+    it learns its limits in their place.
+
+    Args:
+        kind: `Y`, `B` or `W`, see `History`.
+        size: Number of ranks.
+
+    Attributes:
+        feature: The feature that the last verdict above `NORMAL` is about.
+
+    Raises:
+        ConfigError: An argument is not valid.
+
+    Examples:
+        >>> ranks = Ranks("B", 4)
+        >>> healthy = [Features(size, 9 * size, size / 4) for size in (1.0, 1.1, 0.9, 1.05)]
+        >>> for step in range(30):
+        ...     verdicts = ranks.update(healthy)
+        >>> healthy[2] = Features(32.0, 36.0, 0.25)
+        >>> [verdict.level.name for verdict in ranks.update(healthy)]
+        ['NORMAL', 'NORMAL', 'ERROR', 'NORMAL']
+    """
+
+    def __init__(self, kind: str, size: int) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError("size", size, "a number of ranks of at least 1")
+        self.kind = kind_of(kind)
+        self.size = size
+        self.feature = "max_abs"
+        self._deviations = (self.kind.deviations or NO_THRESHOLD_DEVIATIONS) / 2
+        self._features = [_Differences(size) for _ in FEATURES]
+        self._errors = 0  # in a row
+
+    def update(self, values: Sequence[Features]) -> list[Verdict]:
+        """Judges one step.
+
+        Args:
+            values: What each rank saw, by rank.
+
+        Returns:
+            A verdict for each rank, with value and limit of the feature that is to blame, of the maximum if none is.
+
+        Raises:
+            ConfigError: There are not as many values as ranks.
+        """
+        if len(values) != self.size:
+            raise ConfigError("values", len(values), f"one value for each of {self.size} ranks")
+        finite = [each.finite for each in values]
+        if not all(finite):
+            return [self._judge_not_finite(each, sum(finite)) for each in values]
+        verdicts = [Verdict(Level.NORMAL, "", each.max_abs, inf) for each in values]
+        if self.size == 1 or not any(each.max_abs for each in values):
+            return verdicts
+        for i, differences in enumerate(self._features):
+            sizes = [each[i] for each in values]
+            for rank, (level, reason, limit) in enumerate(differences.judge(sizes, self._deviations)):
+                if level > verdicts[rank].level:
+                    self.feature = FEATURES[i]
+                    verdicts[rank] = Verdict(level, self._reason(FEATURES[i], reason), sizes[rank], limit)
+        self._learn(values, is_error=any(verdict.level is Level.ERROR for verdict in verdicts))
+        return _both(verdicts) if self.size == 2 else verdicts
+
+    def state(self) -> dict[str, Any]:
+        """Everything it remembers, ready for JSON."""
+        features = {feature: each.state() for feature, each in zip(FEATURES, self._features, strict=True)}
+        return {**features, "errors": self._errors}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a saved state, exactly as if it had never stopped.
+
+        Raises:
+            StateError: It was not saved by as many ranks. This one is then as it was.
+        """
+        values = check_keys("tier ranks", state, (*FEATURES, "errors"))
+        errors = check_count("tier ranks", "errors", values["errors"])
+        self._features = [_Differences.of(self.size, f"tier ranks, {key}", values[key]) for key in FEATURES]
+        self._errors = errors
+
+    def _learn(self, values: Sequence[Features], *, is_error: bool) -> None:
+        self._errors = self._errors + 1 if is_error else 0
+        if is_error and self._errors <= FREEZE:
+            return
+        for i, differences in enumerate(self._features):
+            differences.learn([each[i] for each in values])
+
+    def _reason(self, feature: str, reason: str) -> str:
+        return f"{self.kind.name}: {_WORDS[feature]} {reason}"
+
+    def _judge_not_finite(self, features: Features, finite: int) -> Verdict:
+        if features.finite:
+            return Verdict(Level.NORMAL, "", features.max_abs, inf)
+        alone = 2 * finite > self.size
+        level = Level.ERROR if alone else Level.WARNING
+        reason = "not finite, where most ranks are" if alone else "not finite, as on other ranks"
+        return Verdict(level, f"{self.kind.name}: {reason}", features.not_a_number(), inf)
+
+
+class _Differences:
+    """One feature of all ranks: how far healthy ranks are apart."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.high = self.low = 0.0  # envelopes of the distance above and below the median of the others
+        self.center = Trace()  # of the median of all
+        self.window: list[list[float]] = []  # distances of the last steps, by rank
+        self.lasting = LASTING_FLOOR
+
+    def judge(self, sizes: Sequence[float], deviations: float) -> list[tuple[Level, str, float]]:
+        """Level, reason and limit of each rank."""
+        x = list(map(_bits, sizes))
+        above, below, middles = _distances(x)
+        self._slide([each if each > 0 else -other for each, other in zip(above, below, strict=True)])
+        if self.center.n < FIRST:
+            return [(Level.NORMAL, "", inf)] * self.size
+        found = []
+        for rank in range(self.size):
+            bits = max(middles[rank] + self.high + MARGIN, self.center.mu + deviations * self._dev())
+            limit = inf if bits > 1023 else 2.0**bits
+            z = self.center.deviations(x[rank])
+            if above[rank] > self.high + MARGIN and z > deviations:
+                found.append((Level.ERROR, f"{above[rank]:.1f} bits above the median of the other ranks", limit))
+            elif below[rank] > self.low + MARGIN and z < -deviations:
+                found.append((Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit))
+            elif self._lasts(rank):
+                reason = f"above the other ranks by {self._mean(rank):.2g} bits for {WINDOW} steps"
+                found.append((Level.WARNING, reason, limit))
+            else:
+                found.append((Level.NORMAL, "", limit))
+        return found
+
+    def learn(self, sizes: Sequence[float]) -> None:
+        """Takes in a step, of its differences no more than what is no error."""
+        if min(sizes) <= 0.0:
+            return
+        x = list(map(log2, sizes))
+        above, below, _ = _distances(x)
+        first = self.center.n < FIRST
+        self.high = max(min(max(above), inf if first else self.high + MARGIN), self.high - DECAY, 0.0)
+        self.low = max(min(max(below), inf if first else self.low + MARGIN), self.low - DECAY, 0.0)
+        distance = median(abs(each - self.center.mu) for each in x)
+        if len(self.window) == WINDOW and not any(map(self._lasts, range(self.size))):
+            self.lasting = max(self.lasting, *map(self._mean, range(self.size)))
+        self.center.learn(median(x), distance)
+
+    def _slide(self, distances: list[float]) -> None:
+        self.window = [*self.window[1 - WINDOW :], distances]
+
+    def _mean(self, rank: int) -> float:
+        return sum(step[rank] for step in self.window) / WINDOW
+
+    def _lasts(self, rank: int) -> bool:
+        ready = self.center.n >= LASTING_FROM and len(self.window) == WINDOW
+        return ready and self._mean(rank) > LASTING * self.lasting
+
+    def _dev(self) -> float:
+        return max(self.center.dev, DEVIATION_FLOOR)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "high": self.high, "low": self.low, "center": self.center.state(), "window": [*map(list, self.window)],
+            "lasting": self.lasting,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, size: int, what: str, state: object) -> _Differences:
+        new = cls(size)
+        values = check_keys(what, state, new.state())
+        new.high, new.low = (check_number(what, key, values[key], 0) for key in ("high", "low"))
+        new.lasting = check_number(what, "lasting", values["lasting"], LASTING_FLOOR)
+        new.center = Trace.of(what, values["center"])
+        window = values["window"]
+        if not isinstance(window, list | tuple) or len(window) > WINDOW:
+            raise StateError(f"State of {what}: window is not valid: a list of at most {WINDOW} steps.")
+        new.window = [check_numbers(what, "window", step, size) for step in window]
+        return new
+
+
+def _distances(x: Sequence[float]) -> tuple[list[float], list[float], list[float]]:
+    """Of each rank how far it is above and below the others, and the median it was held against for the former."""
+    above, below, middles = [], [], []
+    ordered = sorted(x)
+    for each in x:
+        others = list(ordered)
+        others.remove(each)
+        upper, lower = others[len(others) // 2], others[(len(others) - 1) // 2]
+        above.append(each - upper)
+        below.append(lower - each)
+        middles.append(upper)
+    return above, below, middles
+
+
+def _both(verdicts: list[Verdict]) -> list[Verdict]:
+    """Of two ranks that differ each is as far from the other."""
+    worst = max(verdicts, key=lambda verdict: verdict.level)
+    if worst.level is Level.NORMAL:
+        return verdicts
+    reason = f"{worst.reason}: of two ranks either may be at fault"
+    return [Verdict(worst.level, reason, verdict.value, verdict.limit) for verdict in verdicts]
+
+
+def _bits(size: float) -> float:
+    return log2(size) if size > 0.0 else SMALLEST
