@@ -10,9 +10,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from benchmarks.detection.families import FAMILIES, Family, Place, make_network
+from benchmarks.detection.families import DEVELOPMENT, FAMILIES, Family, Place, make_network
 
-__all__ = ["Engine", "Pass", "adam", "features"]
+__all__ = ["Engine", "Pass", "adam", "engine", "features"]
 
 Array = np.ndarray[Any, Any]
 BETA1, BETA2, EPSILON, CLIP, DECAY = 0.9, 0.95, 1e-8, 1.0, 0.01
@@ -26,13 +26,13 @@ class Pass:
         loss: Training loss, unscaled.
         gradient: Gradient of all weights as one vector, unscaled.
         values: The value of each site, as computed (the backward ones with the loss scale).
-        operands: For each operator that multiplies, its two operands, and the gradient of its result.
+        tensors: What the compiled graph returned: operands and results of the forward pass, and gradients of probes.
     """
 
     loss: float
     gradient: Array
     values: list[Array]
-    operands: list[tuple[Array, Array, Array]]
+    tensors: tuple[Any, Any]
 
 
 def features(value: Array, unscale: float = 1.0) -> tuple[float, float, float, float]:
@@ -83,6 +83,10 @@ class Engine:
         ]
         return np.concatenate(parts)
 
+    def probe_shape(self, place: Place) -> tuple[int, ...]:
+        """Shape of the tensor of a site."""
+        return tuple(self._probes[place.code].shape)
+
     def slices(self) -> list[slice]:
         """Where each weight is in the vector."""
         return [slice(int(a), int(b)) for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
@@ -122,16 +126,15 @@ class Engine:
             gradient /= np.float32(scale)
         values = [
             (seen[place.seen][2] if place.seen >= 0 else dp[place.code]).asnumpy() for place in self.places
-        ]  # fmt: skip
-        self._last = (seen, dp)
-        return Pass(float(loss.asnumpy()), gradient, values, [])
+        ]
+        return Pass(float(loss.asnumpy()), gradient, values, (seen, dp))
 
-    def operands(self, number: int) -> tuple[Array, Array] | None:
-        """The two factors of the matrix product whose result site `number` is, in the last pass; None if it is none."""
+    def operands(self, number: int, of: Pass) -> tuple[Array, Array] | None:
+        """The two factors of the matrix product that gave site `number` in a pass; None if none did."""
         place = self.places[number]
         if place.operands < 0:
             return None
-        seen, dp = self._last
+        seen, dp = of.tensors
         a, b, _ = (tensor.asnumpy() for tensor in seen[self._product[place.code - place.operands]])
         if place.operands == 0:
             return a, b
@@ -180,4 +183,4 @@ def adam(p: Array, m: Array, v: Array, g: Array, lr: float, step: int) -> tuple[
 @cache
 def engine(name: str, *, rounded: bool) -> Engine:
     """The engine of a family by name, compiled once in a process."""
-    return Engine(FAMILIES[name], rounded=rounded)
+    return Engine({**FAMILIES, **DEVELOPMENT}[name], rounded=rounded)

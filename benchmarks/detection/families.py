@@ -5,14 +5,14 @@ A network is a pure function of its weights, so replicas, snapshots and faulty c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from mindspore import Tensor, nn, ops
 
 from benchmarks.detection.cells import Convolution, GradientTap, Product, ValueTap
 
-__all__ = ["FAMILIES", "Family", "Place", "Registry", "make_network"]
+__all__ = ["DEVELOPMENT", "FAMILIES", "Family", "Place", "Registry", "make_network"]
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,6 @@ class Family:
     vocabulary: int = 64
     heads: int = 4
 
-    def resized(self, **sizes: int) -> Family:
-        """The same kind of network in another size, with its own name."""
-        return replace(self, name=self.name + "-small", **sizes)
-
 
 FAMILIES = {
     family.name: family
@@ -57,6 +53,15 @@ FAMILIES = {
         Family("convolution", "convolution", width=12, layers=4, batch=8, length=12, vocabulary=10),
     )
 }
+"""The networks of the evaluation, by name."""
+DEVELOPMENT = {
+    family.name: family
+    for family in (
+        Family("small-decoder-layernorm", "decoder", width=32, layers=1, batch=3, length=16, vocabulary=48, heads=2),
+        Family("small-convolution", "convolution", width=8, layers=3, batch=6, length=8, vocabulary=6),
+    )
+}
+"""Other networks, to develop detectors on; the evaluation never sees them."""
 
 
 @dataclass(frozen=True)
