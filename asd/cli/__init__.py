@@ -28,6 +28,7 @@ COMMANDS = {
     "devices": ("asd.cli.devices", "show every device: health, strikes, verdicts, who isolated it"),
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
+    "bench": ("asd.cli.bench", "compare every detector on faults injected into real trainings"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""

@@ -11,7 +11,7 @@ from asd.tiers import Features, History, Ranks, StateBound, Suspicion, classify
 from asd.tiers.kinds import KINDS
 from asd.tiers.tail import Tails
 from asd.verdict import Level
-from benchmarks.detection.training import Record
+from benchmarks.detection.schedule import Record
 
 __all__ = ["DETECTORS", "STATE", "Alarm", "Detector", "Setup"]
 

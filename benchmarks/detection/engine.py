@@ -109,8 +109,7 @@ class Engine:
             probes = list(probes)
             probes[code] = Tensor(fault[1])
         w = tuple(
-            Tensor(vector[part].reshape(shape))
-            for part, (_, shape, _) in zip(self.slices(), self.weights, strict=True)
+            Tensor(vector[part].reshape(shape)) for part, (_, shape, _) in zip(self.slices(), self.weights, strict=True)
         )
         function = self._function(fault is not None)
         (_, (loss, seen)), (dw, dp) = function(
@@ -124,9 +123,7 @@ class Engine:
         gradient = np.concatenate([g.asnumpy().reshape(-1) for g in dw])
         if scale != 1.0:
             gradient /= np.float32(scale)
-        values = [
-            (seen[place.seen][2] if place.seen >= 0 else dp[place.code]).asnumpy() for place in self.places
-        ]
+        values = [(seen[place.seen][2] if place.seen >= 0 else dp[place.code]).asnumpy() for place in self.places]
         return Pass(float(loss.asnumpy()), gradient, values, (seen, dp))
 
     def operands(self, number: int, of: Pass) -> tuple[Array, Array] | None:

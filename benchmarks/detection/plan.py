@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.detection.faults import PATTERNS, Fault, draw_fault
-from benchmarks.detection.training import Schedule
+from benchmarks.detection.schedule import Schedule
 
 __all__ = ["CONTROLS", "HORIZON", "PHASES", "SPLITS", "Unit", "draw_faults", "make_plan"]
 
@@ -75,7 +75,7 @@ SPLITS = {
         tuple(name for name in _ALL if name not in _HELD_BACK), 1000, (3e-3,),
     ),
     "evaluation": Split(
-        _FAMILIES, (False, True), (1, 2, 4), (1, 4), CONTROLS, 200, 30, 28, _ALL, 500_000, (2e-3, 1e-3),
+        _FAMILIES, (False, True), (1, 2, 4), (1, 4), CONTROLS, 160, 30, 28, _ALL, 500_000, (2e-3, 1e-3),
     ),
     "quick": Split(
         _FAMILIES, (False, True), (1, 4), (4,), CONTROLS[::3], 120, 20, 10, _ALL, 500_000, (2e-3,),

@@ -13,7 +13,8 @@ import numpy as np
 from benchmarks.detection.engine import engine
 from benchmarks.detection.faults import Fault
 from benchmarks.detection.plan import HORIZON, Unit, draw_faults
-from benchmarks.detection.training import Record, State, Training
+from benchmarks.detection.schedule import Record
+from benchmarks.detection.training import State, Training
 
 try:
     from asd.operators.product_check import TOLERANCES, check_product

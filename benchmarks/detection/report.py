@@ -63,8 +63,12 @@ def print_report(report: Row) -> None:
         + (f" ({report['trainings_missing']} trainings are missing)" if report["trainings_missing"] else "")
         + f"; clean branches bit-identical: {report['clean_branches_bit_identical']}."
     )
-    print("\nharmful faults found, single events | persistent (3 steps and more); worst stratum; false alarms per million")
-    head = f"{'detector':<32} {'own step':>20} {'worst':>7} {'in 20':>7} | {'own step':>20} {'worst':>7} {'in 20':>7} | "
+    print(
+        "\nharmful faults found, single events | persistent (3 steps and more); worst stratum; false alarms per million"
+    )
+    head = (
+        f"{'detector':<32} {'own step':>20} {'worst':>7} {'in 20':>7} | {'own step':>20} {'worst':>7} {'in 20':>7} | "
+    )
     print(head + f"{'all':>6} {'first level':>17} {'second':>9}")
     for name, row in report["detectors"].items():
         parts = [_cells(row[group]) for group in ("single", "persistent")]
@@ -73,7 +77,9 @@ def print_report(report: Row) -> None:
         print(f"{name:<32} {parts[0]} | {parts[1]} | {_percent(row['all_changes'])} {tail}")
     print("\ntargets")
     for target in report["targets"]:
-        print(f"  {'met   ' if target['met'] else 'MISSED'} {target['name']}: {target['measured']} ({target['wanted']})")
+        print(
+            f"  {'met   ' if target['met'] else 'MISSED'} {target['name']}: {target['measured']} ({target['wanted']})"
+        )
 
 
 def write_report(report: Row, path: Path) -> None:
@@ -189,7 +195,9 @@ def _false_alarms(name: str, units: list[Row]) -> Row:
         "first_warm_up": per_million(_alarms(units, name, "errors_warm_up"), early),
         "second_warm_up": per_million(_alarms(units, name, "warnings_warm_up"), early),
         "normal_runs": _alarms([u for u in units if u["unit"]["schedule"]["event"] == "none"], name, "errors_later"),
-        "runs_with_an_event": _alarms([u for u in units if u["unit"]["schedule"]["event"] != "none"], name, "errors_later"),
+        "runs_with_an_event": _alarms(
+            [u for u in units if u["unit"]["schedule"]["event"] != "none"], name, "errors_later"
+        ),
         "checks": later + early,
     }
 
@@ -238,20 +246,35 @@ def _targets(rows: list[Row], units: list[Row]) -> list[Row]:
     targets = []
     for what, some, wanted in (("single-event", single, 0.97), ("persistent", lasting, 0.99)):
         worst = _coverage("asd adaptive", some)["worst_stratum"]
-        measured = f"{worst['share']:.3f} in {worst['name']}, n = {worst['of']}" if worst else "no stratum is large enough"
+        measured = (
+            f"{worst['share']:.3f} in {worst['name']}, n = {worst['of']}" if worst else "no stratum is large enough"
+        )
         met = worst is not None and worst["share"] >= wanted
-        targets.append(_target(f"harmful {what} faults in their own steps, worst stratum", measured, f">= {wanted}", met))
+        targets.append(
+            _target(f"harmful {what} faults in their own steps, worst stratum", measured, f">= {wanted}", met)
+        )
     for dtype, wanted in (("float32", 0.995), ("bfloat16", 0.93)):
         some = [row for row in rows if row["dtype"] == dtype and row.get("checksum")]
         share = _share(sum(row["found"][CHECKSUMS["variance"]]["error"] == 0 for row in some), len(some))
         measured = f"{share['share']:.3f}, n = {share['of']}"
-        targets.append(_target(f"corrupted products, checksum, {dtype}", measured, f">= {wanted}", share["share"] >= wanted))
+        targets.append(
+            _target(f"corrupted products, checksum, {dtype}", measured, f">= {wanted}", share["share"] >= wanted)
+        )
     named = _named(WITH_CHECKSUM, rows)
     for what, wanted in (("rank", 0.995), ("operator", 0.99)):
         measured = f"{named[what]['share']:.3f}, n = {named[what]['of']}"
-        targets.append(_target(f"right {what} named, with checksum", measured, f">= {wanted}", named[what]["share"] >= wanted))
+        targets.append(
+            _target(f"right {what} named, with checksum", measured, f">= {wanted}", named[what]["share"] >= wanted)
+        )
     alarms = _false_alarms("asd adaptive", units)["first_later"]
-    targets.append(_target("first-level false alarms per million checks", f"{alarms[0]:.2f} (<= {alarms[1]:.2f})", "<= 1", alarms[0] <= 1))
+    targets.append(
+        _target(
+            "first-level false alarms per million checks",
+            f"{alarms[0]:.2f} (<= {alarms[1]:.2f})",
+            "<= 1",
+            alarms[0] <= 1,
+        )
+    )
     checks = _sum(units, "warm_up") + _sum(units, "later")
     targets.append(_target("clean checks", str(checks), ">= 3000000", checks >= 3_000_000))
     targets.append(_target("injections that changed something", str(len(rows)), ">= 3000", len(rows) >= 3000))

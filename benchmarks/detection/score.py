@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.detection.detectors import DETECTORS, Alarm, Setup
 from benchmarks.detection.runner import run_parallel
-from benchmarks.detection.training import Record
+from benchmarks.detection.schedule import Record
 
 __all__ = ["read_unit", "score_unit", "score_units"]
 

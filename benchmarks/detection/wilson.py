@@ -21,7 +21,7 @@ def wilson(found: int, of: int) -> tuple[float, float]:
     middle = share + square / (2 * of)
     spread = Z * (share * (1 - share) / of + square / (4 * of * of)) ** 0.5
     low, high = (middle - spread) / (1 + square / of), (middle + spread) / (1 + square / of)
-    return max(0.0, low), min(1.0, high)
+    return (0.0 if found == 0 else low), (1.0 if found == of else high)  # exact, whatever rounding says
 
 
 def per_million(alarms: int, checks: int) -> tuple[float, float]:
