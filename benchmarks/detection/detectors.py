@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from asd.rules import Combined, Rule, SilentCheckV3, Threshold
-from asd.tiers import Features, History, Ranks, StateBound, Suspicion, classify
+from asd.tiers import Features, History, Ranks, StateBound, classify
 from asd.tiers.kinds import KINDS
 from asd.tiers.tail import Tails
 from asd.verdict import Level
 from benchmarks.detection.schedule import Record
 
-__all__ = ["DETECTORS", "STATE", "Alarm", "Detector", "Setup"]
+__all__ = ["COMPOSITES", "DETECTORS", "STATE", "Alarm", "Detector", "Setup"]
 
 STATE = -1
 """The place of an alarm about weights or the optimizer's state, or about the run as a whole."""
@@ -106,35 +106,18 @@ class NotFinite:
         return alarm
 
 
-class Tiers:
-    """The package's tiers: finite and adaptive at every site, ranks against each other, bounds on the state, hashes."""
+class Sites:
+    """The package's tiers on tensors: finite and adaptive at every site, and ranks against each other."""
 
-    def __init__(self, setup: Setup, *, hash_every: int = HASH_EVERY, parts: str = "history ranks state hash") -> None:
-        self.setup, self.hash_every, self.parts = setup, hash_every, parts
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
         kinds = ["B" if kind == "G" else kind for kind in setup.kinds]
         self.tails = [{symbol: Tails(kind, 1e6) for symbol, kind in KINDS.items()} for _ in range(setup.ranks)]
         self.histories = [[History(kind, tails=tails[kind]) for kind in kinds] for tails in self.tails]
         self.compared = [Ranks(kind, setup.ranks) for kind in kinds]
-        self.bounds = [StateBound() for _ in range(setup.ranks)]
 
     def step(self, number: int, record: Record) -> Alarm:
-        alarm, found = Alarm(), None
-        if "history" in self.parts:
-            found = self._sites(alarm, record)
-        if "state" in self.parts:
-            for rank, bound in enumerate(self.bounds):
-                m, v, weight, least = record.bounds[rank].tolist()
-                values = {"max_m": m, "max_v": v, "max_weight": weight, "min_v": least}
-                alarm.add(bound.update(values).level, rank, STATE)
-        if "hash" in self.parts and record.odd != -1 and (number + 1) % self.hash_every == 0:
-            alarm.add(Level.ERROR, max(record.odd, -1), STATE)
-        if found is not None and found.cause:
-            alarm.cause = found.cause
-        elif alarm.errors:
-            alarm.cause = "hardware"  # state that changes by itself
-        return alarm
-
-    def _sites(self, alarm: Alarm, record: Record) -> Suspicion:
+        alarm = Alarm()
         flagged: dict[int, list[str]] = {rank: [] for rank in range(self.setup.ranks)}
         outliers: set[int] = set()
         for place, name in enumerate(self.setup.names):
@@ -152,9 +135,38 @@ class Tiers:
             for each in tails.values():
                 each.refit()
         found = classify(flagged, self.setup.names, self.setup.ranks, outliers)
+        alarm.cause = found.cause
         if found.rank is not None:
             alarm.suspect = found.rank
-        return found
+        return alarm
+
+
+class Bounds:
+    """The package's bounds on weights and the optimizer's state."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.bounds = [StateBound() for _ in range(setup.ranks)]
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm(cause="hardware")  # a state that changes by itself
+        for rank, bound in enumerate(self.bounds):
+            m, v, weight, least = record.bounds[rank].tolist()
+            values = {"max_m": m, "max_v": v, "max_weight": weight, "min_v": least}
+            alarm.add(bound.update(values).level, rank, STATE)
+        return alarm
+
+
+class Hash:
+    """The package's weight hash, compared over ranks every so many steps."""
+
+    def __init__(self, setup: Setup, every: int) -> None:
+        self.every = every
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm(cause="hardware")
+        if record.odd != -1 and (number + 1) % self.every == 0:
+            alarm.add(Level.ERROR, max(record.odd, -1), STATE)
+        return alarm
 
 
 class Moving:
@@ -214,11 +226,10 @@ def _v2(vendor: bool) -> Callable[[], Rule]:
 
 
 DETECTORS: dict[str, Callable[[Setup], Any]] = {
-    "asd adaptive": Tiers,
-    "asd adaptive, hash each step": lambda setup: Tiers(setup, hash_every=1),
-    "asd finite+adaptive": lambda setup: Tiers(setup, parts="history"),
-    "asd state bound": lambda setup: Tiers(setup, parts="state"),
-    "asd weight hash, each step": lambda setup: Tiers(setup, parts="hash", hash_every=1),
+    "asd finite+adaptive+ranks": Sites,
+    "asd state bound": Bounds,
+    "asd weight hash": lambda setup: Hash(setup, HASH_EVERY),
+    "asd weight hash, each step": lambda setup: Hash(setup, 1),
     "NaN only": NotFinite,
     "Ascend V2": lambda setup: PerSite(setup, _v2(True), "G"),
     "Ascend V2, mended (default)": lambda setup: PerSite(setup, _v2(False), "G"),
@@ -234,3 +245,8 @@ DETECTORS: dict[str, Callable[[Setup], Any]] = {
     "Megatron": Megatron,
 }
 """Every detector that judges steps, by its name in the tables."""
+COMPOSITES = {
+    "asd adaptive": ("asd finite+adaptive+ranks", "asd state bound", "asd weight hash"),
+    "asd adaptive, hash each step": ("asd finite+adaptive+ranks", "asd state bound", "asd weight hash, each step"),
+}
+"""Detectors that are several others at once: what any of them finds."""

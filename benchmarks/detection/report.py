@@ -11,7 +11,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from asd.statefile import write_whole
-from benchmarks.detection.detectors import DETECTORS
+from benchmarks.detection.detectors import COMPOSITES, DETECTORS
 from benchmarks.detection.wilson import per_million, wilson
 
 __all__ = ["make_report", "print_report", "write_report"]
@@ -30,7 +30,7 @@ def make_report(units: list[Row], split: str, seed: int, missing: int) -> Row:
     """Everything the benchmark says, ready for JSON."""
     rows = [row for unit in units for row in _rows(unit)]
     real = [row for row in rows if not row["no_op"]]
-    names = [*DETECTORS, *CHECKSUMS.values(), WITH_CHECKSUM, REPLAY]
+    names = [*COMPOSITES, *DETECTORS, *CHECKSUMS.values(), WITH_CHECKSUM, REPLAY]
     return {
         "benchmark": "detection",
         "split": split,
@@ -182,7 +182,7 @@ def _operator(row: Row, name: str) -> str | None:
 def _false_alarms(name: str, units: list[Row]) -> Row:
     if name == WITH_CHECKSUM:
         name = "asd adaptive"
-    if name not in DETECTORS:
+    if name not in {*DETECTORS, *COMPOSITES}:
         key = next((key for key, shown in CHECKSUMS.items() if shown == name), None)
         products = sum(unit["checksums"]["products"] for unit in units)
         first = sum(unit["checksums"].get(key, 0) for unit in units) if key else 0

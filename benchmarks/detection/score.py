@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.detectors import DETECTORS, Alarm, Setup
+from benchmarks.detection.detectors import COMPOSITES, DETECTORS, Alarm, Setup
 from benchmarks.detection.runner import run_parallel
 from benchmarks.detection.schedule import Record
 
@@ -62,6 +62,7 @@ def score_unit(path: Path) -> dict[str, Any]:
         for fault, branch in zip(faults, branches, strict=True):
             if branch:
                 fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, alarms)
+    _compose(faults, counts)
     checks = len(places) * setup.ranks
     return {
         **{key: meta[key] for key in ("unit", "places", "bit_identical", "checksums")},
@@ -97,6 +98,28 @@ def _judge(detector: Any, fault: dict[str, Any], branch: list[Record], clean: li
                 found["matched"] = (fault["rank"], fault["place"]) in alarm.errors
             break
     return found
+
+
+def _compose(faults: list[dict[str, Any]], counts: dict[str, Any]) -> None:
+    """Adds the detectors that are several others at once."""
+    for name, parts in COMPOSITES.items():
+        counts[name] = _add([counts[part] for part in parts])
+        for fault in faults:
+            if fault["found"]:
+                fault["found"][name] = _first([fault["found"][part] for part in parts])
+
+
+def _first(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the earliest of several detectors found; of two that are as early, the first."""
+    errors = [each for each in found if each["error"] >= 0]
+    warnings = [each["warning"] for each in found if each["warning"] >= 0]
+    earliest = min(errors, key=lambda each: each["error"], default={"error": -1})
+    return {**earliest, "warning": min(warnings, default=-1)}
+
+
+def _add(counts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of several detectors together."""
+    return {key: sum((each[key] for each in counts), [] if key == "causes" else 0) for key in counts[0]}
 
 
 def _count(alarms: list[Alarm]) -> dict[str, Any]:
