@@ -12,7 +12,7 @@ from mindspore import Tensor, ops
 
 from benchmarks.detection.families import DEVELOPMENT, FAMILIES, Family, Place, make_network
 
-__all__ = ["Engine", "Pass", "adam", "engine", "features"]
+__all__ = ["Engine", "Pass", "adam", "engine"]
 
 Array = np.ndarray[Any, Any]
 BETA1, BETA2, EPSILON, CLIP, DECAY = 0.9, 0.95, 1e-8, 1.0, 0.01
@@ -33,25 +33,6 @@ class Pass:
     gradient: Array
     values: list[Array]
     tensors: tuple[Any, Any]
-
-
-def features(value: Array, unscale: float = 1.0) -> tuple[float, float, float, float]:
-    """Largest magnitude and mean magnitude of the finite elements, L2 norm, and count of the others.
-
-    Returns:
-        max|t|, L2, mean|t|, non-finite count, the first three times `unscale`.
-    """
-    flat = value.reshape(-1)
-    magnitude = np.abs(flat)
-    mean = float(magnitude.mean(dtype=np.float64))
-    if mean - mean != 0.0:
-        finite = magnitude[np.isfinite(magnitude)]
-        largest, mean = (float(finite.max()), float(finite.mean(dtype=np.float64))) if finite.size else (0.0, 0.0)
-        return largest * unscale, float(np.linalg.norm(flat)), mean * unscale, float(flat.size - finite.size)
-    l2 = float(np.dot(flat, flat))
-    if not 1e-30 < l2 < 1e37:  # float32 squares would leave their range
-        l2 = float(np.square(flat, dtype=np.float64).sum())
-    return float(magnitude.max()) * unscale, l2**0.5 * unscale, mean * unscale, 0.0
 
 
 class Engine:

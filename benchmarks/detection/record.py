@@ -10,16 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.detection.checks import TOLERANCES, check_product
 from benchmarks.detection.engine import engine
 from benchmarks.detection.faults import Fault
 from benchmarks.detection.plan import HORIZON, Unit, draw_faults
 from benchmarks.detection.schedule import Record
 from benchmarks.detection.training import State, Training
-
-try:
-    from asd.operators.product_check import TOLERANCES, check_product
-except ImportError:  # a checkout without the checksum tier
-    TOLERANCES, check_product = {}, None
 
 __all__ = ["record_unit", "run_clean", "write_unit"]
 
@@ -91,7 +87,7 @@ def count_checksums(training: Training, step: int, sums: dict[str, Any]) -> None
     """Adds the checksums of all products of rank 0 in a kept clean step."""
     for number in range(len(training.engine.places)):
         wrong = checksums(training, step, 0, number, None)
-        if wrong is not None:
+        if wrong:
             sums["products"] += 1
             for name, flag in wrong.items():
                 sums[name] += flag

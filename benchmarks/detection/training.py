@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.engine import Engine, Pass, adam, features
+from benchmarks.detection.engine import Engine, Pass, adam
 from benchmarks.detection.faults import Fault, corrupt
+from benchmarks.detection.features import features
 from benchmarks.detection.schedule import Record, Schedule
 from benchmarks.detection.tasks import batch
 
