@@ -14,7 +14,7 @@ __all__ = ["draw"]
 
 
 def draw(report: dict[str, Any], folder: Path) -> None:
-    """Writes `detection.png`, the coverage of harmful faults by detector, and `sensitivity.png`, the smallest error found."""
+    """Writes `detection.png`, harmful faults found, and `sensitivity.png`, the smallest error found."""
     folder.mkdir(parents=True, exist_ok=True)
     names = list(report["detectors"])[::-1]
     figure, axes = plt.subplots(1, 2, figsize=(11, 0.3 * len(names) + 1.5), sharey=True, layout="constrained")
