@@ -72,7 +72,7 @@ def corrupt(array: Array, fault: Fault, *, rounded: bool) -> Array:
 
 
 def draw_fault(random: Random, *, target: str, places: int, ranks: int, start: int, patterns: tuple[str, ...]) -> Fault:
-    """A fault for one target; durations are 1 step for four in seven of the computed tensors, and always for a state."""
+    """A fault for one target; 1 step for four in seven computed tensors, and for every state."""
     durations = (1, 1, 1, 1, 3, 10, 20) if target in {"site", "reduced"} else (1,)
     weights = np.array([WEIGHT[pattern] for pattern in patterns])
     return Fault(

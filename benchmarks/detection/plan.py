@@ -78,7 +78,7 @@ SPLITS = {
         _FAMILIES, (False, True), (1, 2, 4), (1, 4), CONTROLS, 160, 30, 24, _ALL, 500_000, (2e-3, 1e-3),
     ),
     "quick": Split(
-        _FAMILIES, (False, True), (1, 4), (4,), CONTROLS[::3], 120, 20, 10, _ALL, 500_000, (2e-3,),
+        _FAMILIES, (False, True), (1, 3), (3,), CONTROLS[::4], 120, 20, 6, _ALL, 500_000, (2e-3,),
     ),
     "tiny": Split(
         ("small-decoder-layernorm",), (False,), (1,), (), (), 28, 4, 5, _ALL, 1, (3e-3,),
