@@ -29,6 +29,7 @@ COMMANDS = {
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
     "stress": ("asd.cli.stress", "test a device with work whose answers are known, as fault diagnosis does"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
+<<<<<<< HEAD
     "compare": ("asd.cli.compare", "compare the dumps of two runs and name the first wrong operator"),
     "merge_result": ("asd.cli.merge_result", "put the comparisons of several ranks side by side"),
     "overflow_check": (
@@ -36,6 +37,9 @@ COMMANDS = {
         "name the first call of a dumped step that made Inf, NaN or an overflow",
     ),
     "nan_analyze": ("asd.cli.overflow_check", "the same as overflow_check, by its other name"),
+=======
+    "bench": ("asd.cli.bench", "compare every detector on faults injected into real trainings"),
+>>>>>>> 54e1dd0a8858453bd24589d44bce9f2ed8948980
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""

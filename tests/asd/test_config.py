@@ -165,8 +165,22 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
 ):
     tiers = ("state", "ranks")
     config = Config(
-        enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size, replay, not replay, "2", port,
-        tiers
+        enable,
+        upper,
+        sigma,
+        action,
+        rule,
+        folder,
+        "run 7",
+        port,
+        "::1",
+        folder,
+        size,
+        replay,
+        not replay,
+        "2",
+        port,
+        tiers,
     )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
