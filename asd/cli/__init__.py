@@ -18,7 +18,7 @@ from asd.errors import ASDError, ConfigError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
-    "demo": ("asd.cli.demo", "train a small model, corrupt one gradient and watch it being caught"),
+    "demo": ("asd.cli.demo", "train while a device computes wrongly; watch it found, judged and replaced"),
     "run": ("asd.cli.run", "run a training command with detection on"),
     "events": ("asd.cli.events", "print the events of a run, for people or for programs"),
     "exporter": ("asd.cli.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
@@ -29,7 +29,6 @@ COMMANDS = {
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
     "stress": ("asd.cli.stress", "test a device with work whose answers are known, as fault diagnosis does"),
     "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
-<<<<<<< HEAD
     "compare": ("asd.cli.compare", "compare the dumps of two runs and name the first wrong operator"),
     "merge_result": ("asd.cli.merge_result", "put the comparisons of several ranks side by side"),
     "overflow_check": (
@@ -37,9 +36,7 @@ COMMANDS = {
         "name the first call of a dumped step that made Inf, NaN or an overflow",
     ),
     "nan_analyze": ("asd.cli.overflow_check", "the same as overflow_check, by its other name"),
-=======
     "bench": ("asd.cli.bench", "compare every detector on faults injected into real trainings"),
->>>>>>> 54e1dd0a8858453bd24589d44bce9f2ed8948980
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""
