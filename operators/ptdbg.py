@@ -193,12 +193,6 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     Raises:
         ConfigError: A path is missing.
     """
-    from asd.evidence.compare import compare_folders  # reading is needed by a few programs only
+    from asd.evidence.job import compare as compare_dumps  # reading is needed by a few programs only
 
-    sides = []
-    for side in ("npu", "bench"):
-        given = input_param.get(f"{side}_pkl_path") or input_param.get(f"{side}_path")
-        if not given:
-            raise ConfigError("input_param", dict(input_param), f"valid is a dictionary with {side}_pkl_path")
-        sides.append(Path(given).parent)
-    return compare_folders(sides[0], sides[1], Path(output_path))
+    return compare_dumps(input_param, str(output_path))
