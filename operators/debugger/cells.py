@@ -40,6 +40,7 @@ class Hook:
         number: Of its taps.
         place: Among the hooks that are counted together, from 0.
         label: Its name.
+        counts: How many hooks of each kind its network has.
         cell: The module, or the one that holds the operator.
         inside: The hook of the nearest module around it, or None.
         attributes: Of an operator, else None.
@@ -48,6 +49,7 @@ class Hook:
     number: int
     place: int
     label: Label
+    counts: Counter[str]
     cell: nn.Cell
     inside: Hook | None
     attributes: dict[str, Any] | None = None
@@ -69,11 +71,10 @@ class Hook:
 
         Operators are counted in the order in which the network holds them, which is mostly that of their calls.
         """
-        return self.label.name(direction, self.place + call * _counts[self.label.counted])
+        return self.label.name(direction, self.place + call * self.counts[self.label.counted])
 
 
 _hooks: list[Hook] = []
-_counts: Counter[str] = Counter()
 
 
 def hooks() -> Sequence[Hook]:
@@ -88,27 +89,39 @@ def hook_modules(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
         nets: One network, or several whose modules are named after their index.
         in_graph: Whether compiled graphs are recorded too.
     """
+    counts = _counts_of(nets)
     for path, cell, above in _modules(nets):
         if getattr(cell, "asd_tap_hook", None) is None:
             text = f"Cell.{path}.{type(cell).__name__}"
-            _hook_module(cell, Label(text, module=True, counted=text), above, in_graph=in_graph)
+            _hook_module(cell, Label(text, module=True, counted=text), counts, above, in_graph=in_graph)
 
 
 def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
     """Hooks every operator that is an attribute of a module or of one of `nets`; see `hook_modules`."""
+    counts = _counts_of(nets)
     cells = [(net, None) for net in nets] + [(cell, above) for _, cell, above in _modules(nets)]
     for cell, above in cells:
         hook = getattr(cell, "asd_tap_hook", None) or (getattr(above, "asd_tap_hook", None) if above else None)
         for name, value in list(vars(cell).items()):
             if isinstance(value, ops.Primitive) and not _NOT_RECORDED.match(value.name) and not name.startswith("asd_"):
                 label = Label(f"Primitive.{name}.{value.name}", module=False, counted=f"Primitive.{value.name}")
-                new = _new_hook(label, cell, hook, attributes_of(value))
+                new = _new_hook(label, counts, cell, hook, attributes_of(value))
                 object.__setattr__(cell, name, _Operator(value, new, in_graph=in_graph))
 
 
-def _new_hook(label: Label, cell: nn.Cell, inside: Hook | None, attributes: dict[str, Any] | None = None) -> Hook:
-    _hooks.append(Hook(len(_hooks), _counts[label.counted], label, cell, inside, attributes))
-    _counts[label.counted] += 1
+def _counts_of(nets: Sequence[nn.Cell]) -> Counter[str]:
+    """The counts that belong to `nets`: those of another network of this process are others."""
+    if "asd_tap_counts" not in vars(nets[0]):
+        object.__setattr__(nets[0], "asd_tap_counts", Counter())
+    counts: Counter[str] = nets[0].asd_tap_counts
+    return counts
+
+
+def _new_hook(
+    label: Label, counts: Counter[str], cell: nn.Cell, inside: Hook | None, attributes: dict[str, Any] | None = None
+) -> Hook:
+    _hooks.append(Hook(len(_hooks), counts[label.counted], label, counts, cell, inside, attributes))
+    counts[label.counted] += 1
     return _hooks[-1]
 
 
@@ -129,9 +142,9 @@ def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | 
             yield prefix + path, cell, above
 
 
-def _hook_module(cell: nn.Cell, label: Label, above: nn.Cell | None, *, in_graph: bool) -> None:
+def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Cell | None, *, in_graph: bool) -> None:
     base = type(cell)
-    hook = _new_hook(label, cell, getattr(above, "asd_tap_hook", None))
+    hook = _new_hook(label, counts, cell, getattr(above, "asd_tap_hook", None))
 
     class Hooked(base):  # type: ignore[misc, valid-type]
         def __call__(self, *args, **kwargs):

@@ -39,19 +39,34 @@ def assert_told(runner, done, step):
 
 
 def test_in_graph_mode_everything_comes_true(runner):
-    options = ("demo", "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
+    options = ("demo", "--parts", "detection", "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
     assert_told(runner, runner.asd(*options), 20)
     assert {entry.name for entry in runner.folder.iterdir()} <= {"out"}
 
 
 @pytest.mark.slow
 def test_in_pynative_everything_comes_true(runner):
-    options = ("demo", "--steps", 20, "--fault", FAULT + "12", "--json", "--out", "out", "--mode", "pynative")
+    options = (
+        "demo",
+        "--parts",
+        "detection",
+        "--steps",
+        20,
+        "--fault",
+        FAULT + "12",
+        "--json",
+        "--out",
+        "out",
+        "--mode",
+        "pynative",
+    )
     assert_told(runner, runner.asd(*options), 12)
 
 
 def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
-    done = runner.asd("demo", "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
+    done = runner.asd(
+        "demo", "--parts", "detection", "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out"
+    )
     assert done.code == 1
     assert "   NO   the fault was found at its step\n" in done.out
     assert "   yes  no alarm in the clean run\n" in done.out
