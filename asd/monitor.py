@@ -19,6 +19,7 @@ from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.reading import Capture, Reading
 from asd.rules import Rule, make_rule
+from asd.rules.checksum import Checksum, is_checksum
 from asd.status import Status
 from asd.verdict import Level, Verdict
 
@@ -142,7 +143,7 @@ class Monitor:
         """What the ranks tell one another about a step, before anything is judged; nothing is changed by it."""
         seen = {}
         for reading in readings:
-            value = _feature_value(reading, self.feature, loss_scale)
+            value = _feature_value(reading, self.feature_of(reading.checkpoint), loss_scale)
             seen[reading.checkpoint] = Seen(reading.order, value, not value <= self.limit(reading.checkpoint))
         return seen
 
@@ -159,7 +160,7 @@ class Monitor:
     def limit(self, checkpoint: str) -> float:
         """The largest value of `checkpoint` that is not a first-level anomaly in the next step."""
         rule = self._rules.get(checkpoint)
-        return rule.limit() if rule is not None else self._new_rule().limit()
+        return rule.limit() if rule is not None else self._new_rule(checkpoint).limit()
 
     def follow(self, step: int, attribution: Attribution | None = None) -> Event:
         """Reports that another rank refused the update of `step`; nothing of this rank broke a limit."""
@@ -238,7 +239,7 @@ class Monitor:
             )
         rules: dict[str, Rule] = {}
         for name, values in saved.items():
-            rules[name] = self._new_rule()
+            rules[name] = self._new_rule(name)
             try:
                 rules[name].restore(values)
             except StateError as error:
@@ -250,10 +251,10 @@ class Monitor:
         name = reading.checkpoint
         rule = self._rules.get(name)
         if rule is None:
-            rule = self._rules[name] = self._new_rule()
+            rule = self._rules[name] = self._new_rule(name)
             self.history[name] = deque(maxlen=self._history)
         value = _feature_value(reading, rule.feature, loss_scale)
-        if reading.non_finite and overflow_expected and loss_scale > 1:
+        if reading.non_finite and overflow_expected and loss_scale > 1 and rule.feature != "score":
             verdict = Verdict(Level.WARNING, "not finite: overflow under a dynamic loss scale", value, rule.limit())
         else:
             verdict = rule.update(value)
@@ -263,7 +264,13 @@ class Monitor:
             self.value_sink(step, name, verdict)
         return verdict
 
-    def _new_rule(self) -> Rule:
+    def feature_of(self, checkpoint: str) -> str:
+        """What the value of `checkpoint` is; see `Rule.feature`."""
+        return Checksum.feature if is_checksum(checkpoint) else self.feature
+
+    def _new_rule(self, checkpoint: str = "") -> Rule:
+        if is_checksum(checkpoint):
+            return Checksum()
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
         return make_rule(
             self.config.rule,
@@ -308,7 +315,8 @@ class Monitor:
     ) -> Event:  # fmt: skip
         return Event(
             **self.origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
-            kind=kind, rule=self.config.rule, feature=self.feature, reason=reason, refused=refused, time=self.clock(),
+            kind=kind, rule=Checksum.name if is_checksum(checkpoint) else self.config.rule,
+            feature=self.feature_of(checkpoint), reason=reason, refused=refused, time=self.clock(),
             **more,
         )  # fmt: skip
 
@@ -319,6 +327,8 @@ def _backward_order(reading: Reading) -> int:
 
 def _feature_value(reading: Reading, feature: str, loss_scale: float) -> float:
     # The same arithmetic in the same order as the gate's, so that both always say the same.
+    if feature == "score" and not reading.non_finite:
+        return reading.max_abs  # no gradient, so no loss scale is in it
     if reading.non_finite:
         # The largest finite magnitude says nothing then; the norm says inf or nan.
         return math.nan if math.isfinite(reading.l2) else reading.l2

@@ -32,7 +32,7 @@ constexpr int kStreams = 4096;
 enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 
 // What is judged against `limit`; keep in step with `FEATURES` in slots.py.
-enum Feature : int64_t { kNotJudged = -1, kL2 = 0, kMax = 1, kMaxSquare = 2 };
+enum Feature : int64_t { kNotJudged = -1, kL2 = 0, kMax = 1, kMaxSquare = 2, kScore = 3 };
 
 struct Slot {
   double max_abs;      // largest |g| among the finite elements, worst call of the step
@@ -258,6 +258,7 @@ double worse(double a, double b) { return (std::isnan(a) || a >= b) ? a : b; }
 bool breaks(const Slot& slot, int64_t non_finite, double l2, double max_abs) {
   if (slot.feature == kNotJudged) return false;
   if (non_finite > 0) return true;
+  if (slot.feature == kScore) return max_abs > slot.limit;
   double value = l2 / header.scale;
   if (slot.feature != kL2) value = max_abs / header.scale;
   if (slot.feature == kMaxSquare) value *= value;
@@ -413,6 +414,34 @@ int64_t asd_statistics(const void* data, int64_t n, const char* dtype, double* o
   out[0] = s.max_abs;
   out[1] = s.sum_squares;
   out[2] = static_cast<double>(s.non_finite);
+  return 0;
+}
+
+// As float32 elements; returns 1 for another type than float16 and bfloat16.
+int64_t asd_widen(const void* data, int64_t n, const char* dtype, float* out) {
+  if (std::strcmp(dtype, "float16") == 0) {
+    widen_halves(static_cast<const uint16_t*>(data), n, out);
+  } else if (std::strcmp(dtype, "bfloat16") == 0) {
+    widen_bfloats(static_cast<const uint16_t*>(data), n, out);
+  } else {
+    return 1;
+  }
+  return 0;
+}
+
+// One call of a checkpoint whose value is no gradient's but a score, which no loss scale divides.
+int64_t asd_record_score(int64_t slot, double score) {
+  if (slot < 0 || slot >= kSlots) return 1;
+  const std::lock_guard<std::mutex> lock(guard);
+  Slot& target = slots[slot];
+  if (target.calls == 0) target.order = header.checks;
+  ++target.calls;
+  ++header.checks;
+  const bool finite = std::isfinite(score);
+  if (target.calls == 1 || (std::isfinite(target.l2) && !(score <= target.l2))) target.worst_call = target.calls;
+  if (finite) target.max_abs = std::max(target.max_abs, score);
+  target.l2 = worse(target.l2, score);
+  target.non_finite += finite ? 0 : 1;
   return 0;
 }
 

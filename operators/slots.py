@@ -19,11 +19,12 @@ from mindspore import Parameter, Tensor
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators import kernel
+from asd.operators.product_check import schedule
 from asd.reading import Capture, Reading
 
 __all__ = ["FEATURES", "KernelTable", "OperatorTable", "Site", "Table", "table", "use_backend"]
 
-FEATURES = {"l2": 0, "max": 1, "max_square": 2}
+FEATURES = {"l2": 0, "max": 1, "max_square": 2, "score": 3}
 """Which value a limit is compared with; the numbers are `enum Feature` of kernel.cpp."""
 GATE = {"off": 0, "judge": 1, "replay": 2}
 """What the gate does; the numbers are `enum Gate` of kernel.cpp. In a replay it refuses every update, uncounted."""
@@ -71,6 +72,9 @@ class Table(Protocol):
 
     def set_limits(self, feature: str, limits: Iterable[tuple[Site, float]], scale: float) -> None:
         """What the gate compares with from now on; `scale` is the loss scale of the next step."""
+
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """Which products are checked in the next step; see `Schedule` of product_check.py."""
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """Whether the gate may refuse an update."""
@@ -186,6 +190,11 @@ class KernelTable:
         for site, limit in limits:
             column[site.slot], features[site.slot] = limit, FEATURES[feature]
 
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """See `Table`."""
+        plan = schedule()
+        plan.every, plan.turn, plan.all, plan.tolerance = every, turn, everything, tolerance
+
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
         self._header.armed = GATE["judge" if armed else "off"]
@@ -233,6 +242,7 @@ class OperatorTable:
         judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
         armed: float32 of shape (1,), one of `GATE`.
         refusals: float32 of shape (1,).
+        schedule: int32 of shape (4,): every, turn, all, tolerance of the checksums.
     """
 
     backend = "operators"
@@ -248,6 +258,7 @@ class OperatorTable:
         )
         self.judged = self._parameter("judged", 0.0, self.CAPACITY)
         self.armed, self.refusals = (self._parameter(name, 0.0, 1) for name in ("armed", "refusals"))
+        self.schedule = Parameter(Tensor(np.zeros(4, np.int32)), name="asd_schedule", requires_grad=False)
         self._limits = {name: np.full(self.CAPACITY, np.inf, np.float32) for name in ("l2", "max")}
         self._judged = np.zeros(self.CAPACITY, np.float32)
         self._gate = self._gate_before_replay = GATE["off"]
@@ -305,6 +316,10 @@ class OperatorTable:
         _write(self.limit_max, self._limits["max"])
         _write(self.judged, self._judged)
 
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """See `Table`."""
+        _write(self.schedule, np.array([every, turn, everything, tolerance], np.int32))
+
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
         self._set_gate(GATE["judge" if armed else "off"])
@@ -347,7 +362,7 @@ def _write(parameter: Parameter, array: np.ndarray) -> None:
 
 def _largest_raw(feature: str, limit: float, scale: float) -> np.float32:
     """The largest raw float32 value that does not break `limit`, by the arithmetic with which the host will judge."""
-    if math.isinf(limit):
+    if math.isinf(limit) or feature == "score":
         return np.float32(limit)
     square = feature == "max_square"
 

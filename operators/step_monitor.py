@@ -21,6 +21,7 @@ from asd.errors import AnomalyDetected, StateError, UnsupportedError
 from asd.event import Event
 from asd.manifest import write_manifest
 from asd.monitor import Monitor, Sink
+from asd.operators.checksum import Checksum, claim_products
 from asd.operators.exchange import Exchange
 from asd.operators.guard import guard
 from asd.operators.install import install
@@ -32,6 +33,7 @@ from asd.operators.resume import CheckpointWatch, resumed_step, state_path, stat
 from asd.operators.slots import Site, table
 from asd.reading import Reading
 from asd.replay import Answer, Finding
+from asd.rules.checksum import is_checksum
 from asd.sinks import open_sinks
 from asd.statefile import save_state
 
@@ -66,6 +68,7 @@ class StepMonitor(Callback):
             the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
         history: Values kept of each checkpoint.
         replay: Whether a step whose update was refused is made again; `ASD_REPLAY` if not given.
+        checksum: Whether matrix products are checked as well; a `Checksum` says which of them and how often.
 
     Raises:
         ConfigError: The environment or an argument has a wrong value.
@@ -82,6 +85,7 @@ class StepMonitor(Callback):
         resume_from: str | Path | None = None,
         history: int = 200,
         replay: bool | None = None,
+        checksum: bool | Checksum = False,
     ) -> None:
         super().__init__()
         self.config = config if config is not None else Config.of_process()
@@ -95,6 +99,7 @@ class StepMonitor(Callback):
         self._history = history
         self._wants_replay = replay if replay is not None else self.config.replay
         self._replay: Replay | None = None
+        self._checksum = Checksum() if checksum is True else checksum or None
         self._watch = CheckpointWatch(())
         self._sites: list[Site] = []
         self._optimizer: nn.Cell | None = None
@@ -143,6 +148,8 @@ class StepMonitor(Callback):
         self._ranks = Exchange()
         self._refused = table().refused()
         self._write_limits()
+        if self._checksum is not None:
+            self._checksum.begin_step(self._step + 1)
         self._active().begin()
         return optimizer
 
@@ -179,6 +186,8 @@ class StepMonitor(Callback):
         if refused and self._wants_replay:
             events += self._replay_step(outputs, fatal, scale)
             self._last_end = time.perf_counter()  # what a replay takes is no part of a step
+        if self._checksum is not None:
+            self._checksum.begin_step(self._step + 1, suspicious=bool(events))
         if fatal is not None and self.config.on_anomaly == "stop":
             self.close()
             raise AnomalyDetected(fatal)
@@ -283,11 +292,14 @@ class StepMonitor(Callback):
                 self._sites = installation.sites
             except UnsupportedError as error:
                 self._problem(str(error))
+            self._sites += self._checksum.install(net) if self._checksum is not None else claim_products(net)
         # Check operators that no cell holds belong to whoever trains.
         self._sites += [site for site in before if not site.claimed]
         self._sites += [site for site in table().sites() if not (site.claimed or site.watched)]
         for site in self._sites:
             site.watched = True
+        if self._checksum is None and any(is_checksum(site.name) for site in self._sites):
+            self._checksum = Checksum()
 
     def _judge(self, *, refused: bool) -> tuple[list[Event], Event | None]:
         slots, monitor = table(), self._active()
@@ -368,7 +380,11 @@ class StepMonitor(Callback):
         monitor = self._active()
         self._scale = self._loss_scale.read()
         limit = monitor.limit
-        table().set_limits(monitor.feature, [(site, limit(site.name)) for site in self._sites], self._scale)
+        by_feature: dict[str, list[tuple[Site, float]]] = {}
+        for site in self._sites:
+            by_feature.setdefault(monitor.feature_of(site.name), []).append((site, limit(site.name)))
+        for feature, limits in by_feature.items():
+            table().set_limits(feature, limits, self._scale)
 
     def _restore(self) -> None:
         monitor = self._active()

@@ -28,7 +28,7 @@ from mindspore.ops._grad_experimental.grad_debug_ops import get_bprop_insert_gra
 from asd.operators import kernel
 from asd.operators.slots import KernelTable, OperatorTable, Site, table
 
-__all__ = ["kernel_function", "make_tap"]
+__all__ = ["hidden", "kernel_function", "make_tap"]
 
 Tap = Callable[[Any], Any]
 
@@ -122,7 +122,7 @@ class _OperatorTap(nn.Cell):
         super().__init__(auto_prefix=False)
         self.site = site
         self.look = _Look(site.slot)
-        self.slots = _hidden(slots.max_abs, slots.l2, slots.non_finite, slots.calls)
+        self.slots = hidden(slots.max_abs, slots.l2, slots.non_finite, slots.calls)
 
     def construct(self, x):
         if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
@@ -153,11 +153,10 @@ class _Look(nn.Cell):
         return gradient, F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(non_finite), F.zeros_like(calls)
 
 
-def _hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
+def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
     """Parameters behind a function: as attributes of a Cell they would be among the network's own."""
-    max_abs, l2, non_finite, calls = parameters
 
     def get():
-        return max_abs, l2, non_finite, calls
+        return parameters
 
     return get

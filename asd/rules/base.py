@@ -13,7 +13,7 @@ from asd.verdict import Verdict
 
 __all__ = ["Feature", "Rule", "bad_state", "check_count", "check_number", "check_pair", "check_state"]
 
-Feature = Literal["l2", "max", "max_square"]
+Feature = Literal["l2", "max", "max_square", "score"]
 
 
 class Rule(ABC):
