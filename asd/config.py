@@ -12,10 +12,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from asd.combined_config import VARIABLE, CombinedConfig
 from asd.errors import ConfigError
 
 __all__ = ["Config", "Setting", "describe"]
@@ -62,6 +63,7 @@ class Config:
         evidence_mb: How much of a bad tensor is kept as evidence, 0..4096 MiB.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
+        combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
@@ -82,6 +84,7 @@ class Config:
     replay: bool = False
     manifest: bool = False
     device: str = ""
+    combined: CombinedConfig = field(default_factory=CombinedConfig)
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
@@ -368,5 +371,16 @@ _VARIABLES = (
         accepts=lambda value: isinstance(value, str) and re.fullmatch("[0-9]{0,5}", value, re.ASCII) is not None,
         valid="it must be the number of a device, for example 3",
         meaning=lambda number: "the device's number in events" if number else "the device's number is MindSpore's",
+    ),
+    _Variable(
+        name=VARIABLE,
+        field="combined",
+        parse=CombinedConfig.parse,
+        accepts=lambda value: isinstance(value, CombinedConfig),
+        valid="it must be key:value pairs, for example enable:true,with_checksum:true",
+        meaning=lambda config: (
+            f"gradients of parameters are {'sampled' if config.enable else 'not sampled'}"
+            + (", a strike-out switches the checksum on" if config.enable and config.with_checksum else "")
+        ),
     ),
 )

@@ -69,6 +69,7 @@ class Monitor:
         readings: What the checkpoints saw in that step.
         captures: Tensors of that step that broke a limit, where the backend can keep them.
         history: Per checkpoint the last `(step, value, limit, level)`.
+        rules_of: Makes the rule of a checkpoint that is judged by another one than the configured.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Monitor:
         self.captures: Sequence[Capture] = ()
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
+        self.rules_of: dict[str, Callable[[], Rule]] = {}
         self._failed: set[tuple[int, str]] = set()
         self._rules: dict[str, Rule] = {}
         self.feature = self._new_rule().feature
@@ -266,11 +268,13 @@ class Monitor:
 
     def feature_of(self, checkpoint: str) -> str:
         """What the value of `checkpoint` is; see `Rule.feature`."""
-        return Checksum.feature if is_checksum(checkpoint) else self.feature
+        return self._new_rule(checkpoint).feature
 
     def _new_rule(self, checkpoint: str = "") -> Rule:
         if is_checksum(checkpoint):
             return Checksum()
+        if checkpoint in self.rules_of:
+            return self.rules_of[checkpoint]()
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
         return make_rule(
             self.config.rule,
@@ -315,9 +319,8 @@ class Monitor:
     ) -> Event:  # fmt: skip
         return Event(
             **self.origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
-            kind=kind, rule=Checksum.name if is_checksum(checkpoint) else self.config.rule,
-            feature=self.feature_of(checkpoint), reason=reason, refused=refused, time=self.clock(),
-            **more,
+            kind=kind, rule=self._new_rule(checkpoint).name, feature=self.feature_of(checkpoint), reason=reason,
+            refused=refused, time=self.clock(), **more,
         )  # fmt: skip
 
 

@@ -33,8 +33,8 @@ class Checksum:
     All `Checksum` of a process share one schedule: what was said last is in force.
 
     Args:
-        every: Each product is due in one step of so many, at least 1.
-        suspicious_steps: So many steps all products are due after a suspicion.
+        every: Each product is due in one step of so many; with 0 only after a suspicion.
+        suspicious_steps: So many steps all products are due after a suspicion; 0 for none.
         tolerance: How far a sum may be off: `variance`, or `mindspore` and `torch` for the two published rules.
         include: Regular expressions; only layers whose name one of them matches are checked; all if not given.
         exclude: Regular expressions; layers whose name one of them matches are not checked. It wins over `include`.
@@ -58,8 +58,8 @@ class Checksum:
         exclude: str | Iterable[str] = (),
     ) -> None:
         for name, value in (("every", every), ("suspicious_steps", suspicious_steps)):
-            if type(value) is not int or value < 1:
-                raise ConfigError(name, value, "valid is a whole number from 1 on")
+            if type(value) is not int or value < 0:
+                raise ConfigError(name, value, "valid is a whole number from 0 on")
         if tolerance not in TOLERANCES:
             raise ConfigError("tolerance", tolerance, f"valid is one of {', '.join(TOLERANCES)}")
         self.every, self.suspicious_steps, self.tolerance = every, suspicious_steps, tolerance

@@ -1,6 +1,6 @@
 """The checksum of a product by MindSpore operators, for devices and installations without the C++ kernel.
 
-The same rule as `checksum.cpp` in float32. It knows less about the rounding of C, and its own sums round as well, so the
+The same rule as `checksum.cpp` in float32. It knows less about the rounding of C, and its own sums round too, so the
 tolerance is wider by about half. It is computed in every step and counts when it is due. Only the worst row is computed
 again, by elementwise products and a sum, which on an accelerator run on another unit than the product.
 """

@@ -23,6 +23,7 @@ from asd.manifest import write_manifest
 from asd.monitor import Monitor, Sink
 from asd.operators.checksum import Checksum, claim_products
 from asd.operators.exchange import Exchange
+from asd.operators.gradient_samples import GradientSamples
 from asd.operators.guard import guard
 from asd.operators.install import install
 from asd.operators.loss_scale import LossScale
@@ -33,6 +34,7 @@ from asd.operators.resume import CheckpointWatch, resumed_step, state_path, stat
 from asd.operators.slots import Site, table
 from asd.reading import Reading
 from asd.replay import Answer, Finding
+from asd.rules.checksum import Checksum as Checked
 from asd.rules.checksum import is_checksum
 from asd.sinks import open_sinks
 from asd.statefile import save_state
@@ -100,6 +102,9 @@ class StepMonitor(Callback):
         self._wants_replay = replay if replay is not None else self.config.replay
         self._replay: Replay | None = None
         self._checksum = Checksum() if checksum is True else checksum or None
+        if self._checksum is None and self.config.combined.enable and self.config.combined.with_checksum:
+            self._checksum = Checksum(every=0, suspicious_steps=0)  # until a strike-out switches it on
+        self._samples: GradientSamples | None = None
         self._watch = CheckpointWatch(())
         self._sites: list[Site] = []
         self._optimizer: nn.Cell | None = None
@@ -136,9 +141,7 @@ class StepMonitor(Callback):
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         self._find_sites(net)
-        if optimizer is not None and self.config.refuses:
-            guard(optimizer)
-            self._replay = self._new_replay(net, optimizer)
+        self._watch_optimizer(net, optimizer)
         if not goes_on:
             self._restore()
         if net is not None:
@@ -186,8 +189,7 @@ class StepMonitor(Callback):
         if refused and self._wants_replay:
             events += self._replay_step(outputs, fatal, scale)
             self._last_end = time.perf_counter()  # what a replay takes is no part of a step
-        if self._checksum is not None:
-            self._checksum.begin_step(self._step + 1, suspicious=bool(events))
+        self._plan_checksums(events)
         if fatal is not None and self.config.on_anomaly == "stop":
             self.close()
             raise AnomalyDetected(fatal)
@@ -301,6 +303,32 @@ class StepMonitor(Callback):
         if self._checksum is None and any(is_checksum(site.name) for site in self._sites):
             self._checksum = Checksum()
 
+    def _watch_optimizer(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
+        if optimizer is not None and self.config.refuses:
+            guard(optimizer)
+        self._sample_gradients(net, optimizer)  # what a refused update would have been is a sample too
+        if optimizer is not None and self.config.refuses:
+            self._replay = self._new_replay(net, optimizer)
+
+    def _sample_gradients(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
+        if not self.config.combined.enable or optimizer is None:
+            return
+        if self._samples is None:
+            self._samples = GradientSamples(self.config.combined, self._checksum, self._active().clock)
+        sites = self._samples.install(net if net is not None else optimizer, optimizer)
+        self._sites += sites
+        self._active().rules_of |= {site.name: self._samples.make_rule for site in sites}
+
+    def _plan_checksums(self, events: Sequence[Event]) -> None:
+        if self._samples is not None:
+            failed = any(event.rule == Checked.name for event in events)
+            try:
+                self._samples.after_step(self._step, self._ranks, failed=failed)
+            except Exception as error:  # a rank may have died; the others go on as they are
+                self._problem(f"the ranks could not agree on the checksum: {error}")
+        if self._checksum is not None:
+            self._checksum.begin_step(self._step + 1, suspicious=bool(events))
+
     def _judge(self, *, refused: bool) -> tuple[list[Event], Event | None]:
         slots, monitor = table(), self._active()
         captures = slots.captures(self._sites)
@@ -381,7 +409,10 @@ class StepMonitor(Callback):
         self._scale = self._loss_scale.read()
         limit = monitor.limit
         by_feature: dict[str, list[tuple[Site, float]]] = {}
+        sampled = self._samples.sites if self._samples is not None else ()
         for site in self._sites:
+            if site in sampled:
+                continue  # never judged by the gate
             by_feature.setdefault(monitor.feature_of(site.name), []).append((site, limit(site.name)))
         for feature, limits in by_feature.items():
             table().set_limits(feature, limits, self._scale)
