@@ -5,8 +5,8 @@
     python benchmarks/checksum.py --quick --json out.json
 
 Cost: two equal trainings of the larger Llama in one process, with the default checks and with checksums as well, in
-interleaved pairs. Sensitivity: of one element of a clean product, the smallest error that is found in every one of the
-seeded trials, as a multiple of the root mean square of the product. Nothing else heavy may run at the same time.
+interleaved pairs. Sensitivity: the smallest error of one element of a right product that a rule finds, as a multiple of
+the root mean square of the product; the largest of several seeded places. Nothing else heavy may run at the same time.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class _Look(nn.Cell):
     def construct(self, gradients):
         seen = ()
         for i in range(len(self.places)):
-            seen = (*seen, self.look(gradients[self.places[i]], self.slot_numbers[i]))
+            seen = seen + (self.look(gradients[self.places[i]], self.slot_numbers[i]),)  # type: ignore[assignment]  # noqa: RUF005
         return F.depend(gradients, seen)
 
 

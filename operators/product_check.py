@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -170,7 +170,7 @@ def _face(array: np.ndarray) -> tuple[int, int, object, bytes]:
 
 
 def _declare(library: ctypes.CDLL) -> None:
-    matrix = [ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p]
+    matrix: list[Any] = [ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p]
     library.asd_checksum_arrays.argtypes = [
         *matrix, ctypes.c_int64, *matrix, ctypes.c_int64, *matrix, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p,
     ]  # fmt: skip
