@@ -137,7 +137,8 @@ def _places(net: nn.Cell) -> Iterator[tuple[nn.Cell, str, Any, str]]:
     for path, cell in net.cells_and_names():
         for attribute, operator in list(vars(cell).items()):
             if type(operator).__name__ in _PRODUCTS or isinstance(operator, ProductASD):
-                name = ".".join(filter(None, (cell_name(path), "" if attribute == "matmul" else attribute)))
+                layer = cell_name(f"{path}.").rstrip(".")
+                name = ".".join(filter(None, (layer, "" if attribute == "matmul" else attribute)))
                 yield cell, attribute, operator, name or type(cell).__name__
 
 
