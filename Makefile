@@ -14,7 +14,7 @@ VENV := .venv
 VENV_2.10 := .venv-2.10
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet --quiet
-BUILD_INPUTS := pyproject.toml operators/kernel.cpp
+BUILD_INPUTS := pyproject.toml operators/kernel.cpp operators/checksum.cpp
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-stack test-2.10 wheel-test examples bench lint format types layers clean

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, ConfigError
+from asd.combined_config import CombinedConfig
 from asd.config import describe
 from asd.rules import RULES
 
@@ -165,8 +166,23 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
 ):
     tiers = ("state", "ranks")
     config = Config(
-        enable, upper, sigma, action, rule, folder, "run 7", port, "::1", folder, size, replay, not replay, "2", port,
-        tiers
+        enable,
+        upper,
+        sigma,
+        action,
+        rule,
+        folder,
+        "run 7",
+        port,
+        "::1",
+        folder,
+        size,
+        replay,
+        not replay,
+        "2",
+        port,
+        tiers,
+        CombinedConfig(enable=True, cooldown=7),
     )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
@@ -176,6 +192,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_RULE": rule,
         "ASD_RUN_DIR": folder,
         "ASD_RUN": "run 7",
+        "MS_NPU_ASD_CONFIG": "enable:true,cooldown:7",
         "ASD_METRICS_PORT": str(port),
         "ASD_METRICS_ADDRESS": "::1",
         "ASD_WEB_CONFIG": folder,
