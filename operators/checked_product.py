@@ -80,14 +80,14 @@ class _KernelProduct(_Parts):
 
 
 class _OperatorProduct(_Parts):
-    """With checks made of operators; `slots` are the Parameters they write, which a backward pass must be given."""
+    """With checks made of operators; a backward pass must be given the Parameters they write."""
 
-    def construct(self, x, w, *slots):
+    def construct(self, x, w, max_abs, calls, due):
         y = self.multiply(x, w)
-        return F.depend(y, self.check(x, w, y, *slots))
+        return F.depend(y, self.check(x, w, y, max_abs, calls, due))
 
-    def bprop(self, x, w, max_abs, l2, non_finite, calls, schedule, out, dout):
-        slots = (max_abs, l2, non_finite, calls, schedule)
+    def bprop(self, x, w, max_abs, calls, due, out, dout):
+        slots = (max_abs, calls, due)
         if self.transpose_a:
             dx = self.multiply_dx(w, dout)
             dx = F.depend(dx, self.check_dx(w, dout, dx, *slots))
@@ -100,10 +100,7 @@ class _OperatorProduct(_Parts):
         else:
             dw = self.multiply_dw(x, dout)
             dw = F.depend(dw, self.check_dw(x, dout, dw, *slots))
-        return (
-            dx, dw, F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(non_finite), F.zeros_like(calls),
-            F.zeros_like(schedule),
-        )  # fmt: skip
+        return dx, dw, F.zeros_like(max_abs), F.zeros_like(calls), F.zeros_like(due)
 
 
 class CheckedProduct(nn.Cell):
@@ -125,13 +122,13 @@ class CheckedProduct(nn.Cell):
         self.parts = _OperatorProduct(op, name) if self.by_operators else _KernelProduct(op, name)
         self.sites = self.parts.sites
         if isinstance(slots, OperatorTable):
-            self.slots = hidden(slots.max_abs, slots.l2, slots.non_finite, slots.calls, slots.schedule)
+            self.slots = hidden(slots.max_abs, slots.calls, slots.due)
 
     def construct(self, x, w):
         """`op(x, w)`."""
         if self.by_operators:
-            max_abs, l2, non_finite, calls, schedule = self.slots()
-            return self.parts(x, w, max_abs, l2, non_finite, calls, schedule)
+            max_abs, calls, due = self.slots()
+            return self.parts(x, w, max_abs, calls, due)
         return self.parts(x, w)
 
 

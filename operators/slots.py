@@ -262,7 +262,7 @@ class OperatorTable:
         refusals: float32 of shape (1,).
         announcing: float32 of shape (1,), 1 while this rank has something to announce.
         announcements: float32 of shape (1,), which grows when any rank did.
-        schedule: int32 of shape (4,): every, turn, all, tolerance of the checksums.
+        due: float32 of shape (capacity,), 1 where a product is checked in the next step.
     """
 
     backend = "operators"
@@ -280,7 +280,7 @@ class OperatorTable:
         )
         self._announced_at: int | None = None
         self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
-        self.schedule = Parameter(Tensor(np.zeros(4, np.int32)), name="asd_schedule", requires_grad=False)
+        self.due = self._parameter("due", 0.0, self.CAPACITY)
         self._judged = np.zeros(self.CAPACITY, np.float32)
         self._gate = self._gate_before_replay = GATE["off"]
 
@@ -337,8 +337,9 @@ class OperatorTable:
         _write(self.judged, self._judged)
 
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
-        """See `Table`."""
-        _write(self.schedule, np.array([every, turn, everything, tolerance], np.int32))
+        """See `Table`; the tolerance is that of `OperatorCheck` always."""
+        turns = (np.arange(self.CAPACITY) + turn) % max(every, 1) == 0
+        _write(self.due, (turns & (every > 0) | everything).astype(np.float32))
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""

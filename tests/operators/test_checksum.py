@@ -207,3 +207,28 @@ def test_layers_are_chosen_by_name_and_installed_once():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ConfigError, match=message):
         Checksum(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("rule", "tiers"),
+    [("threshold", "checksum"), ("adaptive", "checksum"), ("adaptive", "finite,adaptive,state,ranks,checksum")],
+)
+def test_the_tier_switches_checksums_on_and_its_events_keep_the_name(mode, rule, tiers):
+    config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RULE": rule, "ASD_TIERS": tiers})
+    net, monitor = Net(), StepMonitor(config, sinks=[], loss_scale=1024.0)
+
+    def strike(net):
+        parts = net.second.matmul.product.parts
+        parts.multiply = _Wrong(parts.multiply, 0.01)
+
+    with pytest.raises(AnomalyDetected) as caught:
+        trained(net, monitor, steps=16, before=strike)
+    event = caught.value.event
+    assert (event.checkpoint, event.rule, event.refused) == ("second.checksum", "checksum", True)
+    assert event.value > 1
+
+
+def test_without_the_tier_no_product_is_touched(clean):
+    net = Net()
+    trained(net, StepMonitor(Config(enable=1), sinks=[]), steps=1)
+    assert not isinstance(net.second.matmul, ProductASD)
