@@ -128,10 +128,11 @@ def main() -> None:
     result: dict[str, Any] = {}
     if "sensitivity" in args.parts:
         sizes, trials = ((64, 256), 2) if args.quick else ((64, 256, 1024, 2048), 8)
-        result["sensitivity"] = [
-            sensitivity(size, dtype, trials) for dtype in ("float32", "float16", "bfloat16") for size in sizes
-        ]
-        print(json.dumps(result["sensitivity"], indent=1), flush=True)
+        result["sensitivity"] = []
+        for size in sizes:
+            for dtype in ("float32", "float16", "bfloat16"):
+                result["sensitivity"].append(sensitivity(size, dtype, trials))
+                print(json.dumps(result["sensitivity"][-1]), flush=True)
     if "cost" in args.parts:
         modes = ("graph",) if args.quick else ("graph", "pynative")
         pairs = 6 if args.quick else 48
