@@ -232,3 +232,35 @@ def test_without_the_tier_no_product_is_touched(clean):
     net = Net()
     trained(net, StepMonitor(Config(enable=1), sinks=[]), steps=1)
     assert not isinstance(net.second.matmul, ProductASD)
+
+
+class _WrongInStep(_Wrong):
+    """Only in some calls; PyNative."""
+
+    calls = 0
+
+    def construct(self, a, b):
+        self.calls += 1
+        return super().construct(a, b) if self.calls in (2, 3)[: self.lasting] else self.op(a, b)
+
+
+@pytest.mark.parametrize(("lasting", "verdict"), [(1, "transient"), (2, "undetermined")])
+def test_a_wrong_product_is_judged_by_a_replay_of_its_step(clean, lasting, verdict):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    net, events = Net(), []
+    optimizer = nn.Momentum(fill(net).trainable_params(), 1e-4, 0.9)
+    step = nn.TrainOneStepCell(net, optimizer)
+    config = Config(enable=1, on_anomaly="skip", replay=True, tiers=("checksum",))
+    # Under this loss scale the score would look healthy, were it divided.
+    monitor = StepMonitor(config, sinks=[events.append], checksum=Checksum(every=1), loss_scale=2.0**24)
+    monitor.attach(step, optimizer)
+    parts = net.second.matmul.product.parts
+    parts.multiply = _WrongInStep(parts.multiply, 0.01)
+    parts.multiply.lasting = lasting
+    watched = monitor.watch_step(step)
+    for number in range(3):
+        monitor.step(watched(batch(number)))
+    assert [(event.kind, event.rule, event.step) for event in events] == [
+        ("anomaly", "checksum", 2), ("replay", "checksum", 2),
+    ]  # fmt: skip
+    assert events[1].verdict == verdict
