@@ -6,6 +6,7 @@
     ├── UnsupportedError   a mode or network that cannot be checked (also a RuntimeError)
     ├── IsolationError     an engine that did not take a device out or give it back (also a RuntimeError)
     ├── RankLostError      a rank that died or hangs while the others wait for it (also a RuntimeError)
+    ├── OverflowDetected   ends a training after as many overflows as were allowed (also a ValueError)
     └── AnomalyDetected    ends a training after a first-level anomaly (also a RuntimeError)
         └── TrainingResultError    the same, where MindSpore rolls the training back
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from asd.isolator import Device
 
 __all__ = [
-    "ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "RankLostError", "StateError",
+    "ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "OverflowDetected", "RankLostError", "StateError",
     "TrainingResultError", "UnsupportedError",
 ]  # fmt: skip
 
@@ -127,3 +128,22 @@ class TrainingResultError(AnomalyDetected):
 
     def __str__(self) -> str:
         return f"TREError: {self.event.sentence()}"
+
+
+class OverflowDetected(ASDError, ValueError):
+    """Training was ended because calls overflowed.
+
+    Attributes:
+        name: Of the last of them, such as `Functional.linear.145.backward`.
+        count: How many overflowed.
+        path: The record of the last one; empty when it could not be written.
+    """
+
+    def __init__(self, name: str, count: int, path: str) -> None:
+        self.name = name
+        self.count = count
+        self.path = path
+        super().__init__(f"[overflow {count} times]: {name} overflowed; dump file is saved in '{path}'.")
+
+    def __reduce__(self) -> tuple[type[OverflowDetected], tuple[str, int, str]]:
+        return type(self), (self.name, self.count, self.path)

@@ -49,5 +49,6 @@ with tempfile.TemporaryDirectory() as folder:
     print("kept:", ", ".join(sorted(path.name for path in Path(folder).glob("net-1_20*"))))
     after = train(21, 25, folder, resume_from=checkpoint)
 name = next(iter(after.history))
-print(f"limit of {name} after step 20: {before.limit(name):.6g}")
-print(f"limit that judged step {after.history[name][0][0]}:  {after.history[name][0][2]:.6g}")
+step, _, limit, _ = after.history[name][0]
+print(f"limit of {name} after step 20: {before.limit(name)['max_abs']:.6g}")
+print(f"limit that judged step {step}:  {limit**0.5:.6g}")  # the rule judges the square of the maximum

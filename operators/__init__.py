@@ -7,6 +7,7 @@
     install                                         checks on a network that is already built
     guard                                           an optimizer that refuses a bad update
     StepMonitor, ASDMonitor                         callbacks of MindSpore and of mindformers
+    PrecisionDebugger, DumpConfig                   dumps of modules, APIs and operators; the search for an overflow
 
 Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the feature-value detection document says.
 """
@@ -16,6 +17,8 @@ from __future__ import annotations
 from asd.config import Config
 from asd.operators.base import ASDBase
 from asd.operators.checksum import Checksum, install_checksum
+from asd.operators.debugger.dump_config import DumpConfig
+from asd.operators.debugger.precision_debugger import PrecisionDebugger
 from asd.operators.enable import disable, enable
 from asd.operators.guard import guard
 from asd.operators.install import Installation, install
@@ -29,10 +32,12 @@ __all__ = [
     "ASDMonitor",
     "BatchMatMulASD",
     "Checksum",
+    "DumpConfig",
     "GatherASD",
     "Installation",
     "LayerNormASD",
     "MatMulASD",
+    "PrecisionDebugger",
     "RmsNormASD",
     "StepMonitor",
     "disable",

@@ -18,7 +18,7 @@ from asd.errors import ASDError, ConfigError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
-    "demo": ("asd.cli.demo", "train a small model, corrupt one gradient and watch it being caught"),
+    "demo": ("asd.cli.demo", "train while a device computes wrongly; watch it found, judged and replaced"),
     "run": ("asd.cli.run", "run a training command with detection on"),
     "events": ("asd.cli.events", "print the events of a run, for people or for programs"),
     "exporter": ("asd.cli.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
@@ -36,6 +36,7 @@ COMMANDS = {
         "name the first call of a dumped step that made Inf, NaN or an overflow",
     ),
     "nan_analyze": ("asd.cli.overflow_check", "the same as overflow_check, by its other name"),
+    "bench": ("asd.cli.bench", "compare every detector on faults injected into real trainings"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""

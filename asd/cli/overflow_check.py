@@ -60,6 +60,6 @@ def run(args: argparse.Namespace) -> int:
             how = "made it out of sound inputs" if anomaly.made_here else "was given it already"
             print(f"{rank}: {anomaly.name} is the first with Inf, NaN or an overflow, and {how}.")
     if not facts:
-        print(f"No call of {len(found)} ranks has Inf, NaN or an overflow.")
+        print(f"No call has Inf, NaN or an overflow (ranks looked at: {len(found)}).")
     print(f"  {target}")
     return 0

@@ -156,7 +156,7 @@ class FirstDivergence:
             confidence = "high" if row.basis in ("bits", "crc") else "medium"
             return "weight", confidence, f"{what} differs while its inputs agree"
         parameters, producers = self._places(_trusted_name(call))
-        for row in wrong:
+        for row in (one for one in wrong if one.state == "input"):
             print_ = None if row.trusted is None else _fingerprint(row.trusted)
             what = _suffix(call, row)
             if print_ in parameters:

@@ -91,7 +91,7 @@ class Judge:
         """Takes `device` out if enough of its strikes count; None when they do not."""
         standing = standing or self.book.standing(device, self.book.now_there(device, now))
         cause = self.book.last_counting(device) if standing.counting >= self._policy.strikes else None
-        if cause is None or self.cases.open_case(device) is not None:
+        if cause is None or self.is_stale(cause, now) or self.cases.open_case(device) is not None:
             return None
         self._id = cause.id
         minutes = self._policy.window_seconds / 60

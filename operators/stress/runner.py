@@ -100,8 +100,10 @@ def use_device(device: str, mode: str) -> str:
     target, number = match[1], int(match[2] or 0)
     ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
     try:
-        # MindSpore knows one CPU; another number is the name of the same one in the job's events.
-        ms.set_device(target, *(() if target == "CPU" else (number,)))
+        # MindSpore knows one CPU; another number is the name of the same one in the job's events. Once anything was
+        # computed no device can be set, not even the same one.
+        if target != "CPU" or ms.get_context("device_target") != "CPU":
+            ms.set_device(target, *(() if target == "CPU" else (number,)))
     except (RuntimeError, ValueError) as error:
         raise ConfigError("--device", device, f"MindSpore has none here ({_first_sentence(error)})") from error
     if target != "CPU":

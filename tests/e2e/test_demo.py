@@ -8,6 +8,7 @@ import time
 import pytest
 
 FAULT = "gradient:layers.1.attention_norm:flip=30:step="
+ALONE = ("--parts", "detection")
 
 
 def assert_told(runner, done, step):
@@ -39,19 +40,46 @@ def assert_told(runner, done, step):
 
 
 def test_in_graph_mode_everything_comes_true(runner):
-    options = ("demo", "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
+    options = ("demo", *ALONE, "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
     assert_told(runner, runner.asd(*options), 20)
     assert {entry.name for entry in runner.folder.iterdir()} <= {"out"}
 
 
 @pytest.mark.slow
 def test_in_pynative_everything_comes_true(runner):
-    options = ("demo", "--steps", 20, "--fault", FAULT + "12", "--json", "--out", "out", "--mode", "pynative")
+    options = (
+        "demo",
+        *ALONE,
+        "--steps",
+        20,
+        "--fault",
+        FAULT + "12",
+        "--json",
+        "--out",
+        "out",
+        "--mode",
+        "pynative",
+    )
     assert_told(runner, runner.asd(*options), 12)
 
 
+@pytest.mark.slow
+def test_in_a_job_of_two_devices_and_a_spare_all_three_acts_come_true(runner):
+    parts = "persistent,transient,poisoned"
+    done = runner.asd("demo", "--parts", parts, "--json", "--out", "out", timeout=900)
+    assert (done.code, done.err) == (0, "")
+    story = json.loads(done.out)
+    assert {check for check, came_true in story["checks"].items() if not came_true} == set()
+    assert {check.partition(":")[0] for check in story["checks"]} >= set(parts.split(","))
+    assert (runner.folder / "out" / "job.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    isolations = [event["device"] for event in runner.events("out/persistent/events-handler.jsonl")]
+    assert isolations == ["CPU:1"]
+    assert runner.events("out/transient/events-handler.jsonl") == []
+    assert runner.events("out/poisoned/events-handler.jsonl") == []
+
+
 def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
-    done = runner.asd("demo", "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
+    done = runner.asd("demo", *ALONE, "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
     assert done.code == 1
     assert "   NO   the fault was found at its step\n" in done.out
     assert "   yes  no alarm in the clean run\n" in done.out

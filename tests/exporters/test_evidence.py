@@ -107,9 +107,28 @@ def test_a_bundle_holds_everything_and_its_path_is_in_the_event(training):
         {"step": "1", "checkpoint": "a", "value": "1.0", "limit": "1000000.0", "level": "normal"},
         {"step": "2", "checkpoint": "a", "value": "20000.0", "limit": "1000000.0", "level": "second"},
     ]
+    more = {"mean_abs": 0.0, "elements": 0, "kind": "B"}
     assert read(folder, "readings.json") == [
-        {"checkpoint": "b", "max_abs": 2e6, "l2": 2e6, "non_finite": 0, "calls": 2, "order": 5, "worst_call": 1},
-        {"checkpoint": "a", "max_abs": 2e4, "l2": 2e4, "non_finite": 0, "calls": 2, "order": 10, "worst_call": 2},
+        {
+            "checkpoint": "b",
+            "max_abs": 2e6,
+            "l2": 2e6,
+            "non_finite": 0,
+            "calls": 2,
+            "order": 5,
+            "worst_call": 1,
+            **more,
+        },
+        {
+            "checkpoint": "a",
+            "max_abs": 2e4,
+            "l2": 2e4,
+            "non_finite": 0,
+            "calls": 2,
+            "order": 10,
+            "worst_call": 2,
+            **more,
+        },
     ]
     np.testing.assert_array_equal(np.load(folder / "tensor.npy"), array)
     assert read(folder, "tensor.json")["largest"][0]["at"] == [2, 3]

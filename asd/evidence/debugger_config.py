@@ -1,0 +1,246 @@
+"""The settings of a debugger: what a `config.json` says, checked.
+
+The keys are those of the accuracy tools of the Ascend ecosystem:
+
+    {"task": "tensor", "dump_path": "./dump", "rank": [], "step": [0], "level": "L0",
+     "tensor": {"scope": [], "list": [], "data_mode": ["all"]}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from asd.errors import ConfigError
+
+__all__ = ["DebuggerConfig"]
+
+TASKS = ("statistics", "tensor", "md5", "structure", "overflow_check")
+LEVELS = ("L0", "L1", "mix", "debug")
+CHECK_MODES = {
+    "all": "all", "aicore": "aicore", "atomic": "atomic", "aicore_overflow": "aicore", "atomic_overflow": "atomic"
+}  # fmt: skip
+DIRECTIONS = {"forward", "backward"}
+SIDES = {"input", "output"}
+LARGEST_NUMBER = 1_000_000
+MAX_BYTES = 1024 * 1024
+
+_CELL = re.compile(r"(Cell|Module)\..*\.(forward|backward)\.\d+")
+_API = re.compile(
+    r"(Tensor|Functional|Primitive|Mint|MintFunctional|Distributed|MintDistributed|Jit|Torch|NPU|VF)\."
+    r".*\.\d+\.(forward|backward)"
+)
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True)
+class DebuggerConfig:
+    """What is recorded, and where it goes.
+
+    Attributes:
+        dump_path: Folder that the dumps are written below.
+        task: `statistics`, `tensor` (also writes the tensors), `structure` (stacks and parents alone) or
+            `overflow_check`. `md5` in a file stands for `statistics` with that `summary_mode`.
+        level: `L0` modules, `L1` APIs and operators, `mix` both, `debug` only what `save` is called with.
+        rank: Ranks to record, from 0; empty: all.
+        step: Steps to record, from 0; empty: all.
+        scope: Empty, or the first and the last entry to record.
+        names: The key `list`: entries whose name contains one of these; with `mix` also all that runs inside a module
+            whose name does.
+        data_mode: A part of `forward`, `backward`, `input`, `output`; a missing pair counts as both.
+        md5: Whether the CRC-32 of each tensor is recorded.
+        tensor_list: Tensors of entries whose name contains one of these are written although the task is `statistics`.
+        high: `precision` is `high`: Mean and Norm of float16 in float32.
+        overflow_nums: Overflows after which training ends; -1: never.
+        check_mode: `all`, `aicore` or `atomic`.
+    """
+
+    dump_path: Path
+    task: str = "statistics"
+    level: str = "L1"
+    rank: frozenset[int] = frozenset()
+    step: frozenset[int] = frozenset()
+    scope: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    data_mode: frozenset[str] = field(default=frozenset(DIRECTIONS | SIDES))
+    md5: bool = False
+    tensor_list: tuple[str, ...] = ()
+    high: bool = False
+    overflow_nums: int = 1
+    check_mode: str = "all"
+
+    @classmethod
+    def read(cls, path: str | Path) -> DebuggerConfig:
+        """Reads a `config.json`.
+
+        Raises:
+            ConfigError: The file is missing, no JSON object, or has an unknown key or a wrong value.
+        """
+        try:
+            if Path(path).stat().st_size > MAX_BYTES:
+                raise ConfigError("config_path", str(path), f"valid is a file of at most {MAX_BYTES} bytes")
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                "config_path", str(path), f"the file can't be read ({error.strerror or error})"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise ConfigError("config_path", str(path), f"valid is a file with one JSON object ({error})") from error
+        return cls.of(content, str(path))
+
+    @classmethod
+    def of(cls, content: Any, where: str = "config") -> DebuggerConfig:
+        """Checks what a `config.json` holds.
+
+        Args:
+            content: The object.
+            where: Named in errors.
+
+        Raises:
+            ConfigError: It has an unknown key or a wrong value.
+        """
+        given = _Object(content, where)
+        task = given.one_of("task", TASKS, "statistics")
+        level = given.one_of("level", LEVELS, "L1")
+        settings: dict[str, Any] = {
+            "dump_path": Path(given.text("dump_path", "./dump")),
+            "task": "statistics" if task == "md5" else task,
+            "level": level,
+            "rank": given.numbers("rank"),
+            "step": given.numbers("step"),
+            "high": given.one_of("precision", ("low", "high"), "low") == "high",
+        }
+        given.flag("async_dump")
+        inner = _Object(given.take(task, {}), f"{task} in {where}")
+        for other in {*TASKS, "grad_probe", "run_ut", "free_benchmark", "exception_dump"} - {task}:
+            given.take(other, {})  # a file may hold the settings of several tasks
+        given.end()
+        if task == "overflow_check":
+            settings |= _overflow_settings(inner)
+        settings |= _selection(inner, level)
+        if task in ("statistics", "md5"):
+            default = "md5" if task == "md5" else "statistics"
+            settings["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
+            settings["tensor_list"] = inner.texts("tensor_list")
+        inner.end()
+        return cls(**settings)
+
+    def wants(self, number: int, which: str) -> bool:
+        """Whether a step or rank is recorded: `which` is `step` or `rank`."""
+        chosen: frozenset[int] = getattr(self, which)
+        return not chosen or number in chosen
+
+    @property
+    def modules(self) -> bool:
+        """Whether modules are recorded."""
+        return self.level in ("L0", "mix")
+
+    @property
+    def apis(self) -> bool:
+        """Whether APIs and operators are recorded."""
+        return self.level in ("L1", "mix")
+
+
+def _overflow_settings(inner: _Object) -> dict[str, Any]:
+    count = inner.take("overflow_nums", 1)
+    if type(count) is not int or not (count == -1 or 0 < count <= LARGEST_NUMBER):
+        raise inner.wrong(
+            "overflow_nums", count, f"a whole number from 1 to {LARGEST_NUMBER}, or -1 for never stopping"
+        )
+    return {"overflow_nums": count, "check_mode": CHECK_MODES[inner.one_of("check_mode", tuple(CHECK_MODES), "all")]}
+
+
+def _selection(inner: _Object, level: str) -> dict[str, Any]:
+    scope = inner.texts("scope")
+    if len(scope) not in (0, 2):
+        raise inner.wrong("scope", list(scope), "an empty list, or the names of the first and the last entry")
+    patterns = {"L0": (_CELL,), "L1": (_API,)}.get(level, (_CELL, _API))
+    example = {"L0": "Cell.layers.0.Dense.forward.0", "L1": "Mint.add.0.forward"}
+    for name in scope:
+        if not any(pattern.fullmatch(name) for pattern in patterns):
+            valid = example.get(level) or " or ".join(example.values())
+            raise inner.wrong("scope", name, f"at level {level} a name like {valid}")
+    modes = frozenset(inner.texts("data_mode") or ("all",))
+    if not (modes == {"all"} or modes <= DIRECTIONS | SIDES):
+        raise inner.wrong("data_mode", sorted(modes), '["all"], or some of forward, backward, input and output')
+    directions, sides = modes & DIRECTIONS, modes & SIDES
+    return {
+        "scope": scope,
+        "names": inner.texts("list"),
+        "data_mode": (directions or frozenset(DIRECTIONS)) | (sides or frozenset(SIDES)),
+    }
+
+
+class _Object:
+    """A JSON object whose keys are taken one by one."""
+
+    def __init__(self, content: Any, where: str) -> None:
+        if not isinstance(content, dict):
+            raise ConfigError(where, content, "valid is a JSON object")
+        self._left = dict(content)
+        self._known: list[str] = []
+        self._where = where
+
+    def wrong(self, key: str, value: Any, valid: str) -> ConfigError:
+        """The error that `key` has a wrong value."""
+        shown = value if len(repr(value)) < 200 else repr(value)[:200] + "..."
+        return ConfigError(f"{key} in {self._where}", shown, f"valid is {valid}")
+
+    def take(self, key: str, default: Any) -> Any:
+        """The value of `key`, whatever it is."""
+        self._known.append(key)
+        return self._left.pop(key, default)
+
+    def end(self) -> None:
+        """Refuses what nobody took."""
+        for key in self._left:
+            raise self.wrong(key, self._left[key], f"a known key: {', '.join(sorted(set(self._known)))}")
+
+    def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
+        """One of some words."""
+        value = self.take(key, default)
+        if value not in valid:
+            raise self.wrong(key, value, ", ".join(valid))
+        return str(value)
+
+    def text(self, key: str, default: str) -> str:
+        """A text that is not empty."""
+        value = self.take(key, default)
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise self.wrong(key, value, "a text that is not empty")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; nothing and null are an empty one."""
+        return self._list(key, lambda item: isinstance(item, str) and item != "", "a list of texts")
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        value = self.take(key, False)  # noqa: FBT003 - the default of a JSON key
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def numbers(self, key: str) -> frozenset[int]:
+        """A list of whole numbers, texts of numbers, and ranges such as "4-6"."""
+        valid = f'a list of whole numbers from 0 to {LARGEST_NUMBER}, or ranges such as "4-6"'
+        found: set[int] = set()
+        for item in self._list(key, lambda item: type(item) is int or isinstance(item, str), valid):
+            match = _RANGE.fullmatch(str(item)) if len(str(item)) < 20 else None
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
+            if not 0 <= first <= last <= LARGEST_NUMBER:
+                raise self.wrong(key, item, valid)
+            found.update(range(first, last + 1))
+        return frozenset(found)
+
+    def _list(self, key: str, fits: Callable[[Any], bool], valid: str) -> tuple[Any, ...]:
+        value = self.take(key, [])
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(fits(item) for item in value):
+            raise self.wrong(key, value, valid)
+        return tuple(value)

@@ -1,0 +1,113 @@
+"""The journal of a dump: JSON lines appended while a step runs, made into the three JSON files when it ends.
+
+Each line reaches the operating system before the training goes on, so a process that is killed leaves all of it but the
+line it was writing. `finish` turns a journal into `dump.json`, `stack.json` and `construct.json`, whether its run has
+ended well or not: there is one way only.
+
+    {"header": {"task": ..., "level": ..., "framework": ..., "dump_data_dir": ...}}
+    {"name": entry, "part": "output", "path": [0], "value": {...}}       one value; path [] sets the whole part
+    {"name": entry, "parent": entry or null}
+    {"name": entry, "stack": number}, {"frames": [...], "number": number}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from asd.errors import StateError
+from asd.statefile import write_whole
+
+__all__ = ["JOURNAL", "finish", "placed", "recover"]
+
+JOURNAL = "dump.journal.jsonl"
+
+
+def recover(folder: Path) -> list[Path]:
+    """Makes readable dumps of all journals that killed runs left under `folder`.
+
+    Args:
+        folder: The `dump_path` of the runs, or any folder in it.
+
+    Returns:
+        The folders that hold a `dump.json` now.
+
+    Raises:
+        StateError: A journal is not one.
+        OSError: A file can't be read or written.
+    """
+    found = sorted(path.parent for path in folder.rglob(JOURNAL))
+    for rank_folder in found:
+        finish(rank_folder)
+    return found
+
+
+def finish(folder: Path) -> None:
+    """Writes `dump.json`, `stack.json` and `construct.json` of the journal in `folder`, and removes the journal.
+
+    Raises:
+        StateError: The journal is not one.
+        OSError: A file can't be read or written; the journal is still there.
+    """
+    journal = folder / JOURNAL
+    dump: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    stacks: dict[str, list[str]] = {}
+    parents: dict[str, str | None] = {}
+    frames: dict[int, list[str]] = {}
+    for line in _lines(journal):
+        if "header" in line:
+            dump = line["header"]
+        elif "frames" in line:
+            frames[line["number"]] = line["frames"]
+        elif "stack" in line:
+            stacks[line["name"]] = frames.get(line["stack"], [])
+        elif "parent" in line:
+            parents[line["name"]] = line["parent"]
+            if line["name"] in data:  # its graph has only now ended: it comes after what was inside it
+                data[line["name"]] = data.pop(line["name"])
+        else:
+            # To the end: the order of `data` is that in which its entries were completed.
+            data[line["name"]] = entry = data.pop(line["name"], {})
+            entry[line["part"]] = placed(entry.get(line["part"]), line["path"], line["value"])
+    write_whole(folder / "stack.json", json.dumps(stacks, indent=1))
+    write_whole(folder / "construct.json", json.dumps(parents, indent=1))
+    write_whole(folder / "dump.json", json.dumps({**dump, "data": data}, indent=1))
+    journal.unlink()
+
+
+def _lines(journal: Path) -> Iterator[dict[str, Any]]:
+    with journal.open(encoding="utf-8") as file:
+        for number, text in enumerate(file, 1):
+            if not text.endswith("\n"):
+                return  # the run was killed in the middle of this line
+            try:
+                line = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise StateError(f"line {number} of {journal} is not JSON; valid is what a dump writes.") from error
+            if not isinstance(line, dict):
+                raise StateError(f"line {number} of {journal} is not an object; valid is what a dump writes.")
+            yield line
+
+
+def placed(container: Any, path: list[int | str], value: Any) -> Any:
+    """`container` with `value` at `path`; lists are filled up with null.
+
+    Args:
+        container: What is there so far; None for nothing.
+        path: Indices of lists and keys of objects; empty: `value` takes the place of all.
+        value: Of JSON.
+    """
+    if not path:
+        return value
+    here, rest = path[0], path[1:]
+    if isinstance(here, str):
+        container = container if isinstance(container, dict) else {}
+        container[here] = placed(container.get(here), rest, value)
+        return container
+    container = container if isinstance(container, list) else []
+    container.extend([None] * (here + 1 - len(container)))
+    container[here] = placed(container[here], rest, value)
+    return container

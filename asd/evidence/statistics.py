@@ -1,0 +1,88 @@
+"""Max, Min, Mean and Norm of a tensor, as a dump of MindSpore holds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Moments", "Reader", "moments", "statistics"]
+
+
+class Moments(NamedTuple):
+    """What one read of a floating-point tensor gives.
+
+    Attributes:
+        largest: Of all elements; nan when one is nan.
+        smallest: The same.
+        total: Sum of all elements.
+        squares: Sum of the squares of all elements.
+        non_finite: Number of elements that are inf or nan.
+    """
+
+    largest: float
+    smallest: float
+    total: float
+    squares: float
+    non_finite: int
+
+
+Reader = Callable[[np.ndarray[Any, Any]], Moments]
+
+
+def moments(array: np.ndarray[Any, Any]) -> Moments:
+    """The moments of `array` by NumPy.
+
+    Args:
+        array: Any shape but empty; a floating-point type.
+    """
+    with np.errstate(all="ignore"):
+        largest, smallest = float(array.max()), float(array.min())
+        total = float(array.sum(dtype=np.float64))
+        flat = array.reshape(-1)
+        squares = float(np.dot(flat, flat)) if array.dtype == np.float64 else _squares(flat)
+    whole = math.isfinite(largest) and math.isfinite(smallest)
+    return Moments(largest, smallest, total, squares, 0 if whole else int(array.size - np.isfinite(array).sum()))
+
+
+def _squares(flat: np.ndarray[Any, Any]) -> float:
+    return sum(float(np.square(part, dtype=np.float64).sum()) for part in np.array_split(flat, flat.size // 65536 + 1))
+
+
+def statistics(
+    array: np.ndarray[Any, Any], *, high: bool = False, read: Reader = moments
+) -> tuple[dict[str, Any], Moments]:
+    """The four fields of a tensor in `dump.json`, and the moments they were made from.
+
+    A bool has any and all for Max and Min, and no mean or norm. An integer counts as float32, a float64 is cut to it, a
+    complex number counts with its absolute value. Without dimensions the norm is the value itself, its sign
+    included. Mean and Norm of a float16 are rounded to float16 unless `high` is true. An empty tensor has four nulls.
+
+    Args:
+        array: Any shape and type.
+        high: `precision` is `high`.
+        read: How the moments of a float16 or float32 array are found.
+
+    Returns:
+        The fields, and the moments in the array's own type; for an empty or bool tensor the moments are all zero.
+    """
+    if array.size == 0:
+        return dict.fromkeys(("Max", "Min", "Mean", "Norm")), Moments(0.0, 0.0, 0.0, 0.0, 0)
+    if array.dtype == np.bool_:
+        fields = {"Max": bool(array.any()), "Min": bool(array.all()), "Mean": None, "Norm": None}
+        return fields, Moments(0.0, 0.0, 0.0, 0.0, 0)
+    own = moments(array) if array.dtype == np.float64 else None
+    with np.errstate(all="ignore"):
+        if np.iscomplexobj(array):
+            array = np.abs(array)
+        if array.dtype not in (np.float16, np.float32):
+            array = array.astype(np.float32)
+    found = read(array) if array.flags.c_contiguous else read(np.ascontiguousarray(array))
+    own = own or found
+    with np.errstate(all="ignore"):
+        rounded = np.float16 if array.dtype == np.float16 and not high else np.float32
+        mean = float(rounded(found.total / array.size))
+        norm = found.largest if array.ndim == 0 else float(rounded(math.sqrt(found.squares)))
+    return {"Max": found.largest, "Min": found.smallest, "Mean": mean, "Norm": norm}, own

@@ -1,0 +1,87 @@
+"""What the debugger costs: step time with a dump over step time without, in interleaved pairs, and equal losses.
+
+    python benchmarks/debugging_cost.py                   both modes, all kinds of dump
+    python benchmarks/debugging_cost.py --quick --json out.json
+
+The model is mindformers' Llama of `asd.operators.workload`. Bounds: module level 1.3 times, API level 2 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics as stats
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GLOG_v", "3")
+
+from mindspore import Tensor, nn
+
+from asd.evidence.debugger_config import DebuggerConfig
+from asd.operators import PrecisionDebugger
+from asd.operators.workload import LARGE, SMALL, Workload, batches, build, use_mode
+
+BOUNDS = {"L0": 1.3, "L1": 2.0, "mix": 2.0}
+
+
+def cost(workload: Workload, mode: str, task: str, level: str, pairs: int) -> dict[str, Any]:
+    """Median of the ratios of pairs of steps; both trainings see the same batches and must have the same losses."""
+    use_mode(mode)
+    folder = Path(tempfile.mkdtemp())
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": task, "level": level, "dump_path": str(folder)}))
+    steps = []
+    for watched in (False, True):
+        net, optimizer = build(workload)
+        steps.append((nn.TrainOneStepCell(net, optimizer), net, watched))
+    source = batches(workload)
+    ratios, bare = [], []
+    for pair in range(pairs + 1):
+        batch = Tensor(next(source))
+        times, losses = {}, {}
+        for step, net, watched in steps if pair % 2 else steps[::-1]:
+            start = time.perf_counter()
+            if watched:
+                debugger.start(net)
+            loss = step(batch)
+            losses[watched] = float(loss.asnumpy())
+            if watched:
+                debugger.stop()
+                debugger.step()
+            times[watched] = time.perf_counter() - start
+        assert losses[True] == losses[False], "the debugger changed the loss"
+        if pair:  # the first pair compiles
+            ratios.append(times[True] / times[False])
+            bare.append(times[False])
+    last = max(folder.glob("step*"), key=lambda path: int(path.name[4:]))
+    entries = len(json.loads((last / "rank0" / "dump.json").read_text())["data"])
+    return {"mode": mode, "task": task, "level": level, "entries": entries, "bare_ms": 1e3 * stats.median(bare),
+            "ratio": stats.median(ratios), "bound": BOUNDS[level]}  # fmt: skip
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="a small model and few steps, to see that it runs")
+    parser.add_argument("--modes", nargs="+", default=["graph", "pynative"])
+    parser.add_argument("--tasks", nargs="+", default=["statistics", "md5"])
+    parser.add_argument("--levels", nargs="+", default=["L0", "L1"])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    workload, pairs = (SMALL, 2) if options.quick else (LARGE, 15)
+    rows = []
+    for mode in options.modes:
+        for level in options.levels:
+            for task in options.tasks:
+                rows.append(cost(workload, mode, task, level, pairs))
+                print("{mode:9} {level:4} {task:11} {entries:6} entries  step {bare_ms:8.1f} ms  "
+                      "times {ratio:5.2f} (at most {bound})".format(**rows[-1]), flush=True)  # fmt: skip
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""The package's tiers and the published rules behind one interface: each is given what can be seen of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from asd.rules import Combined, Rule, SilentCheckV3, Threshold
+from asd.tiers import Features, History, Ranks, StateBound, classify
+from asd.tiers.kinds import KINDS
+from asd.tiers.tail import Tails
+from asd.verdict import Level
+from benchmarks.detection.schedule import Record
+
+__all__ = ["COMPOSITES", "DETECTORS", "STATE", "Alarm", "Detector", "Setup"]
+
+STATE = -1
+"""The place of an alarm about weights or the optimizer's state, or about the run as a whole."""
+HASH_EVERY = 50
+
+
+class Setup(NamedTuple):
+    """What a detector knows before the first step.
+
+    Attributes:
+        names: Names of the sites, in order of execution.
+        kinds: Their kinds, `Y`, `B`, `W` or `G`.
+        ranks: Number of ranks.
+    """
+
+    names: list[str]
+    kinds: list[str]
+    ranks: int
+
+
+@dataclass
+class Alarm:
+    """What a detector says of one step.
+
+    Attributes:
+        errors: Rank and place of each first-level alarm; the rank is -1 when it can't be told.
+        warnings: Rank and place of each second-level alarm.
+        suspect: Rank that is named; -1 for none.
+        place: Place that is named.
+        cause: `hardware`, `software`, `data` or `unknown`; empty when the detector does not tell.
+    """
+
+    errors: list[tuple[int, int]] = field(default_factory=list)
+    warnings: list[tuple[int, int]] = field(default_factory=list)
+    suspect: int = -1
+    place: int = STATE
+    cause: str = ""
+
+    def add(self, level: Level, rank: int, place: int) -> None:
+        """Takes in a verdict; the first error names rank and place."""
+        if level is Level.ERROR:
+            if not self.errors:
+                self.suspect, self.place = rank, place
+            self.errors.append((rank, place))
+        elif level is Level.WARNING:
+            self.warnings.append((rank, place))
+
+
+class Detector(Protocol):
+    """Judges one step after the other; it is copied by pickling."""
+
+    def step(self, number: int, record: Record) -> Alarm:
+        """Judges a step."""
+
+
+class PerSite:
+    """One rule for each rank and site of some kinds."""
+
+    def __init__(self, setup: Setup, make: Callable[[], Rule], kinds: str, every: int = 1) -> None:
+        # Sampling takes the first, then every so-maniest site, as the vendor's counter does.
+        self.places = [i for i, kind in enumerate(setup.kinds) if kind in kinds][::every]
+        self.rules = [[make() for _ in self.places] for _ in range(setup.ranks)]
+        self.feature = self.rules[0][0].feature if self.places else ""
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm()
+        for rank, rules in enumerate(self.rules):
+            rows = record.features[rank]
+            for place, rule in zip(self.places, rules, strict=True):
+                largest, l2, _, bad = rows[place].tolist()
+                value = float("nan") if bad else l2 if self.feature == "l2" else largest
+                if self.feature == "max_square":
+                    value *= value
+                alarm.add(rule.update(value).level, rank, place)
+        return alarm
+
+
+class NotFinite:
+    """NaN or infinity in any gradient."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.places = [i for i, kind in enumerate(setup.kinds) if kind != "Y"]
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm()
+        for rank, rows in enumerate(record.features):
+            for place in self.places:
+                if rows[place][3]:
+                    alarm.add(Level.ERROR, rank, place)
+        return alarm
+
+
+class Sites:
+    """The package's tiers on tensors: finite and adaptive at every site, and ranks against each other."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        kinds = ["B" if kind == "G" else kind for kind in setup.kinds]
+        self.tails = [{symbol: Tails(kind, 1e6) for symbol, kind in KINDS.items()} for _ in range(setup.ranks)]
+        self.histories = [[History(kind, tails=tails[kind]) for kind in kinds] for tails in self.tails]
+        self.compared = [Ranks(kind, setup.ranks) for kind in kinds]
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm()
+        flagged: dict[int, list[str]] = {rank: [] for rank in range(self.setup.ranks)}
+        outliers: set[int] = set()
+        for place, name in enumerate(self.setup.names):
+            seen = [Features(*row[:3], int(row[3])) for row in record.features[:, place].tolist()]
+            compared = self.compared[place].update(seen) if self.setup.ranks > 1 else None
+            for rank, features in enumerate(seen):
+                own = self.histories[rank][place].update(features).level
+                other = compared[rank].level if compared is not None else Level.NORMAL
+                if own is Level.ERROR:
+                    flagged[rank].append(name)
+                if other is Level.ERROR:
+                    outliers.add(rank)
+                alarm.add(max(own, other), rank, place)
+        for tails in self.tails:
+            for each in tails.values():
+                each.refit()
+        found = classify(flagged, self.setup.names, self.setup.ranks, outliers)
+        alarm.cause = found.cause
+        if found.rank is not None:
+            alarm.suspect = found.rank
+        return alarm
+
+
+class Bounds:
+    """The package's bounds on weights and the optimizer's state."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.bounds = [StateBound() for _ in range(setup.ranks)]
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm(cause="hardware")  # a state that changes by itself
+        for rank, bound in enumerate(self.bounds):
+            m, v, weight, least = record.bounds[rank].tolist()
+            values = {"max_m": m, "max_v": v, "max_weight": weight, "min_v": least}
+            alarm.add(bound.update(values).level, rank, STATE)
+        return alarm
+
+
+class Hash:
+    """The package's weight hash, compared over ranks every so many steps."""
+
+    def __init__(self, setup: Setup, every: int) -> None:
+        self.every = every
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm(cause="hardware")
+        if record.odd != -1 and (number + 1) % self.every == 0:
+            alarm.add(Level.ERROR, max(record.odd, -1), STATE)
+        return alarm
+
+
+class Moving:
+    """A spike of one number of the run above its moving mean, in moving deviations."""
+
+    def __init__(self, setup: Setup, number: str, deviations: float, keep: float, first: int = 20) -> None:
+        self.number, self.deviations, self.keep, self.first = number, deviations, keep, first
+        self.mean, self.square, self.count = 0.0, 0.0, 0
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm, value = Alarm(), float(getattr(record, self.number))
+        spread = max(self.square, 1e-16) ** 0.5
+        spike = self.count >= self.first and value > self.mean + self.deviations * spread
+        if value - value != 0.0 or spike:
+            alarm.add(Level.ERROR, -1, STATE)
+            if value - value != 0.0:
+                return alarm
+            value = self.mean + self.deviations * spread  # clipped, as ZClip does, so that it can't blunt the rule
+        keep = min(self.keep, self.count / (self.count + 1))
+        self.square = keep * self.square + (1 - keep) * (value - self.mean) ** 2
+        self.mean = keep * self.mean + (1 - keep) * value
+        self.count += 1
+        return alarm
+
+
+class Spam:
+    """Any element of the averaged gradient with g² > 5000 v."""
+
+    def __init__(self, setup: Setup) -> None: ...
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm()
+        if record.spikes or record.norm - record.norm != 0.0:
+            alarm.add(Level.ERROR, -1, STATE)
+        return alarm
+
+
+class Megatron:
+    """Loss or gradient norm not finite, or the norm above 10 times the largest of the first 100 steps."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.largest, self.count = 0.0, 0
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm()
+        bad = record.norm - record.norm != 0.0 or record.loss - record.loss != 0.0
+        if bad or (self.count >= 100 and record.norm > 10 * self.largest):
+            alarm.add(Level.ERROR, -1, STATE)
+        elif self.count < 100:
+            self.largest = max(self.largest, record.norm)
+        self.count += 1
+        return alarm
+
+
+def _v2(vendor: bool) -> Callable[[], Rule]:
+    return lambda: Threshold(vendor_exact=vendor)
+
+
+DETECTORS: dict[str, Callable[[Setup], Any]] = {
+    "asd finite+adaptive+ranks": Sites,
+    "asd state bound": Bounds,
+    "asd weight hash": lambda setup: Hash(setup, HASH_EVERY),
+    "asd weight hash, each step": lambda setup: Hash(setup, 1),
+    "NaN only": NotFinite,
+    "Ascend V2": lambda setup: PerSite(setup, _v2(True), "G"),
+    "Ascend V2, mended (default)": lambda setup: PerSite(setup, _v2(False), "G"),
+    "Ascend V3": lambda setup: PerSite(setup, SilentCheckV3, "BGW"),
+    "Ascend V3 at 2^9": lambda setup: PerSite(setup, lambda: SilentCheckV3((512, 256)), "BGW"),
+    "combined, every gradient": lambda setup: PerSite(setup, Combined, "W"),
+    "combined, every 3rd": lambda setup: PerSite(setup, Combined, "W", 3),
+    "combined, every 10th": lambda setup: PerSite(setup, Combined, "W", 10),
+    "gradient norm spike": lambda setup: Moving(setup, "norm", 6.0, 0.98),
+    "loss spike": lambda setup: Moving(setup, "loss", 6.0, 0.98),
+    "ZClip": lambda setup: Moving(setup, "norm", 2.5, 0.97),
+    "SPAM": Spam,
+    "Megatron": Megatron,
+}
+"""Every detector that judges steps, by its name in the tables."""
+COMPOSITES = {
+    "asd adaptive": ("asd finite+adaptive+ranks", "asd state bound", "asd weight hash"),
+    "asd adaptive, hash each step": ("asd finite+adaptive+ranks", "asd state bound", "asd weight hash, each step"),
+}
+"""Detectors that are several others at once: what any of them finds."""

@@ -1,0 +1,48 @@
+"""The results as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+__all__ = ["draw"]
+
+
+def draw(report: dict[str, Any], folder: Path) -> None:
+    """Writes `detection.png`, harmful faults found, and `sensitivity.png`, the smallest error found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = list(report["detectors"])[::-1]
+    figure, axes = plt.subplots(1, 2, figsize=(11, 0.3 * len(names) + 1.5), sharey=True, layout="constrained")
+    for axis, group, title in zip(axes, ("single", "persistent"), ("single events", "3 steps and more"), strict=True):
+        shares = [report["detectors"][name][group]["own_steps"] for name in names]
+        middle = [share["share"] for share in shares]
+        errors = [
+            [share["share"] - share["low"] for share in shares],
+            [share["high"] - share["share"] for share in shares],
+        ]
+        axis.barh(names, middle, xerr=errors, color="#4878a8", error_kw={"lw": 1})
+        axis.set(xlim=(0, 1), title=f"harmful faults found in their own steps: {title}")
+        axis.grid(axis="x", alpha=0.3)
+    figure.savefig(folder / "detection.png", dpi=120)
+    plt.close(figure)
+    _draw_sensitivity(report["sensitivity"], folder / "sensitivity.png")
+
+
+def _draw_sensitivity(rows: list[dict[str, Any]], path: Path) -> None:
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    for axis, dtype in zip(axes, ("float32", "bfloat16"), strict=True):
+        some = [row for row in rows if row["dtype"] == dtype]
+        for name in some[0]["smallest"]:
+            found = [(row["elements"], row["smallest"][name]) for row in some if row["smallest"][name] is not None]
+            axis.plot(*zip(*found, strict=True), marker="o", label=name) if found else None
+        axis.set(xscale="log", yscale="log", title=dtype, xlabel="elements of the product")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("smallest error of one element found, in root mean squares")
+    axes[1].legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

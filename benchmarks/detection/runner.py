@@ -1,0 +1,69 @@
+"""Runs a plan over the cores; what is done stays done, so a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.detection.plan import Unit
+
+__all__ = ["run_parallel", "run_plan"]
+
+
+def prepare() -> None:
+    """Sets a worker process up, before MindSpore is imported: one thread, no log."""
+    os.environ.update({"GLOG_v": "3", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+
+
+def _record(unit: Unit, folder: Path) -> str:
+    import mindspore as ms
+
+    from benchmarks.detection.record import write_unit
+
+    ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)
+    return write_unit(unit, folder)
+
+
+def run_plan(units: Sequence[Unit], folder: Path, workers: int) -> None:
+    """Records every unit that has no file yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob("*.tmp"):  # of a run that was killed
+        left.unlink()
+    todo = [unit for unit in units if not (folder / f"{unit.name}.npz").exists()]
+    if len(todo) < len(units):
+        print(f"{len(units) - len(todo)} of {len(units)} trainings are there already", file=sys.stderr)
+    run_parallel(_record, [(unit, folder) for unit in todo], workers, "training")
+
+
+def run_parallel(
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], workers: int, label: str
+) -> list[Any]:
+    """Calls a function for each tuple of arguments in fresh processes, with a progress bar; results in that order."""
+    results: dict[int, Any] = {}
+    began = time.monotonic()
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=prepare) as pool:
+        futures = {pool.submit(function, *each): number for number, each in enumerate(arguments)}
+        try:
+            for future in as_completed(futures):
+                results[futures[future]] = future.result()
+                _show(label, len(results), len(arguments), time.monotonic() - began)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [results[number] for number in range(len(arguments))]
+
+
+def _show(label: str, done: int, total: int, seconds: float) -> None:
+    left = seconds / done * (total - done)
+    text = f"{label} {done}/{total}, {seconds / 60:.1f} min, about {left / 60:.1f} min left"
+    if sys.stderr.isatty():
+        bar = "#" * (30 * done // total)
+        print(f"\r\x1b[K[{bar:.<30}] {text}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    elif done == total or done % 10 == 0:
+        print(text, file=sys.stderr, flush=True)

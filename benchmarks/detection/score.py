@@ -1,0 +1,142 @@
+"""Lets every detector judge recorded traces; harm labels and the schedule of faults never reach a detector."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.detection.detectors import COMPOSITES, DETECTORS, Alarm, Setup
+from benchmarks.detection.runner import run_parallel
+from benchmarks.detection.schedule import Record
+
+__all__ = ["read_unit", "score_unit", "score_units"]
+
+WARM_UP = 20
+"""Clean checks of the first steps are counted apart."""
+
+
+def read_unit(path: Path) -> tuple[dict[str, Any], list[Record], list[list[Record]]]:
+    """What a unit's file holds: facts, the clean run, and a branch for each fault."""
+    with np.load(path) as file:
+        meta = json.loads(str(file["meta"]))
+        arrays = {key: file[key] for key in file.files if key != "meta"}
+    clean, flat = _unpack(arrays, "clean"), _unpack(arrays, "branch")
+    branches, at = [], 0
+    for length in meta["lengths"]:
+        branches.append(flat[at : at + length])
+        at += length
+    return meta, clean, branches
+
+
+def score_units(paths: Sequence[Path], workers: int) -> list[dict[str, Any]]:
+    """Scores each file; see `score_unit`."""
+    return run_parallel(score_unit, [(path,) for path in paths], workers, "scoring")
+
+
+def score_unit(path: Path) -> dict[str, Any]:
+    """Scores one file.
+
+    Returns:
+        The unit's facts without traces, per detector the clean checks and alarms, and per fault what each detector
+        found.
+    """
+    meta, clean, branches = read_unit(path)
+    places = meta["places"]
+    setup = Setup([p["name"] for p in places], [p["kind"] for p in places], meta["unit"]["ranks"])
+    faults = [{**fault, "found": {}} for fault in meta["faults"]]
+    starts = {fault["start"] for fault in faults}
+    counts = {}
+    for name, make in DETECTORS.items():
+        detector = make(setup)
+        alarms, saved = [], {}
+        for step, record in enumerate(clean):
+            if step in starts:
+                saved[step] = _Frozen(detector)
+            alarms.append(detector.step(step, record))
+        counts[name] = _count(alarms)
+        for fault, branch in zip(faults, branches, strict=True):
+            if branch:
+                fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, alarms)
+    _compose(faults, counts)
+    checks = len(places) * setup.ranks
+    return {
+        **{key: meta[key] for key in ("unit", "places", "bit_identical", "checksums")},
+        "checks": {"warm_up": checks * min(WARM_UP, len(clean)), "later": checks * max(0, len(clean) - WARM_UP)},
+        "alarms": counts,
+        "faults": faults,
+    }
+
+
+class _Frozen:
+    """A copy of a detector; rules hold plain numbers only."""
+
+    def __init__(self, detector: Any) -> None:
+        self._kind, self._bytes = type(detector), pickle.dumps(detector.__dict__)
+
+    def copy(self) -> Any:
+        twin = object.__new__(self._kind)
+        twin.__dict__.update(pickle.loads(self._bytes))
+        return twin
+
+
+def _judge(detector: Any, fault: dict[str, Any], branch: list[Record], clean: list[Alarm]) -> dict[str, Any]:
+    """What a detector found in a branch: steps to the first alarm that the clean run did not raise as well."""
+    found: dict[str, Any] = {"error": -1, "warning": -1}
+    for offset, record in enumerate(branch):
+        step = fault["start"] + offset
+        alarm = detector.step(step, record)
+        if found["warning"] < 0 and set(alarm.warnings) - set(clean[step].warnings):
+            found["warning"] = offset
+        if set(alarm.errors) - set(clean[step].errors):
+            found |= {"error": offset, "rank": alarm.suspect, "place": alarm.place, "cause": alarm.cause}
+            if fault["target"] == "site":
+                found["matched"] = (fault["rank"], fault["place"]) in alarm.errors
+            break
+    return found
+
+
+def _compose(faults: list[dict[str, Any]], counts: dict[str, Any]) -> None:
+    """Adds the detectors that are several others at once."""
+    for name, parts in COMPOSITES.items():
+        counts[name] = _add([counts[part] for part in parts])
+        for fault in faults:
+            if fault["found"]:
+                fault["found"][name] = _first([fault["found"][part] for part in parts])
+
+
+def _first(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the earliest of several detectors found; of two that are as early, the first."""
+    errors = [each for each in found if each["error"] >= 0]
+    warnings = [each["warning"] for each in found if each["warning"] >= 0]
+    earliest = min(errors, key=lambda each: each["error"], default={"error": -1})
+    return {**earliest, "warning": min(warnings, default=-1)}
+
+
+def _add(counts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of several detectors together."""
+    return {key: sum((each[key] for each in counts), [] if key == "causes" else 0) for key in counts[0]}
+
+
+def _count(alarms: list[Alarm]) -> dict[str, Any]:
+    """Alarms in a clean run, and what they looked like."""
+    early, late = alarms[:WARM_UP], alarms[WARM_UP:]
+    return {
+        "errors_warm_up": sum(len(set(a.errors)) for a in early),
+        "errors_later": sum(len(set(a.errors)) for a in late),
+        "warnings_warm_up": sum(len(set(a.warnings)) for a in early),
+        "warnings_later": sum(len(set(a.warnings)) for a in late),
+        "causes": sorted({a.cause for a in alarms if a.errors}),
+    }
+
+
+def _unpack(arrays: dict[str, Any], prefix: str) -> list[Record]:
+    if f"{prefix}_loss" not in arrays:
+        return []
+    columns = [arrays[f"{prefix}_{key}"] for key in Record._fields]
+    plain = [column if column.ndim > 1 else column.tolist() for column in columns]
+    return [Record(*row) for row in zip(*plain, strict=True)]

@@ -1,0 +1,57 @@
+"""What was to be reached; a missed target is reported as missed."""
+
+from __future__ import annotations
+
+from benchmarks.detection.measure import (
+    CHECKSUMS,
+    WITH_CHECKSUM,
+    Row,
+    checks_of,
+    coverage,
+    false_alarms,
+    named,
+    proportion,
+)
+
+__all__ = ["targets_of"]
+
+
+def targets_of(rows: list[Row], units: list[Row]) -> list[Row]:
+    """What was to be reached, and what was measured."""
+    single = [row for row in rows if row["harmful"] and row["duration"] == 1]
+    lasting = [row for row in rows if row["harmful"] and row["duration"] > 1]
+    targets = []
+    for what, some, wanted in (("single-event", single, 0.97), ("persistent", lasting, 0.99)):
+        worst = coverage("asd adaptive", some)["worst_stratum"]
+        measured = (
+            f"{worst['share']:.3f} in {worst['name']}, n = {worst['of']}" if worst else "no stratum is large enough"
+        )
+        met = worst is not None and worst["share"] >= wanted
+        targets.append(
+            _target(f"harmful {what} faults in their own steps, worst stratum", measured, f">= {wanted}", met)
+        )
+    for dtype, wanted in (("float32", 0.995), ("bfloat16", 0.93)):
+        some = [row for row in rows if row["dtype"] == dtype and row.get("checksum")]
+        share = proportion(sum(row["found"][CHECKSUMS["variance"]]["error"] == 0 for row in some), len(some))
+        measured = f"{share['share']:.3f}, n = {share['of']}"
+        targets.append(
+            _target(f"corrupted products, checksum, {dtype}", measured, f">= {wanted}", share["share"] >= wanted)
+        )
+    right = named(WITH_CHECKSUM, rows)
+    for what, wanted in (("rank", 0.995), ("operator", 0.99)):
+        measured = f"{right[what]['share']:.3f}, n = {right[what]['of']}"
+        targets.append(
+            _target(f"right {what} named, with checksum", measured, f">= {wanted}", right[what]["share"] >= wanted)
+        )
+    alarms = false_alarms("asd adaptive", units)["first_later"]
+    checks = checks_of(units, "warm_up") + checks_of(units, "later")
+    few = alarms[0] <= 1 and checks >= 3_000_000
+    measured = f"{alarms[0]:.2f}, at most {alarms[1]:.2f}"
+    targets.append(_target("first-level false alarms per million checks", measured, "<= 1 in 3 million", few))
+    targets.append(_target("clean checks", str(checks), ">= 3000000", checks >= 3_000_000))
+    targets.append(_target("injections that changed something", str(len(rows)), ">= 3000", len(rows) >= 3000))
+    return targets
+
+
+def _target(name: str, measured: str, wanted: str, met: bool) -> Row:
+    return {"name": name, "measured": measured, "wanted": wanted, "met": bool(met)}

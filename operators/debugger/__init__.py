@@ -1,0 +1,1 @@
+"""The debugger: dumps of modules, APIs and operators, and the search for an overflow. See `precision_debugger.py`."""

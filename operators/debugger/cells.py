@@ -1,0 +1,208 @@
+"""Hooks on the modules of a network and on the operators they hold.
+
+A hooked Cell has a class of its own with two faces, as the taps have: `__call__` for PyNative, which hands the call to
+the session, and `construct` for the compiler. Names of classes, parameters and checkpoints stay as they were. What is
+hooked stays hooked, and does nothing while no session records: a compiled graph could not be changed anyway.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mindspore import Parameter, nn, ops
+
+from asd.operators.debugger.current import eager_session
+from asd.operators.debugger.graph_taps import InputTap, OutputTap
+from asd.operators.debugger.session import Label
+from asd.operators.debugger.values import attributes_of
+
+__all__ = ["Hook", "hook_modules", "hook_operators", "hooks"]
+
+_NOT_RECORDED = re.compile(
+    r"^(Shape|DType|Rank|TensorShape|DynamicShape|Size|Depend|StopGradient|Print|HookBackward|InsertGradientOf|Custom"
+    r"|Morph|GetNext|Load|UpdateState|ScalarSummary|TensorSummary|HistogramSummary|ImageSummary|TensorDump)$"
+)
+
+
+_HOLDERS = (nn.CellList, nn.CellDict)  # they compute nothing
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A hooked module or operator.
+
+    Attributes:
+        number: Of its taps.
+        place: Among the hooks that are counted together, from 0.
+        label: Its name.
+        counts: How many hooks of each kind its network has.
+        cell: The module, or the one that holds the operator.
+        inside: The hook of the nearest module around it, or None.
+        attributes: Of an operator, else None.
+    """
+
+    number: int
+    place: int
+    label: Label
+    counts: Counter[str]
+    cell: nn.Cell
+    inside: Hook | None
+    attributes: dict[str, Any] | None = None
+
+    def frames(self) -> tuple[str, ...]:
+        """Where the code of the module and of those around it is; a compiled graph has no call stack."""
+        code = getattr(self.cell, "asd_tap_original", type(self.cell)).construct
+        try:
+            lines, line = inspect.getsourcelines(code)
+            here: tuple[str, ...] = (
+                f"File {inspect.getsourcefile(code)}, line {line}, in construct, \n {lines[0].strip()}",
+            )
+        except (OSError, TypeError):
+            here = ()
+        return here + (self.inside.frames() if self.inside is not None else ())
+
+    def name(self, direction: str, call: int) -> str:
+        """The name of a call in a compiled graph, where nothing tells in which order operators ran.
+
+        Operators are counted in the order in which the network holds them, which is mostly that of their calls.
+        """
+        return self.label.name(direction, self.place + call * self.counts[self.label.counted])
+
+
+_hooks: list[Hook] = []
+
+
+def hooks() -> Sequence[Hook]:
+    """All hooks made so far; the place of one is its number."""
+    return _hooks
+
+
+def hook_modules(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
+    """Hooks every module inside `nets`; the nets themselves have no name, so they are left out.
+
+    Args:
+        nets: One network, or several whose modules are named after their index.
+        in_graph: Whether compiled graphs are recorded too.
+    """
+    counts = _counts_of(nets)
+    for path, cell, above in _modules(nets):
+        if getattr(cell, "asd_tap_hook", None) is None:
+            text = f"Cell.{path}.{type(cell).__name__}"
+            _hook_module(cell, Label(text, module=True, counted=text), counts, above, in_graph=in_graph)
+
+
+def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
+    """Hooks every operator that is an attribute of a module or of one of `nets`; see `hook_modules`."""
+    counts = _counts_of(nets)
+    cells = [(net, None) for net in nets] + [(cell, above) for _, cell, above in _modules(nets)]
+    for cell, above in cells:
+        hook = getattr(cell, "asd_tap_hook", None) or (getattr(above, "asd_tap_hook", None) if above else None)
+        for name, value in list(vars(cell).items()):
+            if isinstance(value, ops.Primitive) and not _NOT_RECORDED.match(value.name) and not name.startswith("asd_"):
+                label = Label(f"Primitive.{name}.{value.name}", module=False, counted=f"Primitive.{value.name}")
+                new = _new_hook(label, counts, cell, hook, attributes_of(value))
+                object.__setattr__(cell, name, _Operator(value, new, in_graph=in_graph))
+
+
+def _counts_of(nets: Sequence[nn.Cell]) -> Counter[str]:
+    """The counts that belong to `nets`: those of another network of this process are others."""
+    if "asd_tap_counts" not in vars(nets[0]):
+        object.__setattr__(nets[0], "asd_tap_counts", Counter())
+    counts: Counter[str] = nets[0].asd_tap_counts
+    return counts
+
+
+def _new_hook(
+    label: Label, counts: Counter[str], cell: nn.Cell, inside: Hook | None, attributes: dict[str, Any] | None = None
+) -> Hook:
+    _hooks.append(Hook(len(_hooks), counts[label.counted], label, counts, cell, inside, attributes))
+    counts[label.counted] += 1
+    return _hooks[-1]
+
+
+def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | None]]:
+    """Path, module, and the module it is in."""
+    for index, net in enumerate(nets):
+        prefix = "" if len(nets) == 1 else f"{index}."
+        known: dict[str, nn.Cell] = {}
+        for path, cell in list(net.cells_and_names()):
+            if not path or "asd_tap" in path or "asd_gate" in path or isinstance(cell, _HOLDERS):
+                continue
+            known[path] = cell
+            around = path
+            above = None
+            while "." in around and above is None:
+                around = around.rpartition(".")[0]
+                above = known.get(around)
+            yield prefix + path, cell, above
+
+
+def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Cell | None, *, in_graph: bool) -> None:
+    base = type(cell)
+    hook = _new_hook(label, counts, cell, getattr(above, "asd_tap_hook", None))
+
+    class Hooked(base):  # type: ignore[misc, valid-type]
+        def __call__(self, *args, **kwargs):
+            session = eager_session()
+            if session is None:
+                return super().__call__(*args, **kwargs)
+            own = _own_parameters(self)
+            return session.call(self.asd_tap_hook.label, super().__call__, args, kwargs, parameters=own)
+
+    class Tapped(Hooked):
+        def construct(self, *args, **kwargs):
+            inputs = self.asd_tap_inputs(*args)
+            return self.asd_tap_output(super().construct(*inputs, **kwargs), args, kwargs)
+
+    chosen = Tapped if in_graph else Hooked
+    chosen.__name__, chosen.__qualname__, chosen.__module__ = base.__name__, base.__qualname__, base.__module__
+    # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
+    object.__setattr__(cell, "asd_tap_hook", hook)
+    object.__setattr__(cell, "asd_tap_original", base)
+    if in_graph:
+        places = len(inspect.signature(base.construct).parameters) - 1
+        object.__setattr__(cell, "asd_tap_inputs", InputTap(hook.number, places))
+        object.__setattr__(cell, "asd_tap_output", OutputTap(hook.number))
+    cell.__class__ = chosen
+
+
+def _own_parameters(cell: nn.Cell) -> dict[str, Parameter]:
+    found: dict[str, Parameter] = dict(cell._params.items())
+    return {name: parameter for name, parameter in found.items() if parameter is not None}
+
+
+class _Operator(nn.Cell):
+    """An operator in its place as an attribute of a module."""
+
+    def __init__(self, primitive: ops.Primitive, hook: Hook, *, in_graph: bool) -> None:
+        super().__init__(auto_prefix=False)
+        # Past Cell's own __setattr__, which would rename the operator.
+        object.__setattr__(self, "primitive", primitive)
+        object.__setattr__(self, "asd_hook", hook)
+        # One with a side effect needs the Parameter itself, which no identity may stand before.
+        self.tapped = in_graph and not getattr(primitive, "side_effect_mem", False)
+        if self.tapped:
+            object.__setattr__(self, "inputs", InputTap(hook.number, 2))
+            object.__setattr__(self, "output", OutputTap(hook.number, 1))
+
+    def __call__(self, *args, **kwargs):
+        session = eager_session()
+        if session is None:
+            return self.primitive(*args, **kwargs)
+        hook: Hook = self.asd_hook
+        return session.call(hook.label, self.primitive, args, kwargs, attributes=hook.attributes)
+
+    def construct(self, *args):
+        if self.tapped:
+            result = self.output(self.primitive(*self.inputs(*args)), args, {})
+        else:
+            result = self.primitive(*args)
+        return result
+
+    def __getattr__(self, name):
+        return getattr(object.__getattribute__(self, "primitive"), name)

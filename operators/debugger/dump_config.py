@@ -1,0 +1,89 @@
+"""`DumpConfig`: the settings of overflow collection under the names of the TensorFlow adapter."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mindspore import context
+
+from asd.errors import ConfigError
+from asd.evidence.debugger_config import CHECK_MODES, DebuggerConfig
+
+__all__ = ["DumpConfig"]
+
+_MODES = ("all", "aicore_overflow", "atomic_overflow")
+
+
+class DumpConfig:
+    """What is collected: overflows (`enable_dump_debug`) or all data (`enable_dump`), not both.
+
+    `PrecisionDebugger(DumpConfig(...))` makes a debugger of it.
+
+    Args:
+        enable_dump: Dump the data of all APIs.
+        dump_path: An existing folder that this user can read and write.
+        enable_dump_debug: Collect overflows.
+        dump_debug_mode: `all`, `aicore_overflow` or `atomic_overflow`; an Atlas A2 knows `all` only.
+        overflow_nums: Overflows after which training ends; -1: never.
+
+    Raises:
+        ConfigError: A value is wrong, the folder is not there, or both are asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        enable_dump: bool = False,
+        dump_path: str | Path | None = None,
+        enable_dump_debug: bool = False,
+        dump_debug_mode: str = "all",
+        overflow_nums: int = -1,
+    ) -> None:
+        for name, value in (("enable_dump", enable_dump), ("enable_dump_debug", enable_dump_debug)):
+            if not isinstance(value, bool):
+                raise ConfigError(name, value, "valid is True or False")
+        if enable_dump and enable_dump_debug:
+            raise ConfigError("enable_dump_debug", value=True, valid="it must not be on together with enable_dump")
+        if dump_debug_mode not in _MODES:
+            raise ConfigError("dump_debug_mode", dump_debug_mode, f"valid is {', '.join(_MODES)}")
+        if dump_debug_mode != "all" and _is_atlas_a2():
+            raise ConfigError("dump_debug_mode", dump_debug_mode, "an Atlas A2 supports only all")
+        self.enable_dump, self.enable_dump_debug, self.dump_debug_mode = enable_dump, enable_dump_debug, dump_debug_mode
+        self.overflow_nums = overflow_nums
+        self.dump_path = _checked(dump_path) if enable_dump or enable_dump_debug else Path(dump_path or ".")
+
+    def settings(self) -> DebuggerConfig:
+        """The same as the settings of a debugger.
+
+        Raises:
+            ConfigError: Neither is asked for, or `overflow_nums` is wrong.
+        """
+        if not (self.enable_dump or self.enable_dump_debug):
+            raise ConfigError("enable_dump_debug", value=False, valid="valid is that it or enable_dump is on")
+        if self.enable_dump:
+            return DebuggerConfig(dump_path=self.dump_path, task="tensor")
+        inner = {"overflow_nums": self.overflow_nums, "check_mode": CHECK_MODES[self.dump_debug_mode]}
+        content = {"task": "overflow_check", "dump_path": str(self.dump_path), "overflow_check": inner}
+        return DebuggerConfig.of(content, "DumpConfig")
+
+
+def _checked(path: str | Path | None) -> Path:
+    if path is None:
+        raise ConfigError("dump_path", path, "valid is an existing folder")
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ConfigError("dump_path", str(path), "valid is a folder that exists already")
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigError("dump_path", str(path), "valid is a folder that this user can read and write")
+    return folder
+
+
+def _is_atlas_a2() -> bool:
+    return context.get_context("device_target") == "Ascend" and "910B" in _device_name()
+
+
+def _device_name() -> str:
+    from mindspore import hal  # asked for on Ascend only: loading it looks for devices
+
+    return str(hal.get_device_name(0))

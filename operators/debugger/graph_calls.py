@@ -1,0 +1,115 @@
+"""From the tensors that compiled graphs deliver to the entries of a dump."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from asd.operators.debugger.cells import Hook, hooks
+from asd.operators.debugger.graph_taps import FORWARD_IN, FORWARD_OUT, GRADIENT_OUT, NOT_NESTED, place_of
+from asd.operators.debugger.session import Session
+from asd.operators.debugger.values import Path
+
+__all__ = ["GraphCalls"]
+
+Key = tuple[int, int, int, int]
+
+
+class GraphCalls:
+    """Numbers the calls of one step and hands their tensors to the session.
+
+    A cell that is called several times in one step has as many forward calls as its tap delivered outputs; backward
+    calls come in the opposite order, so each belongs to the latest forward call that had none yet.
+
+    Args:
+        session: Of the step.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._seen: Counter[Key] = Counter()
+        self._returned: dict[Key, set[int]] = defaultdict(set)
+        self._opened: dict[str, tuple[Hook, int, str]] = {}
+        self._wanted: dict[str, bool] = {}
+        self.tensors = 0
+
+    def receive(self, label: Key, array: np.ndarray, dtype: str) -> None:
+        """One tensor; the array is valid during the call only."""
+        number, what, coded, inner = label
+        place = place_of(coded)
+        hook = hooks()[number]
+        with self._lock:
+            self.tensors += 1
+            backward = what > FORWARD_OUT
+            call = self._backward_call(label) if backward else self._forward_call(label)
+            direction = "backward" if backward else "forward"
+            part = {FORWARD_IN: "input_args", FORWARD_OUT: "output", GRADIENT_OUT: "input"}.get(what, "output")
+            part = "input_kwargs" if isinstance(place, str) else part
+            name = self._open(hook, direction, call)
+            path: Path = [place] if inner == NOT_NESTED else [place, inner]
+            if self._wanted[name]:
+                self._opened[name] = self._opened.pop(name)  # to the end: they are told in the order of completion
+                self._session.put_array(name, part, path, array, dtype)
+
+    def finish(self) -> None:
+        """The step is over: parents are known only now, since any number of calls may share one."""
+        session = self._session
+        # Where a gradient needs no value the backward pass may overtake the forward one.
+        for name, (hook, call, direction) in sorted(self._opened.items(), key=lambda item: item[1][2] != "forward"):
+            self._session.selection.leaves(name)
+            if not self._wanted[name]:
+                continue
+            frames = hook.frames() if direction == "forward" else ()
+            session.recording.open(name, self._parent(hook, call, direction), frames, hook.attributes)
+            if direction == "forward" and hook.label.module:
+                own = {each: parameter for each, parameter in hook.cell._params.items() if parameter is not None}
+                session.parameters(name, own)
+            session.recording.close(name)
+            session.entries += 1
+
+    def _forward_call(self, key: Key) -> int:
+        # An argument that earlier calls did not have belongs to the call whose output is still to come.
+        call = max(self._seen[key], self._calls(hooks()[key[0]]) if key[1] == FORWARD_IN else 0)
+        self._seen[key] = call + 1
+        return call
+
+    def _backward_call(self, key: Key) -> int:
+        calls = self._calls(hooks()[key[0]])
+        free = [call for call in range(calls) if call not in self._returned[key]]
+        call = free[-1] if free else len(self._returned[key])
+        self._returned[key].add(call)
+        return call
+
+    def _calls(self, hook: Hook) -> int:
+        return max(
+            (
+                count
+                for (number, what, _, _), count in self._seen.items()
+                if number == hook.number and what == FORWARD_OUT
+            ),
+            default=0,
+        )
+
+    def _open(self, hook: Hook, direction: str, call: int) -> str:
+        name = hook.name(direction, call)
+        if name not in self._wanted:
+            above = []
+            around = hook.inside
+            while around is not None:
+                above.append(around.name(direction, call))
+                around = around.inside
+            wanted = direction in self._session.config.data_mode and self._session.selection.enters(name, above)
+            self._wanted[name] = wanted
+            if wanted:
+                self._session.outline(name, direction)
+            self._opened[name] = (hook, call, direction)
+        return name
+
+    def _parent(self, hook: Hook, call: int, direction: str) -> str | None:
+        if hook.inside is None:
+            return None
+        mine, its = max(self._calls(hook), 1), max(self._calls(hook.inside), 1)
+        return hook.inside.name(direction, min(call * its // mine, its - 1))

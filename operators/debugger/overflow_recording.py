@@ -1,0 +1,154 @@
+"""The overflow check: every call is judged by its values, and only those that overflowed are kept."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asd.errors import OverflowDetected
+from asd.evidence.debugger_config import DebuggerConfig
+from asd.evidence.overflow import ALREADY, ENDED, OVERFLOW, Call, accumulates, classify, magnitude_of, trouble
+from asd.evidence.overflow_record import OverflowRecord
+from asd.evidence.statistics import statistics
+from asd.evidence.writer import DumpWriter
+from asd.operators.debugger.delivery import read_moments
+from asd.operators.debugger.values import Path as Place
+from asd.operators.debugger.values import encode
+
+__all__ = ["OverflowCounter", "OverflowRecording"]
+
+_LOG = logging.getLogger("asd")
+_INPUTS = ("input_args", "input_kwargs", "input", "parameters")
+
+
+class OverflowCounter:
+    """Counts the overflows of a training and ends it when there were enough.
+
+    Attributes:
+        count: Overflows so far.
+    """
+
+    def __init__(self, config: DebuggerConfig) -> None:
+        self.count = 0
+        self._config = config
+        self._pending: OverflowDetected | None = None
+
+    def add(self, name: str, kind: str, path: Path | None) -> None:
+        """One more."""
+        self.count += 1
+        where = f"'{path}'" if path is not None else "nowhere, the record can't be written"
+        _LOG.warning(
+            "[overflow %d times]: module name :'%s' is overflow and dump file is saved in %s. (%s)",
+            self.count, name, where, kind,
+        )  # fmt: skip
+        if self._config.overflow_nums != -1 and self.count >= self._config.overflow_nums and self._pending is None:
+            self._pending = OverflowDetected(name, self.count, str(path) if path is not None else "")
+
+    def end_training(self) -> None:
+        """Ends the training if there were enough.
+
+        Raises:
+            OverflowDetected: There were.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            raise pending
+
+
+class OverflowRecording:
+    """Judges the entries of one step.
+
+    Args:
+        config: Its `check_mode` and `overflow_nums` count.
+        folder: Of the step and rank; nothing is made of it until something overflows.
+        counter: Of the training.
+    """
+
+    def __init__(self, config: DebuggerConfig, folder: Path, counter: OverflowCounter) -> None:
+        self._config, self._folder, self._counter = config, folder, counter
+        self._calls: dict[str, Call] = {}
+        self._data: dict[str, dict[str, list[tuple[Place, Any]]]] = {}
+        self._opened: dict[str, tuple[str | None, tuple[str, ...], dict[str, Any] | None]] = {}
+        self._writer: DumpWriter | None = None
+        self._ended_told = False
+
+    def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
+        """See `Recording`."""
+        self._opened[name] = (parent, frames, attributes)
+        self._calls.setdefault(name, Call())
+
+    def put(self, name: str, part: str, path: Place, value: Any) -> None:
+        """See `Recording`."""
+        call = self._calls.setdefault(name, Call())
+        if part in _INPUTS:
+            magnitude = magnitude_of(value)
+            call.largest_input = max(call.largest_input, magnitude)
+        told = encode(value, lambda array, dtype: self._judge(call, part, array, dtype))
+        self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
+
+    def put_array(self, name: str, part: str, path: Place, array: np.ndarray, dtype: str) -> None:
+        """See `Recording`."""
+        call = self._calls.setdefault(name, Call())
+        told = self._judge(call, part, array, dtype)
+        self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
+
+    def close(self, name: str) -> None:
+        """See `Recording`."""
+        call = self._calls.pop(name, None)
+        parts = self._data.pop(name, {})
+        opened = self._opened.pop(name, (None, (), None))
+        if call is None or not self._is_checked(name):
+            return
+        kind = classify(call)
+        if kind == ENDED and self._counter.count and not self._ended_told:
+            self._ended_told = True
+            _LOG.warning("%s: %s.", name, kind)
+        if kind == OVERFLOW or (kind == ALREADY and "nan" in call.outputs):
+            self._counter.add(name, kind, self._keep(name, kind, parts, opened))
+
+    def finish(self) -> None:
+        """See `Recording`."""
+        for name in list(self._calls):
+            self.close(name)
+        if self._writer is not None:
+            self._writer.finish()
+
+    def _is_checked(self, name: str) -> bool:
+        mode = self._config.check_mode
+        return mode == "all" or accumulates(name) == (mode == "atomic")
+
+    def _judge(self, call: Call, part: str, array: np.ndarray, dtype: str) -> dict[str, Any]:
+        fields, moments = statistics(array, high=self._config.high, read=read_moments)
+        found = trouble(moments, dtype)
+        largest = np.inf if found in ("nan", "inf") else max(abs(moments.largest), abs(moments.smallest))
+        if part in _INPUTS:
+            call.inputs.append(found)
+            call.largest_input = max(call.largest_input, largest)
+        else:
+            call.outputs.append(found)
+            call.largest_output = max(call.largest_output, largest)
+        return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
+
+    def _keep(self, name: str, kind: str, parts: dict[str, list[tuple[Place, Any]]], opened: Any) -> Path | None:
+        if self._writer is None:
+            self._writer = DumpWriter(self._folder, self._config)
+        writer = self._writer
+        parent, frames, attributes = opened
+        writer.parent(name, parent)
+        if frames:
+            writer.stack(name, frames)
+        for part, values in parts.items():
+            for path, value in values:
+                writer.value(name, part, path, value)
+        writer.value(name, "overflow", [], kind)
+        if attributes is not None:
+            writer.value(name, "attributes", [], attributes)
+        data = {part: [value for _, value in values] for part, values in parts.items()}
+        try:
+            return OverflowRecord(self._folder).write(self._counter.count + 1, name, data)
+        except OSError as error:
+            _LOG.error("the overflow record can't be written: %s.", error.strerror or error)
+            return None

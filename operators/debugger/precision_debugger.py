@@ -1,0 +1,215 @@
+"""`PrecisionDebugger`: records what a network computes, step by step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from mindspore import context, nn
+from mindspore.communication import GlobalComm, get_rank
+
+from asd.errors import ASDError, ConfigError
+from asd.evidence.debugger_config import DebuggerConfig
+from asd.evidence.journal import recover
+from asd.evidence.writer import DumpWriter
+from asd.operators.debugger import current, delivery, gradients, waiting
+from asd.operators.debugger.apis import ApiHooks
+from asd.operators.debugger.cells import hook_modules, hook_operators
+from asd.operators.debugger.dump_config import DumpConfig
+from asd.operators.debugger.graph_calls import GraphCalls
+from asd.operators.debugger.overflow_recording import OverflowCounter, OverflowRecording
+from asd.operators.debugger.recording import DumpRecording, Recording
+from asd.operators.debugger.saved import SavedObjects
+from asd.operators.debugger.session import Session
+
+__all__ = ["PrecisionDebugger"]
+
+_LOG = logging.getLogger("asd")
+
+
+class PrecisionDebugger:
+    """Dumps modules, APIs and operators of a training, or finds the one that overflows.
+
+    In PyNative everything is recorded, forward and backward. In a compiled graph (graph mode, `ms.jit`) modules and the
+    operators they hold are; functions that are called inside it are not, which is said once. Neither changes a bit of
+    what the network computes. Put `start` before the first step: a compiled graph can't be changed.
+
+    A failure to write ends the recording, never the training. A process that is killed leaves a journal, which the next
+    `PrecisionDebugger` with the same `dump_path`, or `asd.evidence.journal.recover`, makes into the usual files.
+
+    Args:
+        config_path: A `config.json`, see `asd.evidence.debugger_config`; or a `DumpConfig`; or a `DebuggerConfig`.
+
+    Raises:
+        ConfigError: A setting is wrong.
+
+    Example:
+        >>> debugger = PrecisionDebugger(config_path="config.json")  # doctest: +SKIP
+        >>> for batch in batches:  # doctest: +SKIP
+        ...     debugger.start(net)
+        ...     loss = train_step(batch)
+        ...     debugger.stop()
+        ...     debugger.step()
+    """
+
+    def __init__(self, config_path: str | Path | DumpConfig | DebuggerConfig) -> None:
+        if isinstance(config_path, DumpConfig):
+            self.config = config_path.settings()
+        elif isinstance(config_path, DebuggerConfig):
+            self.config = config_path
+        else:
+            self.config = DebuggerConfig.read(config_path)
+        self._step = 0
+        self._said: set[str] = set()
+        self._nets: tuple[nn.Cell, ...] = ()
+        self._apis: ApiHooks | None = None
+        self._session: Session | None = None
+        self._graph: GraphCalls | None = None
+        self._counter = OverflowCounter(self.config)
+        self._saved: SavedObjects | None = None
+        if self.config.dump_path.is_dir():
+            self._recover()
+
+    def start(self, model: nn.Cell | Sequence[nn.Cell] | None = None) -> None:
+        """Begins to record, if the current step and this rank are wanted.
+
+        Args:
+            model: The network, or several. Its modules are recorded, it itself is not. Without it only functions are.
+
+        Raises:
+            ConfigError: `model` is no network, or is missing where modules are asked for.
+            OverflowDetected: Enough calls overflowed, see `stop`.
+        """
+        self.stop()
+        if self.config.level == "debug":
+            return
+        nets = _networks(model)
+        if self.config.modules and not nets:
+            raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
+        self._hook(nets)
+        if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
+            return
+        self._session = Session(self.config, self._recording())
+        self._graph = GraphCalls(self._session)
+        delivery.deliver_to(self._graph.receive)
+        waiting.keep_outputs(True)
+        current.set_session(self._session)
+        if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
+            self._apis.put()
+        self._say_limits()
+
+    def stop(self) -> None:
+        """Ends what `start` began; waits until the step is computed.
+
+        Raises:
+            OverflowDetected: With the task `overflow_check`, when as many calls as `overflow_nums` says overflowed.
+        """
+        session, graph = self._session, self._graph
+        if session is None or graph is None:
+            return
+        self._session = self._graph = None
+        if self._apis is not None:
+            self._apis.take_away()
+        waiting.keep_outputs(False)
+        self._wait()
+        current.set_session(None)
+        delivery.deliver_to(None)
+        graph.finish()
+        session.finish()
+        if session.entries == 0:
+            self._say(f"nothing was recorded in step {self._step}: start() has to come before the first step, for a "
+                      "compiled graph does not change, and scope and list must fit.")  # fmt: skip
+        self._counter.end_training()
+
+    def step(self) -> None:
+        """The next step begins."""
+        self.stop()
+        if self._saved is not None:
+            self._saved.finish()
+            self._saved = None
+        self._step += 1
+
+    def save(self, variable: Any, name: str, save_backward: bool = False) -> None:  # noqa: FBT001, FBT002 - the known API
+        """Records one object at level `debug`, in `debug.json` under `<name>.<n>.debug`.
+
+        Args:
+            variable: A tensor, or lists and dictionaries of tensors and numbers.
+            name: Its name.
+            save_backward: Also its gradient, in PyNative.
+
+        Raises:
+            ConfigError: The level is another one, or the name has a path in it.
+        """
+        if self.config.level != "debug":
+            raise ConfigError("level", self.config.level, 'save() needs the level "debug"')
+        if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
+            return
+        if self._saved is None:
+            self._saved = SavedObjects(self._folder(), self.config)
+        self._saved.save(variable, name, save_backward=save_backward)
+
+    def _hook(self, nets: tuple[nn.Cell, ...]) -> None:
+        if all(net in self._nets for net in nets) and (self._apis is not None or not self.config.apis):
+            return
+        in_graph = delivery.available()
+        self._nets = tuple(dict.fromkeys((*self._nets, *nets)))
+        overflow = self.config.task == "overflow_check"
+        if nets and (self.config.modules or self.config.apis or overflow):
+            hook_modules(nets, in_graph=in_graph and self.config.modules)
+        if nets and self.config.apis:
+            hook_operators(nets, in_graph=in_graph)
+        if self.config.apis:
+            self._apis = ApiHooks(self._nets)
+
+    def _recording(self) -> Recording:
+        if self.config.task == "overflow_check":
+            return OverflowRecording(self.config, self._folder(), self._counter)
+        return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments))
+
+    def _folder(self) -> Path:
+        return self.config.dump_path / f"step{self._step}" / f"rank{_rank()}"
+
+    def _wait(self) -> None:
+        try:
+            waiting.wait()
+        except Exception as error:
+            _LOG.debug("the step could not be waited for: %s", error)
+
+    def _recover(self) -> None:
+        try:
+            for folder in recover(self.config.dump_path):
+                _LOG.warning("the dump of a run that was cut short in %s is complete as far as it came.", folder)
+        except (OSError, ASDError) as error:
+            _LOG.error("a dump that was cut short below %s can't be mended: %s", self.config.dump_path, error)
+
+    def _say_limits(self) -> None:
+        graph_mode = context.get_context("mode") == context.GRAPH_MODE
+        if graph_mode and not delivery.available():
+            self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
+        elif graph_mode and self.config.apis:
+            self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
+                      "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
+        if not graph_mode and not gradients.supported() and "backward" in self.config.data_mode:
+            self._say(
+                f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
+            )
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            _LOG.warning(sentence)
+
+
+def _networks(model: Any) -> tuple[nn.Cell, ...]:
+    nets = () if model is None else tuple(model) if isinstance(model, (list, tuple)) else (model,)
+    for net in nets:
+        if not isinstance(net, nn.Cell):
+            raise ConfigError("model", type(net).__name__, "valid is a mindspore.nn.Cell, or a list of them")
+    return nets
+
+
+def _rank() -> int:
+    return int(get_rank()) if GlobalComm.INITED else 0

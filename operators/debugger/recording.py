@@ -1,0 +1,72 @@
+"""What becomes of the values of a step: the one face that hooks know, and the dump behind it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from asd.evidence.writer import DumpWriter
+from asd.operators.debugger.values import Path, encode
+
+__all__ = ["DumpRecording", "Recording"]
+
+_SLOTS = {"input_args": "input", "input_kwargs": "kwargs"}
+
+
+class Recording(Protocol):
+    """Gets the values of entries as they become known."""
+
+    def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
+        """An entry begins. `frames` is its call stack, `attributes` are those of an operator."""
+
+    def put(self, name: str, part: str, path: Path, value: Any) -> None:
+        """A value of it: a Tensor, a number, ..."""
+
+    def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
+        """A tensor of it as an array that is valid during the call only."""
+
+    def close(self, name: str) -> None:
+        """All values of an entry are known."""
+
+    def finish(self) -> None:
+        """The step is over."""
+
+
+class DumpRecording:
+    """Everything goes into a dump."""
+
+    def __init__(self, writer: DumpWriter) -> None:
+        self._writer = writer
+
+    def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
+        """See `Recording`."""
+        self._writer.parent(name, parent)
+        if frames:
+            self._writer.stack(name, frames)
+        if attributes is not None:
+            self._writer.value(name, "attributes", [], attributes)
+
+    def put(self, name: str, part: str, path: Path, value: Any) -> None:
+        """See `Recording`."""
+        file_name = _file_name(name, part, path)
+        told = encode(value, lambda array, dtype: self._writer.tensor(file_name, array, dtype, name))
+        self._writer.value(name, part, path, told)
+
+    def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
+        """See `Recording`."""
+        told = self._writer.tensor(_file_name(name, part, path), array, dtype, name)
+        self._writer.value(name, part, path, told)
+
+    def close(self, name: str) -> None:
+        """See `Recording`."""
+
+    def finish(self) -> None:
+        """See `Recording`."""
+        self._writer.finish()
+
+
+def _file_name(name: str, part: str, path: Path) -> str:
+    if ".parameters_grad." in name:
+        return f"{name}.{part}"
+    return ".".join([name, _SLOTS.get(part, part), *map(str, path)])

@@ -1,0 +1,198 @@
+"""The classic functions of dump, overflow check and compare: a script of theirs needs only its import line changed.
+
+    from asd.operators.ptdbg import register_hook, overflow_check, seed_all, set_dump_path, set_dump_switch
+    from asd.operators.ptdbg import acc_cmp_dump
+
+    seed_all()
+    set_dump_path("./dump_data/npu")
+    register_hook(net, acc_cmp_dump)        or: register_hook(net, overflow_check, overflow_nums=1)
+    set_dump_switch("ON")
+    ...
+    set_dump_switch("OFF")
+
+They are names for one `PrecisionDebugger` of the process. All that runs between ON and OFF is one step of it. The files
+are those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads those and the older ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from asd.errors import ConfigError
+from asd.evidence.debugger_config import DebuggerConfig
+from asd.operators.debugger.precision_debugger import PrecisionDebugger
+
+__all__ = [
+    "acc_cmp_dump",
+    "compare",
+    "overflow_check",
+    "register_hook",
+    "seed_all",
+    "set_dump_path",
+    "set_dump_switch",
+]
+
+_DEFAULT_TAG = "ptdbg_dump"
+_SCOPES = {"all": "", "list": "list", "range": "scope", "api_list": "list"}
+_path: list[Path] = [Path(f"./{_DEFAULT_TAG}_v2.0")]
+
+
+def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT002 - the known call
+    """Fixes the random numbers of Python, NumPy and MindSpore.
+
+    Args:
+        seed: From 0 to 2**32 - 1.
+        mode: Also ask MindSpore for deterministic kernels.
+
+    Raises:
+        ConfigError: `seed` is no such number.
+    """
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise ConfigError("seed", seed, "valid is a whole number from 0 to 4294967295")
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - networks draw from the global generator
+    ms.set_seed(seed)
+    if mode:
+        ms.set_deterministic(True)
+
+
+def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG) -> None:
+    """Sets where everything goes: below `<fpath>/<dump_tag>_v2.0`.
+
+    Raises:
+        ConfigError: `dump_tag` is empty or has a path in it.
+    """
+    if not isinstance(dump_tag, str) or not dump_tag or "/" in dump_tag or "\0" in dump_tag:
+        raise ConfigError("dump_tag", dump_tag, "valid is a text without '/'")
+    _path[0] = Path(fpath or ".") / f"{dump_tag}_v2.0"
+
+
+def acc_cmp_dump(content: dict[str, Any]) -> None:
+    """For `register_hook`: dump everything for a comparison."""
+    content |= {"task": "tensor", "level": "L1", "tensor": {}}
+
+
+def overflow_check(content: dict[str, Any]) -> None:
+    """For `register_hook`: look for overflows."""
+    content |= {"task": "overflow_check", "level": "L1", "overflow_check": {}}
+
+
+class _Hooked:
+    """What `register_hook` set up; there is one a process."""
+
+    def __init__(self) -> None:
+        self.debugger: PrecisionDebugger | None = None
+        self.net: nn.Cell | None = None
+        self.on = False
+
+    def switch(self, on: bool) -> None:  # noqa: FBT001 - a switch
+        if self.debugger is None or on == self.on:
+            return
+        self.on = on
+        if on:
+            self.debugger.start(self.net)
+        else:
+            self.debugger.stop()
+            self.debugger.step()
+
+
+_hooked = _Hooked()
+
+
+def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, overflow_nums: int = 1,
+                  summary_only: bool = False) -> None:  # fmt: skip
+    """Hooks `model`: with `acc_cmp_dump` for a dump between ON and OFF, with `overflow_check` from now on.
+
+    Args:
+        model: The network.
+        hook: `acc_cmp_dump` or `overflow_check`; not both.
+        overflow_nums: Overflows after which training ends; -1: never.
+        summary_only: Dump statistics without the tensors.
+
+    Raises:
+        ConfigError: `hook` is another function, `model` is no network, or the other hook is there already.
+    """
+    if hook not in (acc_cmp_dump, overflow_check):
+        raise ConfigError("hook", getattr(hook, "__name__", hook), "valid is acc_cmp_dump or overflow_check")
+    content: dict[str, Any] = {"dump_path": str(_path[0])}
+    hook(content)
+    if content["task"] == "overflow_check":
+        content["overflow_check"]["overflow_nums"] = overflow_nums
+    elif summary_only:
+        content = {**content, "task": "statistics"}
+    before = _hooked.debugger
+    if before is not None and (before.config.task == "overflow_check") != (content["task"] == "overflow_check"):
+        raise ConfigError("hook", hook.__name__, "a dump and an overflow check can't be on together")
+    if not isinstance(model, nn.Cell):
+        raise ConfigError("model", type(model).__name__, "valid is a mindspore.nn.Cell")
+    _hooked.switch(False)
+    _hooked.debugger, _hooked.net = PrecisionDebugger(DebuggerConfig.of(content, "register_hook")), model
+    if content["task"] == "overflow_check":
+        _hooked.switch(True)
+        atexit.register(_hooked.switch, False)
+
+
+def set_dump_switch(switch: str, mode: str = "all", scope: list[str] | None = None) -> None:
+    """Begins (`ON`) or ends (`OFF`) a dump.
+
+    Args:
+        switch: `ON` or `OFF`.
+        mode: `all`; `list`: only the APIs that `scope` names; `range`: from the first of `scope` to the second.
+        scope: Names of APIs, in the older style (`Functional_linear_145_backward`) or today's.
+
+    Raises:
+        ConfigError: A value is wrong, or `register_hook` was not called.
+    """
+    if switch not in ("ON", "OFF"):
+        raise ConfigError("switch", switch, "valid is ON or OFF")
+    if mode not in _SCOPES:
+        raise ConfigError("mode", mode, f"valid is {', '.join(_SCOPES)}")
+    if _hooked.debugger is None:
+        raise ConfigError("switch", switch, "register_hook() has to be called before")
+    config = _hooked.debugger.config
+    if switch == "ON" and _SCOPES[mode]:
+        names = [_todays(name) for name in scope or []]
+        content = {"task": config.task, "dump_path": str(config.dump_path), "level": config.level,
+                   config.task: {_SCOPES[mode]: names}}  # fmt: skip
+        _hooked.switch(False)
+        _hooked.debugger = PrecisionDebugger(DebuggerConfig.of(content, "set_dump_switch"))
+    _hooked.switch(switch == "ON")
+
+
+def _todays(name: str) -> str:
+    """Today's form of an API's name.
+
+    >>> _todays("Functional_linear_145_backward")
+    'Functional.linear.145.backward'
+    """
+    prefix, _, rest = name.partition("_")
+    if "." in name or prefix not in ("Functional", "Tensor", "Mint", "MintFunctional", "Primitive", "Torch"):
+        return name
+    direction = next((each for each in ("_forward", "_backward") if rest.endswith(each)), "")
+    rest = rest[: len(rest) - len(direction)]
+    api, _, number = rest.rpartition("_")
+    return f"{prefix}.{api}.{number}{direction.replace('_', '.')}" if number.isdigit() else name
+
+
+def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", **_: Any) -> Any:
+    """Compares two dumps; the result is a `compare_result_{timestamp}.csv` in `output_path`.
+
+    Args:
+        input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: `dump.json` or
+            `dump.pkl` of either side; the folders of the tensors may be named too.
+        output_path: Where the result goes.
+
+    Raises:
+        ConfigError: A path is missing.
+    """
+    from asd.evidence.job import compare as compare_dumps  # reading is needed by a few programs only
+
+    return compare_dumps(input_param, str(output_path))

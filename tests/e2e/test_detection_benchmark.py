@@ -1,0 +1,194 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.detection.faults import PATTERNS, Fault, corrupt, round_to_bfloat16
+from benchmarks.detection.plan import HORIZON, SPLITS, draw_faults, make_plan
+from benchmarks.detection.report import make_report, print_report, write_report
+from benchmarks.detection.schedule import Record
+from benchmarks.detection.score import score_unit
+from benchmarks.detection.wilson import per_million, wilson
+
+ROOT = Path(__file__).parents[2]
+STEPS = 60
+PLACES = [
+    {"name": "a.Y", "operator": "a", "kind": "Y"},
+    {"name": "a.W", "operator": "a", "kind": "W"},
+    {"name": "n.G", "operator": "n", "kind": "G"},
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "of", "low", "high"),
+    [(41, 41, 0.9143, 1.0), (27, 27, 0.8754, 1.0), (4, 645, 0.0024, 0.0158), (0, 149, 0.0, 0.0251)],
+)
+def test_the_wilson_interval_has_its_published_values(found, of, low, high):
+    assert wilson(found, of) == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.integers(1, 10_000), st.data())
+def test_the_interval_holds_the_proportion_and_mirrors(of, data):
+    found = data.draw(st.integers(0, of))
+    low, high = wilson(found, of)
+    assert 0 <= low <= found / of <= high <= 1
+    assert wilson(of - found, of) == pytest.approx((1 - high, 1 - low))
+
+
+def test_no_alarm_in_three_million_checks_means_at_most_one_in_a_million():
+    assert per_million(0, 3_000_000) == (0.0, 1.0)
+
+
+def a_fault(pattern, seed=0, **changes):
+    return Fault(
+        **{"target": "site", "place": 1, "rank": 0, "pattern": pattern, "start": 30, "duration": 1, "seed": seed}
+        | changes
+    )
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_leaves_its_argument_alone_and_does_the_same_twice(pattern):
+    value = np.random.default_rng(0).standard_normal((40, 48)).astype(np.float32)
+    before = value.copy()
+    once, twice = (corrupt(value, a_fault(pattern, seed=3), rounded=False) for _ in range(2))
+    assert np.array_equal(value, before)
+    assert once.tobytes() == twice.tobytes()
+
+
+def test_a_stuck_bit_that_is_so_already_changes_nothing():
+    outcomes = {
+        corrupt(np.zeros((4, 4), np.float32), a_fault("stuck bit", seed), rounded=False).any() for seed in range(20)
+    }
+    assert outcomes == {True, False}
+
+
+def test_rounding_to_bfloat16_is_to_nearest_even():
+    value = np.float32([1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, np.inf, -3.0])
+    assert round_to_bfloat16(value).tolist() == [1.0, 1.0, 1 + 2**-6, 1 + 2**-7, np.inf, -3.0]
+    assert np.isnan(round_to_bfloat16(np.float32([np.nan]))).all()
+
+
+def test_development_and_evaluation_share_no_network_seed_or_schedule():
+    development, evaluation = make_plan("development"), make_plan("evaluation")
+    for of in ("family", "seed", "schedule"):
+        assert not {getattr(unit, of) for unit in development} & {getattr(unit, of) for unit in evaluation}
+    assert set(SPLITS["evaluation"].patterns) - set(SPLITS["development"].patterns)
+
+
+def test_the_evaluation_injects_enough_and_no_two_trainings_share_a_name():
+    plan = make_plan("evaluation")
+    assert sum(len(unit.strikes) * unit.faults for unit in plan) >= 3400
+    assert len({unit.name for unit in plan}) == len(plan)
+    assert {unit.schedule.event for unit in plan if unit.control} == set(SPLITS["evaluation"].controls)
+    assert make_plan("evaluation") == plan
+    assert {unit.seed for unit in make_plan("evaluation", 1)}.isdisjoint(unit.seed for unit in plan)
+
+
+def test_faults_are_drawn_from_the_seed_and_end_before_the_run_does():
+    unit = make_plan("evaluation")[0]
+    faults = draw_faults(unit, places=40, weights=20)
+    assert faults == draw_faults(unit, places=40, weights=20)
+    assert all(fault.start + HORIZON <= unit.schedule.steps for _, fault in faults)
+    bits = sum(fault.pattern == "bit" for _, fault in faults) / len(faults)
+    assert bits < 0.4
+
+
+def records(count, random, spoiled=None):
+    for step in range(count):
+        noise = 1 + 0.1 * random.standard_normal((1, len(PLACES), 1))
+        seen = (np.float32([[[4.0, 20.0, 1.0, 0.0]]]) * noise).astype(np.float32)
+        seen[..., 3] = 0
+        if spoiled is not None and step == 0:
+            seen[0, spoiled[0], :3] *= spoiled[1]
+            seen[0, spoiled[0], 3] = spoiled[2]
+        bounds = np.float32([[1.0, 1.0, 1.0, 0.0]])
+        yield Record(seen, 2.0 + 0.01 * random.random(), 1.0 + 0.1 * random.random(), 0, bounds, -1)
+
+
+def write_trace(path, branches):
+    random = np.random.default_rng(5)
+    clean = list(records(STEPS, random))
+    spoiled = [list(records(1, random, spoil)) if spoil else [] for _, spoil in branches]
+    note = {"no_op": False, "change": 1.0, "followed": True, "harm": 1.0, "excess": 1.0, "harmful": True}
+    faults = [{"phase": "peak", **fault.data(), **(note if spoil else {"no_op": True})} for fault, spoil in branches]
+    unit = make_plan("tiny")[0].data()
+    meta = {
+        "unit": unit, "places": PLACES, "sizes": [1, 1, 1], "weights": ["w"], "bit_identical": True,
+        "faults": faults, "lengths": [len(branch) for branch in spoiled], "checksums": {"products": 0},
+    }  # fmt: skip
+    flat = [record for branch in spoiled for record in branch]
+    arrays = {}
+    for prefix, rows in (("clean", clean), ("branch", flat)):
+        arrays |= {f"{prefix}_{key}": np.array([getattr(row, key) for row in rows]) for key in Record._fields}
+    np.savez(path, meta=np.array(json.dumps(meta)), **arrays)
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    path = tmp_path_factory.mktemp("traces") / "unit.npz"
+    nan, large, small = (1, 1.0, 2), (2, 1e5, 0), (1, 1.3, 0)
+    faults = [a_fault("not finite"), a_fault("tile", place=2), a_fault("noise"), a_fault("stuck bit")]
+    write_trace(path, list(zip(faults, [nan, large, small, None], strict=True)))
+    return score_unit(path)
+
+
+def test_each_detector_finds_what_its_rule_can_see(scored):
+    nan, large, small, _ = (fault["found"] for fault in scored["faults"])
+    assert nan["NaN only"]["error"] == 0
+    assert nan["NaN only"]["matched"]
+    assert large["NaN only"]["error"] == -1
+    assert large["Ascend V3"] | {"cause": ""} == {
+        "error": 0, "warning": -1, "rank": 0, "place": 2, "cause": "", "matched": True,
+    }  # fmt: skip
+    assert large["asd adaptive"]["error"] == 0
+    assert large["combined, every gradient"]["error"] == -1  # it does not look at this site
+    assert {name for name, found in small.items() if found["error"] >= 0} == set()
+
+
+def test_clean_checks_are_counted_and_no_detector_flags_them(scored):
+    assert scored["checks"] == {"warm_up": 20 * len(PLACES), "later": (STEPS - 20) * len(PLACES)}
+    assert all(counts["errors_later"] == 0 for counts in scored["alarms"].values())
+
+
+def test_a_fault_that_changed_nothing_is_counted_and_left_out(scored, tmp_path, capsys):
+    report = make_report([scored], "tiny", 0, missing=0)
+    assert (report["injections"], report["no_ops_removed"], report["harmful"]) == (4, 1, 3)
+    assert report["detectors"]["NaN only"]["single"]["own_steps"] == {
+        "found": 1, "of": 3, "share": pytest.approx(1 / 3), "low": pytest.approx(0.0615, abs=1e-4),
+        "high": pytest.approx(0.7923, abs=1e-4),
+    }  # fmt: skip
+    write_report(report, tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["no_ops_removed"] == 1
+    print_report(report)
+    assert "MISSED injections that changed something: 3 (>= 3000)" in capsys.readouterr().out
+
+
+def test_the_command_says_in_a_sentence_that_there_is_nothing_to_score(tmp_path):
+    command = [sys.executable, "-m", "asd", "bench", "detection", "--score-only", "--work", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.count("\n")) == (1, 1)
+    assert "run without --score-only first" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_tiny_benchmark_trains_injects_scores_and_goes_on_where_it_was(tmp_path):
+    result = tmp_path / "out.json"
+    command = [
+        sys.executable, "-m", "benchmarks.detection", "--split", "tiny", "--workers", "1", "--work", str(tmp_path),
+        "--json", str(result),
+    ]  # fmt: skip
+    env = {**os.environ, "GLOG_v": "3"}
+    subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=3000, check=True)
+    report = json.loads(result.read_text())
+    assert report["clean_branches_bit_identical"] is True
+    assert report["injections"] == sum(len(unit.strikes) * unit.faults for unit in make_plan("tiny"))
+    assert report["trainings_missing"] == 0
+    again = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=True)
+    assert f"{report['trainings']} of {report['trainings']} trainings are there already" in again.stderr
+    assert json.loads(result.read_text()) == report
