@@ -12,10 +12,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from asd.combined_config import VARIABLE, CombinedConfig
 from asd.errors import ConfigError
 
 __all__ = ["TIERS", "Config", "Setting", "describe", "rolls_back"]
@@ -72,6 +73,7 @@ class Config:
         evidence_mb: How much of a bad tensor is kept as evidence, 0..4096 MiB.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
+        combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
         tiers: Names of the detector tiers that are on, see `TIERS`; empty for those that come with the rule.
@@ -96,6 +98,7 @@ class Config:
     device: str = ""
     weight_hash: int = 50
     tiers: tuple[str, ...] = ()
+    combined: CombinedConfig = field(default_factory=CombinedConfig)
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
@@ -429,5 +432,16 @@ _VARIABLES = (
         accepts=_is_tiers,
         valid=f"it must be some of {', '.join(TIERS)}, each once and with commas between them",
         meaning=lambda names: "; ".join(TIERS[name] for name in names) if names else "the tiers that the rule brings",
+    ),
+    _Variable(
+        name=VARIABLE,
+        field="combined",
+        parse=CombinedConfig.parse,
+        accepts=lambda value: isinstance(value, CombinedConfig),
+        valid="it must be key:value pairs, for example enable:true,with_checksum:true",
+        meaning=lambda config: (
+            f"gradients of parameters are {'sampled' if config.enable else 'not sampled'}"
+            + (", a strike-out switches the checksum on" if config.enable and config.with_checksum else "")
+        ),
     ),
 )

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from asd.combined_scheme import CombinedScheme, Strike
 from asd.config import Config
 from asd.errors import StateError
+from asd.reading import CHECKSUM, SAMPLE
 from asd.rules import Rule, make_rule
 from asd.rules.base import largest_root
+from asd.rules.checksum import Checksum
+from asd.rules.combined import Combined
+from asd.rules.sampled_gradient import SampledGradient
 from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, StateBound, Tails, kind_of
 from asd.verdict import Level, Verdict
 
@@ -80,14 +86,18 @@ class Judges:
 
     Args:
         config: Which rule and which tiers, with which thresholds.
+        clock: Seconds since the epoch.
 
     Attributes:
         feature: What a verdict of a checkpoint is mostly about.
+        scheme: Strikes of the vendor's combined scheme, for checkpoints of kind `SAMPLE`.
         other_rank_flagged: Whether another rank had a first-level anomaly against the rest in the running step.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
         self._config = config
+        self._clock = clock
+        self.scheme = CombinedScheme(config.combined)
         self._tiers = config.active_tiers
         self._judges: dict[str, Judge] = {}
         self._kinds: dict[str, str] = {}
@@ -107,12 +117,18 @@ class Judges:
         verdict = judge.update(features)
         return verdict, EVENT_FEATURES.get(judge.feature, judge.feature)
 
+    def rule_of(self, kind: str) -> str:
+        """What events call the rule that judges a checkpoint of this kind."""
+        return {CHECKSUM: Checksum.name, SAMPLE: Combined.name}.get(kind, self._config.rule)
+
     def limit(self, name: str, kind: str = _GRADIENT) -> dict[str, float]:
         """Per feature the largest value of checkpoint `name` that is not a first-level anomaly in the next step."""
         return (self._judges.get(name) or self._new(kind)).limit()
 
     def broken(self, name: str, kind: str, features: Features) -> bool:
         """Whether checkpoint `name` has a first-level anomaly; nothing is learned from it."""
+        if kind == SAMPLE:  # a strike is never one
+            return False
         limits = self.limit(name, kind)
         return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
 
@@ -153,24 +169,31 @@ class Judges:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
-        state: dict[str, Any] = {"checkpoints": {name: judge.state() for name, judge in self._judges.items()}}
+        samples = {name for name, kind in self._kinds.items() if kind == SAMPLE}
+        learned = {name for name in self._judges if self._kinds[name] != CHECKSUM} - samples
+        state: dict[str, Any] = {"checkpoints": self._states(learned)}
+        if self._config.combined.enable:
+            state["combined"] = {"scheme": self.scheme.state(), "samples": self._states(samples)}
         if self._tiers:
             state["tiers"] = {
-                "kinds": dict(self._kinds),
+                "kinds": {name: kind for name, kind in self._kinds.items() if name in learned},
                 "tails": {symbol: tails.state() for symbol, tails in self._tails.items()},
                 "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
                 "bound": self._bound.state(),
             }
         return state
 
+    def _states(self, names: Collection[str]) -> dict[str, Any]:
+        return {name: judge.state() for name, judge in self._judges.items() if name in names}
+
     @classmethod
-    def of(cls, config: Config, state: Mapping[str, Any]) -> Judges:
+    def of(cls, config: Config, state: Mapping[str, Any], clock: Callable[[], float] = time.time) -> Judges:
         """Those that `state()` was made of.
 
         Raises:
             StateError: The state was saved with other settings, or is damaged.
         """
-        judges = cls(config)
+        judges = cls(config, clock)
         saved, tiers = state.get("checkpoints"), state.get("tiers")
         if not isinstance(saved, Mapping):
             raise StateError(f"the saved state has no checkpoints but {sorted(state)}.")
@@ -182,17 +205,27 @@ class Judges:
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
         for name, values in saved.items():
             judges._add(name, kinds.get(name, _GRADIENT), values)
+        if config.combined.enable and "combined" in state:
+            judges._restore_combined(state["combined"])
         if isinstance(tiers, Mapping):
             judges._restore_tiers(tiers)
         return judges
 
     def _add(self, name: str, kind: str, values: Mapping[str, Any]) -> None:
         try:
-            judge = self._judges[name] = self._new(kind_of(kind).symbol)
+            judge = self._judges[name] = self._new(kind if kind == SAMPLE else kind_of(kind).symbol)
             self._kinds[name] = kind
             judge.restore(values)
         except ValueError as error:  # of the state, or of the kind
             raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
+
+    def _restore_combined(self, saved: Any) -> None:
+        try:
+            self.scheme.restore(saved["scheme"])
+            for name, values in saved["samples"].items():
+                self._add(name, SAMPLE, values)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise StateError(f"the saved state of the combined scheme can't be used: {error}") from error
 
     def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
         try:
@@ -207,6 +240,11 @@ class Judges:
 
     def _new(self, kind: str) -> Judge:
         config = self._config
+        if kind == CHECKSUM:
+            return RuleJudge(Checksum())
+        if kind == SAMPLE:
+            thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
+            return RuleJudge(SampledGradient(*thresholds, counts=self._strike_counts))
         if config.rule == "adaptive":
             if "adaptive" in self._tiers:
                 return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
@@ -214,3 +252,6 @@ class Judges:
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
         rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
         return RuleJudge(rule)
+
+    def _strike_counts(self) -> bool:
+        return self.scheme.strike(self._clock()) is Strike.RECORDED

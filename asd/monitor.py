@@ -15,11 +15,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from asd.attribution import Attribution, Seen
+from asd.combined_scheme import CombinedScheme
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.judges import Judges
-from asd.reading import Capture, Reading
+from asd.reading import CHECKSUM, Capture, Reading, divisor
 from asd.status import Status
 from asd.tiers import Features
 from asd.verdict import Level, Verdict
@@ -97,7 +98,7 @@ class Monitor:
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
         self._failed: set[tuple[int, str]] = set()
-        self._judges = Judges(config)
+        self._judges = Judges(config, clock)
         self.feature = self._judges.feature
 
     def judge(
@@ -160,6 +161,8 @@ class Monitor:
             features = _features(reading, loss_scale)
             value = _feature_value(features, self.feature)
             broken = self._judges.broken(reading.checkpoint, reading.kind, features)
+            if broken and reading.kind == CHECKSUM:
+                value = math.inf  # no matter what other ranks saw: the operands were this rank's own
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
 
@@ -195,6 +198,11 @@ class Monitor:
         """Says that the training has ended."""
         self.status.active = False
         self._after_step(())
+
+    @property
+    def scheme(self) -> CombinedScheme:
+        """The strikes of the vendor's combined scheme."""
+        return self._judges.scheme
 
     def limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
         """Per feature the largest value of `checkpoint` that is not a first-level anomaly in the next step."""
@@ -296,7 +304,7 @@ class Monitor:
             raise StateError(
                 f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
             )
-        self._judges = Judges.of(self.config, state)
+        self._judges = Judges.of(self.config, state, self.clock)
         self.step = step
 
     def _judge_one(
@@ -309,7 +317,7 @@ class Monitor:
         ranks: Sequence[Features] | None,
     ) -> tuple[Verdict, str]:
         name, features = reading.checkpoint, _features(reading, loss_scale)
-        if reading.non_finite and overflow_expected and loss_scale > 1:
+        if reading.non_finite and overflow_expected and divisor(reading.kind, loss_scale) > 1:
             reason, limits = "not finite: overflow under a dynamic loss scale", self._judges.limit(name, reading.kind)
             value = _feature_value(features, self.feature)
             verdict, feature = Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature
@@ -339,7 +347,8 @@ class Monitor:
             self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
         return self._event(
             step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
-            feature=feature, micro_batch=reading.worst_call, evidence=self._place(step) if first else "",
+            feature=feature, rule=self._judges.rule_of(reading.kind), micro_batch=reading.worst_call,
+            evidence=self._place(step) if first else "",
         )  # fmt: skip
 
     def _place(self, step: int) -> str:
@@ -357,12 +366,12 @@ class Monitor:
 
     def _event(
         self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
-        *, refused: bool, feature: str = "", **more: Any,
+        *, refused: bool, feature: str = "", rule: str = "", **more: Any,
     ) -> Event:  # fmt: skip
         return Event(
             **self.origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
-            kind=kind, rule=self.config.rule, feature=feature or self.feature, reason=reason, refused=refused,
-            time=self.clock(), **more,
+            kind=kind, rule=rule or self.config.rule, feature=feature or self.feature, reason=reason,
+            refused=refused, time=self.clock(), **more,
         )  # fmt: skip
 
 
@@ -372,6 +381,7 @@ def _backward_order(reading: Reading) -> int:
 
 def _features(reading: Reading, loss_scale: float) -> Features:
     # The same arithmetic as the gate's limits are made for, so that both always say the same.
+    loss_scale = divisor(reading.kind, loss_scale)
     return Features(
         reading.max_abs / loss_scale,
         reading.l2 / loss_scale,

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Capture", "Reading"]
+__all__ = ["CHECKSUM", "SAMPLE", "Capture", "Reading", "divisor"]
+
+CHECKSUM = "checksum"
+"""The kind of a checkpoint that holds no size of a tensor but the score of a matrix product, as `max_abs`."""
+SAMPLE = "sample"
+"""The kind of a gradient that the vendor's combined scheme samples."""
 
 
 class Reading(NamedTuple):
@@ -20,7 +25,8 @@ class Reading(NamedTuple):
         worst_call: Which call of the step saw the largest norm, from 1; 0 when it is not known.
         mean_abs: Mean magnitude of the worst call; `inf` or `nan` when an element is.
         elements: Number of elements of the tensor; 0 when it is not known.
-        kind: `Y` for an output of the forward pass, `B` for the gradient of an activation, `W` for that of a parameter.
+        kind: `Y` for an output of the forward pass, `B` for the gradient of an activation, `W` for that of a parameter;
+            `CHECKSUM` or `SAMPLE`.
     """
 
     checkpoint: str
@@ -33,6 +39,11 @@ class Reading(NamedTuple):
     mean_abs: float = 0.0
     elements: int = 0
     kind: str = "B"
+
+
+def divisor(kind: str, loss_scale: float) -> float:
+    """What the values of a checkpoint of this kind are divided by: the loss scale is in all but scores."""
+    return 1.0 if kind == CHECKSUM else loss_scale
 
 
 class Capture(NamedTuple):

@@ -2,6 +2,8 @@
 
     ASDBase, LayerNormASD, RmsNormASD, GatherASD    operators that check the gradient of an input
     enable, disable                                 MindSpore's own norm operators replaced by the checking ones
+    MatMulASD, BatchMatMulASD                       matrix products with a checksum
+    Checksum, install_checksum                      checksums on the matrix products of a network
     install                                         checks on a network that is already built
     guard                                           an optimizer that refuses a bad update
     StepMonitor, ASDMonitor                         callbacks of MindSpore and of mindformers
@@ -14,11 +16,13 @@ from __future__ import annotations
 
 from asd.config import Config
 from asd.operators.base import ASDBase
+from asd.operators.checksum import Checksum, install_checksum
 from asd.operators.debugger.dump_config import DumpConfig
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 from asd.operators.enable import disable, enable
 from asd.operators.guard import guard
 from asd.operators.install import Installation, install
+from asd.operators.matmul import BatchMatMulASD, MatMulASD
 from asd.operators.mindformers_monitor import ASDMonitor, register
 from asd.operators.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.step_monitor import StepMonitor
@@ -26,10 +30,13 @@ from asd.operators.step_monitor import StepMonitor
 __all__ = [
     "ASDBase",
     "ASDMonitor",
+    "BatchMatMulASD",
+    "Checksum",
     "DumpConfig",
     "GatherASD",
     "Installation",
     "LayerNormASD",
+    "MatMulASD",
     "PrecisionDebugger",
     "RmsNormASD",
     "StepMonitor",
@@ -37,6 +44,7 @@ __all__ = [
     "enable",
     "guard",
     "install",
+    "install_checksum",
 ]
 
 if Config.of_process().enabled:

@@ -22,7 +22,7 @@ from asd.operators.look import LookAndTap, make_look
 from asd.operators.slots import Site, table
 from asd.operators.tap import make_tap
 
-__all__ = ["Installation", "install", "sites_of"]
+__all__ = ["Installation", "cell_name", "compile_patterns", "install", "sites_of"]
 
 _NORM = re.compile(r"Norm(Ext)?([123]d)?$")
 _NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
@@ -96,9 +96,9 @@ def install(
         >>> installation = install(net, exclude="lm_head")  # doctest: +SKIP
         >>> print(installation)  # doctest: +SKIP
     """
-    wanted, unwanted = _patterns("include", include), _patterns("exclude", exclude)
+    wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
     done = Installation()
-    cells = [(_WRAPPERS.sub("", name), cell) for name, cell in net.cells_and_names() if not _is_ours(name)]
+    cells = [(cell_name(name), cell) for name, cell in net.cells_and_names() if not _is_ours(name)]
     for name, cell in cells:
         operators = list(_check_operators(name, cell))
         asked_for = any(pattern.search(name) for pattern in wanted)
@@ -146,7 +146,17 @@ def sites_of(net: nn.Cell) -> Iterator[Site]:
             yield operator.check_op.site
 
 
-def _patterns(argument: str, given: str | Iterable[str]) -> list[re.Pattern[str]]:
+def cell_name(path: str) -> str:
+    """The name of a cell without the wrappers that trainings put around a network."""
+    return _WRAPPERS.sub("", path)
+
+
+def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pattern[str]]) -> list[re.Pattern[str]]:
+    """Regular expressions from one text or several; what is compiled already stays.
+
+    Raises:
+        ConfigError: One of them is not valid.
+    """
     try:
         return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
     except re.error as error:
@@ -178,7 +188,7 @@ def _checkable(cell: nn.Cell) -> bool:
 
 def _check_operators(path: str, cell: nn.Cell) -> Iterator[tuple[str, ASDBase]]:
     for name, value in vars(cell).items():
-        if isinstance(value, ASDBase) and value.enable_check:
+        if isinstance(value, ASDBase) and value.enable_check and "check_op" in vars(value):
             yield f"{path}.{name}" if path else name, value
 
 

@@ -561,6 +561,34 @@ int64_t asd_statistics(const void* data, int64_t n, const char* dtype, double* o
   return 0;
 }
 
+// As float32 elements; returns 1 for another type than float16 and bfloat16.
+int64_t asd_widen(const void* data, int64_t n, const char* dtype, float* out) {
+  if (std::strcmp(dtype, "float16") == 0) {
+    widen_halves(static_cast<const uint16_t*>(data), n, out);
+  } else if (std::strcmp(dtype, "bfloat16") == 0) {
+    widen_bfloats(static_cast<const uint16_t*>(data), n, out);
+  } else {
+    return 1;
+  }
+  return 0;
+}
+
+// One call of a checkpoint whose value is no gradient's but a score, which no loss scale divides.
+int64_t asd_record_score(int64_t slot, double score) {
+  if (slot < 0 || slot >= kSlots) return 1;
+  const std::lock_guard<std::mutex> lock(guard);
+  Slot& target = slots[slot];
+  if (target.calls == 0) target.order = header.checks;
+  ++target.calls;
+  ++header.checks;
+  const bool finite = std::isfinite(score);
+  if (target.calls == 1 || (std::isfinite(target.l2) && !(score <= target.l2))) target.worst_call = target.calls;
+  if (finite) target.max_abs = std::max(target.max_abs, score);
+  target.l2 = worse(target.l2, score);
+  target.non_finite += finite ? 0 : 1;
+  return 0;
+}
+
 // ops.Custom "aot" face: inputs (gradient, slot number int32[1]), output float32[1] that only serves as a dependency.
 int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void*) {
   if (nparam != 3) return 1;

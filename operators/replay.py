@@ -31,6 +31,7 @@ from asd.operators.random_state import (
 )
 from asd.operators.slots import Site, table
 from asd.operators.weights import hashes_of, total_of
+from asd.reading import divisor
 from asd.replay import Answer, Finding, assignment, difference, find
 
 __all__ = ["Replay", "Step", "bits_of_first"]
@@ -263,7 +264,7 @@ def _breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:
         if reading.non_finite:
             return True
         raw = {"l2": reading.l2, "mean": reading.mean_abs}.get(anomaly.feature, reading.max_abs)
-        value = raw / scale
+        value = raw / divisor(reading.kind, scale)
         value = value * value if anomaly.feature == "max_square" else value
         return any(value > limit for limit in anomaly.limits)
 

@@ -19,7 +19,8 @@ from mindspore import Parameter, Tensor
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators import kernel
-from asd.reading import Capture, Reading
+from asd.operators.product_check import schedule
+from asd.reading import Capture, Reading, divisor
 from asd.tiers import FEATURES
 
 __all__ = ["KernelTable", "OperatorTable", "Site", "Table", "table", "use_backend"]
@@ -72,6 +73,9 @@ class Table(Protocol):
 
     def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
         """What the gate compares with from now on; `scale` is the loss scale of the next step."""
+
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """Which products are checked in the next step; see `Schedule` of product_check.py."""
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """Whether the gate may refuse an update."""
@@ -190,11 +194,16 @@ class KernelTable:
     def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
         """See `Table`."""
         self._slots["judged"][self._sites.dead(self._header.used)] = 0
-        given = list(limits)
-        slots = [site.slot for site, _ in given]
+        given = [(site.slot, limit, divisor(site.kind, scale)) for site, limit in limits]
+        slots = [slot for slot, _, _ in given]
         for feature, column in zip(FEATURES, ("limit_max", "limit_l2", "limit_mean"), strict=True):
-            self._slots[column][slots] = [_largest_raw(limit[feature], scale) for _, limit in given]
+            self._slots[column][slots] = [_largest_raw(limit[feature], by) for _, limit, by in given]
         self._slots["judged"][slots] = 1
+
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """See `Table`."""
+        plan = schedule()
+        plan.every, plan.turn, plan.all, plan.tolerance = every, turn, everything, tolerance
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
@@ -253,6 +262,7 @@ class OperatorTable:
         refusals: float32 of shape (1,).
         announcing: float32 of shape (1,), 1 while this rank has something to announce.
         announcements: float32 of shape (1,), which grows when any rank did.
+        due: float32 of shape (capacity,), 1 where a product is checked in the next step.
     """
 
     backend = "operators"
@@ -270,6 +280,7 @@ class OperatorTable:
         )
         self._announced_at: int | None = None
         self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
+        self.due = self._parameter("due", 0.0, self.CAPACITY)
         self._judged = np.zeros(self.CAPACITY, np.float32)
         self._gate = self._gate_before_replay = GATE["off"]
 
@@ -319,11 +330,16 @@ class OperatorTable:
         self._judged[self._sites.dead(self.CAPACITY)] = 0
         for site, limit in limits:
             for feature, column in zip(FEATURES, self._limits, strict=True):
-                column[site.slot] = _largest_raw(limit[feature], scale, np.float32)
+                column[site.slot] = _largest_raw(limit[feature], divisor(site.kind, scale), np.float32)
             self._judged[site.slot] = 1
         for parameter, column in zip(self.limits, self._limits, strict=True):
             _write(parameter, column)
         _write(self.judged, self._judged)
+
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """See `Table`; the tolerance is that of `OperatorCheck` always."""
+        turns = (np.arange(self.CAPACITY) + turn) % max(every, 1) == 0
+        _write(self.due, (turns & (every > 0) | everything).astype(np.float32))
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""

@@ -22,7 +22,9 @@ from asd.errors import AnomalyDetected, RankLostError, StateError, TrainingResul
 from asd.event import Event
 from asd.manifest import taint, write_manifest
 from asd.monitor import Monitor, Sink
+from asd.operators.checksum import Checksum, claim_products
 from asd.operators.exchange import Exchange
+from asd.operators.gradient_samples import POLL_STEPS, poll, sample_gradients
 from asd.operators.guard import gradient_sites, guard
 from asd.operators.install import install
 from asd.operators.loss_scale import LossScale
@@ -34,11 +36,12 @@ from asd.operators.replay import Replay, Step, bits_of_first
 from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
 from asd.operators.slots import Site, table
 from asd.operators.weights import WeightComparison
-from asd.reading import Reading
+from asd.reading import CHECKSUM, SAMPLE, Reading
 from asd.replay import Answer, Finding
+from asd.rules.checksum import Checksum as Checked
 from asd.sinks import open_sinks
 from asd.statefile import save_state
-from asd.tiers import Features
+from asd.tiers import KINDS, Features
 
 __all__ = ["StepMonitor"]
 
@@ -74,6 +77,8 @@ class StepMonitor(Callback):
             the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
         history: Values kept of each checkpoint.
         replay: Whether a step whose update was refused is made again; `ASD_REPLAY` if not given.
+        checksum: Whether matrix products are checked as well; a `Checksum` says which of them and how often. If not
+            given, they are with tier `checksum`.
 
     Raises:
         ConfigError: The environment or an argument has a wrong value.
@@ -90,6 +95,7 @@ class StepMonitor(Callback):
         resume_from: str | Path | None = None,
         history: int = 200,
         replay: bool | None = None,
+        checksum: bool | Checksum | None = None,
     ) -> None:
         super().__init__()
         self.config = config if config is not None else Config.of_process()
@@ -104,6 +110,11 @@ class StepMonitor(Callback):
         self._history = history
         self._wants_replay = replay if replay is not None else self.config.replay
         self._replay: Replay | None = None
+        if checksum is None:
+            checksum = "checksum" in self.config.active_tiers
+        self._checksum = Checksum() if checksum is True else checksum or None
+        if self._checksum is None and self.config.combined.enable and self.config.combined.with_checksum:
+            self._checksum = Checksum(every=0, suspicious_steps=0)  # until a strike-out switches it on
         self._watch = CheckpointWatch(())
         self._sites: list[Site] = []
         self._optimizer: nn.Cell | None = None
@@ -150,12 +161,8 @@ class StepMonitor(Callback):
         weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
         self._weights = WeightComparison(weights, self._ranks, self.config.weight_hash)
         self._announced, self._unproven = table().announced(), []
-        if optimizer is not None and self.config.refuses:
-            guard(optimizer, gradients=self._judges_history)
-            self._sites += [site for site in gradient_sites(optimizer) if site not in self._sites]
-            self._replay = self._new_replay(net, optimizer)
-        if optimizer is not None and "state" in self.config.active_tiers:
-            self._state = OptimizerState(optimizer)
+        if optimizer is not None:
+            self._watch_optimizer(net, optimizer)
         if not goes_on:
             self._restore()
         if net is not None:
@@ -164,6 +171,7 @@ class StepMonitor(Callback):
         table().keep(self.config.evidence_mb << 20)
         self._refused = table().refused()
         self._write_limits()
+        self._schedule_checksums(suspicious=False)
         self._active().begin()
         return optimizer
 
@@ -206,6 +214,7 @@ class StepMonitor(Callback):
             if refused and self._wants_replay:
                 events += self._replay_step(outputs, fatal, scale)
                 self._last_end = time.perf_counter()  # what a replay takes is no part of a step
+            self._plan_checksums(events)
         except RankLostError as error:
             self._problem(str(error))
             self._end(fatal)  # an anomaly of this step is the better reason
@@ -320,11 +329,41 @@ class StepMonitor(Callback):
                 self._sites = installation.sites
             except UnsupportedError as error:
                 self._problem(str(error))
+            self._sites += self._checksum.install(net) if self._checksum is not None else claim_products(net)
         # Check operators that no cell holds belong to whoever trains.
         self._sites += [site for site in before if not site.claimed]
         self._sites += [site for site in table().sites() if not (site.claimed or site.watched)]
         for site in self._sites:
             site.watched = True
+        if self._checksum is None and any(site.kind == CHECKSUM for site in self._sites):
+            self._checksum = Checksum()
+
+    def _watch_optimizer(self, net: nn.Cell | None, optimizer: nn.Cell) -> None:
+        if self.config.refuses:
+            guard(optimizer, gradients=self._judges_history)
+            self._sites += [site for site in gradient_sites(optimizer) if site not in self._sites]
+        if self.config.combined.enable:
+            # Outside the guard: what a refused update would have been is a sample too.
+            self._sites += sample_gradients(net, optimizer, every=self.config.combined.grad_sample_interval)
+        if self.config.refuses:
+            self._replay = self._new_replay(net, optimizer)
+        if "state" in self.config.active_tiers:
+            self._state = OptimizerState(optimizer)
+
+    def _plan_checksums(self, events: Sequence[Event]) -> None:
+        """Asks the ranks about their strikes when it is time; a call of all ranks."""
+        if self.config.combined.enable and self.config.combined.with_checksum:
+            scheme = self._active().scheme
+            failed = any(event.rule == Checked.name for event in events)
+            own = scheme.message(self._active().clock(), failed=failed)
+            if self._step % POLL_STEPS == 0:
+                poll(scheme, own, self._ranks)
+        self._schedule_checksums(suspicious=bool(events))
+
+    def _schedule_checksums(self, *, suspicious: bool) -> None:
+        if self._checksum is not None:
+            running = self._active().scheme.running
+            self._checksum.begin_step(self._step + 1, suspicious=suspicious, everything=running)
 
     def _judge(self, *, refused: bool) -> tuple[list[Event], Event | None]:
         slots, monitor = table(), self._active()
@@ -418,7 +457,8 @@ class StepMonitor(Callback):
         if "ranks" not in self.config.active_tiers or self._ranks.size == 1 or not comparable():
             return None
         try:
-            told = features_of_ranks(self._ranks, readings, self._scale)
+            sizes = [reading for reading in readings if reading.kind in KINDS]
+            told = features_of_ranks(self._ranks, sizes, self._scale)
         except Exception as error:  # a rank may have died; what this one saw is judged all the same
             self._problem_once(f"the ranks could not be compared: {error}")
             return None
@@ -481,7 +521,8 @@ class StepMonitor(Callback):
     def _write_limits(self) -> None:
         monitor = self._active()
         self._scale = self._loss_scale.read()
-        table().set_limits([(site, monitor.limit(site.name, site.kind)) for site in self._sites], self._scale)
+        judged = [site for site in self._sites if site.kind != SAMPLE]
+        table().set_limits([(site, monitor.limit(site.name, site.kind)) for site in judged], self._scale)
 
     def _restore(self) -> None:
         monitor = self._active()

@@ -13,7 +13,7 @@ from asd.verdict import Verdict
 
 __all__ = ["Feature", "Rule", "bad_state", "check_count", "check_number", "check_pair", "check_state", "largest_root"]
 
-Feature = Literal["l2", "max", "max_square"]
+Feature = Literal["l2", "max", "max_square", "score"]
 _SMALLEST_SQUARE = 1e-290
 """Below it squares lose their digits; no float32 has such a square."""
 _LARGEST_ROOT_OF_ZERO = 1.5e-162
@@ -28,7 +28,7 @@ class Rule(ABC):
     Attributes:
         name: What `ASD_RULE` calls the rule.
         feature: Which number of the gradient g the rule judges: `l2` is sqrt(sum(g*g)), `max` is max(abs(g)) and
-            `max_square` is max(g*g). None of them is ever negative.
+            `max_square` is max(g*g); `score` is that of a matrix product. None of them is ever negative.
     """
 
     name: ClassVar[str]

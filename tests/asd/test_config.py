@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, ConfigError
+from asd.combined_config import CombinedConfig
 from asd.config import describe
 from asd.rules import RULES
 
@@ -181,6 +182,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "2",
         port,
         tiers,
+        CombinedConfig(enable=True, cooldown=7),
     )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
@@ -190,6 +192,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_RULE": rule,
         "ASD_RUN_DIR": folder,
         "ASD_RUN": "run 7",
+        "MS_NPU_ASD_CONFIG": "enable:true,cooldown:7",
         "ASD_METRICS_PORT": str(port),
         "ASD_METRICS_ADDRESS": "::1",
         "ASD_WEB_CONFIG": folder,

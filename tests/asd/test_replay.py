@@ -130,3 +130,10 @@ def test_a_device_is_named_only_when_the_evidence_is_consistent(answers, repeats
         assert all(other == original for other in [again, *rest])
     if finding.verdict == "transient":
         assert again != original
+
+
+def test_a_sibling_that_checked_other_products_gave_no_other_answer():
+    score = Reading("dense.checksum", 0.5, 0.5, 0, 1, 9, kind="checksum")
+    one, other = (Answer("", (*answer(1.0).readings, *more)) for more in ((score,), ()))
+    assert difference(one, other) == difference(other, one) == ""
+    assert difference(one, Answer("", (*answer(1.0).readings, score._replace(max_abs=2.0)))) != ""

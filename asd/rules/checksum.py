@@ -1,0 +1,43 @@
+"""The verdict on a matrix product: its checksum fits or it doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from asd.rules.base import Rule, check_state
+from asd.verdict import Level, Verdict
+
+__all__ = ["Checksum"]
+
+
+class Checksum(Rule):
+    """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.
+
+    The score is the worst residual of a product as a multiple of what rounding explains. The tolerance depends on the
+    operands and the type, so it is computed where they are, see `asd.operators.product_check`.
+
+    >>> [Checksum().update(score).level.name for score in (0.3, 1.0, 1.5, float("nan"))]
+    ['NORMAL', 'NORMAL', 'ERROR', 'ERROR']
+    """
+
+    name = "checksum"
+    feature = "score"
+
+    def update(self, value: float) -> Verdict:
+        """Judges the score of this step; see `Rule.update`."""
+        value = float(value)
+        if value <= 1.0:
+            return Verdict(Level.NORMAL, "", value, 1.0)
+        return Verdict(Level.ERROR, "the matrix product does not fit its checksum", value, 1.0)
+
+    def limit(self) -> float:
+        """Always 1."""
+        return 1.0
+
+    def state(self) -> dict[str, float]:
+        """Nothing."""
+        return {}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """See `Rule.restore`."""
+        check_state(self, state)

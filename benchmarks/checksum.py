@@ -1,0 +1,147 @@
+"""The checksum of matrix products: what it costs a step, and the smallest error it sees, beside the published rules.
+
+    python benchmarks/checksum.py                        both parts
+    python benchmarks/checksum.py --parts sensitivity    only this one
+    python benchmarks/checksum.py --quick --json out.json
+
+Cost: two equal trainings of the larger Llama in one process, with the default checks and with checksums as well, in
+interleaved pairs. Sensitivity: the smallest error of one element of a right product that a rule finds, as a multiple of
+the root mean square of the product; the largest of several seeded places. Nothing else heavy may run at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics as stats
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GLOG_v", "3")
+os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
+
+import numpy as np
+from mindspore import Tensor, nn
+
+from asd import Config
+from asd.operators import Checksum, StepMonitor
+from asd.operators.product_check import TOLERANCES, check_product
+from asd.operators.workload import LARGE, SMALL, batches, build, use_mode
+
+ERRORS = [2.0 ** (exponent / 2) for exponent in range(-48, 15)]
+"""Multiples of the root mean square that are tried, smallest first."""
+
+
+def cost(mode: str, every: int, pairs: int, *, small: bool) -> dict[str, Any]:
+    """Step time with checksums over step time without, pair by pair."""
+    use_mode(mode)
+    workload = SMALL if small else LARGE
+    steps = []
+    for checksum in (None, Checksum(every=every)):
+        net, optimizer = build(workload)
+        monitor = StepMonitor(Config(enable=1), sinks=[], checksum=checksum or False)
+        cell = nn.TrainOneStepCell(net, optimizer)
+        monitor.attach(cell, optimizer)
+        steps.append((cell, monitor))
+
+    def step(which: int, batch: Tensor) -> tuple[float, float]:
+        cell, monitor = steps[which]
+        if which == 0:
+            monitor_of_other = steps[1][1]._checksum
+            monitor_of_other.stop()
+        else:
+            monitor._checksum.begin_step(monitor._step + 1)
+        began = time.perf_counter()
+        loss = cell(batch)
+        monitor.step(loss)
+        return float(loss.asnumpy()), time.perf_counter() - began
+
+    source = batches(workload)
+    ratios, bare = [], []
+    for pair in range(pairs + 3):
+        batch = Tensor(next(source))
+        order = (0, 1) if pair % 2 == 0 else (1, 0)
+        found = {which: step(which, batch) for which in order}
+        assert found[0][0] == found[1][0], "checksums changed the loss"
+        if pair >= 3:
+            bare.append(found[0][1])
+            ratios.append(found[1][1] / found[0][1])
+    names = [name for name in steps[1][1].monitor.history if ".checksum" in name]
+    return {
+        "mode": mode, "every": every, "pairs": pairs, "products_seen": len(names), "step_seconds": stats.median(bare),
+        "ratio": stats.median(ratios), "ratio_quartiles": stats.quantiles(ratios, n=4)[::2],
+    }  # fmt: skip
+
+
+def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
+    """Float32 to the nearest number of the type; bfloat16 as the float32 array that holds it."""
+    if dtype != "bfloat16":
+        return x.astype(dtype)
+    bits = x.view(np.uint32)
+    bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def sensitivity(size: int, dtype: str, trials: int) -> dict[str, Any]:
+    """Per rule the smallest error of one element that every trial finds, and the worst score of the clean product."""
+    rng = np.random.default_rng([7, size])
+    a, b = (rounded(rng.standard_normal((size, size)).astype(np.float32), dtype) for _ in range(2))
+    clean = rounded(a.astype(np.float32) @ b.astype(np.float32), dtype)
+    rms = float(np.sqrt(np.mean(clean.astype(np.float64) ** 2)))
+    places = [(int(row), int(column)) for row, column in rng.integers(size, size=(trials, 2))]
+    rules = {}
+    for rule in TOLERANCES:
+        found = [_smallest(a, b, clean, place, rms, dtype, rule) for place in places]
+        rules[rule] = {
+            "smallest_error_in_rms": None if None in found else max(found),
+            "clean_score": check_product(a, b, clean, dtype=dtype, tolerance=rule).score,
+        }
+    return {"size": size, "dtype": dtype, "trials": trials, "rules": rules}
+
+
+def _smallest(
+    a: np.ndarray, b: np.ndarray, clean: np.ndarray, place: tuple[int, int], rms: float, dtype: str, rule: str
+) -> float | None:
+    """Of `ERRORS`, by bisection: a larger error is seen where a smaller one is."""
+    low, high = 0, len(ERRORS)
+    while low < high:
+        middle = (low + high) // 2
+        product = clean.copy()
+        product[place] = rounded(np.float32([product[place] + ERRORS[middle] * rms]), dtype)[0]
+        if check_product(a, b, product, dtype=dtype, tolerance=rule).wrong:
+            high = middle
+        else:
+            low = middle + 1
+    return ERRORS[low] if low < len(ERRORS) else None
+
+
+def main() -> None:
+    """Runs the chosen parts and prints them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=("cost", "sensitivity"), default=("cost", "sensitivity"))
+    parser.add_argument("--quick", action="store_true", help="a small model and few repetitions, to see that it runs")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    args = parser.parse_args()
+    result: dict[str, Any] = {}
+    if "sensitivity" in args.parts:
+        sizes, trials = ((64, 256), 2) if args.quick else ((64, 256, 1024, 2048), 8)
+        result["sensitivity"] = []
+        for size in sizes:
+            for dtype in ("float32", "float16", "bfloat16"):
+                result["sensitivity"].append(sensitivity(size, dtype, trials))
+                print(json.dumps(result["sensitivity"][-1]), flush=True)
+    if "cost" in args.parts:
+        modes = ("graph",) if args.quick else ("graph", "pynative")
+        pairs = 6 if args.quick else 48
+        result["cost"] = [cost(mode, 16, pairs, small=args.quick) for mode in modes]
+        print(json.dumps(result["cost"], indent=1), flush=True)
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

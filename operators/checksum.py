@@ -1,0 +1,148 @@
+"""Checksums on the matrix products of a network: which products, how often, and when all of them.
+
+Checking every product costs too much, so each is due in one step of sixteen, in turn. After anything suspicious all
+products of this rank are due for a while. What is due follows from the number of the step: a replay of a step checks
+the same products, and a resumed training goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mindspore import nn
+
+from asd.errors import ConfigError
+from asd.operators.install import cell_name, compile_patterns
+from asd.operators.matmul import ProductASD
+from asd.operators.product_check import TOLERANCES
+from asd.operators.slots import Site, table
+
+__all__ = ["Checksum", "claim_products", "install_checksum"]
+
+_PRODUCTS = ("MatMul", "BatchMatMul")
+
+
+class Checksum:
+    """The checksums of one training.
+
+    A `StepMonitor` uses it by itself: `StepMonitor(checksum=True)`, or with one of these. Without a monitor call
+    `install` before the first step and `begin_step` before each; the scores are in the slots, see `slots.table`.
+
+    All `Checksum` of a process share one schedule: what was said last is in force.
+
+    Args:
+        every: Each product is due in one step of so many; with 0 only after a suspicion.
+        suspicious_steps: So many steps all products are due after a suspicion; 0 for none.
+        tolerance: How far a sum may be off: `variance`, or `mindspore` and `torch` for the two published rules.
+        include: Regular expressions; only layers whose name one of them matches are checked; all if not given.
+        exclude: Regular expressions; layers whose name one of them matches are not checked. It wins over `include`.
+
+    Raises:
+        ConfigError: An argument is not valid.
+
+    Example:
+        >>> checksum = Checksum(every=16, exclude="lm_head")
+        >>> monitor = StepMonitor(Config(enable=1), checksum=checksum)  # doctest: +SKIP
+        >>> monitor.attach(net, optimizer)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        every: int = 16,
+        suspicious_steps: int = 20,
+        tolerance: str = "variance",
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+    ) -> None:
+        for name, value in (("every", every), ("suspicious_steps", suspicious_steps)):
+            if type(value) is not int or value < 0:
+                raise ConfigError(name, value, "valid is a whole number from 0 on")
+        if tolerance not in TOLERANCES:
+            raise ConfigError("tolerance", tolerance, f"valid is one of {', '.join(TOLERANCES)}")
+        self.every, self.suspicious_steps, self.tolerance = every, suspicious_steps, tolerance
+        self._include, self._exclude = compile_patterns("include", include), compile_patterns("exclude", exclude)
+        self._suspicious_until = 0
+
+    def install(self, net: nn.Cell) -> list[Site]:
+        """Puts a checksum on the matrix products of `net`, which is not compiled yet; see `install_checksum`."""
+        return install_checksum(net, include=self._include, exclude=self._exclude)
+
+    def begin_step(self, step: int, *, suspicious: bool = False, everything: bool = False) -> None:
+        """Says which products are due in `step`.
+
+        Args:
+            step: Number of the step that comes next.
+            suspicious: Whether the step before it was; then all products are due for `suspicious_steps` steps.
+            everything: Whether all products are due in this step in any case.
+        """
+        if suspicious:
+            self._suspicious_until = step + self.suspicious_steps
+        everything = everything or step < self._suspicious_until
+        table().schedule_checksums(self.every, step, everything, TOLERANCES[self.tolerance])
+
+    def stop(self) -> None:
+        """Nothing is due any more."""
+        table().schedule_checksums(0, 0, False, TOLERANCES[self.tolerance])
+
+
+def install_checksum(
+    net: nn.Cell,
+    *,
+    include: str | Iterable[str] | Iterable[re.Pattern[str]] = (),
+    exclude: str | Iterable[str] | Iterable[re.Pattern[str]] = (),
+) -> list[Site]:
+    """Puts a checksum on every matrix product that a layer of `net` holds as an operator.
+
+    These are `MatMul` and `BatchMatMul` in `nn.Dense`, mindformers' `Linear`, its attention, and the parallel linear
+    layers of its Megatron-like models. Checkpoints are called after the layer: `layers.0.attention.wq.checksum` for
+    the product, with `_dx` and `_dw` behind it for its two gradients. No parameter is added and no number of the
+    training changes. Do it before the first step: a graph that is already compiled does not change. Nothing is checked
+    until a `Checksum` says what is due.
+
+    Args:
+        net: The network, or the training cell around it.
+        include: Regular expressions on names of layers; all layers if not given.
+        exclude: Regular expressions on names of layers; it wins over `include`.
+
+    Returns:
+        The checkpoints, those that were there already included.
+
+    Raises:
+        ConfigError: A regular expression is not valid.
+    """
+    wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
+    sites: list[Site] = []
+    for cell, attribute, operator, name in _places(net):
+        chosen = not wanted or any(pattern.search(name) for pattern in wanted)
+        if chosen and not any(pattern.search(name) for pattern in unwanted):
+            if not isinstance(operator, ProductASD):
+                operator = ProductASD(operator, name, check=True)
+                setattr(cell, attribute, operator)
+            sites += _claim(operator, name)
+    return sites
+
+
+def claim_products(net: nn.Cell) -> list[Site]:
+    """Names the check operators for products that `net` holds already, and returns their checkpoints."""
+    operators = [(operator, name) for _, _, operator, name in _places(net) if isinstance(operator, ProductASD)]
+    return [site for operator, name in operators for site in _claim(operator, name)]
+
+
+def _places(net: nn.Cell) -> Iterator[tuple[nn.Cell, str, Any, str]]:
+    """Every product: the cell, its attribute, the operator, and the name of the place."""
+    for path, cell in net.cells_and_names():
+        for attribute, operator in list(vars(cell).items()):
+            if type(operator).__name__ in _PRODUCTS or isinstance(operator, ProductASD):
+                layer = cell_name(f"{path}.").rstrip(".")
+                name = ".".join(filter(None, (layer, "" if attribute == "matmul" else attribute)))
+                yield cell, attribute, operator, name or type(cell).__name__
+
+
+def _claim(operator: ProductASD, name: str) -> list[Site]:
+    operator.rename(name)
+    for site in operator.sites:
+        site.claimed = True
+    return operator.sites

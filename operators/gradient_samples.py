@@ -1,0 +1,96 @@
+"""The vendor's combined scheme in a training: gradients of parameters are sampled before the ranks are summed up.
+
+They are judged by the combined rule. Every ten steps the ranks tell one another about their strikes, and a strike-out
+of one switches the checksum on for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from mindspore import nn
+from mindspore.ops import functional as F  # noqa: N812
+
+from asd.combined_scheme import Action, CombinedScheme, Message, Poll
+from asd.operators.exchange import Exchange
+from asd.operators.look import make_observer
+from asd.operators.slots import Site, table
+from asd.reading import SAMPLE
+
+__all__ = ["POLL_STEPS", "poll", "sample_gradients"]
+
+_LOG = logging.getLogger("asd.combined")
+POLL_STEPS = 10
+"""Steps from one exchange with the other ranks to the next."""
+
+
+def sample_gradients(net: nn.Cell | None, optimizer: nn.Cell, *, every: int) -> list[Site]:
+    """Looks at gradients where they are still this rank's own: before a reducer, or else the optimizer.
+
+    Args:
+        net: The training cell; it is searched for a reducer.
+        optimizer: The optimizer, whose parameters they belong to.
+        every: Of the parameters with two dimensions or more, the first and then every so many-th.
+
+    Returns:
+        The checkpoints, called `gradient.` and the name of the parameter; those that are there already, if any.
+    """
+    cells = net.cells_and_names() if net is not None else ()
+    holder = next((cell for _, cell in cells if isinstance(cell, nn.DistributedGradReducer)), optimizer)
+    present = getattr(holder, "asd_samples", None)
+    if present is None:
+        matrices = [
+            (i, parameter) for i, parameter in enumerate(getattr(optimizer, "parameters", ())) if parameter.ndim > 1
+        ]
+        chosen = [(i, table().new_site(f"gradient.{parameter.name}", SAMPLE)) for i, parameter in matrices[::every]]
+        present = _Look([site for _, site in chosen], [i for i, _ in chosen])
+        _attach(holder, present)
+    return list(present.sites)
+
+
+def poll(scheme: CombinedScheme, own: Message, exchange: Exchange) -> Poll:
+    """Says what this rank has to say and does what the ranks agree on; a call of all ranks.
+
+    Raises:
+        RankLostError: A rank did not answer.
+    """
+    told = [Message(*json.loads(message)) for message in exchange.gather(json.dumps(own).encode())]
+    agreed = scheme.poll(told)
+    if agreed.action is Action.START:
+        _LOG.warning("Feature value detection strikes out on rank %s, CheckSum will be enabled globally.",
+                     ", ".join(map(str, agreed.ranks)))  # fmt: skip
+    elif agreed.action is Action.STOP:
+        _LOG.warning("Global CheckSum result is %d", bool(agreed.ranks))
+        if exchange.rank in agreed.ranks:
+            _LOG.error("CheckSum detects MatMul error on rank %d", exchange.rank)
+    return agreed
+
+
+class _Look(nn.Cell):
+    """The gradients as they are, after those at `places` were looked at."""
+
+    def __init__(self, sites: list[Site], places: list[int]) -> None:
+        super().__init__(auto_prefix=False)
+        self.sites, self.places = tuple(sites), tuple(places)
+        for site in sites:
+            site.claimed = True
+        self.observers = tuple(make_observer(site) for site in sites)
+
+    def construct(self, gradients):
+        seen = ()
+        for i in range(len(self.places)):
+            seen = (*seen, self.observers[i](gradients[self.places[i]]))  # type: ignore[assignment]
+        return F.depend(gradients, seen)
+
+
+def _attach(holder: nn.Cell, look: _Look) -> None:
+    base = type(holder)
+
+    class Sampled(base):  # type: ignore[misc, valid-type]
+        def construct(self, gradients, *args):
+            return super().construct(self.asd_samples(gradients), *args)
+
+    Sampled.__name__, Sampled.__qualname__, Sampled.__module__ = base.__name__, base.__qualname__, base.__module__
+    holder.asd_samples = look
+    holder.__class__ = Sampled

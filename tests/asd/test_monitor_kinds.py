@@ -1,0 +1,100 @@
+"""Readings that are no sizes of tensors: scores of products, and gradients that the combined scheme samples."""
+
+import json
+import math
+
+import pytest
+
+from asd import Config, Level
+from asd.combined_config import CombinedConfig
+from asd.errors import StateError
+from asd.monitor import Monitor, Origin
+from asd.reading import CHECKSUM, SAMPLE, Reading
+
+ORIGIN = Origin("run1", 3, "node7", "CPU:0")
+TIERS = ("finite", "adaptive", "state", "ranks", "checksum")
+CONFIGS = {
+    "threshold": Config(enable=1),
+    "tier alone": Config(enable=1, tiers=("checksum",)),
+    "adaptive": Config(enable=1, rule="adaptive", tiers=TIERS),
+}
+
+
+def score(value, *, non_finite=0):
+    return Reading("dense.checksum", value, math.nan if non_finite else value, non_finite, 1, kind=CHECKSUM)
+
+
+def sample(value):
+    return Reading("gradient.weight", value, value, 0, 1, kind=SAMPLE)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+def test_a_score_above_one_is_an_anomaly_of_the_checksum_whatever_the_rule_and_the_loss_scale(config):
+    watch = Monitor(config, ORIGIN)
+    assert watch.limit("dense.checksum", CHECKSUM) == {"max_abs": 1.0, "l2": math.inf, "mean_abs": math.inf}
+    assert watch.judge(1, [score(1.0)], loss_scale=2.0**-20).events == []
+    event = watch.judge(2, [score(1.5)], loss_scale=2.0**20).fatal
+    assert (event.rule, event.feature, event.value, event.limits) == ("checksum", "score", 1.5, (1.0,))
+    assert event.checkpoint == "dense.checksum"
+
+
+def test_a_product_that_is_not_finite_is_no_overflow_of_the_loss_scale():
+    watch = Monitor(Config(enable=1), ORIGIN)
+    found = watch.judge(1, [score(0.0, non_finite=1)], loss_scale=1024.0, overflow_expected=True)
+    assert found.fatal is not None
+    assert found.fatal.rule == "checksum"
+
+
+def test_ranks_are_told_that_a_wrong_product_needs_no_comparison():
+    seen = Monitor(Config(enable=1), ORIGIN).seen([score(1.01), sample(math.inf)])
+    assert seen["dense.checksum"].value == math.inf
+    assert [each.broken for each in seen.values()] == [True, False]
+
+
+def combined(tmp=(), clock=lambda: 1000.0):
+    config = Config(enable=1, combined=CombinedConfig(enable=True, with_checksum=True, strikes_num=2), tiers=tmp)
+    return Monitor(config, ORIGIN, clock=clock)
+
+
+@pytest.mark.parametrize("tiers", [(), ("checksum", "ranks")])
+def test_a_strike_is_a_second_level_anomaly_of_the_combined_rule_and_one_close_to_it_is_none(tiers):
+    watch = combined(tiers)
+    for step in range(1, 13):
+        assert watch.judge(step, [sample(8.0)], loss_scale=8.0).events == []
+    (event,) = watch.judge(13, [sample(8e9)], loss_scale=8.0).events
+    assert (event.rule, event.feature, event.level, event.value) == ("combined", "max_square", Level.WARNING, 1e18)
+    assert watch.judge(14, [sample(math.inf)]).events == []
+    assert watch.scheme.strikes(1000.0) == 1
+
+
+@pytest.mark.parametrize("tiers", [(), ("checksum", "ranks")])
+def test_strikes_and_samples_are_saved_and_a_restored_monitor_goes_on_as_if_it_had_never_stopped(tiers):
+    now = [1000.0]
+    one, other = (combined(tiers, clock=lambda: now[0]) for _ in range(2))
+    for step in range(1, 13):
+        one.judge(step, [sample(1.0), score(0.5), Reading("norm", 1.0, 1.0, 0, 1)])
+    one.judge(13, [sample(1e9)])
+    state = json.loads(json.dumps(one.state()))
+    assert "dense.checksum" not in json.dumps(state)
+    other.restore(state, ["norm", "gradient.weight", "dense.checksum"])
+    assert other.state() == one.state()
+    for value, later in ((1e9, 0.0), (1e-3, 299.0), (2e9, 300.5)):
+        now[0] = 1000.0 + later
+        assert other.judge(14, [sample(value)]) == one.judge(14, [sample(value)])
+    assert other.scheme.strikes(now[0]) == one.scheme.strikes(now[0]) == 2
+
+
+@pytest.mark.parametrize("damaged", [7, {}, {"scheme": {}}, {"scheme": None, "samples": {}}])
+def test_a_damaged_state_of_the_scheme_is_refused_and_nothing_is_changed(damaged):
+    watch = combined()
+    watch.judge(1, [sample(math.inf)])
+    before = watch.state()
+    with pytest.raises(StateError, match="combined scheme"):
+        watch.restore({**before, "combined": damaged})
+    assert watch.state() == before
+
+
+def test_a_state_of_a_run_without_the_scheme_is_taken():
+    watch = combined()
+    watch.restore(Monitor(Config(enable=1), ORIGIN).state())
+    assert watch.scheme.strikes(0.0) == 0
