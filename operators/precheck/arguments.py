@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.evidence.precheck.calls import DtypeArgument
-from asd.evidence.precheck.inputs import Value
+from asd.evidence.precheck.inputs import DTYPES, Value
 
 __all__ = ["FLOATING", "NotCheckable", "from_json", "from_tensor", "mapped", "to_tensor", "wide_tensor"]
 
@@ -46,9 +46,9 @@ def to_tensor(value: Any) -> Any:
 def wide_tensor(value: Any) -> Any:
     """The same with float64 in place of every other floating-point type."""
     if isinstance(value, Value):
-        wide = _TYPES[_WIDE.get(value.dtype, value.dtype)]
-        array = value.array.astype(ms.dtype_to_nptype(wide))
-        return array if value.is_array else Tensor(array, wide)
+        wide = _WIDE.get(value.dtype, value.dtype)
+        array = value.array.astype(DTYPES[wide])
+        return array if value.is_array else Tensor(array, _TYPES[wide])
     return _dtype(_WIDE.get(value.name, value.name)) if isinstance(value, DtypeArgument) else value
 
 

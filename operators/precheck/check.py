@@ -1,8 +1,8 @@
 """Checks one call of a dump: its output against a reference in float64, forward and backward.
 
-The reference is the same function with float64 in place of every other floating-point type, on the CPU; where it has no
-such kernel, an own one (see `references`). What is compared with it is the output in the dump, when the dump has it, and
-the output of the call made again here. So a dump whose output alone is wrong tells of a fault that has passed.
+The reference is the same function with float64 in place of every other floating-point type; where it has no such
+kernel, an own one (see `references`). What is compared with it is the output in the dump, when the dump has it, and the
+output of the call made again here. So a dump whose output alone is wrong tells of a fault that has passed.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class Check:
         def made(described: Any) -> Any:
             return self._inputs.value(described, random) if isinstance(described, TensorArgument) else described
 
+        if call.problem:
+            return ApiResult(call.name, SKIP, SKIP if call.backward else "", call.problem)
         try:
-            if call.problem:
-                raise NotCheckable(call.problem)
             dtypes = {name: each.dtype for name, each in call.parameters.items() if isinstance(each, TensorArgument)}
             function = find(call.label, call.attributes, dtypes)
             job = _Job(call, function, *(mapped(each, made) for each in (call.args, call.kwargs, call.parameters)))
@@ -92,8 +92,6 @@ class Check:
                 job.gradients = {
                     place: made(each) for place, each in leaves(call.gradients) if isinstance(each, TensorArgument)
                 }
-                if not job.gradients:
-                    raise NotCheckable("the dump has no gradient of an output")
                 backward, more = self._direction(job, call.backward, call.input_gradients, _Job.backward)
                 messages += more
                 backward_status = _status(backward)
@@ -110,6 +108,8 @@ class Check:
         Raises:
             NotCheckable: Nothing could be compared.
         """
+        if run is _Job.backward and not job.gradients:
+            raise NotCheckable("the dump has no gradient of an output")
         messages = []
         dumped = self._dumped(described, job) if self._inputs.real else {}
         if run is _Job.backward and self._inputs.real and job.call.label in self._once:
@@ -261,7 +261,7 @@ def _noise(job: _Job, function: Callable[..., Any], reference: Values, run: Any)
 
 
 def _add_twins(args: Any, described: Any, values: Values) -> None:
-    """Adds the gradient of an argument that was given twice, such as in x * x: a dump has the sum, at the first place."""
+    """Adds the gradient of an argument given twice, as in x * x: a dump has the sum, at the first place."""
     told = {place for place, each in leaves(described) if isinstance(each, TensorArgument)}
     given = [(place, each) for place, each in leaves(args) if isinstance(each, Value) and each.dtype in FLOATING]
     for index, (place, each) in enumerate(given):

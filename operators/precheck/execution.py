@@ -129,9 +129,7 @@ def _set_parameters(function: Any, parameters: dict[str, Any], convert: Convert)
     for name, value in parameters.items():
         tensor = convert(value)
         if tuple(own[name].shape) != tuple(tensor.shape):
-            raise NotCheckable(
-                f"its parameter {name} has the shape {own[name].shape}, and that of the dump {tensor.shape}"
-            )
+            raise NotCheckable(f"{name} has the shape {own[name].shape}, and that of the dump {tensor.shape}")
         # A Parameter keeps its type, and the reference has another one.
         function._params[name] = Parameter(tensor, name=own[name].name, requires_grad=own[name].requires_grad)
     function.set_train(True)

@@ -24,17 +24,19 @@ from asd.operators.precheck.modules import make_module
 __all__ = ["find"]
 
 _RANDOM = re.compile(
-    r"rand|dropout|bernoulli|multinomial|uniform|normal|poisson|shuffle|gumbel|laplace$|gamma$|rrelu|exponential"
-    r"|cauchy|candidate_sampler|choice_with_mask|log_normal|alphadropout",
+    r"random|^rand|dropout|bernoulli|multinomial|^uniform_?$|^uniform(int|real)$|(log|standard|truncated)_?normal"
+    r"|^normal_?$|^poisson$|gumbel|^(standard_?)?laplace$|^gamma$|rrelu|^exponential_?$|cauchy|candidate_?sampler"
+    r"|choice_?with_?mask|^shuffle$",
     re.IGNORECASE,
 )
 _OF_NO_VALUE = re.compile(r"^(empty|empty_like|new_empty|Empty.*)$")
 _NEVER = re.compile(
     r"print|dump|summary|custom|pyfunc|pyexecute|callback|kernel|register|hook|distributed|all_?gather|all_?reduce"
     r"|all_?to_?all|broadcast_object|reduce_?scatter|barrier|isend|irecv|^send|^recv|^receive|neighborexchange|scatter_object"
-    r"|gather_object|process_group|new_group|get_rank|get_world|get_backend|_rank$|grad$|value_and_grad|^vmap|^jvp|^vjp|^jet"
+    r"|gather_object|process_group|new_group|get_rank|get_world|get_backend|_rank$|^(get_)?grad$|value_and_grad|^vmap|^jvp|^vjp|^jet"
     r"|^jac|derivative|linearize|constexpr|deepcopy|get_vm_impl|reshard|set_comm|move_to|add_flags|getnext|^assert|offload"
-    r"|^load|^save|^morph|^queue|tofile|storage|pointer|^data_ptr|dlpack|^rpc",
+    r"|^load|^save|^morph|^queue|tofile|storage|pointer|^data_ptr|dlpack|^rpc"
+    r"|^(dist|inner)comm|^push$|^pull$|to_?device|to_?host|^string|mapuniform|^switch",
     re.IGNORECASE,
 )
 _TENSOR_EXTRAS = frozenset(
@@ -64,16 +66,7 @@ def find(label: str, attributes: dict[str, Any] | None, dtypes: dict[str, str]) 
     """
     prefix, _, rest = label.partition(".")
     name = rest.rpartition(".")[2]
-    if prefix in ("Distributed", "MintDistributed"):
-        raise NotCheckable("it needs the other ranks")
-    if prefix == "Jit":
-        raise NotCheckable("a compiled function is not in the dump")
-    if _RANDOM.search(name):
-        raise NotCheckable("its result is random")
-    if _OF_NO_VALUE.match(name):
-        raise NotCheckable("its result has no defined value")
-    if _NEVER.search(name) or (name.startswith("_") and name not in _TENSOR_EXTRAS):
-        raise NotCheckable("it does more than compute, or is not public")
+    _refuse(prefix, name)
     if prefix == "Cell":
         return make_module(name, attributes, dtypes)
     if prefix == "Primitive":
@@ -85,6 +78,19 @@ def find(label: str, attributes: dict[str, Any] | None, dtypes: dict[str, str]) 
         if isinstance(found, (types.FunctionType, types.BuiltinFunctionType)):
             return found
     raise NotCheckable(f"this MindSpore has no {prefix} API called {name}")
+
+
+def _refuse(prefix: str, name: str) -> None:
+    if prefix in ("Distributed", "MintDistributed"):
+        raise NotCheckable("it needs the other ranks")
+    if prefix == "Jit":
+        raise NotCheckable("a compiled function is not in the dump")
+    if _RANDOM.search(name):
+        raise NotCheckable("its result is random")
+    if _OF_NO_VALUE.match(name):
+        raise NotCheckable("its result has no defined value")
+    if _NEVER.search(name) or (name.startswith("_") and name not in _TENSOR_EXTRAS):
+        raise NotCheckable("it does more than compute, or is not public")
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Modules of `mindspore.nn` made again from what a dump tells of them.
 
-`module_attributes` is what a dump should hold: the plain settings of a module and those of the operators in it. A module
-made again counts only if it has the very same, so a setting that nothing tells can't be guessed wrong.
+`module_attributes` is what a dump should hold: the plain settings of a module and of the operators in it. A module made
+again counts only if it has the very same, so a setting that nothing tells can't be guessed wrong.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ def module_attributes(cell: nn.Cell) -> dict[str, Any] | None:
     Args:
         cell: Any module.
     """
-    kind = type(getattr(cell, "asd_tap_original", None) or cell)
-    if isinstance(getattr(cell, "asd_tap_original", None), type):
-        kind = cell.asd_tap_original
+    kind = getattr(cell, "asd_tap_original", type(cell))  # a recorded module has a class of its own
     if _class(kind.__name__) is not kind:
         return None
     return _settings(cell)
@@ -51,8 +49,12 @@ def make_module(name: str, attributes: dict[str, Any] | None, dtypes: dict[str, 
         raise NotCheckable("it is no module of MindSpore; the operators and functions in it are checked")
     if attributes is None:
         raise NotCheckable("the dump does not tell what the module was made with; the operators in it are checked")
-    given = {key: from_json(attributes[key]) for key in inspect.signature(kind).parameters if key in attributes}
-    if dtypes and "dtype" in inspect.signature(kind).parameters:
+    signature = inspect.signature(kind).parameters
+    # Some settings are kept by an operator in the module alone.
+    inner = {key: value for each in attributes.values() if isinstance(each, dict) for key, value in each.items()}
+    known = {**inner, **attributes}
+    given = {key: _argument(name, key, known[key]) for key in signature if key in known}
+    if dtypes and "dtype" in signature:
         given["dtype"] = from_json(next(iter(dtypes.values())))
     try:
         module = kind(**given)
@@ -61,6 +63,12 @@ def make_module(name: str, attributes: dict[str, Any] | None, dtypes: dict[str, 
     if _settings(module) != attributes:
         raise NotCheckable("the dump does not tell all that the module was made with; the operators in it are checked")
     return module
+
+
+def _argument(module: str, name: str, value: Any) -> Any:
+    if (module, name) == ("GELU", "approximate"):
+        return value == "tanh"
+    return from_json(value)
 
 
 def _class(name: str) -> type[nn.Cell] | None:

@@ -3,13 +3,13 @@
 Each is written with MindSpore functions that have one, so its backward pass comes by itself, in float64 too. They take
 the arguments of the API they stand for; an argument they do not know makes the call one without a reference.
 """
+# ruff: noqa: FBT002 - the signatures are MindSpore's
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from typing import Any
-
 
 import numpy as np
 from mindspore import Tensor, ops
@@ -130,7 +130,7 @@ def _sort(x, dim=-1, descending=False, stable=False):
     return ops.sort(x, axis=dim, descending=descending)
 
 
-def _topk(x, k, dim=-1, largest=True, sorted=True):  # noqa: A002
+def _topk(x, k, dim=-1, largest=True, sorted=True):
     return ops.topk(x, k, dim, largest, sorted)
 
 
@@ -174,25 +174,30 @@ def _conv2d(attributes: dict[str, Any]) -> Callable[..., Any]:
         raise ValueError("Conv2D has a reference only for NCHW")
 
     def convolve(x, w):
-        x = _zero_padded(x, pad if mode == "pad" else 0)
-        height, width = ((x.shape[2 + i] - w.shape[2 + i]) // stride + 1 for i in range(2))
-        total = 0
-        for i in range(w.shape[2]):
-            for j in range(w.shape[3]):
-                part = x[:, :, i : i + height * stride : stride, j : j + width * stride : stride]
-                part = part.transpose(0, 2, 3, 1)[:, :height, :width]
+        border = pad if mode == "pad" else 0
+        rows, columns = (_selections(x.shape[2 + i], w.shape[2 + i], stride, border, x.dtype) for i in range(2))
+        total: Any = 0
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                part = ops.matmul(row, ops.matmul(x, column.transpose(1, 0))).transpose(0, 2, 3, 1)
                 total = total + ops.matmul(part, w[:, :, i, j].transpose(1, 0))
-        return total.transpose(0, 3, 1, 2)  # type: ignore[attr-defined]
+        return total.transpose(0, 3, 1, 2)
 
     return convolve
 
 
-def _zero_padded(x, pad):
-    for axis in (2, 3) if pad else ():
-        shape = (*x.shape[:axis], pad, *x.shape[axis + 1 :])
-        zeros = Tensor(np.zeros(shape), x.dtype)
-        x = ops.concat((zeros, x, zeros), axis)
-    return x
+def _selections(size, kernel, stride, pad, dtype):
+    """For each place in the kernel a matrix of 0 and 1 that picks what it meets; a slice with steps has no gradient."""
+    count = (size + 2 * pad - kernel) // stride + 1
+    found = []
+    for place in range(kernel):
+        matrix = np.zeros((count, size))
+        for output in range(count):
+            met = output * stride + place - pad
+            if 0 <= met < size:
+                matrix[output, met] = 1.0
+        found.append(Tensor(matrix, dtype))
+    return found
 
 
 def _layer_norm_operator(attributes: dict[str, Any]) -> Callable[..., Any]:

@@ -108,8 +108,8 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
             raise ConfigError("api_info", str(path), f"a dump of MindSpore is needed, and this one is of {value!r:.40}")
         elif name == "task":
             task = str(value)
-    if not has_data:
-        raise StateError(f"{path} is no dump: it has no `data`.")
+    if not has_data and not task:
+        raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     # One that ran before the recording began has no forward pass to make again.
     return task, [call for call in calls.values() if call.forward]
 
@@ -152,7 +152,7 @@ def _take(path: Path, name: str, value: object, calls: dict[str, Call]) -> None:
                 key: found[0] if isinstance(found, tuple) and len(found) == 1 else found
                 for key, found in _mapping(value).items()
             }
-    except ValueError as error:
+    except StateError as error:
         call.problem = str(error)
 
 
@@ -160,7 +160,7 @@ def _sequence(found: object) -> tuple[Any, ...]:
     if found is None:
         return ()
     if not isinstance(found, list):
-        raise ValueError(f"{found!r:.40} stands where a list is needed")
+        raise StateError(f"{found!r:.40} stands where a list is needed")
     return tuple(_value(item, 1) for item in found)
 
 
@@ -168,13 +168,13 @@ def _mapping(found: object) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise ValueError(f"{found!r:.40} stands where an object is needed")
+        raise StateError(f"{found!r:.40} stands where an object is needed")
     return {key: _value(item, 1) for key, item in found.items()}
 
 
 def _attributes(found: object) -> dict[str, Any] | None:
     if found is not None and not isinstance(found, dict):
-        raise ValueError("its attributes are not an object")
+        raise StateError("its attributes are not an object")
     return found
 
 
@@ -182,11 +182,11 @@ def _value(found: object, depth: int) -> Any:
     if found is None:
         return None
     if depth > _DEEPEST:
-        raise ValueError(f"its arguments are nested more than {_DEEPEST} deep")
+        raise StateError(f"its arguments are nested more than {_DEEPEST} deep")
     if isinstance(found, list):
         return tuple(_value(item, depth + 1) for item in found)
     if not isinstance(found, dict):
-        raise ValueError(f"{found!r:.40} is no argument as a dump describes it")
+        raise StateError(f"{found!r:.40} is no argument as a dump describes it")
     kind = found.get("type")
     if not isinstance(kind, str):
         return {key: _value(item, depth + 1) for key, item in found.items()}
@@ -197,38 +197,35 @@ def _scalar(found: dict[str, Any], kind: str) -> Any:
     value = found.get("value")
     if kind in ("int", "float", "bool", "str"):
         if type(value).__name__ != kind and not (kind == "float" and type(value) is int):
-            raise ValueError(f"{value!r:.40} stands where the dump says {kind}")
+            raise StateError(f"{value!r:.40} stands where the dump says {kind}")
         return value
     if kind == "slice":
-        if (
-            not isinstance(value, list)
-            or len(value) != 3
-            or not all(part is None or type(part) is int for part in value)
-        ):
-            raise ValueError(f"{value!r:.40} is no slice")
-        return slice(*value)
+        parts = value if isinstance(value, list) and len(value) == 3 else ["none"]
+        if not all(part is None or type(part) is int for part in parts):
+            raise StateError(f"{value!r:.40} is no slice")
+        return slice(*parts)
     if kind == "mindspore.dtype":
         return DtypeArgument(str(value))
     if kind in ("ellipsis", "Ellipsis"):
         return ...
     if isinstance(value, (bool, int, float)):  # numbers of NumPy
         return value
-    raise ValueError(f"an argument of the kind {kind!r:.40} can't be made again")
+    raise StateError(f"an argument of the kind {kind!r:.40} can't be made again")
 
 
 def _tensor(found: dict[str, Any], kind: str) -> TensorArgument:
     shape, name = found["shape"], found.get("data_name")
     if kind.startswith("torch"):
-        raise ValueError("it is a call of PyTorch")
+        raise StateError("it is a call of PyTorch")
     if (
         not isinstance(shape, list)
         or len(shape) > _MOST_DIMENSIONS
         or not all(type(size) is int and size >= 0 for size in shape)
     ):
-        raise ValueError(f"{shape!r:.40} is no shape")
+        raise StateError(f"{shape!r:.40} is no shape")
     low, high = found.get("Min"), found.get("Max")
     if not all(value is None or isinstance(value, (bool, int, float)) for value in (low, high)):
-        raise ValueError(f"{(low, high)!r:.60} are no smallest and largest element")
+        raise StateError(f"{(low, high)!r:.60} are no smallest and largest element")
     return TensorArgument(
         str(found.get("dtype")), tuple(shape), low, high, name if isinstance(name, str) else None,
         kind == "numpy.ndarray",

@@ -12,7 +12,7 @@ import numpy as np
 
 from asd.errors import StateError
 from asd.evidence.dump_folder import Dump, tensor_file
-from asd.evidence.npy_file import NpyFile
+from asd.evidence.npy_file import NpyFile, TensorFile
 from asd.evidence.precheck.calls import TensorArgument
 from asd.evidence.slots import Slot
 
@@ -85,21 +85,25 @@ class Inputs:
             raise StateError("the dump has no file of a tensor")
         try:
             with NpyFile(path) as file:
-                facts = (file.dtype.newbyteorder("="), file.shape)
-                if facts != (np.dtype(DTYPES[described.dtype]), described.shape) or file.is_bfloat16:
-                    raise StateError(
-                        f"{path.name} holds {file.dtype} {list(file.shape)}, "
-                        f"and the dump says {described.dtype} {list(described.shape)}."
-                    )
-                pieces = list(file.pieces(max(file.size, 1)))
+                return _whole(file, described)
         except FileNotFoundError:
             raise StateError(f"{path.name} is missing") from None
         except OSError as error:
             raise StateError(f"{path.name} can't be read: {error.strerror}") from None
         except StateError as error:
             raise StateError(str(error).rstrip(".")) from None
-        array: np.ndarray[Any, Any] = np.concatenate(pieces) if pieces else np.empty(0, facts[0])
-        return array.astype(facts[0], copy=False).reshape(described.shape)
+
+
+def _whole(file: TensorFile, described: TensorArgument) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(DTYPES[described.dtype])
+    if (file.dtype.newbyteorder("="), file.shape) != (dtype, described.shape) or file.is_bfloat16:
+        raise StateError(
+            f"{file.path.name} holds {file.dtype} {list(file.shape)}, "
+            f"and the dump says {described.dtype} {list(described.shape)}"
+        )
+    pieces = list(file.pieces(max(file.size, 1)))
+    array: np.ndarray[Any, Any] = np.concatenate(pieces) if pieces else np.empty(0, dtype)
+    return array.astype(dtype, copy=False).reshape(described.shape)
 
 
 def _generate(described: TensorArgument, random: np.random.Generator) -> np.ndarray[Any, Any]:
