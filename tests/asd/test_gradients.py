@@ -1,6 +1,7 @@
 """Gradients step by step: the documented bytes, the rule where two runs part, and bad input."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_the_shares_of_the_intervals_are_those_of_counting(tmp_path_factory, gra
     ends = [-np.inf, *bounds, np.inf]
     shares = [float(cells[name]) for name in columns(chosen)[1 : len(ends)]]
     counted = [
-        ((gradient > low) & (gradient <= high)).sum() / gradient.size for low, high in zip(ends, ends[1:], strict=False)
+        ((gradient > low) & (gradient <= high)).sum() / gradient.size for low, high in pairwise(ends)
     ]
     assert shares == counted
     assert sum(shares) == pytest.approx(1.0)

@@ -99,8 +99,8 @@ class GradComparator:
         ranks = sorted(set(runs[0]) & set(runs[1]))
         if not ranks:
             raise ConfigError(
-                "path2", str(path2), f"it has ranks {sorted(runs[1])}, and {path1} has {sorted(runs[0])}: one in common "
-                "is needed")  # fmt: skip
+                "path2", str(path2), f"it has ranks {sorted(runs[1])}, and {path1} has {sorted(runs[0])}: one in "
+                "common is needed")  # fmt: skip
         results = []
         for rank in ranks:
             target = Path(output_dir) / f"rank{rank}" / "similarities.csv"
