@@ -52,9 +52,7 @@ def test_the_shares_of_the_intervals_are_those_of_counting(tmp_path_factory, gra
     cells = dict(zip(columns(chosen), row("w", gradient, chosen), strict=True))
     ends = [-np.inf, *bounds, np.inf]
     shares = [float(cells[name]) for name in columns(chosen)[1 : len(ends)]]
-    counted = [
-        ((gradient > low) & (gradient <= high)).sum() / gradient.size for low, high in pairwise(ends)
-    ]
+    counted = [((gradient > low) & (gradient <= high)).sum() / gradient.size for low, high in pairwise(ends)]
     assert shares == counted
     assert sum(shares) == pytest.approx(1.0)
     assert float(cells["=0"]) == (gradient == 0).sum() / gradient.size
@@ -197,7 +195,7 @@ def test_runs_that_do_not_fit_end_with_one_sentence(tmp_path, capsys):
     [
         ([], "valid is a JSON object"),
         ({"task": "tensor", "dump_path": "x"}, "valid is grad_probe"),
-        ({"task": "grad_probe"}, "valid is the name of a folder"),
+        ({"task": "grad_probe", "dump_path": ""}, "valid is the name of a folder"),
         ({"task": "grad_probe", "dump_path": "x", "steps": [1]}, "steps in config"),
         ({"task": "grad_probe", "dump_path": "x", "step": [-1]}, "whole numbers from 0"),
         ({"task": "grad_probe", "dump_path": "x", "step": ["4-2"]}, "whole numbers from 0"),

@@ -1,6 +1,7 @@
 """The gradient monitor in real trainings: the gradients that the optimizer got, in both modes, and nothing changed."""
 
 import csv
+import json
 import logging
 import math
 
@@ -12,7 +13,7 @@ from mindspore import Tensor, nn
 
 from asd.errors import ConfigError
 from asd.evidence.gradients.options import GradientOptions
-from asd.operators import guard, slots
+from asd.operators import PrecisionDebugger, guard, slots
 from asd.operators.gradient_monitor import GradientMonitor
 
 STEPS = 3
@@ -91,6 +92,24 @@ def test_both_modes_leave_the_same_bytes(clean, tmp_path):
     )
     for file in files:
         assert (tmp_path / "graph" / file).read_bytes() == (tmp_path / "pynative" / file).read_bytes()
+
+
+def test_the_debugger_records_gradients_with_the_task_grad_probe(mode, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"task": "grad_probe", "dump_path": str(tmp_path / "d")}))
+    net = Net()
+    optimizer = nn.SGD(net.trainable_params(), 0.1)
+    debugger = PrecisionDebugger(config_path=str(config))
+    debugger.monitor(optimizer)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
+    debugger.start(net)
+    step(*batches()[:2]).asnumpy()
+    debugger.stop()
+    debugger.step()
+    assert sorted(file.name for file in (tmp_path / "d" / "rank0").iterdir()) == ["grad_summary_0.csv", "step0"]
+    config.write_text(json.dumps({"task": "statistics", "dump_path": str(tmp_path / "e")}))
+    with pytest.raises(ConfigError, match=r"monitor\(\) needs the task"):
+        PrecisionDebugger(config_path=str(config)).monitor(optimizer)
 
 
 def test_only_the_steps_and_parameters_that_are_asked_for_are_recorded(mode, tmp_path):

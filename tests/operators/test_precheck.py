@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import mindspore as ms
@@ -11,6 +12,8 @@ from mindspore import Tensor, mint, nn, ops
 from prechecked_calls import Recorder
 
 from asd.cli import main
+from asd.operators import PrecisionDebugger
+from asd.operators.debugger import cells
 from asd.operators.precheck.arguments import NotCheckable
 from asd.operators.precheck.lookup import find
 from asd.operators.precheck.modules import module_attributes
@@ -171,6 +174,38 @@ def test_a_module_is_made_again_from_its_settings(tmp_path, capsys, name, cell, 
     _, result, _ = check(made.write(), capsys)
     assert (result[f"{name}.0"]["Forward Test Success"], result[f"{name}.0"]["Message"]) == ("pass", "")
     assert result[f"{name}.0"]["Backward Test Success"] == "pass"
+
+
+class Block(nn.Cell):
+    """Modules, operators with several outputs, functions of all three kinds, one type within another."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb, self.norm, self.fc, self.act = nn.Embedding(9, 6), nn.LayerNorm((6,)), nn.Dense(6, 6), nn.GELU()
+        self.mm, self.sm = ops.MatMul(transpose_b=True), nn.Softmax(axis=0)
+
+    def construct(self, ids):
+        x = self.emb(ids)
+        x = mint.add(x, self.act(self.fc(self.norm(x))), alpha=0.5)
+        x = ops.cat((self.sm(self.mm(x, x)), x * x), 1)[1:3]
+        return x.astype(ms.float16).astype(ms.float32).mean()
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_every_call_of_a_dump_of_our_own_passes(tmp_path, capsys, monkeypatch, task):
+    monkeypatch.setattr(cells, "_counts", Counter())  # operators are numbered over all networks of a process
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"task": task, "dump_path": str(tmp_path / "d"), "level": "mix"}))
+    net = Block()
+    debugger = PrecisionDebugger(config_path=str(config))
+    debugger.start(net)
+    ms.value_and_grad(net, None, net.trainable_params())(Tensor([1, 4, 0, 2], ms.int32))[0].asnumpy()
+    debugger.stop()
+    facts, result, details = check(tmp_path / "d" / "step0" / "rank0" / "dump.json", capsys, "--rule", "strict")
+    assert (facts["errors"], facts["skip"]) == ([], 0)
+    assert {"Cell.norm.LayerNorm.0", "Cell.emb.Embedding.0", "Primitive.mm.MatMul.1", "Tensor.__mul__.0"} <= set(result)
+    assert "Primitive.layer_norm.LayerNorm.0.backward.output.0" in details
+    assert "Cell.fc.Dense.parameters_grad.0.weight" in details or task == "statistics"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class GradientOptions:
         if not isinstance(inner, dict):
             raise ConfigError(f"grad_probe in {where}", inner, "valid is a JSON object")
         _refuse_unknown(inner, _INNER_KEYS, f"grad_probe in {where}")
-        path = content.get("dump_path")
+        path = content.get("dump_path", "./dump")
         if not isinstance(path, str) or not path or "\0" in path:
             raise ConfigError(f"dump_path in {where}", path, "valid is the name of a folder")
         level = inner.get("grad_level", "L1")
