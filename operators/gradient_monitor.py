@@ -149,7 +149,7 @@ class _Probe(nn.Cell):
             gradient = gradients[i]
             if F.dtype(gradient) == ms.bfloat16:  # NumPy has none
                 gradient = F.cast(gradient, ms.float32)
-            seen = (*seen, self.deliver[i](gradient))
+            seen = (*seen, self.deliver[i](gradient))  # type: ignore[assignment]
         return seen
 
     def _operator(self, index: int) -> ops.Custom:

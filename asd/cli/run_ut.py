@@ -81,11 +81,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> None:
-    import mindspore as ms
-
     from asd.operators.precheck.check import Check
 
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     stamp = tables.result.stem.rpartition("_")[2]
     counts = Counter(call.label for call in calls)
     check = Check(

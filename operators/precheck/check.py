@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 
 from asd.errors import StateError
@@ -52,7 +53,7 @@ class _Job:
 
 
 class Check:
-    """Checks calls.
+    """Checks calls, in PyNative.
 
     Args:
         path: The dump.json.
@@ -65,6 +66,7 @@ class Check:
 
     def __init__(self, path: Path, *, real: bool, rule: str = "seed", abs_limit: float = ABS_LIMIT,
                  error_data: Path | None = None, once: frozenset[str] = frozenset()) -> None:  # fmt: skip
+        ms.set_context(mode=ms.PYNATIVE_MODE)
         self._inputs = Inputs(path, real=real)
         self._rule, self._abs_limit, self._error_data = rule, abs_limit, error_data
         self._once = once

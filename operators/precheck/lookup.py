@@ -104,11 +104,12 @@ def _method(name: str) -> Callable[..., Any]:
 def _primitive(name: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
     if attributes is None:
         raise NotCheckable("the dump does not tell what the operator was made with")
-    made = next((getattr(module, name) for module in (P, auto_generate) if hasattr(module, name)), None)
+    made: Any = next((getattr(module, name) for module in (P, auto_generate) if hasattr(module, name)), None)
     if not (inspect.isclass(made) and issubclass(made, ops.Primitive)):
         raise NotCheckable(f"this MindSpore has no operator called {name}")
     given = {key: from_json(value) for key, value in attributes.items() if key != "name"}
     try:
-        return made(**given)  # type: ignore[no-any-return]
+        operator: Any = made(**given)
     except Exception as error:
         raise NotCheckable(f"the operator can't be made with {given!r:.100}: {error!s:.100}") from None
+    return operator  # type: ignore[no-any-return]

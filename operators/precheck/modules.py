@@ -57,12 +57,12 @@ def make_module(name: str, attributes: dict[str, Any] | None, dtypes: dict[str, 
     if dtypes and "dtype" in signature:
         given["dtype"] = from_json(next(iter(dtypes.values())))
     try:
-        module = kind(**given)
+        module: nn.Cell = kind(**given)
     except Exception as error:
         raise NotCheckable(f"the module can't be made with {given!r:.100}: {error!s:.100}") from None
     if _settings(module) != attributes:
         raise NotCheckable("the dump does not tell all that the module was made with; the operators in it are checked")
-    return module
+    return module  # type: ignore[no-any-return]
 
 
 def _argument(module: str, name: str, value: Any) -> Any:

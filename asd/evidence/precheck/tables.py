@@ -192,7 +192,9 @@ def _whole_rows(path: Path, header: list[str]) -> tuple[list[list[str]], int]:
 def _rows_with_ends(path: Path, header: list[str]) -> tuple[list[list[str]], list[int]]:
     """The rows behind the header, and where the header and each of them end; a line that is cut short is left out."""
     content = path.read_bytes()
-    rows, ends, at = [], [], 0
+    rows: list[list[str]] = []
+    ends: list[int] = []
+    at = 0
     for line in content.splitlines(keepends=True):
         if not line.endswith(b"\r\n"):
             break  # no field holds the end of a line, see `_text`
