@@ -37,6 +37,9 @@ COMMANDS = {
     ),
     "nan_analyze": ("asd.cli.overflow_check", "the same as overflow_check, by its other name"),
     "bench": ("asd.cli.bench", "compare every detector on faults injected into real trainings"),
+    "run_ut": ("asd.cli.run_ut", "make every API call of a dump again and check it against float64"),
+    "acc_check": ("asd.cli.run_ut", "the same as run_ut, by its other name"),
+    "grad_compare": ("asd.cli.grad_compare", "compare the gradients of two runs and name the step where they part"),
     "env": ("asd.cli.env", "show the settings in force and what this machine has"),
 }
 """Each sub-command: its module, and one line about it."""

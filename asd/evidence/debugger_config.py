@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from asd.errors import ConfigError
+from asd.evidence.gradients.options import GradientOptions
 
 __all__ = ["DebuggerConfig"]
 
@@ -57,6 +58,7 @@ class DebuggerConfig:
         high: `precision` is `high`: Mean and Norm of float16 in float32.
         overflow_nums: Overflows after which training ends; -1: never.
         check_mode: `all`, `aicore` or `atomic`.
+        gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
     """
 
     dump_path: Path
@@ -72,6 +74,7 @@ class DebuggerConfig:
     high: bool = False
     overflow_nums: int = 1
     check_mode: str = "all"
+    gradients: GradientOptions | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> DebuggerConfig:
@@ -103,6 +106,9 @@ class DebuggerConfig:
         Raises:
             ConfigError: It has an unknown key or a wrong value.
         """
+        if isinstance(content, dict) and content.get("task") == "grad_probe":
+            chosen = GradientOptions.of(content, where)
+            return cls(chosen.dump_path, "grad_probe", rank=chosen.rank, step=chosen.step, gradients=chosen)
         given = _Object(content, where)
         task = given.one_of("task", TASKS, "statistics")
         level = given.one_of("level", LEVELS, "L1")

@@ -20,6 +20,7 @@ from asd.operators.debugger.current import eager_session
 from asd.operators.debugger.graph_taps import InputTap, OutputTap
 from asd.operators.debugger.session import Label
 from asd.operators.debugger.values import attributes_of
+from asd.operators.precheck.modules import module_attributes
 
 __all__ = ["Hook", "hook_modules", "hook_operators", "hooks"]
 
@@ -43,7 +44,7 @@ class Hook:
         counts: How many hooks of each kind its network has.
         cell: The module, or the one that holds the operator.
         inside: The hook of the nearest module around it, or None.
-        attributes: Of an operator, else None.
+        attributes: Of an operator, or of a module of MindSpore's own, else None.
     """
 
     number: int
@@ -144,7 +145,7 @@ def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | 
 
 def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Cell | None, *, in_graph: bool) -> None:
     base = type(cell)
-    hook = _new_hook(label, counts, cell, getattr(above, "asd_tap_hook", None))
+    hook = _new_hook(label, counts, cell, getattr(above, "asd_tap_hook", None), module_attributes(cell))
 
     class Hooked(base):  # type: ignore[misc, valid-type]
         def __call__(self, *args, **kwargs):
@@ -152,7 +153,10 @@ def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Ce
             if session is None:
                 return super().__call__(*args, **kwargs)
             own = _own_parameters(self)
-            return session.call(self.asd_tap_hook.label, super().__call__, args, kwargs, parameters=own)
+            hook: Hook = self.asd_tap_hook
+            return session.call(
+                hook.label, super().__call__, args, kwargs, attributes=hook.attributes, parameters=own
+            )  # fmt: skip
 
     class Tapped(Hooked):
         def construct(self, *args, **kwargs):

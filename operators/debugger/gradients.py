@@ -97,7 +97,8 @@ class GradientWatch:
         oldest = max((self._edges[number].age for number, _ in targets), default=0)
         borders = {number for number, _ in targets}
         found, used_inside = [], set()
-        to_visit = [number for number, _ in ends if targets and number not in borders]
+        # One node may make several of the outputs.
+        to_visit = list(dict.fromkeys(number for number, _ in ends if targets and number not in borders))
         visited = {*to_visit, *borders}
         while to_visit:
             here = self._edges[to_visit.pop()]

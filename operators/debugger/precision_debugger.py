@@ -24,6 +24,7 @@ from asd.operators.debugger.overflow_recording import OverflowCounter, OverflowR
 from asd.operators.debugger.recording import DumpRecording, Recording
 from asd.operators.debugger.saved import SavedObjects
 from asd.operators.debugger.session import Session
+from asd.operators.gradient_monitor import GradientMonitor
 
 __all__ = ["PrecisionDebugger"]
 
@@ -84,7 +85,7 @@ class PrecisionDebugger:
             OverflowDetected: Enough calls overflowed, see `stop`.
         """
         self.stop()
-        if self.config.level == "debug":
+        if self.config.level == "debug" or self.config.gradients is not None:
             return
         nets = _networks(model)
         if self.config.modules and not nets:
@@ -150,6 +151,16 @@ class PrecisionDebugger:
         if self._saved is None:
             self._saved = SavedObjects(self._folder(), self.config)
         self._saved.save(variable, name, save_backward=save_backward)
+
+    def monitor(self, optimizer: nn.Cell) -> None:
+        """Begins to record the gradients of `optimizer`, before the first step; with the task `grad_probe`.
+
+        Raises:
+            ConfigError: The task is another one, or as `GradientMonitor.monitor`.
+        """
+        if self.config.gradients is None:
+            raise ConfigError("task", self.config.task, 'monitor() needs the task "grad_probe"')
+        GradientMonitor(self.config.gradients).monitor(optimizer)
 
     def _hook(self, nets: tuple[nn.Cell, ...]) -> None:
         if all(net in self._nets for net in nets) and (self._apis is not None or not self.config.apis):

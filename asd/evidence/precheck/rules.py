@@ -1,0 +1,138 @@
+"""When an output counts as right.
+
+    seed    cosine > 0.99 and largest absolute error < 0.0001, both strictly
+    strict  every element within some units in the last place of its own type, see `STRICT_ULPS`
+
+    cosine         = (1e-8 + N·B) / (1e-8 + |N| |B|)
+    relative error = |N - B| / |B|; 1e-8 in place of a B that is 0
+
+N is what is tested, B the float64 reference. The absolute limit knows no scale: a right float32 result of a large
+magnitude breaks it. The strict rule measures each element in units in the last place (ULP) of the reference's value, or
+of what rounding the inputs alone would change, if that is more: where large numbers cancel no type can do better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ABS_LIMIT", "COSINE_LIMIT", "RULES", "STRICT_ULPS", "Judgement", "epsilon_of", "judge"]
+
+RULES = ("seed", "strict")
+COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
+STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 8.0, "BFloat16": 8.0}
+"""By type of the output, the largest distance in ULP. Integers and bools have to be equal."""
+
+_EPSILON = 1e-8
+_EPSILONS = {"Float64": 2.0**-52, "Float32": 2.0**-23, "Float16": 2.0**-10, "BFloat16": 2.0**-7}
+_LARGEST = {
+    "Float64": float(np.finfo(np.float64).max), "Float32": float(np.finfo(np.float32).max), "Float16": 65504.0,
+    "BFloat16": float.fromhex("0x1.fep127"),
+}  # fmt: skip
+_SMALLEST = {"Float64": 2.0**-1022, "Float32": 2.0**-126, "Float16": 2.0**-14, "BFloat16": 2.0**-126}
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What comparing one output gave.
+
+    Attributes:
+        cosine: Cosine similarity.
+        max_abs: Largest absolute error; inf where Inf or NaN stand at different places.
+        max_relative: Largest relative error.
+        passed: Whether the rule holds.
+        message: Why not; empty otherwise.
+    """
+
+    cosine: float
+    max_abs: float
+    max_relative: float
+    passed: bool
+    message: str = ""
+
+
+def epsilon_of(dtype: str) -> float:
+    """The distance from 1 to the next number of a floating-point type; 0 for other types."""
+    return _EPSILONS.get(dtype, 0.0)
+
+
+def judge(tested: Array, reference: Array, dtype: str, *, rule: str = "seed", abs_limit: float = ABS_LIMIT,
+          noise: Array | None = None) -> Judgement:  # fmt: skip
+    """Compares an output with its reference.
+
+    Args:
+        tested: Any shape.
+        reference: Of the same shape.
+        dtype: The type of the output, as dumps name it.
+        rule: One of `RULES`.
+        abs_limit: Limit of the rule `seed`.
+        noise: For the rule `strict`: what rounding the inputs changes in each element; None for nothing.
+    """
+    if tested.shape != reference.shape:
+        shapes = f"the shape is {list(tested.shape)}, and that of the reference {list(reference.shape)}"
+        return Judgement(float("nan"), float("inf"), float("inf"), passed=False, message=shapes)
+    n, b = _wide(tested), _wide(reference)
+    n, b, clashes = _without_bad(n, b, _LARGEST.get(dtype))
+    with np.errstate(all="ignore"):
+        dot, norms = float(np.dot(n, b)), float(np.sqrt(np.dot(n, n)) * np.sqrt(np.dot(b, b)))
+        cosine = (_EPSILON + dot) / (_EPSILON + norms) if np.isfinite(norms) else float("nan")
+        distance, size = np.abs(n - b), np.abs(b)
+        max_abs = float(distance.max(initial=0.0))
+        max_relative = float((distance / np.where(size == 0, _EPSILON, size)).max(initial=0.0))
+    if clashes:
+        message = f"{clashes} elements are Inf or NaN on one side only"
+        return Judgement(cosine, float("inf"), float("inf"), passed=False, message=message)
+    if rule == "seed":
+        problem = _seed_problem(cosine, max_abs, abs_limit)
+    else:
+        problem = _strict_problem(distance, size, dtype, None if noise is None else _wide(noise))
+    return Judgement(cosine, max_abs, max_relative, not problem, problem)
+
+
+def _seed_problem(cosine: float, max_abs: float, abs_limit: float) -> str:
+    problems = [] if cosine > COSINE_LIMIT else [f"the cosine is not above {COSINE_LIMIT}"]
+    problems += [] if max_abs < abs_limit else [f"the largest absolute error is not below {abs_limit}"]
+    return "; ".join(problems)
+
+
+def _strict_problem(distance: Array, size: Array, dtype: str, noise: Array | None) -> str:
+    if not distance.size:
+        return ""
+    if dtype not in STRICT_ULPS:
+        wrong = int(np.count_nonzero(distance))
+        return f"{wrong} of {distance.size} elements differ" if wrong else ""
+    # The distance of two neighbours in the type: that of the power of two below the value.
+    with np.errstate(all="ignore"):
+        unit = np.exp2(np.floor(np.log2(np.maximum(size, _SMALLEST[dtype])))) * _EPSILONS[dtype]
+        if noise is not None:
+            unit = np.maximum(unit, np.where(np.isfinite(noise), noise, 0.0))
+        ulps = distance / unit
+    worst = int(ulps.argmax())
+    limit = STRICT_ULPS[dtype]
+    if ulps[worst] <= limit:
+        return ""
+    wrong = int(np.count_nonzero(ulps > limit))
+    return f"element {worst} is {ulps[worst]:.4g} units in the last place off, {limit:g} are allowed ({wrong} such)"
+
+
+def _wide(array: Array) -> Array:
+    if array.dtype.kind == "c":
+        array = np.ascontiguousarray(array).view(array.real.dtype)
+    # float64 does not hold every int64.
+    wide: Array = array.reshape(-1).astype(np.longdouble if array.dtype.kind in "iu" else np.float64)
+    return wide
+
+
+def _without_bad(n: Array, b: Array, largest: float | None) -> tuple[Array, Array, int]:
+    """0 in place of Inf and NaN that both have; how many only one has."""
+    bad = ~(np.isfinite(n) & np.isfinite(b))
+    beyond = np.zeros_like(bad) if largest is None else np.isinf(n) & (np.abs(b) > largest) & (np.sign(n) == np.sign(b))
+    bad |= beyond
+    if not bad.any():
+        return n, b, 0
+    same = (np.isnan(n) & np.isnan(b)) | (n == b) | beyond
+    return np.where(bad, 0.0, n), np.where(bad, 0.0, b), int(np.count_nonzero(bad & ~same))

@@ -1,0 +1,72 @@
+"""Arguments between a dump, MindSpore on the device, and MindSpore in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+
+from asd.evidence.precheck.calls import DtypeArgument
+from asd.evidence.precheck.inputs import DTYPES, Value
+
+__all__ = ["FLOATING", "NotCheckable", "from_json", "from_tensor", "mapped", "to_tensor", "wide_tensor"]
+
+FLOATING = ("Float16", "BFloat16", "Float32", "Float64")
+_TYPES: dict[str, Any] = {
+    "Bool": ms.bool_, "Int8": ms.int8, "Int16": ms.int16, "Int32": ms.int32, "Int64": ms.int64, "UInt8": ms.uint8,
+    "UInt16": ms.uint16, "UInt32": ms.uint32, "UInt64": ms.uint64, "Float16": ms.float16, "Float32": ms.float32,
+    "Float64": ms.float64, "BFloat16": ms.bfloat16, "Complex64": ms.complex64, "Complex128": ms.complex128,
+}  # fmt: skip
+_WIDE = {"Float16": "Float64", "BFloat16": "Float64", "Float32": "Float64", "Complex64": "Complex128"}
+
+
+class NotCheckable(Exception):
+    """A call that can't be checked; the text says why, without a full stop."""
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """`value` with `change` applied to all that is in its tuples and dictionaries."""
+    if isinstance(value, tuple):
+        return tuple(mapped(item, change) for item in value)
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    return change(value)
+
+
+def to_tensor(value: Any) -> Any:
+    """A value as the device gets it."""
+    if isinstance(value, Value):
+        return value.array.copy() if value.is_array else Tensor(value.array, _TYPES[value.dtype])
+    return _dtype(value.name) if isinstance(value, DtypeArgument) else value
+
+
+def wide_tensor(value: Any) -> Any:
+    """The same with float64 in place of every other floating-point type."""
+    if isinstance(value, Value):
+        wide = _WIDE.get(value.dtype, value.dtype)
+        array = value.array.astype(DTYPES[wide])
+        return array if value.is_array else Tensor(array, _TYPES[wide])
+    return _dtype(_WIDE.get(value.name, value.name)) if isinstance(value, DtypeArgument) else value
+
+
+def from_tensor(tensor: Tensor) -> Value:
+    """The elements of a tensor; waits for them."""
+    dtype = str(tensor.dtype)
+    readable = tensor.astype(ms.float32) if tensor.dtype == ms.bfloat16 else tensor
+    return Value(np.array(readable.asnumpy()), dtype)
+
+
+def from_json(value: Any) -> Any:
+    """An attribute: lists were tuples, and the name of a type was the type."""
+    if isinstance(value, list):
+        return tuple(from_json(item) for item in value)
+    return _TYPES.get(value, value) if isinstance(value, str) else value
+
+
+def _dtype(name: str) -> Any:
+    if name not in _TYPES:
+        raise NotCheckable(f"there is no type {name!r:.40}")
+    return _TYPES[name]

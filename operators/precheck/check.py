@@ -1,0 +1,280 @@
+"""Checks one call of a dump: its output against a reference in float64, forward and backward.
+
+The reference is the same function with float64 in place of every other floating-point type; where it has no such
+kernel, an own one (see `references`). What is compared with it is the output in the dump, when the dump has it, and the
+output of the call made again here. So a dump whose output alone is wrong tells of a fault that has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+
+from asd.errors import StateError
+from asd.evidence.precheck.calls import Call, TensorArgument, leaves
+from asd.evidence.precheck.inputs import DTYPES, Inputs, Value, to_bfloat16
+from asd.evidence.precheck.rules import ABS_LIMIT, Judgement, epsilon_of, judge
+from asd.evidence.precheck.tables import ERROR, PASS, SKIP, ApiResult, Detail
+from asd.operators.precheck.arguments import FLOATING, NotCheckable, mapped, to_tensor, wide_tensor
+from asd.operators.precheck.execution import Place, call_backward, call_forward
+from asd.operators.precheck.lookup import find
+from asd.operators.precheck.references import CONVERSIONS, PRIMITIVES, REFERENCES
+
+__all__ = ["Check"]
+
+_PROBES = 4
+_INEXACT = (*FLOATING, "Complex64", "Complex128")
+Values = dict[Place, Value]
+
+
+@dataclass
+class _Job:
+    """One call with its inputs."""
+
+    call: Call
+    function: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    parameters: dict[str, Any]
+    gradients: Values = field(default_factory=dict)
+
+    def forward(self, function: Callable[..., Any], convert: Callable[[Any], Any]) -> Values:
+        return call_forward(function, self.args, self.kwargs, self.parameters, convert).values
+
+    def backward(self, function: Callable[..., Any], convert: Callable[[Any], Any]) -> Values:
+        return call_backward(
+            function, self.args, self.kwargs, self.parameters, convert, self.gradients
+        ).values  # fmt: skip
+
+
+class Check:
+    """Checks calls, in PyNative.
+
+    Args:
+        path: The dump.json.
+        real: Whether the dump holds tensors; otherwise inputs are made from statistics.
+        rule: One of `asd.evidence.precheck.rules.RULES`.
+        abs_limit: Largest absolute error of the rule `seed`.
+        error_data: Where inputs and outputs of wrong calls are written; None for nowhere.
+        once: Names of modules that ran once: only of those the gradients of parameters are those of one call.
+    """
+
+    def __init__(self, path: Path, *, real: bool, rule: str = "seed", abs_limit: float = ABS_LIMIT,
+                 error_data: Path | None = None, once: frozenset[str] = frozenset()) -> None:  # fmt: skip
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+        self._inputs = Inputs(path, real=real)
+        self._rule, self._abs_limit, self._error_data = rule, abs_limit, error_data
+        self._once = once
+
+    def check(self, call: Call) -> ApiResult:
+        """Checks one call; whatever is wrong with it is in the result."""
+        random = self._inputs.generator(call.name)
+
+        def made(described: Any) -> Any:
+            return self._inputs.value(described, random) if isinstance(described, TensorArgument) else described
+
+        if call.problem:
+            return ApiResult(call.name, SKIP, SKIP if call.backward else "", call.problem)
+        try:
+            dtypes = {name: each.dtype for name, each in call.parameters.items() if isinstance(each, TensorArgument)}
+            function = find(call.label, call.attributes, dtypes)
+            job = _Job(call, function, *(mapped(each, made) for each in (call.args, call.kwargs, call.parameters)))
+            forward, messages = self._direction(job, call.forward, call.outputs, _Job.forward)
+        except (NotCheckable, StateError) as error:
+            return ApiResult(call.name, SKIP, SKIP if call.backward else "", str(error))
+        backward: list[Detail] = []
+        backward_status = ""
+        if call.backward:
+            try:
+                job.gradients = {
+                    place: made(each) for place, each in leaves(call.gradients) if isinstance(each, TensorArgument)
+                }
+                backward, more = self._direction(job, call.backward, call.input_gradients, _Job.backward)
+                messages += more
+                backward_status = _status(backward)
+            except (NotCheckable, StateError) as error:
+                backward_status = SKIP
+                messages.append(f"backward: {error}")
+        details = [*forward, *backward]
+        messages += [f"{each.name}: {each.message}" for each in details if each.status == ERROR]
+        return ApiResult(call.name, _status(forward), backward_status, "; ".join(dict.fromkeys(messages)), details)
+
+    def _direction(self, job: _Job, entry: str, described: Any, run: Any) -> tuple[list[Detail], list[str]]:
+        """One direction: its rows, and what else there is to say.
+
+        Raises:
+            NotCheckable: Nothing could be compared.
+        """
+        if run is _Job.backward and not job.gradients:
+            raise NotCheckable("the dump has no gradient of an output")
+        messages = []
+        dumped = self._dumped(described, job) if self._inputs.real else {}
+        if run is _Job.backward and self._inputs.real and job.call.label in self._once:
+            dumped |= self._dumped({"parameters": job.call.parameter_gradients}, job)
+        again: Values = {}
+        try:
+            again = run(job, job.function, to_tensor)
+        except NotCheckable as error:
+            if not dumped:
+                raise NotCheckable(f"it can't run here: {error}") from None
+            messages.append(f"not made again, only the dumped output is checked: {error}")
+        places = [place for place, each in leaves(described) if isinstance(each, TensorArgument)]
+        places += [place for place in dumped if place not in places]
+        places = [place for place in places or again if place in dumped or place in again]
+        if not places:
+            raise NotCheckable("it gives no tensor that could be compared")
+        reference, noise = self._reference(job, {**again, **dumped}, places, run)
+        if run is _Job.backward:
+            for values in (again, reference, noise):
+                _add_twins(job.args, described, values)
+        details = [
+            self._detail(job, entry, place, dumped.get(place), again.get(place), reference[place], noise.get(place))
+            for place in places
+        ]
+        return details, messages
+
+    def _dumped(self, described: Any, job: _Job) -> Values:
+        found: Values = {}
+        for place, each in leaves(described):
+            if isinstance(each, TensorArgument) and each.data_name is not None:
+                found[place] = self._inputs.value(each, self._inputs.generator(job.call.name))
+        return found
+
+    def _reference(self, job: _Job, tested: Values, places: list[Place], run: Any) -> tuple[Values, Any]:
+        if job.call.label.rpartition(".")[2] in CONVERSIONS:
+            source = job.gradients if run is _Job.backward else dict(leaves(job.args))
+            first = next((each for each in source.values() if isinstance(each, Value)), None)
+            if first is None:
+                raise NotCheckable("it has no tensor to convert")
+            return {place: _converted(first, tested[place].dtype) for place in places}, {}
+        own = _own_reference(job.call)
+        try:
+            function = job.function
+            reference = run(job, function, wide_tensor)
+            _make_sure_it_is_wide(reference, tested, places)
+        except NotCheckable as error:
+            if own is None:
+                raise NotCheckable(f"there is no reference in float64: {error}") from None
+            function = own
+            try:
+                reference = run(job, function, wide_tensor)
+                _make_sure_it_is_wide(reference, tested, places)
+            except NotCheckable as second:
+                raise NotCheckable(f"there is no reference in float64: {second}") from None
+        if self._rule != "strict":
+            return reference, {}
+        return reference, _noise(job, function, reference, run)
+
+    def _detail(self, job: _Job, entry: str, place: Place, dumped: Value | None, again: Value | None,
+                reference: Value, noise: Value | None) -> Detail:  # fmt: skip
+        tested = dumped if dumped is not None else again
+        assert tested is not None
+        judgement = self._judge(tested, reference, noise)
+        message = judgement.message
+        if dumped is not None and again is not None:
+            second = self._judge(again, reference, noise)
+            if judgement.passed and not second.passed:
+                judgement, tested = second, again
+                message = f"the dumped output is right, and made again here it is not: {second.message}"
+            elif second.passed and not judgement.passed:
+                message += "; made again here it is right"
+        if tested.dtype == "Float64" and not message:
+            message = "the reference has the same type"
+        is_parameter = place[:1] == ("parameters",)
+        slot = ".".join(map(str, place[1:] if is_parameter else ("output", *place)))
+        name = f"{job.call.parameters_grad if is_parameter else entry}.{slot}"
+        if not judgement.passed and self._error_data is not None:
+            self._save(job, name, tested, reference)
+        return Detail(
+            name, reference.dtype, tested.dtype, tuple(tested.array.shape), judgement.cosine, judgement.max_abs,
+            judgement.max_relative, PASS if judgement.passed else ERROR, message,
+        )  # fmt: skip
+
+    def _judge(self, tested: Value, reference: Value, noise: Value | None) -> Judgement:
+        return judge(
+            tested.array, reference.array, tested.dtype, rule=self._rule, abs_limit=self._abs_limit,
+            noise=None if noise is None else noise.array,
+        )  # fmt: skip
+
+    def _save(self, job: _Job, name: str, tested: Value, reference: Value) -> None:
+        assert self._error_data is not None
+        self._error_data.mkdir(parents=True, exist_ok=True)
+        arrays = {f"{name}.npy": tested, f"{name}.bench.npy": reference}
+        for part, tree in (("input", job.args), ("kwargs", job.kwargs), ("parameters", job.parameters)):
+            for place, each in leaves(tree):
+                if isinstance(each, Value):
+                    arrays[f"{job.call.forward}.{'.'.join(map(str, (part, *place)))}.npy"] = each
+        arrays |= {f"{job.call.backward}.{'.'.join(map(str, ('input', *p)))}.npy": v for p, v in job.gradients.items()}
+        for file, value in arrays.items():
+            np.save(self._error_data / file[-200:].lstrip("."), value.array, allow_pickle=False)
+
+
+def _own_reference(call: Call) -> Callable[..., Any] | None:
+    prefix, _, rest = call.label.partition(".")
+    factory = PRIMITIVES.get(rest.rpartition(".")[2]) if prefix == "Primitive" else None
+    if factory is None:
+        return REFERENCES.get(call.label)
+    try:
+        return factory(call.attributes or {})
+    except ValueError:
+        return None
+
+
+def _make_sure_it_is_wide(reference: Values, tested: Values, places: list[Place]) -> None:
+    for place in places:
+        if place not in reference:
+            raise NotCheckable("it gives other outputs in float64")
+        found = reference[place].dtype
+        if tested[place].dtype in _INEXACT and found not in ("Float64", "Complex128"):
+            raise NotCheckable(f"MindSpore computes it in {found} even then")
+
+
+def _converted(value: Value, dtype: str) -> Value:
+    with np.errstate(all="ignore"):
+        array = value.array.astype(DTYPES[dtype])
+    return Value(to_bfloat16(array) if dtype == "BFloat16" else array, dtype)
+
+
+def _noise(job: _Job, function: Callable[..., Any], reference: Values, run: Any) -> Values:
+    """Root mean square of what rounding the inputs at random to half a unit changes in each element."""
+    random = np.random.default_rng(42)
+    sums = {place: np.zeros(value.array.shape) for place, value in reference.items() if value.dtype == "Float64"}
+
+    def rounded(value: Any) -> Any:
+        if not isinstance(value, Value) or value.dtype not in FLOATING:
+            return wide_tensor(value)
+        factor = 1.0 + epsilon_of(value.dtype) * (random.random(value.array.shape) - 0.5)
+        return wide_tensor(Value(value.array.astype(np.float64) * factor, "Float64", value.is_array))
+
+    for _ in range(_PROBES):
+        try:
+            probe = run(job, function, rounded)
+        except NotCheckable:
+            return {}
+        with np.errstate(all="ignore"):
+            for place, total in sums.items():
+                total += (probe[place].array - reference[place].array) ** 2
+    return {place: Value(np.sqrt(total / _PROBES), "Float64") for place, total in sums.items()}
+
+
+def _add_twins(args: Any, described: Any, values: Values) -> None:
+    """Adds the gradient of an argument given twice, as in x * x: a dump has the sum, at the first place."""
+    told = {place for place, each in leaves(described) if isinstance(each, TensorArgument)}
+    given = [(place, each) for place, each in leaves(args) if isinstance(each, Value) and each.dtype in FLOATING]
+    for index, (place, each) in enumerate(given):
+        if place in told or place not in values:
+            continue
+        for other, twin in given[:index]:
+            same = twin.dtype == each.dtype and twin.array.shape == each.array.shape
+            if other in told and other in values and same and np.array_equal(twin.array, each.array, equal_nan=True):
+                values[other] = replace(values[other], array=values[other].array + values[place].array)
+                break
+
+
+def _status(details: list[Detail]) -> str:
+    return ERROR if any(each.status == ERROR for each in details) else PASS

@@ -1,0 +1,242 @@
+"""Own references, for what has no float64 kernel on the CPU or no kernel at all.
+
+Each is written with MindSpore functions that have one, so its backward pass comes by itself, in float64 too. They take
+the arguments of the API they stand for; an argument they do not know makes the call one without a reference.
+"""
+# ruff: noqa: FBT002 - the signatures are MindSpore's
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, ops
+
+__all__ = ["CONVERSIONS", "PRIMITIVES", "REFERENCES"]
+
+CONVERSIONS = frozenset(
+    "astype to cast type_as half float double bfloat16 int long short byte bool Cast".split()  # noqa: SIM905
+)
+"""Names of APIs and operators that only change the type; NumPy does the same, exactly."""
+
+
+def _gelu(x, approximate="none"):
+    if approximate == "tanh":
+        return 0.5 * x * (1 + ops.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1 + ops.erf(x / math.sqrt(2.0)))
+
+
+def _axes(x, dim):
+    return tuple(range(x.ndim)) if dim is None else dim if isinstance(dim, tuple) else (dim,)
+
+
+def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    centred = x - x.mean(axes, keep_dims=True)
+    normal = centred / ops.sqrt((centred * centred).mean(axes, keep_dims=True) + eps)
+    normal = normal if weight is None else normal * weight
+    return normal if bias is None else normal + bias
+
+
+def _logsumexp(x, dim, keepdim=False):
+    axes = _axes(x, dim)
+    # The largest is a constant here: its share of the gradient cancels.
+    largest = ops.stop_gradient(x.max(axes, keepdims=True))
+    total = ops.log(ops.exp(x - largest).sum(axes, keepdims=True)) + largest
+    return total if keepdim else total.squeeze(axes)
+
+
+def _log_softmax(x, dim=-1):
+    return x - _logsumexp(x, dim, keepdim=True)
+
+
+def _reduced(x, reduction):
+    return x if reduction == "none" else x.sum() if reduction == "sum" else x.mean()
+
+
+def _mse_loss(x, target, reduction="mean"):
+    return _reduced((x - target) * (x - target), reduction)
+
+
+def _picked(x, target):
+    """One element of each row."""
+    hot = np.zeros(x.shape)
+    hot[np.arange(x.shape[0]), target.asnumpy()] = 1.0
+    return (x * Tensor(hot, x.dtype)).sum(1)
+
+
+def _cross_entropy(x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    classes = target.asnumpy()
+    if x.ndim != 2 or classes.ndim != 1 or weight is not None or label_smoothing or (classes == ignore_index).any():
+        raise ValueError("cross_entropy has a reference only for plain classes")
+    return _reduced(-_picked(_log_softmax(x, 1), target), reduction)
+
+
+def _var(x, dim=None, *, correction=1, keepdim=False):
+    axes = _axes(x, dim)
+    count = math.prod(x.shape[axis] for axis in axes)
+    centred = x - x.mean(axes, keep_dims=True)
+    return (centred * centred).sum(axes, keepdims=keepdim) / max(0, count - correction)
+
+
+def _std(x, dim=None, *, correction=1, keepdim=False):
+    return ops.sqrt(_var(x, dim, correction=correction, keepdim=keepdim))
+
+
+def _norm(x, p="fro", dim=None, keepdim=False):
+    if p not in ("fro", 2, 2.0, None):
+        raise ValueError("norm has a reference only for the norm 2")
+    return ops.sqrt((x * x).sum(_axes(x, dim), keepdims=keepdim))
+
+
+def _tril(x, diagonal=0):
+    return x * Tensor(np.tril(np.ones(x.shape[-2:]), diagonal), x.dtype)
+
+
+def _triu(x, diagonal=0):
+    return x * Tensor(np.triu(np.ones(x.shape[-2:]), diagonal), x.dtype)
+
+
+def _softplus(x, beta=1, threshold=20):
+    scaled = x * beta
+    small = ops.minimum(scaled, Tensor(float(threshold), x.dtype))
+    return ops.where(scaled > threshold, x, ops.log1p(ops.exp(small)) / beta)
+
+
+def _elu(x, alpha=1.0):
+    return ops.where(x > 0, x, alpha * ops.expm1(ops.minimum(x, ops.zeros_like(x))))
+
+
+def _one_hot(x, num_classes=-1):
+    indices = x.asnumpy()
+    return Tensor(np.eye(num_classes if num_classes > 0 else int(indices.max()) + 1, dtype=np.int64)[indices])
+
+
+def _embedding(ids, weight):
+    return ops.gather(weight, ids, 0)
+
+
+def _index_select(x, dim, index):
+    return ops.gather(x, index, dim)
+
+
+def _leaky_relu(x, negative_slope=0.01):
+    return ops.where(x > 0, x, x * negative_slope)
+
+
+def _sort(x, dim=-1, descending=False, stable=False):
+    return ops.sort(x, axis=dim, descending=descending)
+
+
+def _topk(x, k, dim=-1, largest=True, sorted=True):
+    return ops.topk(x, k, dim, largest, sorted)
+
+
+def _argmax(x, dim=None, keepdim=False):
+    return ops.argmax(x, dim, keepdim)
+
+
+def _stack(tensors, dim=0):
+    return ops.stack(tensors, dim)
+
+
+def _cumsum(x, dim):
+    return ops.cumsum(x, dim)
+
+
+_MINT: dict[str, Callable[..., Any]] = {
+    "argmax": _argmax, "cumsum": _cumsum, "index_select": _index_select, "logsumexp": _logsumexp, "norm": _norm,
+    "sort": _sort, "stack": _stack, "std": _std, "topk": _topk, "tril": _tril, "triu": _triu, "var": _var,
+}  # fmt: skip
+_MINT_FUNCTIONAL: dict[str, Callable[..., Any]] = {
+    "cross_entropy": _cross_entropy, "elu": _elu, "embedding": _embedding, "gelu": _gelu, "layer_norm": _layer_norm,
+    "leaky_relu": _leaky_relu, "log_softmax": _log_softmax, "mse_loss": _mse_loss, "one_hot": _one_hot,
+    "softplus": _softplus,
+}  # fmt: skip
+REFERENCES: dict[str, Callable[..., Any]] = {
+    **{f"Mint.{name}": function for name, function in _MINT.items()},
+    **{f"MintFunctional.{name}": function for name, function in _MINT_FUNCTIONAL.items()},
+    "Functional.embedding": _embedding,
+    "Functional.layer_norm": _layer_norm,
+}
+"""By the name of the API without its number."""
+
+
+def _conv2d(attributes: dict[str, Any]) -> Callable[..., Any]:
+    stride, dilation = attributes.get("stride", 1), attributes.get("dilation", 1)
+    mode, pad = attributes.get("pad_mode", "valid"), attributes.get("pad", 0)
+    plain = all(isinstance(each, int) for each in (stride, dilation, pad))
+    if not plain or mode not in ("valid", "pad") or attributes.get("group", 1) != 1 or dilation != 1:
+        raise ValueError("Conv2D has a reference only for one group, one stride and plain padding")
+    if attributes.get("data_format", "NCHW") != "NCHW":
+        raise ValueError("Conv2D has a reference only for NCHW")
+
+    def convolve(x, w):
+        border = pad if mode == "pad" else 0
+        rows, columns = (_selections(x.shape[2 + i], w.shape[2 + i], stride, border, x.dtype) for i in range(2))
+        total: Any = 0
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                part = ops.matmul(row, ops.matmul(x, column.transpose(1, 0))).transpose(0, 2, 3, 1)
+                total = total + ops.matmul(part, w[:, :, i, j].transpose(1, 0))
+        return total.transpose(0, 3, 1, 2)
+
+    return convolve
+
+
+def _selections(size, kernel, stride, pad, dtype):
+    """For each place in the kernel a matrix of 0 and 1 that picks what it meets; a slice with steps has no gradient."""
+    count = (size + 2 * pad - kernel) // stride + 1
+    found = []
+    for place in range(kernel):
+        matrix = np.zeros((count, size))
+        for output in range(count):
+            met = output * stride + place - pad
+            if 0 <= met < size:
+                matrix[output, met] = 1.0
+        found.append(Tensor(matrix, dtype))
+    return found
+
+
+def _layer_norm_operator(attributes: dict[str, Any]) -> Callable[..., Any]:
+    begin, params, eps = (attributes.get(key, default) for key, default in (
+        ("begin_norm_axis", 1), ("begin_params_axis", 1), ("epsilon", 1e-7)))  # fmt: skip
+
+    def normalise(x, gamma, beta):
+        axes = tuple(range(begin % x.ndim, x.ndim))
+        if begin % x.ndim != params % x.ndim:
+            raise ValueError("LayerNorm has a reference only for one axis of both kinds")
+        mean = x.mean(axes, keep_dims=True)
+        variance = ((x - mean) * (x - mean)).mean(axes, keep_dims=True)
+        return (x - mean) / ops.sqrt(variance + eps) * gamma + beta, mean, variance
+
+    return normalise
+
+
+def _softmax_cross_entropy(attributes: dict[str, Any]) -> Callable[..., Any]:
+    def loss(x, labels):
+        logs = _log_softmax(x, -1)
+        return -(logs * labels).sum(-1), ops.exp(logs) - labels
+
+    return loss
+
+
+def _sparse_softmax_cross_entropy(attributes: dict[str, Any]) -> Callable[..., Any]:
+    if attributes.get("is_grad"):
+        raise ValueError("SparseSoftmaxCrossEntropyWithLogits has a reference only without is_grad")
+
+    def loss(x, labels):
+        return -_picked(_log_softmax(x, 1), labels).mean()
+
+    return loss
+
+
+PRIMITIVES: dict[str, Callable[[dict[str, Any]], Callable[..., Any]]] = {
+    "Conv2D": _conv2d,
+    "LayerNorm": _layer_norm_operator,
+    "SoftmaxCrossEntropyWithLogits": _softmax_cross_entropy,
+    "SparseSoftmaxCrossEntropyWithLogits": _sparse_softmax_cross_entropy,
+}
+"""By class of an operator: makes the reference of what it was made with."""
