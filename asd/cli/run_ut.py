@@ -33,7 +33,7 @@ Examples:
   asd acc_check -api_info dump.json --json                           the same by its newer name, for programs
 
 rules: seed    pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit)
-       strict  every element within 64 units in the last place of float32 and float64, 8 of float16 and bfloat16
+       strict  every element within 64 units in the last place of float32 and float64, 16 of float16 and bfloat16
 
 exit codes: 0 done, whatever was found; 1 the dump can't be read or a result written; 2 wrong usage."""
 
