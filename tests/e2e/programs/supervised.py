@@ -88,6 +88,7 @@ def save(step):
     write_manifest(file, step=step, updates=resumed_step(optimizer), **origin, health=health, rule_state=state.name)
 
 
+loss = Tensor(float("nan"))  # where an attempt has nothing left to do
 for step in range(begin, steps + 1):
     for injector in injectors:
         injector.begin_step()
