@@ -33,6 +33,8 @@ from asd.operators.workload import SMALL, Workload, batches, build, digest, use_
 __all__ = ["main", "rows"]
 
 _COLUMNS = ["input_ids", "loss_mask"]
+_SIZE = SMALL.with_(layers=1)
+"""Every start of the job compiles the network anew, and that takes most of the time."""
 
 
 class _Weighted(nn.Cell):
@@ -87,7 +89,7 @@ def main(words: Sequence[str]) -> int:
     init()
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
     rank, size, config = get_rank(), get_group_size(), Config.of_process()
-    net, optimizer = build(SMALL.with_(seed=options.seed))
+    net, optimizer = build(_SIZE.with_(seed=options.seed))
     checkpoint = checkpoint_to_resume(options.folder, rank=rank)
     if checkpoint is not None:
         saved = ms.load_checkpoint(str(checkpoint))
@@ -103,7 +105,7 @@ def main(words: Sequence[str]) -> int:
     if rank == 0:
         settings = ms.train.CheckpointConfig(save_checkpoint_steps=options.save_every, keep_checkpoint_max=5)
         callbacks.append(ms.train.ModelCheckpoint("llama", str(options.folder), settings))
-    source = rows(SMALL.with_(seed=options.seed), rank, size, first=first, poisoned=options.poisoned)
+    source = rows(_SIZE.with_(seed=options.seed), rank, size, first=first, poisoned=options.poisoned)
     data = ms.dataset.GeneratorDataset(list(islice(source, options.steps - first)), _COLUMNS, shuffle=False)
     try:
         ms.train.Model(_Weighted(net), optimizer=optimizer).train(1, data, callbacks=callbacks, dataset_sink_mode=False)

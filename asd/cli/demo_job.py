@@ -26,7 +26,7 @@ from asd.verdict import Level
 __all__ = ["Acts"]
 
 _STEPS, _SAVE_EVERY, _FAULT_STEP = 30, 5, 18
-_FAULT = f"gradient:layers.1.attention_norm:flip=30:step={_FAULT_STEP}"
+_FAULT = f"gradient:layers.0.ffn_norm:flip=30:step={_FAULT_STEP}"
 _KEEPER = Path(__file__).resolve().parents[1] / "supervisor" / "keeper.py"
 _METRICS = ("asd_anomalies_total", "asd_refused_updates_total", "asd_replay_verdicts_total", "asd_device_isolated")
 _ACTS = {
