@@ -40,7 +40,6 @@ TIERS = {
     "checksum": "checksums of matrix products",
 }
 """The detector tiers by the names that `ASD_TIERS` accepts, and what each looks at."""
-_DEFAULT_TIERS = ("finite", "adaptive", "state", "ranks")
 _MODES = {
     0: "off",
     1: "detect, report and act on first-level anomalies",
@@ -76,7 +75,7 @@ class Config:
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
-        tiers: Names of the detector tiers that are on, see `TIERS`; empty for those that come with the rule.
+        tiers: Names of the detector tiers that are on, see `TIERS`; empty for none.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -149,11 +148,6 @@ class Config:
     def log_values(self) -> bool:
         """Whether every normal value is logged at INFO."""
         return self.enable == 3
-
-    @property
-    def active_tiers(self) -> tuple[str, ...]:
-        """The tiers that are on: `tiers`, or what the rule brings; only `adaptive` brings any."""
-        return self.tiers or (_DEFAULT_TIERS if self.rule == "adaptive" else ())
 
     @property
     def refuses(self) -> bool:
@@ -431,7 +425,7 @@ _VARIABLES = (
         parse=_parse_names,
         accepts=_is_tiers,
         valid=f"it must be some of {', '.join(TIERS)}, each once and with commas between them",
-        meaning=lambda names: "; ".join(TIERS[name] for name in names) if names else "the tiers that the rule brings",
+        meaning=lambda names: "; ".join(TIERS[name] for name in names) if names else "none",
     ),
     _Variable(
         name=VARIABLE,

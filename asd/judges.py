@@ -98,7 +98,7 @@ class Judges:
         self._config = config
         self._clock = clock
         self.scheme = CombinedScheme(config.combined)
-        self._tiers = config.active_tiers
+        self._tiers = config.tiers
         self._judges: dict[str, Judge] = {}
         self._kinds: dict[str, str] = {}
         self._tails = {symbol: Tails(kind, config.upper[0]) for symbol, kind in KINDS.items()}
@@ -197,10 +197,10 @@ class Judges:
         saved, tiers = state.get("checkpoints"), state.get("tiers")
         if not isinstance(saved, Mapping):
             raise StateError(f"the saved state has no checkpoints but {sorted(state)}.")
-        if isinstance(tiers, Mapping) != bool(config.active_tiers):
+        if isinstance(tiers, Mapping) != bool(config.tiers):
             raise StateError(
                 f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
-                f"{', '.join(config.active_tiers) or 'none'}."
+                f"{', '.join(config.tiers) or 'none'}."
             )
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
         for name, values in saved.items():
@@ -245,7 +245,7 @@ class Judges:
         if kind == SAMPLE:
             thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
             return RuleJudge(SampledGradient(*thresholds, counts=self._strike_counts))
-        if config.rule == "adaptive":
+        if config.rule == "adaptive" and self._tiers:
             if "adaptive" in self._tiers:
                 return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
             return Finite(kind)

@@ -246,14 +246,14 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
     ("environ", "expected"),
     [
         ({}, ()),
-        ({"ASD_RULE": "adaptive"}, ("finite", "adaptive", "state", "ranks")),
+        ({"ASD_RULE": "adaptive"}, ()),
         ({"ASD_RULE": "adaptive", "ASD_TIERS": " finite , checksum"}, ("finite", "checksum")),
         ({"ASD_TIERS": "state"}, ("state",)),
         ({"ASD_RULE": "silent_check_v3", "ASD_TIERS": "ranks,state,checksum"}, ("ranks", "state", "checksum")),
     ],
 )
-def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
-    assert Config.from_env(environ).active_tiers == expected
+def test_tiers_are_on_by_name_only(environ, expected):
+    assert Config.from_env(environ).tiers == expected
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections import Counter
 from pathlib import Path
 
 import mindspore as ms
@@ -13,7 +12,6 @@ from prechecked_calls import Recorder
 
 from asd.cli import main
 from asd.operators import PrecisionDebugger
-from asd.operators.debugger import cells
 from asd.operators.precheck.arguments import NotCheckable
 from asd.operators.precheck.lookup import find
 from asd.operators.precheck.modules import module_attributes
@@ -193,7 +191,6 @@ class Block(nn.Cell):
 
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
 def test_every_call_of_a_dump_of_our_own_passes(tmp_path, capsys, monkeypatch, task):
-    monkeypatch.setattr(cells, "_counts", Counter())  # operators are numbered over all networks of a process
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"task": task, "dump_path": str(tmp_path / "d"), "level": "mix"}))
     net = Block()

@@ -36,7 +36,8 @@ class Training:
 
 
 def adaptive(tmp_path, **more):
-    return Config(enable=1, rule="adaptive", on_anomaly="skip", run_dir=str(tmp_path), **more)
+    tiers = ("finite", "adaptive", "state", "ranks")
+    return Config(enable=1, rule="adaptive", on_anomaly="skip", run_dir=str(tmp_path), **{"tiers": tiers, **more})
 
 
 def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_kind(mode, tmp_path):
