@@ -6,22 +6,13 @@
 // Plain C ABI, used in two ways by the same process: as `ops.Custom(..., func_type="aot")` inside a compiled graph, and
 // through ctypes from PyNative hooks. The results live in a table of slots in this library, one slot a checkpoint, so no
 // Parameter is needed and nothing of it can reach a checkpoint file.
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <random>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 // One binary for all x86-64 machines; the loader picks the widest vectors the processor has.
@@ -33,8 +24,7 @@
 namespace {
 
 constexpr int kSlots = 16384;
-constexpr int64_t kBlock = 8192;      // elements: 256 float32 additions a lane before the sum goes on in double
-constexpr int64_t kShared = 1 << 19;  // elements from which a second thread reads along
+constexpr int64_t kBlock = 8192;  // elements: 256 float32 additions a lane before the sum goes on in double
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 constexpr int kStreams = 4096;
 
@@ -235,12 +225,12 @@ Type type_of(const char* dtype) {
   return std::strcmp(dtype, "float64") == 0 ? Type::kDouble : Type::kNone;
 }
 
-Statistics statistics_of_range(const void* data, Type type, int64_t begin, int64_t end) {
-  if (type == Type::kDouble) return statistics_of_double(static_cast<const double*>(data) + begin, end - begin);
+Statistics statistics_of(const void* data, Type type, int64_t n) {
+  if (type == Type::kDouble) return statistics_of_double(static_cast<const double*>(data), n);
   Statistics s;
   float wide[kBlock];
-  for (int64_t i = begin; i < end; i += kBlock) {
-    const int64_t count = std::min(kBlock, end - i);
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t count = std::min(kBlock, n - i);
     if (type == Type::kFloat) {
       add_block(static_cast<const float*>(data) + i, count, &s);
       continue;
@@ -256,119 +246,11 @@ Statistics statistics_of_range(const void* data, Type type, int64_t begin, int64
   return s;
 }
 
-// A tensor in pieces, each read by whoever is free and added up in their order: the sum never depends on who read what.
-class Pieces {
- public:
-  static constexpr int64_t kPiece = 8 * kBlock;
-
-  Pieces(const void* data, Type type, int64_t n)
-      : data_(data), type_(type), n_(n), pieces_(static_cast<size_t>((n + kPiece - 1) / kPiece)) {}
-
-  void read() {
-    for (size_t i; (i = next_.fetch_add(1)) < pieces_.size();) {
-      const int64_t begin = static_cast<int64_t>(i) * kPiece;
-      pieces_[i] = statistics_of_range(data_, type_, begin, std::min(n_, begin + kPiece));
-    }
-  }
-
-  Statistics sum() const {
-    Statistics sum;
-    for (const Statistics& piece : pieces_) {
-      sum.max_abs = std::max(sum.max_abs, piece.max_abs);
-      sum.sum_squares += piece.sum_squares;
-      sum.sum_abs += piece.sum_abs;
-      sum.non_finite += piece.non_finite;
-    }
-    return sum;
-  }
-
- private:
-  const void* data_;
-  Type type_;
-  int64_t n_;
-  std::vector<Statistics> pieces_;
-  std::atomic<size_t> next_{0};
-};
-
-// A second thread that reads along, for one core alone gets only a part of what the memory gives. It takes pieces while
-// some are left, so nobody waits for it where the machine has no core to spare.
-class Helper {
- public:
-  // Null where there is one core only, no thread to be had, or in a process forked from the one that had it.
-  static Helper* get() {
-    static Helper* const helper = start();
-    return helper != nullptr && helper->process_ == getpid() ? helper : nullptr;
-  }
-
-  void read(Pieces* pieces) {
-    const std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
-    if (!turn.owns_lock()) return pieces->read();
-    {
-      const std::lock_guard<std::mutex> lock(state_);
-      offered_ = pieces;
-    }
-    wake_.notify_one();
-    pieces->read();
-    std::unique_lock<std::mutex> lock(state_);
-    offered_ = nullptr;
-    idle_.wait(lock, [this] { return !busy_; });
-  }
-
- private:
-  // Never destroyed: its thread lives as long as the process.
-  static Helper* start() {
-    if (std::thread::hardware_concurrency() < 2) return nullptr;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the program's own threads
-    Helper* helper = new Helper;
-    try {
-      std::thread(&Helper::run, helper).detach();
-    } catch (const std::system_error&) {
-      helper = nullptr;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return helper;
-  }
-
-  void run() {
-    std::unique_lock<std::mutex> lock(state_);
-    for (;;) {
-      wake_.wait(lock, [this] { return offered_ != nullptr; });
-      Pieces* const pieces = offered_;
-      offered_ = nullptr;
-      busy_ = true;
-      lock.unlock();
-      pieces->read();
-      lock.lock();
-      busy_ = false;
-      idle_.notify_one();
-    }
-  }
-
-  const pid_t process_ = getpid();
-  std::mutex turn_, state_;  // one tensor at a time; and what follows
-  std::condition_variable wake_, idle_;
-  Pieces* offered_ = nullptr;
-  bool busy_ = false;
-};
-
 // Returns false for a type that is not a floating-point one.
 bool statistics(const void* data, int64_t n, const char* dtype, Statistics* s) {
   const Type type = type_of(dtype);
   if (type == Type::kNone) return false;
-  if (n <= Pieces::kPiece) {
-    *s = statistics_of_range(data, type, 0, n);
-    return true;
-  }
-  Pieces pieces(data, type, n);
-  Helper* const helper = n >= kShared ? Helper::get() : nullptr;
-  if (helper != nullptr) {
-    helper->read(&pieces);
-  } else {
-    pieces.read();
-  }
-  *s = pieces.sum();
+  *s = statistics_of(data, type, n);
   return true;
 }
 
