@@ -192,7 +192,7 @@ class _CorruptError(Exception):
 def _prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA cache_size = -65536")
+    db.execute("PRAGMA cache_size = -16384")
     db.execute("BEGIN IMMEDIATE")
     try:
         found = db.execute("PRAGMA user_version").fetchone()[0]
