@@ -49,6 +49,7 @@ _DRAWING = frozenset({
 _OPERATOR = re.compile(rb"REF::(\w+):\d+")
 _MODULUS = 2**31 - 1
 _drawn: set[str] = set()
+_searched: dict[str, frozenset[str]] = {}
 _watched: set[type] = set()
 _living: weakref.WeakValueDictionary[int, Dropout] = weakref.WeakValueDictionary()
 
@@ -267,7 +268,18 @@ def _first_state(seed0: int, seed1: int) -> int:
 
 
 def _drawing_in_graphs(phases: Iterable[str]) -> set[str]:
-    return {name.decode() for phase in phases for name in _OPERATOR.findall(_compiled(phase))} & _DRAWING
+    return set().union(*(_drawing_in(phase) for phase in phases))
+
+
+def _drawing_in(phase: str) -> frozenset[str]:
+    """Kept, for a large graph takes long to be written out, and what is compiled does not change."""
+    if phase not in _searched:
+        graph = _compiled(phase)
+        found = frozenset(name.decode() for name in _OPERATOR.findall(graph)) & _DRAWING
+        if not graph:  # it may be compiled yet
+            return found
+        _searched[phase] = found
+    return _searched[phase]
 
 
 def _compiled(phase: str) -> bytes:

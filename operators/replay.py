@@ -88,9 +88,13 @@ class Replay:
         self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
         self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
+        self._searched = False
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
+        if self.step is not None and not self._searched:
+            self._obstacle()  # the step is compiled by now: its graph is searched once, before a replay is in a hurry
+            self._searched = True
         self.step = step
         forget_draws()
         if not self._too_large:
@@ -110,11 +114,7 @@ class Replay:
         Raises:
             RankLostError: Another rank did not answer.
         """
-        try:
-            obstacle = self._obstacle()
-        except Exception as error:  # all ranks go on together, whatever happens on one of them
-            obstacle = repr(error)
-        told = self._tell(suspect=anomaly is not None, obstacle=obstacle)
+        told = self._tell(suspect=anomaly is not None, obstacle=self._obstacle())
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
             return None
@@ -137,6 +137,13 @@ class Replay:
             self._put(self._written, *after)
 
     def _obstacle(self) -> str:
+        """Why the last step must not be made again, or an empty text."""
+        try:
+            return self._find_obstacle()
+        except Exception as error:  # all ranks go on together, whatever happens on one of them
+            return repr(error)
+
+    def _find_obstacle(self) -> str:
         if self.step is None:
             return _UNREPEATABLE
         if self._before is None:

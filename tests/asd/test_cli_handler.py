@@ -91,7 +91,7 @@ def test_once_does_not_wait_for_what_can_lead_to_nothing(tmp_path):
     write(tmp_path, event(1), event(2), persistent(1, rank=4, device="Ascend:4"), event(2, rank=4, device="Ascend:4"))
     began = time.monotonic()
     assert main(["handler", "--once", "--run-dir", str(tmp_path)]) == 0
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 30.0
 
 
 def test_decisions_as_json(tmp_path, capsys):

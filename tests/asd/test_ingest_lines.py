@@ -455,9 +455,9 @@ def test_no_line_whatever_it_holds_is_an_error(pieces, data):
 )  # fmt: skip
 def test_a_line_of_a_megabyte_takes_no_time(piece):
     text = "silentcheck val=" + (piece * (1 + (1 << 20) // len(piece)))[: 1 << 20]
-    began = time.perf_counter()
+    began = time.process_time()
     events(text)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 10.0  # what backtracks takes hours
 
 
 def test_the_same_line_always_has_the_same_id_and_another_line_or_place_another():

@@ -462,7 +462,7 @@ def test_closing_frees_the_port_at_once_even_with_clients_that_hang(endpoint):
         begin = time.monotonic()
         server.close()
         server.close()
-        assert time.monotonic() < begin + 1
+        assert time.monotonic() < begin + 5
         assert endpoint.start(port=server.port).port == server.port
 
 
