@@ -2,6 +2,7 @@
 
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
+SLOW_ARGS ?=
 # Each file goes to one of two processes: a compilation of MindSpore keeps one core busy and no more.
 PARALLEL ?= -n 2 --dist loadfile
 STACK_ARGS ?=
@@ -21,7 +22,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml $(wildcard operators/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-stack test-2.10 wheel-test examples bench lint format types layers clean
+.PHONY: help venv demo test test-slow test-stack test-2.10 wheel-test examples bench lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,8 +32,11 @@ venv: $(VENV)/.stamp ## make the environment alone, in .venv
 demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
 	@$(BIN)/asd demo $(DEMO_ARGS)
 
-test: venv ## run the tests (PYTEST_ARGS=...)
-	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+test: venv ## run the tests but the long ones (PYTEST_ARGS=...)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not stack" $(PYTEST_ARGS)
+
+test-slow: venv ## run the long ones: kills at random points, whole jobs of several ranks (SLOW_ARGS=...)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack" $(SLOW_ARGS)
 
 test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
 	$(install_stack)

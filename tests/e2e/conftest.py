@@ -1,7 +1,9 @@
 """Programs in processes of their own, as a user starts them: nothing here imports MindSpore."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -27,6 +29,20 @@ class Done(NamedTuple):
         return json.loads(self.out.splitlines()[-1])
 
 
+class Program(subprocess.Popen):
+    """A running process with a process group of its own; what goes wrong beside it ends the whole group."""
+
+    def kill_group(self):
+        """Kills it and what it started, which would keep its pipes open otherwise."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None:
+            self.kill_group()
+        super().__exit__(kind, error, trace)
+
+
 class Runner:
     """Starts programs in an empty folder, without any setting of the one who runs the tests."""
 
@@ -38,9 +54,9 @@ class Runner:
 
     def start(self, *command, **environ):
         """A running process with pipes."""
-        return subprocess.Popen(
+        return Program(
             [str(part) for part in command], cwd=self.folder, env={**self.environ, **environ}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
 
     def run(self, *command, timeout=240, **environ):
@@ -49,7 +65,7 @@ class Runner:
             try:
                 out, err = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
-                process.kill()
+                process.kill_group()
                 raise AssertionError(f"{command} took more than {timeout} s: {process.communicate()}") from None
         return Done(process.returncode, out, err)
 

@@ -49,8 +49,7 @@ def events(runner, ranks):
     return [runner.events(f"asd_run/events-rank{rank}.jsonl") for rank in range(ranks)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
 def test_one_flipped_bit_of_one_of_three_ranks_is_found_and_the_rank_named(runner, mode):
     code, steps = train_together(runner, 3, mode, "kernel", "damage", "skip")
     assert code != 0
@@ -108,9 +107,10 @@ def test_a_rank_that_dies_or_hangs_in_an_exchange_ends_the_other_with_its_name(r
                 assert time.monotonic() < end, log.read_text()
                 time.sleep(0.5)
         finally:
-            for pid in [first.pid, second.pid, *_workers(first.pid, all_of=True), *_workers(second.pid, all_of=True)]:
+            for pid in [*_workers(first.pid, all_of=True), *_workers(second.pid, all_of=True)]:
                 os.kill(pid, signal.SIGKILL)
             for process in (first, second):
+                process.kill_group()
                 process.communicate()
     lost = told(log.read_text())[-1]
     assert (lost["step"], lost["lost"]) == (4, [1])

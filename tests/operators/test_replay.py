@@ -107,6 +107,7 @@ class Training:
         return [(event.step, event.verdict, event.reason) for event in self.events if event.kind == "replay"]
 
 
+@pytest.mark.parametrize("backend", ["kernel", pytest.param("operators", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("story", ["transient", "persistent", "poisoned"])
 def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mode, backend, monkeypatch):
     fault, bad = {"transient": (ONCE, 0), "persistent": (ALWAYS, 0), "poisoned": (None, 3)}[story]
