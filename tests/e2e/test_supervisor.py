@@ -103,12 +103,12 @@ def losses(out):
 
 
 def same_end(out, undisturbed):
-    """Whether weights, optimizer and loss are those of the undisturbed training, on every rank."""
-    kept = ("digest", "loss", "ranks")
-    clean, found = ends(undisturbed.out), ends(out)
-    return {rank: [end[name] for name in kept] for rank, end in found.items()} == {
-        rank: [end[name] for name in kept] for rank, end in clean.items()
-    }
+    """Whether weights and optimizer are those of the undisturbed training on every rank, and so is each step's loss."""
+    kept = ("digest", "ranks")
+    clean, found = (
+        {rank: [end[name] for name in kept] for rank, end in ends(each).items()} for each in (undisturbed.out, out)
+    )
+    return found == clean and losses(out) == losses(undisturbed.out)
 
 
 def wait_for(condition, seconds=180):
