@@ -73,6 +73,7 @@ class Config:
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
+        record: Whether the feature values of every step are recorded, which `asd tune` reads.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
         tiers: Names of the detector tiers that are on, see `TIERS`; empty for none.
@@ -94,6 +95,7 @@ class Config:
     evidence_mb: int = 16
     replay: bool = False
     manifest: bool = False
+    record: bool = False
     device: str = ""
     weight_hash: int = 50
     tiers: tuple[str, ...] = ()
@@ -398,6 +400,14 @@ _VARIABLES = (
         accepts=lambda value: isinstance(value, bool),
         valid="it must be 0 or 1",
         meaning=lambda on: f"{'each' if on else 'no'} checkpoint file gets a manifest with its hash",
+    ),
+    _Variable(
+        name="ASD_RECORD",
+        field="record",
+        parse=_parse_flag,
+        accepts=lambda value: isinstance(value, bool),
+        valid="it must be 0 or 1",
+        meaning=lambda on: f"feature values are {'' if on else 'not '}recorded for `asd tune`",
     ),
     _Variable(
         name="ASD_DEVICE",
