@@ -29,7 +29,7 @@ def draw_tuning(path: Path, proposal: Proposal, *, title: str) -> None:
     """
     # Names of folders may hold dollar signs, which are no formula.
     with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "text.parse_math": False}):
-        figure = Figure(figsize=(10, 1 + 3 * len(proposal.tests)), layout="constrained")
+        figure = Figure(figsize=(11, 1 + 3 * len(proposal.tests)), layout="constrained")
         for axes, test in zip(
             figure.subplots(len(proposal.tests), 1, squeeze=False)[:, 0], proposal.tests, strict=True
         ):
@@ -54,10 +54,14 @@ def _draw(axes: Axes, test: Test) -> None:
         for level, style in zip(pair or (), ("-", "--"), strict=False):
             name = f"{label}, {'first' if style == '-' else 'second'} level: {level}"
             axes.axvline(level, color=color, linestyle=style, linewidth=1.4, label=name)
+    if test.drivers:
+        top = test.drivers[0]
+        name = f"largest: {top.score:.4g}, step {top.step}, rank {top.rank}\n{top.checkpoint[-40:]}"
+        axes.axvline(top.score, color="black", linestyle=":", linewidth=1.4, label=name)
     # The usual formatters write formulas, which are off.
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:g}")
         axis.set_minor_formatter("")
     axes.set_xlabel(test.test.what)
     axes.set_ylabel("values")
-    axes.legend(loc="upper right", fontsize=8)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8)

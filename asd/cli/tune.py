@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     facts = _facts(recording, proposal, fitted, later)
     print(json.dumps(facts, indent=1) if args.json else _text(run_dir, config, proposal, facts))
     if plot is not None:
-        draw_tuning(plot, proposal, title=f"{run_dir}: rule {config.rule}, {facts['checks']} values")
+        draw_tuning(plot, proposal, title=f"{run_dir}: rule {config.rule}, {facts['checks']:,} values")
         if not args.json:
             print(f"\nPicture: {plot}")
     return 0
@@ -210,8 +210,8 @@ def _text(run_dir: Path, config: Config, proposal: Proposal, facts: dict[str, An
             f"  Of both, thresholds decide nothing about {_count(proposal.unavoidable)}: margins that the rule fits."
         )
     lines += [
-        f"Fitted to the first half of the steps, they raise {later['first']} first-level, {later['second']} second-level "
-        f"in the {_plural(later['checks'], 'value')} of the second half.",
+        f"Fitted to the first half of the steps, they raise {later['first']} first-level, {later['second']} "
+        f"second-level in the {_plural(later['checks'], 'value')} of the second half.",
         _confidence(proposal),
         "",
     ]
