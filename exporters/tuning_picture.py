@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from asd.statefile import write_whole
 from asd.tiers import KINDS
 from asd.tuning import Proposal
 from asd.tuning import Threshold as Test
@@ -26,6 +28,9 @@ def draw_tuning(path: Path, proposal: Proposal, *, title: str) -> None:
         path: The PNG file; its folder must be there.
         proposal: What was proposed.
         title: Above the picture.
+
+    Raises:
+        OSError: The file can't be written. What was there before is as it was.
     """
     # Names of folders may hold dollar signs, which are no formula.
     with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "text.parse_math": False}):
@@ -35,7 +40,9 @@ def draw_tuning(path: Path, proposal: Proposal, *, title: str) -> None:
         ):
             _draw(axes, test)
         figure.suptitle(title, fontsize=11)
-        figure.savefig(path, dpi=110)
+        picture = BytesIO()
+        figure.savefig(picture, format="png", dpi=110)
+    write_whole(path, picture.getvalue())
 
 
 def _draw(axes: Axes, test: Test) -> None:

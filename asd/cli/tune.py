@@ -207,7 +207,8 @@ def _text(run_dir: Path, config: Config, proposal: Proposal, facts: dict[str, An
     ]
     if proposal.unavoidable.flagged:
         lines.append(
-            f"  Of both, thresholds decide nothing about {_count(proposal.unavoidable)}: margins that the rule fits."
+            f"  Of both, thresholds decide nothing about {_count(proposal.unavoidable)}: the rule's own margins, or "
+            "values beyond every setting."
         )
     lines += [
         f"Fitted to the first half of the steps, they raise {later['first']} first-level, {later['second']} "

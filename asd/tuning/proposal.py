@@ -69,8 +69,9 @@ class Proposal:
 def propose(source: _Source, config: Config, budget: Budget | None = None, *, keep_flagged: bool = False) -> Proposal:
     """Proposes thresholds for `budget`.
 
-    All tests of a rule share the budget evenly. The second thresholds are settled first, for what is above them is not
-    learned, and so decides the scores of what follows; the first thresholds change nothing of that.
+    All tests of a rule share the budget evenly. The second thresholds are settled before the first ones. What a
+    threshold flags may not be learned, and then changes the scores of what follows: so every choice is judged again by
+    the real rules, and fewer values may exceed the next one until the budget is kept.
 
     Args:
         source: Gives all steps anew with every call.
@@ -91,6 +92,7 @@ def propose(source: _Source, config: Config, budget: Budget | None = None, *, ke
     free = judged(replace(config, upper=_OUT_OF_REACH, sigma=_OUT_OF_REACH), measure=True)
     share = budget.second / len(tests)
     settled, second = free, {test.setting: HIGHEST_SECOND for test in tests}
+    pairs: dict[str, tuple[int, int]] = {}
     most = {test: allowed(free.scores[test.name].count, share) for test in tests}
     chosen = most
     for cap in steps_down(max(most.values())):
@@ -101,15 +103,24 @@ def propose(source: _Source, config: Config, budget: Budget | None = None, *, ke
         if settled.flagged - free.flagged <= budget.second * settled.checks:
             break
     share = budget.first / len(tests)
-    firsts = {test: allowed(settled.scores[test.name].count, share) for test in tests}
-    first = _per_setting(tests, settled, share, firsts)
-    pairs = {
-        setting: (max(first[setting], low + (low >> 50) + 1), low)  # apart as floats too
-        for setting, low in second.items()
-        if setting in first
-    }
-    final = _with(config, pairs)
-    proposed = judged(final)
+    most = {test: allowed(settled.scores[test.name].count, share) for test in tests}
+    firsts, final, proposed, keeps = most, config, today, False
+    for cap in steps_down(max(most.values())):
+        firsts = {test: min(most[test], cap) for test in tests}
+        first = _per_setting(tests, settled, share, firsts)
+        pairs = {
+            setting: (max(first[setting], low + (low >> 50) + 1), low)  # apart as floats too
+            for setting, low in second.items()
+            if setting in first
+        }
+        final = _with(config, pairs)
+        proposed = judged(final)
+        keeps = (
+            proposed.first - free.first <= budget.first * proposed.checks
+            and proposed.flagged - free.flagged <= budget.second * proposed.checks
+        )
+        if keeps:
+            break
     return Proposal(
         config=final,
         budget=budget,
@@ -124,8 +135,7 @@ def propose(source: _Source, config: Config, budget: Budget | None = None, *, ke
         today=today,
         proposed=proposed,
         unavoidable=free,
-        keeps=proposed.first - free.first <= budget.first * proposed.checks
-        and proposed.flagged - free.flagged <= budget.second * proposed.checks,
+        keeps=keeps,
     )  # fmt: skip
 
 
