@@ -73,10 +73,10 @@ class Config:
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
-        record: Whether the feature values of every step are recorded, which `asd tune` reads.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
         tiers: Names of the detector tiers that are on, see `TIERS`; empty for none.
+        record: Whether the feature values of every step are recorded, which `asd tune` reads.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -95,11 +95,11 @@ class Config:
     evidence_mb: int = 16
     replay: bool = False
     manifest: bool = False
-    record: bool = False
     device: str = ""
     weight_hash: int = 50
     tiers: tuple[str, ...] = ()
     combined: CombinedConfig = field(default_factory=CombinedConfig)
+    record: bool = False
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:

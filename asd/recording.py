@@ -140,15 +140,16 @@ class Recording:
         self.run_dir = run_dir
         self.torn = 0
         self._files = value_files(run_dir)
-        self.settings: Config | None = None
+        settings = None
         for path in self._files:
             for line in self._lines(path):
-                self.settings = _settings(line)
-        if self.settings is None:
+                settings = _settings(line)
+        if settings is None:
             raise ConfigError(
                 "RUN_DIR", str(run_dir),
                 "it must be the folder of a run that recorded its values, as one with ASD_RECORD=1 does",
             )  # fmt: skip
+        self.settings: Config = settings
 
     def steps(self, progress: Callable[[int], object] = lambda _: None) -> Iterator[Step]:
         """All steps, rank after rank, in the order in which they were made.
@@ -245,7 +246,7 @@ def _bad(key: str, value: object, valid: str) -> StateError:
 
 
 def _settings(line: Mapping[str, Any]) -> Config:
-    given = {key: line.get(key) for key in _SETTINGS}
+    given: dict[str, Any] = {key: line.get(key) for key in _SETTINGS}
     given.update({key: tuple(value) for key, value in given.items() if isinstance(value, list)})
     try:
         return Config(**given)

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
     run_dir = Path(Config.from_env(os.environ).run_dir if args.run_dir is None else args.run_dir)
     budget = Budget(_share("--budget", args.budget), _share("--warnings", args.warnings)).checked()
     plot = _plot_file(args.plot)
-    if plot is not None:
-        from asd.exporters.tuning_picture import draw_tuning  # before the work, for matplotlib may be missing
+    draw = _painter() if plot is not None else None
     try:
         recording = Recording(run_dir)
         config = _config(recording.settings, args.rule)
@@ -79,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     source.close()
     facts = _facts(recording, proposal, fitted, later)
     print(json.dumps(facts, indent=1) if args.json else _text(run_dir, config, proposal, facts))
-    if plot is not None:
-        draw_tuning(plot, proposal, title=f"{run_dir}: rule {config.rule}, {facts['checks']:,} values")
+    if plot is not None and draw is not None:
+        draw(plot, proposal, title=f"{run_dir}: rule {config.rule}, {facts['checks']:,} values")
         if not args.json:
             print(f"\nPicture: {plot}")
     return 0
@@ -122,6 +121,13 @@ def _plot_file(given: str | None) -> Path | None:
     if not path.parent.is_dir():
         raise ConfigError("--plot", given, f"its folder {path.parent} must be there")
     return path
+
+
+def _painter() -> Callable[..., None]:
+    """Looked for before the work, for matplotlib may be missing."""
+    from asd.exporters.tuning_picture import draw_tuning
+
+    return draw_tuning
 
 
 def _config(settings: Config, rule: str | None) -> Config:
@@ -229,7 +235,7 @@ def _text(run_dir: Path, config: Config, proposal: Proposal, facts: dict[str, An
 
 
 def _table(proposal: Proposal) -> str:
-    rows = [("test", "judged", "largest", "where", "today", "proposed", "first level by")]
+    rows: list[tuple[str, ...]] = [("test", "judged", "largest", "where", "today", "proposed", "first level by")]
     for each in proposal.tests:
         top = each.drivers[0] if each.drivers else None
         rows.append(

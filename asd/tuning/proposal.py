@@ -181,4 +181,4 @@ def _per_setting(tests: Iterable[Test], seen: Replayed, share: float, exceeding:
 
 
 def _with(config: Config, pairs: dict[str, tuple[int, int]]) -> Config:
-    return replace(config, **pairs)
+    return replace(config, upper=pairs.get("upper", config.upper), sigma=pairs.get("sigma", config.sigma))
