@@ -201,7 +201,7 @@ def _text(run_dir: Path, config: Config, proposal: Proposal, facts: dict[str, An
     budget, later = proposal.budget, facts["held_out"]
     lines = [
         f"{run_dir}: {_plural(facts['checks'], 'value')} of {_plural(facts['checkpoints'], 'checkpoint')} on "
-        f"{_plural(facts['ranks'], 'rank')} in {_plural(facts['steps'], 'step')}; "
+        f"{_plural(facts['ranks'], 'rank')}, {_plural(facts['steps'], 'step')} in all; "
         f"left out: {_left_out(proposal.today)}",
         f"rule {config.rule}{' with tiers ' + ','.join(config.tiers) if config.tiers else ''}; budget: "
         f"{budget.first:g} first-level false alarms per check, {budget.second:g} of either level",
