@@ -13,6 +13,7 @@ from asd.monitor import Monitor, Origin, Sink
 from asd.reading import Reading
 from asd.recording import Chunk
 from asd.run_dir import value_file
+from asd.status import Status
 from asd.tiers import KINDS
 from asd.verdict import Level
 
@@ -42,6 +43,7 @@ class Recorder:
         self._chunk = Chunk(config, origin.run, origin.rank, ())
         self._known: dict[str, str] = {}
         self._since = 0.0
+        self._status: Status | None = None
         self._steps = self._refused = 0
 
     def __call__(self, event: Event) -> None:
@@ -56,6 +58,8 @@ class Recorder:
             OSError: The values can't be written; those of this line are lost.
         """
         status = monitor.status
+        if status is not self._status:  # another training of this process
+            self._status, self._steps, self._refused = status, 0, 0
         if status.steps != self._steps:
             self._steps = status.steps
             self._add(monitor.step, monitor.readings, monitor.loss_scale)

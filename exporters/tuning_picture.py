@@ -17,8 +17,9 @@ from asd.tuning.scores import BINS
 
 __all__ = ["draw_tuning"]
 
-_COLORS = {"Y": "#4477aa", "B": "#228833", "W": "#ccbb44"}
-_NARROWEST = 0.5
+_COLORS = {"Y": "#4477aa", "B": "#228833", "W": "#ee7733"}
+_LOWEST = 0.5
+"""Bottom of the axis, so that a single value shows."""
 
 
 def draw_tuning(path: Path, proposal: Proposal, *, title: str) -> None:
@@ -46,17 +47,23 @@ def draw_tuning(path: Path, proposal: Proposal, *, title: str) -> None:
 
 
 def _draw(axes: Axes, test: Test) -> None:
+    histogram = test.scores.histogram
     for kind, color in _COLORS.items():
-        bins = sorted((place, count) for (of, place), count in test.scores.histogram.items() if of == kind)
-        if bins:
-            left = [2.0 ** (place / BINS) for place, _ in bins]
-            width = [2.0 ** ((place + 1) / BINS) - start for (place, _), start in zip(bins, left, strict=True)]
-            axes.bar(
-                left, [count for _, count in bins], width, align="edge", color=color, alpha=0.75, label=KINDS[kind].name
-            )
+        places = [place for of, place in histogram if of == kind]
+        if places:
+            bins = range(min(places), max(places) + 1)
+            edges = [2.0 ** (place / BINS) for place in (*bins, bins.stop)]
+            counts = [histogram[kind, place] for place in bins]
+            axes.stairs(counts, edges, fill=True, color=color, alpha=0.3, baseline=_LOWEST)
+            axes.stairs(counts, edges, color=color, linewidth=1.3, baseline=_LOWEST, label=KINDS[kind].name)
+    if not histogram:
+        axes.text(0.5, 0.5, "no value was judged by this test", ha="center", transform=axes.transAxes)
+    levels = [*test.today, *(test.pair or ()), *(extreme.score for extreme in test.drivers)]
+    lowest = min((place for _, place in histogram), default=0)
     axes.set_xscale("log")
+    axes.set_xlim(min(2.0 ** (lowest / BINS), *levels) / 2, 2 * max(levels))
     axes.set_yscale("log")
-    axes.set_ylim(bottom=_NARROWEST)
+    axes.set_ylim(bottom=_LOWEST)
     for pair, color, label in ((test.today, "dimgray", "today"), (test.pair, "crimson", "proposed")):
         for level, style in zip(pair or (), ("-", "--"), strict=False):
             name = f"{label}, {'first' if style == '-' else 'second'} level: {level}"

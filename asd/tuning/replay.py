@@ -21,11 +21,11 @@ class Replayed:
     """What came of it.
 
     Attributes:
-        steps: Steps that were judged.
-        checks: Values that were judged.
+        steps: Steps that were counted.
+        checks: Values in them.
         first: First-level anomalies.
         second: Second-level anomalies.
-        left_out: Steps that were not judged, by the reason.
+        left_out: Steps that were not counted, by the reason.
         checkpoints: Per rank and checkpoint its anomalies of either level.
         scores: Per test the scores of the values, if they were wanted.
     """
@@ -50,12 +50,14 @@ def replay(
 ) -> Replayed:  # fmt: skip
     """Judges `steps` as a training with `config` would have.
 
-    A training that begins at step 1 begins with new rules; one that resumes goes on with those it has.
+    Flagged and refused steps pass through the rules as they did in the training, which learn from their other values;
+    they are not counted and have no scores. A training that begins at step 1 begins with new rules; one that resumes
+    goes on with those it has.
 
     Args:
         steps: In the order in which each rank made them.
         config: The rule, its tiers and thresholds. Tiers that look at more than one checkpoint take no part.
-        keep_flagged: Whether flagged and refused steps are judged too.
+        keep_flagged: Whether they are counted and scored too.
         measure: Whether scores are kept.
         counts: Whether a step is counted; one that is not is learned from all the same.
     """
@@ -67,10 +69,10 @@ def replay(
         if step.step == 1 or step.rank not in trainings:
             trainings[step.rank] = _Training(config, done)
         is_counted = counts(step)
-        if step.left_out and not keep_flagged:
+        is_healthy = keep_flagged or not step.left_out
+        if is_counted and not is_healthy:
             done.left_out[step.left_out] += 1
-        else:
-            trainings[step.rank].judge(step, is_counted=is_counted, measure=measure)
+        trainings[step.rank].judge(step, is_counted=is_counted and is_healthy, measure=measure and is_healthy)
     return done
 
 

@@ -107,6 +107,17 @@ def test_a_resumed_training_appends_and_every_rank_has_a_file(tmp_path):
     assert steps == [(0, step) for step in [*range(1, 11), *range(6, 16)]] + [(1, 1), (1, 2), (1, 3)]
 
 
+def test_one_recorder_serves_one_training_after_the_other(tmp_path):
+    config = config_of(tmp_path)
+    recorder = Recorder(config, ORIGIN)
+    for refused in (True, False):
+        monitor = Monitor(config, ORIGIN, [recorder])
+        monitor.begin()
+        monitor.judge(1, [reading("a", 1.0)], refused=refused)
+        monitor.end()
+    assert [step.left_out for step in steps_of(tmp_path)] == ["refused", ""]
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

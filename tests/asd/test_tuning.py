@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from asd.config import Config
 from asd.errors import ConfigError
-from asd.recording import Step
+from asd.exporters.recording import Recorder
+from asd.monitor import Monitor, Origin
+from asd.reading import Reading
+from asd.recording import Recording, Step
 from asd.tiers import Features
 from asd.tuning import Budget, held_out, propose, tests_of
 from asd.tuning.budget import HIGHEST, allowed, needed, steps_down, threshold
@@ -103,6 +106,28 @@ def test_flagged_steps_are_left_out_and_counted_unless_they_are_said_to_be_healt
     kept = propose(lambda: iter(steps), Config(), keep_flagged=True)
     assert kept.today.first == 1
     assert kept.config.upper[0] > 1e9 > found.config.upper[0]
+
+
+@pytest.mark.parametrize(
+    "options", [{"upper": (1500, 600)}, {"rule": "adaptive"}, {"rule": "adaptive", "tiers": ("finite", "adaptive")}]
+)
+def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_path, options):
+    config = Config(enable=1, run_dir=str(tmp_path), **options)
+    origin = Origin("job", 0, "host", "Ascend:0")
+    monitor = Monitor(config, origin, [Recorder(config, origin)])
+    monitor.begin()
+    for step in stream(6, 300, heavy=0.01):
+        monitor.judge(
+            step.step,
+            [Reading(name, *features[:2], 0, 1, mean_abs=features.mean_abs) for name, _, features in step.values],
+        )
+    monitor.end()
+    recording = Recording(tmp_path)
+    again = replay(recording.steps(), recording.settings, keep_flagged=True)
+    assert {"first": again.first, "second": again.second} == monitor.status.anomalies
+    assert again.flagged > 5
+    healthy = replay(recording.steps(), recording.settings)
+    assert (healthy.flagged, healthy.steps + sum(healthy.left_out.values())) == (0, 300)
 
 
 def test_too_few_values_give_no_proposal():
