@@ -76,6 +76,7 @@ class Config:
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
         tiers: Names of the detector tiers that are on, see `TIERS`; empty for none.
+        record: Whether the feature values of every step are recorded, which `asd tune` reads.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -98,6 +99,7 @@ class Config:
     weight_hash: int = 50
     tiers: tuple[str, ...] = ()
     combined: CombinedConfig = field(default_factory=CombinedConfig)
+    record: bool = False
 
     def __post_init__(self) -> None:
         for variable in _VARIABLES:
@@ -398,6 +400,14 @@ _VARIABLES = (
         accepts=lambda value: isinstance(value, bool),
         valid="it must be 0 or 1",
         meaning=lambda on: f"{'each' if on else 'no'} checkpoint file gets a manifest with its hash",
+    ),
+    _Variable(
+        name="ASD_RECORD",
+        field="record",
+        parse=_parse_flag,
+        accepts=lambda value: isinstance(value, bool),
+        valid="it must be 0 or 1",
+        meaning=lambda on: f"feature values are {'' if on else 'not '}recorded for `asd tune`",
     ),
     _Variable(
         name="ASD_DEVICE",

@@ -72,6 +72,7 @@ class Monitor:
         status: What was counted so far.
         step: The last judged step.
         readings: What the checkpoints saw in that step.
+        loss_scale: What these readings are divided by.
         captures: Tensors of that step that broke a limit, where the backend can keep them.
         history: Per checkpoint the last `(step, value, limit, level)`.
     """
@@ -94,6 +95,7 @@ class Monitor:
         self.status = Status(**origin._asdict(), pid=os.getpid(), started=clock())
         self.step = 0
         self.readings: Sequence[Reading] = ()
+        self.loss_scale = 1.0
         self.captures: Sequence[Capture] = ()
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
@@ -128,7 +130,7 @@ class Monitor:
             ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them.
         """
         self.step = step
-        self.readings, self.captures = readings, captures
+        self.readings, self.loss_scale, self.captures = readings, loss_scale, captures
         self.status.step = step
         self.status.steps += 1
         self.status.refused += refused

@@ -4,6 +4,7 @@
 - `events-ingest.jsonl`: events read from the vendor's logs
 - `events-stress.jsonl`: what stress tests of devices found
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second
+- `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
 - `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
@@ -26,9 +27,12 @@ __all__ = [
     "status_file",
     "status_files",
     "stress_file",
+    "value_file",
+    "value_files",
 ]
 
 _EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
+_VALUES = re.compile(r"values-rank-?\d+\.jsonl(?:\.(\d+))?", re.ASCII)
 _STATUS = re.compile(r"status-rank-?\d+\.json", re.ASCII)
 _LONGEST = 100  # characters of a run's name in a folder's name; file systems take 255 bytes
 
@@ -50,8 +54,17 @@ def stress_file(run_dir: Path) -> Path:
 
 def event_files(run_dir: Path) -> list[Path]:
     """Every event log of a run, rotated ones included, the oldest of each first; empty when the folder is missing."""
-    found = [(match, path) for path in _files(run_dir) if (match := _EVENTS.fullmatch(path.name))]
-    return [path for _, path in sorted(found, key=lambda item: (item[1].name.partition(".jsonl")[0], -_age(item[0])))]
+    return _oldest_first(run_dir, _EVENTS)
+
+
+def value_file(run_dir: Path, rank: int) -> Path:
+    """The recorded feature values of `rank`."""
+    return run_dir / f"values-rank{rank}.jsonl"
+
+
+def value_files(run_dir: Path) -> list[Path]:
+    """All recorded feature values of a run, in the order of `event_files`."""
+    return _oldest_first(run_dir, _VALUES)
 
 
 def status_file(run_dir: Path, rank: int) -> Path:
@@ -76,6 +89,11 @@ def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:
 def cursor_file(run_dir: Path, reader: str) -> Path:
     """How far `reader` has read."""
     return run_dir / f"{reader}.cursor.json"
+
+
+def _oldest_first(run_dir: Path, pattern: re.Pattern[str]) -> list[Path]:
+    found = [(match, path) for path in _files(run_dir) if (match := pattern.fullmatch(path.name))]
+    return [path for _, path in sorted(found, key=lambda item: (item[1].name.partition(".jsonl")[0], -_age(item[0])))]
 
 
 def _files(run_dir: Path) -> list[Path]:

@@ -22,8 +22,8 @@ VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes `text` to `path` so that the file is never seen half written.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes `content`, a text as UTF-8, to `path` so that the file is never seen half written.
 
     Raises:
         OSError: The disk is full or the folder can't be written; what was at `path` before is still there.
@@ -33,8 +33,8 @@ def write_whole(path: Path, text: str) -> None:
     name = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         name.replace(path)

@@ -59,13 +59,24 @@ class EventLog:
         Raises:
             OSError: The file can't be written; nothing but a torn line was.
         """
-        line = event.to_json().encode(errors="backslashreplace") + b"\n"
+        self.append(event.to_json().encode(errors="backslashreplace") + b"\n", sync=event.level is Level.ERROR)
+
+    def append(self, line: bytes, *, sync: bool = False) -> None:
+        """Appends one line, which ends with a line break.
+
+        Args:
+            line: With its line break.
+            sync: Whether it is on the disk when the call returns.
+
+        Raises:
+            OSError: The file can't be written; nothing but a torn line was.
+        """
         if self._process != os.getpid():
             self._after_fork()
         with self._threads:
             try:
                 self._append(line)
-                if event.level is Level.ERROR:
+                if sync:
                     os.fsync(self._descriptor)
             except OSError as error:
                 if error.filename is None:

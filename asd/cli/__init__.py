@@ -24,6 +24,7 @@ COMMANDS = {
     "exporter": ("asd.cli.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
     "ingest": ("asd.cli.ingest", "turn the alarms in the vendor's logs into the same events"),
     "report": ("asd.cli.report", "write one HTML file that tells what happened in a run"),
+    "tune": ("asd.cli.tune", "propose thresholds for a budget of false alarms, from a run's recorded values"),
     "handler": ("asd.cli.handler", "follow events and have a device that is at fault isolated"),
     "devices": ("asd.cli.devices", "show every device: health, strikes, verdicts, who isolated it"),
     "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),

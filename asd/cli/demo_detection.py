@@ -34,6 +34,7 @@ class Detection:
         from asd.exporters.event_log import open_event_log
         from asd.exporters.evidence.sink import open_evidence
         from asd.exporters.log import LogSink
+        from asd.exporters.recording import open_recording
         from asd.exporters.status_file import open_status_file
         from asd.operators import workload
         from asd.operators.origin import origin_of_process
@@ -46,7 +47,7 @@ class Detection:
         self.is_quiet = args.json
         self.mode = args.mode
         self.events: list[Event] = []
-        files = (open_event_log, open_evidence, open_status_file)
+        files = (open_event_log, open_evidence, open_status_file, open_recording)
         self.sinks: list[Any] = [self.events.append, *(each(config, origin_of_process(config)) for each in files)]
         if not self.is_quiet:
             self.sinks.append(LogSink())

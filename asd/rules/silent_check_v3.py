@@ -79,6 +79,11 @@ class SilentCheckV3(Rule):
         """The first threshold times the mean; `inf` before the first value."""
         return self._base() * self.upper[0]
 
+    def ratio(self, value: float) -> float:
+        """How many times the mean `value` is; 0 while there is none, infinite for anything above a mean of 0."""
+        base = self._base()
+        return value / base if base > 0.0 else inf if value > 0.0 else 0.0
+
     def state(self) -> dict[str, float]:
         """The mean `avg`, not corrected for its start from zero, and the `count` of values in it."""
         return {"avg": self._avg, "count": self._count}

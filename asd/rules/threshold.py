@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, isfinite
+from math import inf, isfinite, nan
 
 from asd.rules.base import Rule, bad_state, check_count, check_pair, check_state
 from asd.verdict import Level, Verdict
@@ -96,6 +96,15 @@ class Threshold(Rule):
         """The first absolute threshold, or the first jump threshold above the last value when that is lower."""
         jump, _ = self._jump_limits()
         return jump if jump < self.upper[0] else self.upper[0]
+
+    def jump(self, value: float) -> float:
+        """How far `value` is above the one before, in widths of the range; NaN while no jump is judged."""
+        if self._count < self.min_steps:
+            return nan
+        spread = self._max - self._min
+        if not self.vendor_exact:
+            spread = max(spread, self._max * SMALLEST_RANGE)
+        return (value - self._pre) / spread if spread > 0.0 else nan
 
     def state(self) -> dict[str, float]:
         """`pre`, `min` and `max` of the learned values, and their `count`."""

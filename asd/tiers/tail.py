@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import log, log2
 from typing import Any
 
@@ -11,7 +11,7 @@ from asd.errors import StateError
 from asd.tiers.kinds import Kind
 from asd.tiers.saved import check_count, check_keys, check_numbers
 
-__all__ = ["ALPHA", "Tail", "Tails"]
+__all__ = ["ALPHA", "ENOUGH", "KEPT", "Tail", "Tails", "exceeded_by"]
 
 ALPHA = 1e-6
 """First-level alarms per check that a margin allows for."""
@@ -20,6 +20,20 @@ ENOUGH = 10 * KEPT
 """Values before a fit: fewer say nothing about the largest tenth of them."""
 WIDEST_DEVIATIONS = 4.0
 """How much wider than the measured one the margin in deviations may become."""
+
+
+def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: float = 1.0) -> float:
+    """What a share `alpha` of all distances exceeds, if they fall off exponentially.
+
+    Args:
+        largest: The largest distances that were seen, at least one.
+        count: How many were seen.
+        alpha: Above 0.
+        widen: Factor on the mean excess; 1 for the best estimate.
+    """
+    u = min(largest)
+    beta = (sum(largest) / len(largest) - u) * widen
+    return u + beta * log(len(largest) / (count * alpha))
 
 
 class Tail:
@@ -56,9 +70,7 @@ class Tail:
         """Brings the margin up to date."""
         if self._count < ENOUGH:
             return
-        u = self._largest[0]
-        beta = sum(self._largest) / KEPT - u
-        fitted = u + beta * log(KEPT / (self._count * ALPHA))
+        fitted = exceeded_by(self._largest, self._count, ALPHA)
         self.margin = min(max(fitted, self._lowest), self._highest)
 
     def state(self) -> dict[str, Any]:

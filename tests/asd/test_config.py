@@ -183,6 +183,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         port,
         tiers,
         CombinedConfig(enable=True, cooldown=7),
+        replay,
     )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
@@ -202,6 +203,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_DEVICE": "2",
         "ASD_WEIGHT_HASH": str(port),
         "ASD_TIERS": "state,ranks",
+        "ASD_RECORD": str(int(replay)),
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ
