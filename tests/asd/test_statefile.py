@@ -195,12 +195,12 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
     for _ in range(12):
         with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
             writer.stdout.readline()
-            time.sleep(moments.uniform(0.0, 0.05))
+            time.sleep(moments.uniform(0.0, 0.2))
             writer.send_signal(signal.SIGKILL)
         state = load_state(path)
         assert state["number"] == state["again"]
         seen.add(state["number"])
-    assert len(seen) > 2  # the writers did write
+    assert len(seen) > 1  # the writers did write
 
 
 def test_a_file_that_outgrows_its_disk_leaves_the_old_one_and_no_rest(tmp_path):
