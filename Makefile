@@ -8,9 +8,10 @@ PARALLEL ?= -n 2 --dist loadfile
 STACK_ARGS ?=
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 # What shows that a wheel has all its parts; how they work is no matter of packaging.
-WHEEL_TESTS := tests/asd tests/exporters tests/e2e tests/operators/test_enable.py tests/operators/test_statistics.py
+WHEEL_TESTS := $(wildcard tests/asd/test_cli_*.py) tests/exporters tests/e2e/test_run.py tests/e2e/test_demo.py \
+	tests/operators/test_enable.py tests/operators/test_statistics.py
 # What meets MindSpore: all else is the same with every version of it.
-TESTS_2.10 := tests/operators tests/e2e
+TESTS_2.10 := tests/operators tests/e2e/test_run.py tests/e2e/test_data_parallel.py tests/e2e/test_replay.py
 TEST_2.10_ARGS ?= -m "not slow and not stack"
 DEMO_ARGS ?=
 BENCH_ARGS ?=
