@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="the same as --split quick")
     parser.add_argument("--work", type=Path, default=Path("bench_detection"), help="folder of traces")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: one a core)")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no training after so many (default: no limit)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of everything (default %(default)s)")
     parser.add_argument("--score-only", action="store_true", help="train nothing, score what is there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
@@ -46,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    if options.workers < 1 or options.seed < 0:
-        parser.error("--workers must be at least 1 and --seed at least 0")
+    if options.workers < 1 or options.seed < 0 or not options.minutes > 0:
+        parser.error("--workers must be at least 1, --seed at least 0 and --minutes above 0")
     return run(options)
 
 
@@ -60,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     units = make_plan(split, options.seed)
     folder = options.work / split
     if not options.score_only:
-        run_plan(units, folder, options.workers)
+        run_plan(units, folder, options.workers, 60 * options.minutes)
     paths = [path for unit in units if (path := folder / f"{unit.name}.npz").exists()]
     if not paths:
         print(f"there are no trainings in {folder}; run without --score-only first.")

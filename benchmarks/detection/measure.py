@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.detection.detectors import COMPOSITES, DETECTORS
+from benchmarks.detection.score import NOT_TOLD
 from benchmarks.detection.wilson import per_million, wilson
 
 __all__ = [
@@ -16,8 +18,8 @@ __all__ = [
     "Row",
     "chaos",
     "checks_of",
-    "confusion",
     "controls",
+    "cost",
     "coverage",
     "detector",
     "false_alarms",
@@ -25,6 +27,8 @@ __all__ = [
     "named",
     "proportion",
     "rows_of",
+    "table",
+    "told",
 ]
 
 WITHIN = (0, 1, 5, 20)
@@ -81,7 +85,9 @@ def detector(name: str, rows: list[Row], units: list[Row]) -> Row:
         "all_changes": proportion(sum(_in_time(row, name) for row in rows), len(rows)),
         "steps_to_detect": {"median": median(steps), "p95": _p95(steps), "n": len(steps)} if steps else {"n": 0},
         "named": named(name, rows),
+        "told": told(name, rows, units),
         "false_alarms": false_alarms(name, units),
+        "microseconds_a_check": cost(name, units),
         "second_level_harmful": proportion(sum(row["found"][name]["warning"] >= 0 for row in harmful), len(harmful)),
     }
 
@@ -98,7 +104,6 @@ def coverage(name: str, rows: list[Row]) -> Row:
         "own_steps": proportion(sum(_in_time(row, name) for row in rows), len(rows)),
         "within": within,
         "worst_stratum": {"name": worst, **judged[worst]} if worst is not None else None,
-        "strata": strata,
     }
 
 
@@ -107,13 +112,17 @@ def _in_time(row: Row, name: str) -> bool:
 
 
 def _by_stratum(rows: list[Row], measure: Callable[[list[Row]], Row]) -> Row:
-    """The measure in every stratum of every axis, and of dtype and site together."""
+    return {key: measure(some) for key, some in _strata(rows).items()}
+
+
+def _strata(rows: list[Row]) -> dict[str, list[Row]]:
+    """Every stratum of every axis, and of dtype and site together."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        for axis in ("family", "dtype", "ranks", "phase", "pattern", "site"):
+        for axis in ("family", "dtype", "ranks", "phase", "pattern", "site", "duration"):
             groups.setdefault(f"{axis} {row[axis]}", []).append(row)
         groups.setdefault(f"{row['dtype']}, {row['site']}", []).append(row)
-    return {key: measure(groups[key]) for key in sorted(groups)}
+    return dict(sorted(groups.items()))
 
 
 def named(name: str, rows: list[Row]) -> Row:
@@ -121,8 +130,62 @@ def named(name: str, rows: list[Row]) -> Row:
     found = [row for row in rows if row["target"] == "site" and _in_time(row, name)]
     many = [row for row in found if row["ranks"] > 2]
     right = sum(row["found"][name].get("rank") == row["rank"] for row in many)
-    operator = sum(_operator(row, name) == row["operator"] for row in found)
-    return {"rank": proportion(right, len(many)), "operator": proportion(operator, len(found))}
+    operators = [(_operator(row, name), row["operator"]) for row in found]
+    layer = sum(said is not None and said.split(".")[0] == true.split(".")[0] for said, true in operators)
+    return {
+        "rank": proportion(right, len(many)),
+        "layer": proportion(layer, len(found)),
+        "operator": proportion(sum(said == true for said, true in operators), len(found)),
+    }
+
+
+def told(name: str, rows: list[Row], units: list[Row]) -> Row:
+    """What faults that were found, and steps of runs without faults that were flagged, were taken for."""
+    faults = Counter(
+        found.get("cause") or NOT_TOLD for row in rows if (found := row["found"][name])["error"] >= 0
+    )  # fmt: skip
+    events: Counter[str] = Counter()
+    for unit in units:
+        if unit["unit"]["schedule"]["event"] != "none" and name in unit["alarms"]:
+            events.update(unit["alarms"][name]["causes"])
+    return {"faults": dict(sorted(faults.items())), "legitimate_events": dict(sorted(events.items()))}
+
+
+def cost(name: str, units: list[Row]) -> float | None:
+    """CPU time of a detector for each tensor it could see, which Python needs here; None where it was not timed."""
+    timed = [unit["alarms"][name]["seconds"] for unit in units if name in unit["alarms"]]
+    checks = checks_of(units, "warm_up") + checks_of(units, "later")
+    return round(1e6 * sum(timed) / checks, 3) if timed and checks else None
+
+
+def table(names: list[str], rows: list[Row], units: list[Row]) -> Row:
+    """Everything about every detector, in every stratum.
+
+    Runs belong to a stratum of their family, dtype and number of ranks; false alarms and cost of the other strata are
+    not told apart.
+    """
+    result: Row = {}
+    for key, some in _strata(rows).items():
+        where = next((axis for axis in ("family", "dtype", "ranks") if key.startswith(f"{axis} ")), None)
+        own = [unit for unit in units if where and f"{where} {_facts(unit)[where]}" == key]
+        result[key] = {name: _line(name, some, own) for name in names}
+    return result
+
+
+def _line(name: str, rows: list[Row], units: list[Row]) -> Row:
+    full = detector(name, rows, units)
+    line = {group: full[group]["within"] | {"own": full[group]["own_steps"]} for group in ("single", "persistent")}
+    line |= {key: full[key] for key in ("all_changes", "steps_to_detect", "named")}
+    line["told"] = full["told"] if units else {"faults": full["told"]["faults"]}
+    if units:
+        line |= {key: full[key] for key in ("false_alarms", "microseconds_a_check")}
+    return line
+
+
+def _facts(unit: Row) -> Row:
+    facts = unit["unit"]
+    dtype = "bfloat16" if facts["rounded"] else "float32"
+    return {"family": facts["family"], "dtype": dtype, "ranks": facts["ranks"]}
 
 
 def _operator(row: Row, name: str) -> str | None:
@@ -154,24 +217,17 @@ def false_alarms(name: str, units: list[Row]) -> Row:
 
 
 def controls(units: list[Row]) -> Row:
-    """Per legitimate event: alarms of the package, and what they were taken for."""
+    """Per legitimate event: alarms of the package, what they were taken for, and what replays of their steps said."""
     result: Row = {}
     for unit in units:
-        row = result.setdefault(unit["unit"]["schedule"]["event"], {"runs": 0, "errors": 0, "causes": []})
+        empty = {"runs": 0, "errors": 0, "steps": 0, "steps_replayed": 0, "isolations": 0, "causes": {}}
+        row = result.setdefault(unit["unit"]["schedule"]["event"], empty)
         alarms = unit["alarms"]["asd adaptive"]
         row["runs"] += 1
         row["errors"] += alarms["errors_later"] + alarms["errors_warm_up"]
-        row["causes"] = sorted({*row["causes"], *alarms["causes"]})
-    return result
-
-
-def confusion(rows: list[Row]) -> Row:
-    """What the package takes faults for that it found; all of them are hardware."""
-    result: dict[str, int] = {}
-    for row in rows:
-        found = row["found"]["asd adaptive"]
-        if found["error"] >= 0:
-            result[found["cause"]] = result.get(found["cause"], 0) + 1
+        for key in ("steps", "steps_replayed", "isolations"):
+            row[key] += alarms[key]
+        row["causes"] = dict(Counter(row["causes"]) + Counter(alarms["causes"]))
     return result
 
 
@@ -195,7 +251,8 @@ def chaos(rows: list[Row]) -> Row:
 def proportion(found: int, of: int) -> Row:
     """A proportion with its Wilson interval."""
     low, high = wilson(found, of)
-    return {"found": found, "of": of, "share": found / of if of else 0.0, "low": low, "high": high}
+    share = found / of if of else 0.0
+    return {"found": found, "of": of, "share": round(share, 5), "low": round(low, 5), "high": round(high, 5)}
 
 
 def checks_of(units: list[Row], key: str) -> int:

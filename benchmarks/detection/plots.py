@@ -14,7 +14,7 @@ __all__ = ["draw"]
 
 
 def draw(report: dict[str, Any], folder: Path) -> None:
-    """Writes `detection.png`, harmful faults found, and `sensitivity.png`, the smallest error found."""
+    """Writes `detection.png`, harmful faults found, `sensitivity.png`, the smallest error found, and `strata.png`."""
     folder.mkdir(parents=True, exist_ok=True)
     names = list(report["detectors"])[::-1]
     figure, axes = plt.subplots(1, 2, figsize=(11, 0.3 * len(names) + 1.5), sharey=True, layout="constrained")
@@ -31,6 +31,7 @@ def draw(report: dict[str, Any], folder: Path) -> None:
     figure.savefig(folder / "detection.png", dpi=120)
     plt.close(figure)
     _draw_sensitivity(report["sensitivity"], folder / "sensitivity.png")
+    _draw_strata(report, folder / "strata.png")
 
 
 def _draw_sensitivity(rows: list[dict[str, Any]], path: Path) -> None:
@@ -46,3 +47,28 @@ def _draw_sensitivity(rows: list[dict[str, Any]], path: Path) -> None:
     axes[1].legend(fontsize="small")
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def _draw_strata(report: dict[str, Any], path: Path) -> None:
+    """The share of harmful faults found in their own steps, each stratum beside each detector; white where none was."""
+    names = list(report["detectors"])
+    strata = [key for key, line in report["strata"].items() if any(_own(line[names[0]]))]
+    shares = [[_share(report["strata"][key][name]) for name in names] for key in strata]
+    size = (0.45 * len(names) + 4, 0.2 * len(strata) + 3)
+    figure, axis = plt.subplots(figsize=size, layout="constrained")
+    image = axis.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    labels = [f"{key} ({sum(_own(report['strata'][key][names[0]]))})" for key in strata]
+    axis.set_yticks(range(len(strata)), labels, fontsize=7)
+    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+    axis.set_title("harmful faults found in their own steps (how many there were)", fontsize=9)
+    figure.colorbar(image, ax=axis, shrink=0.5)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _own(line: dict[str, Any]) -> tuple[int, int]:
+    return line["single"]["own"]["of"], line["persistent"]["own"]["of"]
+
+
+def _share(line: dict[str, Any]) -> float:
+    return sum(line[group]["own"]["found"] for group in ("single", "persistent")) / sum(_own(line))

@@ -16,11 +16,11 @@ from benchmarks.detection.measure import (
     Row,
     chaos,
     checks_of,
-    confusion,
     controls,
     detector,
     harm,
     rows_of,
+    table,
 )
 from benchmarks.detection.sensitivity import sensitivity
 from benchmarks.detection.targets import targets_of
@@ -43,7 +43,8 @@ def make_report(units: list[Row], split: str, seed: int, missing: int) -> Row:
         "injections": len(rows),
         "no_ops_removed": len(rows) - len(real),
         "harmful": sum(row["harmful"] for row in real),
-        "clean_branches_bit_identical": all(unit["bit_identical"] for unit in units),
+        "clean_branches_bit_identical": not any(unit["replayed"]["differing"] for unit in units),
+        "recording_cpu_seconds": round(sum(unit["cpu_seconds"] for unit in units)),
         "chaos_floor": chaos(real),
         "clean_checks": checks_of(units, "warm_up") + checks_of(units, "later"),
         "detectors": {name: detector(name, real, units) for name in names},
@@ -51,10 +52,10 @@ def make_report(units: list[Row], split: str, seed: int, missing: int) -> Row:
             key: sum(unit["checksums"].get(key, 0) for unit in units) for key in ("products", *CHECKSUMS)
         },
         "harm_by_stratum": harm(real),
-        "confusion": confusion(real),
         "controls": controls(units),
         "sensitivity": sensitivity(seed),
         "targets": targets_of(real, units),
+        "strata": table(names, real, units),
     }
 
 
@@ -78,7 +79,19 @@ def print_report(report: Row) -> None:
         alarms = row["false_alarms"]
         tail = f"{alarms['first_later'][0]:>8.1f} <={alarms['first_later'][1]:>6.1f} {alarms['second_later'][0]:>9.1f}"
         print(f"{name:<32} {parts[0]} | {parts[1]} | {_percent(row['all_changes'])} {tail}")
-    print("\ntargets")
+    print("\nfound in time: rank, layer, operator named; taken for (faults | flagged steps of events); cost a check")
+    for name, row in report["detectors"].items():
+        right = row["named"]
+        parts = "  ".join(f"{right[key]['share']:.3f} n{right[key]['of']:<4}" for key in ("rank", "layer", "operator"))
+        causes = [" ".join(f"{key} {n}" for key, n in row["told"][of].items()) for of in row["told"]]
+        took = row["microseconds_a_check"]
+        print(
+            f"{name:<32} {parts}  {causes[0] or '-'} | {causes[1] or '-'}; {'-' if took is None else f'{took:.1f} us'}"
+        )
+    print("\nevents without a fault: runs, first-level alarms, flagged steps, of these replayed, isolations after it")
+    for name, row in report["controls"].items():
+        print(f"  {name:<16} " + " ".join(f"{row[k]:>7}" for k in list(row)[:5]))
+    print("\ntargets: reached or missed")
     for target in report["targets"]:
         print(
             f"  {'met   ' if target['met'] else 'MISSED'} {target['name']}: {target['measured']} ({target['wanted']})"
@@ -87,7 +100,9 @@ def print_report(report: Row) -> None:
 
 def write_report(report: Row, path: Path) -> None:
     """Writes the JSON, whole or not at all."""
-    write_whole(path, json.dumps(report, indent=1, allow_nan=False, default=float) + "\n")
+    strata = json.dumps(report["strata"], separators=(",", ":"), allow_nan=False, default=float)
+    head = json.dumps({**report, "strata": None}, indent=1, allow_nan=False, default=float)
+    write_whole(path, head.replace('"strata": null', f'"strata": {strata}') + "\n")
 
 
 def _cells(row: Row) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -30,33 +31,46 @@ def _record(unit: Unit, folder: Path) -> str:
     return write_unit(unit, folder)
 
 
-def run_plan(units: Sequence[Unit], folder: Path, workers: int) -> None:
-    """Records every unit that has no file yet."""
+def run_plan(units: Sequence[Unit], folder: Path, workers: int, seconds: float = math.inf) -> None:
+    """Records every unit that has no file yet, and begins none after so many seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob("*.tmp"):  # of a run that was killed
         left.unlink()
     todo = [unit for unit in units if not (folder / f"{unit.name}.npz").exists()]
     if len(todo) < len(units):
         print(f"{len(units) - len(todo)} of {len(units)} trainings are there already", file=sys.stderr)
-    run_parallel(_record, [(unit, folder) for unit in todo], workers, "training")
+    run_parallel(_record, [(unit, folder) for unit in todo], workers, "training", seconds)
 
 
 def run_parallel(
-    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], workers: int, label: str
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    workers: int,
+    label: str,
+    seconds: float = math.inf,
 ) -> list[Any]:
-    """Calls a function for each tuple of arguments in fresh processes, with a progress bar; results in that order."""
+    """Calls a function for each tuple of arguments in fresh processes, with a progress bar.
+
+    Returns:
+        Results in the order of the arguments, without those that were not begun within `seconds`.
+    """
     results: dict[int, Any] = {}
     began = time.monotonic()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=prepare) as pool:
         futures = {pool.submit(function, *each): number for number, each in enumerate(arguments)}
         try:
             for future in as_completed(futures):
+                if future.cancelled():
+                    continue
                 results[futures[future]] = future.result()
+                if time.monotonic() - began > seconds:
+                    for waiting in futures:
+                        waiting.cancel()
                 _show(label, len(results), len(arguments), time.monotonic() - began)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [results[number] for number in range(len(arguments))]
+    return [results[number] for number in sorted(results)]
 
 
 def _show(label: str, done: int, total: int, seconds: float) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ from benchmarks.detection.detectors import COMPOSITES, DETECTORS, Alarm, Setup
 from benchmarks.detection.runner import run_parallel
 from benchmarks.detection.schedule import Record
 
-__all__ = ["read_unit", "score_unit", "score_units"]
+__all__ = ["NOT_TOLD", "read_unit", "score_unit", "score_units"]
 
 WARM_UP = 20
 """Clean checks of the first steps are counted apart."""
+NOT_TOLD = "not told"
+"""The cause of an alarm of a detector that names none."""
 
 
 def read_unit(path: Path) -> tuple[dict[str, Any], list[Record], list[list[Record]]]:
@@ -53,19 +57,19 @@ def score_unit(path: Path) -> dict[str, Any]:
     counts = {}
     for name, make in DETECTORS.items():
         detector = make(setup)
-        alarms, saved = [], {}
+        alarms, saved, began = [], {}, time.process_time()
         for step, record in enumerate(clean):
             if step in starts:
                 saved[step] = _Frozen(detector)
             alarms.append(detector.step(step, record))
-        counts[name] = _count(alarms)
+        counts[name] = {**_count(alarms, meta["replayed"]), "seconds": time.process_time() - began}
         for fault, branch in zip(faults, branches, strict=True):
             if branch:
                 fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, alarms)
     _compose(faults, counts)
     checks = len(places) * setup.ranks
     return {
-        **{key: meta[key] for key in ("unit", "places", "bit_identical", "checksums")},
+        **{key: meta[key] for key in ("unit", "places", "replayed", "cpu_seconds", "checksums")},
         "checks": {"warm_up": checks * min(WARM_UP, len(clean)), "later": checks * max(0, len(clean) - WARM_UP)},
         "alarms": counts,
         "faults": faults,
@@ -119,18 +123,24 @@ def _first(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _add(counts: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts of several detectors together."""
-    return {key: sum((each[key] for each in counts), [] if key == "causes" else 0) for key in counts[0]}
+    causes: Counter[str] = sum((Counter(each["causes"]) for each in counts), Counter())
+    return {key: sum(each[key] for each in counts) for key in counts[0] if key != "causes"} | {"causes": dict(causes)}
 
 
-def _count(alarms: list[Alarm]) -> dict[str, Any]:
-    """Alarms in a clean run, and what they looked like."""
+def _count(alarms: list[Alarm], replayed: dict[str, Any]) -> dict[str, Any]:
+    """Alarms in a clean run, what they were taken for, and what a replay of their steps said."""
+    flagged = [step for step, alarm in enumerate(alarms) if alarm.errors]
+    again = range(replayed["start"], replayed["start"] + replayed["steps"])
     early, late = alarms[:WARM_UP], alarms[WARM_UP:]
     return {
         "errors_warm_up": sum(len(set(a.errors)) for a in early),
         "errors_later": sum(len(set(a.errors)) for a in late),
         "warnings_warm_up": sum(len(set(a.warnings)) for a in early),
         "warnings_later": sum(len(set(a.warnings)) for a in late),
-        "causes": sorted({a.cause for a in alarms if a.errors}),
+        "steps": len(flagged),
+        "steps_replayed": sum(step in again for step in flagged),
+        "isolations": sum(step in replayed["differing"] for step in flagged),
+        "causes": dict(Counter(alarms[step].cause or NOT_TOLD for step in flagged)),
     }
 
 

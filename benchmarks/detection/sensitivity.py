@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from asd.operators.product_check import TOLERANCES, check_product
 from asd.rules import SilentCheckV3
 from asd.tiers import Features, History
-from benchmarks.detection.checks import TOLERANCES, check_product
 from benchmarks.detection.faults import round_to_bfloat16
 from benchmarks.detection.features import features
 
