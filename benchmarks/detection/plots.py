@@ -53,6 +53,8 @@ def _draw_strata(report: dict[str, Any], path: Path) -> None:
     """The share of harmful faults found in their own steps, each stratum beside each detector; white where none was."""
     names = list(report["detectors"])
     strata = [key for key, line in report["strata"].items() if any(_own(line[names[0]]))]
+    if not strata:
+        return
     shares = [[_share(report["strata"][key][name]) for name in names] for key in strata]
     size = (0.45 * len(names) + 4, 0.2 * len(strata) + 3)
     figure, axis = plt.subplots(figsize=size, layout="constrained")
