@@ -20,6 +20,10 @@ __all__ = ["run_parallel", "run_plan"]
 def prepare() -> None:
     """Sets a worker process up, before MindSpore is imported: one thread, no log."""
     os.environ.update({"GLOG_v": "3", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    # With AVX-512, oneDNN has only its reference convolution for plain layouts, which is fifty times slower.
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+    # Kernels of a few microseconds are launched where they are prepared: handing them over takes longer than they do.
+    os.environ.setdefault("MS_DEV_RUNTIME_CONF", "pipeline:False,inline:True")
 
 
 def _record(unit: Unit, folder: Path) -> str:
