@@ -68,7 +68,7 @@ class Training:
     seed: int
     changes: int = 0
     difference: float = 0.0
-    _passes: dict[int, list[Pass]] = field(default_factory=dict)
+    _passes: dict[int, tuple[State, list[Pass]]] = field(default_factory=dict)
 
     def start(self) -> State:
         """The state before step 0."""
@@ -83,7 +83,7 @@ class Training:
             state: The state before it.
             step: Its number, which decides data and learning rate.
             fault: What strikes, in the steps in which it is active.
-            keep: Whether the passes are kept for `fault_pass`, until `forget`.
+            keep: Whether the passes are kept until `forget`: branches from the same state take them over.
 
         Returns:
             The state after it, and what could be seen.
@@ -110,7 +110,7 @@ class Training:
             gradients.append(gradient / np.float32(micro_batches))
             losses.append(loss / micro_batches)
         if keep:
-            self._passes[step] = passes
+            self._passes[step] = state, passes
         return self.finish(state, step, np.stack(rows), gradients, losses, struck)
 
     def finish(
@@ -136,7 +136,7 @@ class Training:
 
     def clean_pass(self, step: int, rank: int) -> Pass:
         """A kept pass."""
-        return self._passes[step][rank]
+        return self._passes[step][1][rank]
 
     def forget(self) -> None:
         """Lets go of kept passes."""
@@ -144,11 +144,12 @@ class Training:
 
     def strike(self, state: State, step: int, fault: Fault, clean: Record) -> tuple[State, Record]:
         """`step` with a fault in one pass, from the kept passes: only that pass is computed again."""
-        passes = list(self._passes[step])
+        kept = self._passes[step][1]
+        passes = list(kept)
         passes[fault.rank] = self._faulty_pass(passes[fault.rank], state, step, fault, 0)
         rows = clean.features.copy()
         rows[fault.rank] = self.features(passes[fault.rank], step)
-        self.difference = relative([p.gradient for p in self._passes[step]], [p.gradient for p in passes])
+        self.difference = relative([p.gradient for p in kept], [p.gradient for p in passes])
         return self.finish(state, step, rows, [p.gradient for p in passes], [p.loss for p in passes], fault)
 
     def features(self, one: Pass, step: int) -> Array:
@@ -187,6 +188,10 @@ class Training:
         )
 
     def _pass(self, state: State, step: int, rank: int, micro: int) -> Pass:
+        if step in self._passes:
+            at, passes = self._passes[step]
+            if at.weights[rank] is state.weights[rank]:  # never changed in place
+                return passes[rank * (len(passes) // self.ranks) + micro]
         return self.engine.run(state.weights[rank], *self._batch(step, rank, micro), scale=self._scale(step))
 
     def corrupted(self, clean: Pass, fault: Fault) -> Array:
