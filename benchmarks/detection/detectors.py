@@ -234,7 +234,7 @@ DETECTORS: dict[str, Callable[[Setup], Any]] = {
     "Ascend V2": lambda setup: PerSite(setup, _v2(True), "G"),
     "Ascend V2, mended (default)": lambda setup: PerSite(setup, _v2(False), "G"),
     "Ascend V3": lambda setup: PerSite(setup, SilentCheckV3, "BGW"),
-    "Ascend V3 at 2^9": lambda setup: PerSite(setup, lambda: SilentCheckV3((512, 256)), "BGW"),
+    "Ascend V3, recalibrated to 2^9": lambda setup: PerSite(setup, lambda: SilentCheckV3((512, 256)), "BGW"),
     "combined, every gradient": lambda setup: PerSite(setup, Combined, "W"),
     "combined, every 3rd": lambda setup: PerSite(setup, Combined, "W", 3),
     "combined, every 10th": lambda setup: PerSite(setup, Combined, "W", 10),

@@ -19,7 +19,8 @@ def features(value: Array, unscale: float = 1.0) -> tuple[float, float, float, f
     """
     flat = value.reshape(-1)
     magnitude = np.abs(flat)
-    mean = float(magnitude.mean(dtype=np.float64))
+    with np.errstate(invalid="ignore"):
+        mean = float(magnitude.mean(dtype=np.float64))
     if mean - mean != 0.0:
         finite = magnitude[np.isfinite(magnitude)]
         largest, mean = (float(finite.max()), float(finite.mean(dtype=np.float64))) if finite.size else (0.0, 0.0)

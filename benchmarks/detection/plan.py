@@ -77,7 +77,7 @@ SPLITS = {
         tuple(name for name in _ALL if name not in _HELD_BACK), 1000, (3e-3,),
     ),
     "evaluation": Split(
-        _FAMILIES, (False, True), (1, 2, 4), (1, 4), CONTROLS, 160, 30, 25, _ALL, 500_000, (2e-3, 1e-3),
+        _FAMILIES, (False, True), (1, 2, 4), (1, 4), CONTROLS, 160, 30, 24, _ALL, 500_000, (2e-3, 1e-3),
     ),
     "quick": Split(
         _FAMILIES, (False, True), (1, 3), (3,), CONTROLS[::4], 120, 20, 6, _ALL, 500_000, (2e-3,),
