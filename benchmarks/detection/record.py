@@ -101,7 +101,7 @@ def count_checksums(training: Training, step: int, sums: dict[str, Any]) -> None
 
 def replay(training: Training, state: State, start: int, clean: list[Record], steps: int) -> dict[str, Any]:
     """A second clean branch from the same snapshot: its first step, its length, and steps that differ in any bit."""
-    differing = []
+    differing, steps = [], min(steps, len(clean) - start)
     for step in range(start, start + steps):
         state, record = training.step(state, step)
         if any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(record, clean[step], strict=True)):
