@@ -81,10 +81,16 @@ class PrecisionDebugger:
             model: The network, or several. Its modules are recorded, it itself is not. Without it only functions are.
 
         Raises:
-            ConfigError: `model` is no network, or is missing where modules are asked for.
+            ConfigError: `model` is no network, or is missing where modules are asked for; or another debugger records.
             OverflowDetected: Enough calls overflowed, see `stop`.
         """
         self.stop()
+        if current.session() is not None:
+            valid = (
+                "valid is one debugger at a time: a dump and an overflow check can't be on together; another records now, "
+                "and its stop() has to come first"
+            )
+            raise ConfigError("start()", self.config.task, valid)
         if self.config.level == "debug" or self.config.gradients is not None:
             return
         nets = _networks(model)
@@ -95,6 +101,7 @@ class PrecisionDebugger:
             return
         self._session = Session(self.config, self._recording())
         self._graph = GraphCalls(self._session)
+        self._session.after_graph = self._after_graph
         delivery.deliver_to(self._graph.receive)
         waiting.keep_outputs(True)
         current.set_session(self._session)
@@ -177,7 +184,8 @@ class PrecisionDebugger:
 
     def _recording(self) -> Recording:
         if self.config.task == "overflow_check":
-            return OverflowRecording(self.config, self._folder(), self._counter)
+            eager = context.get_context("mode") == context.PYNATIVE_MODE
+            return OverflowRecording(self.config, self._folder(), self._counter, sees_all=self.config.apis and eager)
         return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments))
 
     def _folder(self) -> Path:
@@ -189,6 +197,14 @@ class PrecisionDebugger:
         except Exception as error:
             _LOG.debug("the step could not be waited for: %s", error)
 
+    def _after_graph(self) -> None:
+        if self._graph is None:
+            return
+        if waiting.is_due():
+            self._say_graph_limits()
+            self._wait()
+        self._graph.finish()
+
     def _recover(self) -> None:
         try:
             for folder in recover(self.config.dump_path):
@@ -198,15 +214,19 @@ class PrecisionDebugger:
 
     def _say_limits(self) -> None:
         graph_mode = context.get_context("mode") == context.GRAPH_MODE
-        if graph_mode and not delivery.available():
-            self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
-        elif graph_mode and self.config.apis:
-            self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
-                      "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
+        if graph_mode:
+            self._say_graph_limits()
         if not graph_mode and not gradients.supported() and "backward" in self.config.data_mode:
             self._say(
                 f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
             )
+
+    def _say_graph_limits(self) -> None:
+        if not delivery.available():
+            self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
+        elif self.config.apis:
+            self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
+                      "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:

@@ -54,12 +54,17 @@ class Session:
     Args:
         config: What is recorded.
         recording: Where it goes.
+
+    Attributes:
+        after_graph: Called after each call in PyNative and after its backward pass: what a compiled graph inside it
+            delivered is recorded then, so that the order of the entries stays that of the calls.
     """
 
     def __init__(self, config: DebuggerConfig, recording: Recording) -> None:
         self.config = config
         self.recording = recording
         self.selection = Selection(config)
+        self.after_graph: Callable[[], None] = lambda: None
         self.busy = False  # inside a hooked API, or reading a tensor: what runs then is no call of the network
         self.entries = 0
         self._thread = threading.get_ident()
@@ -78,6 +83,14 @@ class Session:
         number = self._calls[counted]
         self._calls[counted] += 1
         return number
+
+    def counted(self, counted: str) -> int:
+        """How many calls of that name there were."""
+        return self._calls[counted]
+
+    def count_to(self, counted: str, number: int) -> None:
+        """Calls up to `number` were made by a compiled graph."""
+        self._calls[counted] = max(self._calls[counted], number)
 
     def call(
         self,
@@ -120,6 +133,7 @@ class Session:
             self.busy = before
             self._running.pop()
         with self._quiet():
+            self.after_graph()
             if chosen:
                 if parameters is not None:
                     self._put(name, "parameters", parameters)
@@ -194,6 +208,7 @@ class Session:
                 self.put_array(back, part, path, gradient, dtype)
 
         def done() -> None:
+            self.after_graph()
             self._close(back)
             self.selection.leaves(back)
 
