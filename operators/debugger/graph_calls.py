@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 import numpy as np
+from mindspore import nn
 
 from asd.operators.debugger.cells import Hook, hooks
+from asd.operators.debugger.delivery import dtype_name, to_array
 from asd.operators.debugger.graph_taps import FORWARD_IN, FORWARD_OUT, GRADIENT_OUT, NOT_NESTED, place_of
 from asd.operators.debugger.session import Session
 from asd.operators.debugger.values import Path
@@ -37,7 +40,23 @@ class GraphCalls:
         self._returned: dict[Key, set[int]] = defaultdict(set)
         self._opened: dict[str, tuple[Hook, int, str]] = {}
         self._wanted: dict[str, bool] = {}
+        self._parameters: dict[int, dict[str, tuple[np.ndarray, str]]] | None = None
         self.tensors = 0
+
+    def remember_parameters(self, nets: Iterable[nn.Cell]) -> None:
+        """Copies the parameters before the first graph of the step: when it has run they may be updated already."""
+        config = self._session.config
+        if self._parameters is None and config.modules and {"forward", "input"} <= config.data_mode:
+            self._parameters = {}
+            for net in nets:
+                for _, cell in net.cells_and_names():
+                    hook = getattr(cell, "asd_tap_hook", None)
+                    if hook is not None:
+                        self._parameters[hook.number] = {
+                            name: (to_array(parameter).copy(), dtype_name(parameter))
+                            for name, parameter in cell._params.items()
+                            if parameter is not None
+                        }
 
     def receive(self, label: Key, array: np.ndarray, dtype: str) -> None:
         """One tensor; the array is valid during the call only."""
@@ -73,8 +92,9 @@ class GraphCalls:
             frames = hook.frames() if direction == "forward" else ()
             session.recording.open(name, self._parent(hook, call, direction), frames, hook.attributes)
             if direction == "forward" and hook.label.module:
-                own = {each: parameter for each, parameter in hook.cell._params.items() if parameter is not None}
-                session.parameters(name, own)
+                session.outline_part(name, "parameters", {})
+                for each, (array, dtype) in (self._parameters or {}).get(hook.number, {}).items():
+                    session.put_array(name, "parameters", [each], array, dtype)
             session.recording.close(name)
             session.entries += 1
 

@@ -12,6 +12,7 @@ from mindspore import context, nn
 from mindspore.communication import GlobalComm, get_rank
 
 from asd.errors import ASDError, ConfigError
+from asd.evidence.crc_ledger import read_step
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import recover
 from asd.evidence.writer import DumpWriter
@@ -20,6 +21,7 @@ from asd.operators.debugger.apis import ApiHooks
 from asd.operators.debugger.cells import hook_modules, hook_operators
 from asd.operators.debugger.dump_config import DumpConfig
 from asd.operators.debugger.graph_calls import GraphCalls
+from asd.operators.debugger.ledger_recording import DifferenceCounter, LedgerRecording
 from asd.operators.debugger.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.recording import DumpRecording, Recording
 from asd.operators.debugger.saved import SavedObjects
@@ -70,6 +72,7 @@ class PrecisionDebugger:
         self._session: Session | None = None
         self._graph: GraphCalls | None = None
         self._counter = OverflowCounter(self.config)
+        self._differences = DifferenceCounter(self.config.diff_nums)
         self._saved: SavedObjects | None = None
         if self.config.dump_path.is_dir():
             self._recover()
@@ -87,8 +90,8 @@ class PrecisionDebugger:
         self.stop()
         if current.session() is not None:
             valid = (
-                "valid is one debugger at a time: a dump and an overflow check can't be on together; another records now, "
-                "and its stop() has to come first"
+                "valid is one debugger at a time: a dump and an overflow check can't be on together; another records "
+                "now, and its stop() has to come first"
             )
             raise ConfigError("start()", self.config.task, valid)
         if self.config.level == "debug" or self.config.gradients is not None:
@@ -99,11 +102,14 @@ class PrecisionDebugger:
         self._hook(nets)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
-        self._session = Session(self.config, self._recording())
-        self._graph = GraphCalls(self._session)
+        recording = self._recording()
+        if recording is None:
+            return
+        self._session = Session(self.config, recording)
+        self._graph = graph = GraphCalls(self._session)
         self._session.after_graph = self._after_graph
         delivery.deliver_to(self._graph.receive)
-        waiting.keep_outputs(True)
+        waiting.keep_outputs(True, before=lambda: graph.remember_parameters(nets))
         current.set_session(self._session)
         if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
             self._apis.put()
@@ -182,11 +188,26 @@ class PrecisionDebugger:
         if self.config.apis:
             self._apis = ApiHooks(self._nets)
 
-    def _recording(self) -> Recording:
+    def _recording(self) -> Recording | None:
         if self.config.task == "overflow_check":
             eager = context.get_context("mode") == context.PYNATIVE_MODE
             return OverflowRecording(self.config, self._folder(), self._counter, sees_all=self.config.apis and eager)
+        if self.config.bench_path is not None:
+            return self._against_ledger(self.config.bench_path)
         return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments))
+
+    def _against_ledger(self, healthy: Path) -> Recording | None:
+        """None where the healthy run has nothing to compare with, which is said."""
+        try:
+            ledger = read_step(healthy, self._step, _rank())
+        except (OSError, ASDError) as error:
+            _LOG.error("step %d is not compared with the healthy run: %s", self._step, error)
+            return None
+        if ledger is None:
+            _LOG.warning("step %d, rank %d is not compared: the healthy run in %s does not have it.",
+                         self._step, _rank(), healthy)  # fmt: skip
+            return None
+        return LedgerRecording(self.config, self._folder(), ledger, self._differences)
 
     def _folder(self) -> Path:
         return self.config.dump_path / f"step{self._step}" / f"rank{_rank()}"

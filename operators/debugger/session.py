@@ -144,16 +144,15 @@ class Session:
                 self._watch(label, number, back, args, output, parameters)
         return output
 
-    def parameters(self, name: str, parameters: dict[str, Parameter]) -> None:
-        """Records the parameters of a module beside the entry `name`."""
-        with self._quiet():
-            self._put(name, "parameters", parameters)
-
     def outline(self, name: str, direction: str) -> None:
         """Records the parts of an entry as empty, so that each is there even if nothing comes."""
         for part, empty in _PARTS[direction].items():
-            if self.side(part) in self.config.data_mode:
-                self.recording.put(name, part, [], empty)
+            self.outline_part(name, part, empty)
+
+    def outline_part(self, name: str, part: str, empty: Any) -> None:
+        """Records one part of an entry as empty."""
+        if self.side(part) in self.config.data_mode:
+            self.recording.put(name, part, [], empty)
 
     def side(self, part: str) -> str:
         """Whether a part of an entry belongs to its inputs or its outputs."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from mindspore import Tensor, nn
@@ -19,13 +20,19 @@ __all__ = ["is_due", "keep_outputs", "wait"]
 
 _outputs: list[Any] = []
 _keeping: list[bool] = [False]
+_before: list[Callable[[], None]] = [lambda: None]
 _replaced: list[type] = []
 _NAMELESS = "construct"  # of a module, which is recorded as one
 
 
-def keep_outputs(keep: bool) -> None:  # noqa: FBT001 - a switch
-    """From now on the output of every compiled graph that is run is kept until `wait`, or no more."""
-    _keeping[0] = keep
+def keep_outputs(keep: bool, before: Callable[[], None] = lambda: None) -> None:  # noqa: FBT001 - a switch
+    """From now on the output of every compiled graph that is run is kept until `wait`, or no more.
+
+    Args:
+        keep: Whether it is.
+        before: Called before each graph.
+    """
+    _keeping[0], _before[0] = keep, before
     if _replaced:
         return
     runner = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
@@ -60,6 +67,7 @@ def _keeping_its_output(original: Any) -> Any:
             return original(executor, *args, **kwargs)
 
         def graph(*args: Any, **kwargs: Any) -> Any:
+            _before[0]()
             output = original(executor, *args, **kwargs)
             _outputs.append(output)
             return output
