@@ -99,6 +99,7 @@ class _Hooked:
         self.on = on
         if on:
             self.debugger.start(self.net)
+            self.debugger.end_training_at_once()  # such a script has no stop()
         else:
             self.debugger.stop()
             self.debugger.step()
@@ -114,7 +115,8 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
     Args:
         model: The network.
         hook: `acc_cmp_dump` or `overflow_check`; not both.
-        overflow_nums: Overflows after which training ends; -1: never.
+        overflow_nums: Overflows after which training ends; -1: never. PyNative ends it by an exception from the
+            network, a compiled graph only tells it when the process ends.
         summary_only: Dump statistics without the tensors.
 
     Raises:

@@ -115,6 +115,14 @@ class PrecisionDebugger:
             self._apis.put()
         self._say_limits()
 
+    def end_training_at_once(self) -> None:
+        """From now on until `stop`, PyNative raises `OverflowDetected` from the call that was one too many.
+
+        After an overflow in the backward pass that is the first call of the next forward pass.
+        """
+        if self._session is not None:
+            self._session.after_call = self._counter.end_training
+
     def stop(self) -> None:
         """Ends what `start` began; waits until the step is computed.
 

@@ -58,6 +58,7 @@ class Session:
     Attributes:
         after_graph: Called after each call in PyNative and after its backward pass: what a compiled graph inside it
             delivered is recorded then, so that the order of the entries stays that of the calls.
+        after_call: Called after each call in PyNative when it is recorded; what it raises reaches the network's caller.
     """
 
     def __init__(self, config: DebuggerConfig, recording: Recording) -> None:
@@ -65,6 +66,7 @@ class Session:
         self.recording = recording
         self.selection = Selection(config)
         self.after_graph: Callable[[], None] = lambda: None
+        self.after_call: Callable[[], None] = lambda: None
         self.busy = False  # inside a hooked API, or reading a tensor: what runs then is no call of the network
         self.entries = 0
         self._thread = threading.get_ident()
@@ -142,6 +144,7 @@ class Session:
             self.selection.leaves(name)
             if "backward" in self.config.data_mode and supported():
                 self._watch(label, number, back, args, output, parameters)
+        self.after_call()
         return output
 
     def outline(self, name: str, direction: str) -> None:

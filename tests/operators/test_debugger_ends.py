@@ -137,7 +137,7 @@ compare(dump_result_param, "./out")
     for program, arguments in ((train, ["npu"]), (train, ["cpu"]), (compare, [])):
         subprocess.run([sys.executable, "-c", program, *arguments], cwd=tmp_path, check=True)
     overflow = train.replace("acc_cmp_dump)", "overflow_check, overflow_nums=1)").replace(
-        "batches(2)", "[batches(1)[0] * 1e38]"
+        "batches(2)", "[batches(1)[0] * 0 + 3e38]"
     )
     overflow = overflow.replace('"./dump_data_new/" + sys.argv[1]', "\"./data/dump\", dump_tag='npu_overflow'")
     (result,) = (tmp_path / "out").glob("compare_result_*.csv")

@@ -15,8 +15,8 @@ from asd.operators import PrecisionDebugger
 class Net(nn.Cell):
     def __init__(self):
         super().__init__()
-        self.first = nn.Dense(4, 4, weight_init="ones")
-        self.second = nn.Dense(4, 1, weight_init="ones")
+        self.first = nn.Dense(4, 4, weight_init="ones", bias_init="zeros")
+        self.second = nn.Dense(4, 1, weight_init="ones", bias_init="zeros")
 
     def construct(self, x):
         return self.second(self.first(x)).mean()
