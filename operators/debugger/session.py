@@ -144,6 +144,8 @@ class Session:
             self.selection.leaves(name)
             if "backward" in self.config.data_mode and supported():
                 self._watch(label, number, back, args, output, parameters)
+                if not self._running:  # a session may last for a whole training, which must not keep its graphs
+                    self._gradients.clear()
         self.after_call()
         return output
 
@@ -197,6 +199,9 @@ class Session:
         above = [backward for _, backward in self._running]
         ins, outs = list(leaves(args)), list(leaves(output if isinstance(output, (tuple, list)) else (output,)))
 
+        # What the hooks hold must not lead back to the tensors: no collector sees a cycle through MindSpore's nodes.
+        in_paths, out_paths = [path for path, _ in ins], [path for path, _ in outs]
+
         def begin() -> bool:
             if not self.selection.enters(back, above):
                 return False
@@ -205,7 +210,7 @@ class Session:
             return True
 
         def tell(part: str, place: int, gradient: np.ndarray, dtype: str) -> None:
-            path = (outs if part == "input" else ins)[place][0]
+            path = (out_paths if part == "input" else in_paths)[place]
             with self._quiet():
                 self.put_array(back, part, path, gradient, dtype)
 
