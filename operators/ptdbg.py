@@ -99,6 +99,7 @@ class _Hooked:
         self.on = on
         if on:
             self.debugger.start(self.net)
+            self.debugger.end_training_at_once()  # such a script has no stop()
         else:
             self.debugger.stop()
             self.debugger.step()
@@ -114,7 +115,8 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
     Args:
         model: The network.
         hook: `acc_cmp_dump` or `overflow_check`; not both.
-        overflow_nums: Overflows after which training ends; -1: never.
+        overflow_nums: Overflows after which training ends; -1: never. PyNative ends it by an exception from the
+            network, a compiled graph only tells it when the process ends.
         summary_only: Dump statistics without the tensors.
 
     Raises:
@@ -187,7 +189,8 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
 
     Args:
         input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: `dump.json` or
-            `dump.pkl` of either side; the folders of the tensors may be named too.
+            `dump.pkl` of either side; the folders of the tensors may be named too. Where there is no `dump.pkl` of a
+            rank, the dumps that `set_dump_switch` wrote for that rank are meant.
         output_path: Where the result goes.
 
     Raises:
@@ -195,4 +198,16 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     """
     from asd.evidence.job import compare as compare_dumps  # reading is needed by a few programs only
 
-    return compare_dumps(input_param, str(output_path))
+    return compare_dumps(_with_todays_paths(input_param), str(output_path))
+
+
+def _with_todays_paths(given: Mapping[str, str]) -> dict[str, str]:
+    found = dict(given)
+    for side in ("npu", "bench"):
+        key, folder_key = f"{side}_pkl_path", f"{side}_dump_data_dir"
+        path = Path(found.get(key) or "")
+        dumps = sorted(path.parent.parent.glob(f"step*/{path.parent.name}/dump.json")) if path.suffix == ".pkl" else []
+        if dumps and not path.exists():
+            found[key] = str(dumps[0] if len(dumps) == 1 else path.parent.parent)
+            found.pop(folder_key, None)  # the tensors are beside each dump.json
+    return found

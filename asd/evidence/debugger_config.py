@@ -4,6 +4,11 @@ The keys are those of the accuracy tools of the Ascend ecosystem:
 
     {"task": "tensor", "dump_path": "./dump", "rank": [], "step": [0], "level": "L0",
      "tensor": {"scope": [], "list": [], "data_mode": ["all"]}}
+
+With `bench_path`, the dump of a healthy run with check sums, a run is compared while it runs and only calls that differ
+are written, `diff_nums` of them at most:
+
+    {"task": "tensor", "dump_path": "./run", "level": "L0", "tensor": {"bench_path": "./healthy", "diff_nums": 10}}
 """
 
 from __future__ import annotations
@@ -58,6 +63,9 @@ class DebuggerConfig:
         high: `precision` is `high`: Mean and Norm of float16 in float32.
         overflow_nums: Overflows after which training ends; -1: never.
         check_mode: `all`, `aicore` or `atomic`.
+        bench_path: Dump of a healthy run with check sums, its `dump_path`; each step is compared with it while it runs,
+            and only calls that differ are written. None: everything is written.
+        diff_nums: Calls that differ after which none is written any more; -1: no limit.
         gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
     """
 
@@ -74,6 +82,8 @@ class DebuggerConfig:
     high: bool = False
     overflow_nums: int = 1
     check_mode: str = "all"
+    bench_path: Path | None = None
+    diff_nums: int = -1
     gradients: GradientOptions | None = None
 
     @classmethod
@@ -128,9 +138,11 @@ class DebuggerConfig:
         if task == "overflow_check":
             settings |= _overflow_settings(inner)
         settings |= _selection(inner, level)
-        if task in ("statistics", "md5"):
+        if task in ("statistics", "md5", "tensor"):
             default = "md5" if task == "md5" else "statistics"
             settings["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
+            settings |= _comparison(inner, settings["dump_path"])
+        if task in ("statistics", "md5"):
             settings["tensor_list"] = inner.texts("tensor_list")
         inner.end()
         return cls(**settings)
@@ -151,12 +163,20 @@ class DebuggerConfig:
         return self.level in ("L1", "mix")
 
 
+def _comparison(inner: _Object, dump_path: Path) -> dict[str, Any]:
+    count = inner.limit("diff_nums", -1)
+    bench = inner.take("bench_path", None)
+    if bench is None:
+        return {}
+    if not isinstance(bench, str) or not bench or "\0" in bench or not Path(bench).is_dir():
+        raise inner.wrong("bench_path", bench, "the folder of a healthy run's dump, and there must be one")
+    if Path(bench).resolve() == dump_path.resolve():
+        raise inner.wrong("bench_path", bench, "another folder than dump_path")
+    return {"bench_path": Path(bench), "diff_nums": count, "md5": True}
+
+
 def _overflow_settings(inner: _Object) -> dict[str, Any]:
-    count = inner.take("overflow_nums", 1)
-    if type(count) is not int or not (count == -1 or 0 < count <= LARGEST_NUMBER):
-        raise inner.wrong(
-            "overflow_nums", count, f"a whole number from 1 to {LARGEST_NUMBER}, or -1 for never stopping"
-        )
+    count = inner.limit("overflow_nums", 1)
     return {"overflow_nums": count, "check_mode": CHECK_MODES[inner.one_of("check_mode", tuple(CHECK_MODES), "all")]}
 
 
@@ -230,6 +250,13 @@ class _Object:
         if not isinstance(value, bool):
             raise self.wrong(key, value, "true or false")
         return value
+
+    def limit(self, key: str, default: int) -> int:
+        """A number of events, or -1 for no limit."""
+        count = self.take(key, default)
+        if type(count) is not int or not (count == -1 or 0 < count <= LARGEST_NUMBER):
+            raise self.wrong(key, count, f"a whole number from 1 to {LARGEST_NUMBER}, or -1 for no limit")
+        return count
 
     def numbers(self, key: str) -> frozenset[int]:
         """A list of whole numbers, texts of numbers, and ranges such as "4-6"."""

@@ -23,6 +23,7 @@ from asd.statefile import write_whole
 __all__ = ["JOURNAL", "finish", "placed", "recover"]
 
 JOURNAL = "dump.journal.jsonl"
+_LARGEST_INDEX = 1_000_000
 
 
 def recover(folder: Path) -> list[Path]:
@@ -79,17 +80,36 @@ def finish(folder: Path) -> None:
 
 
 def _lines(journal: Path) -> Iterator[dict[str, Any]]:
-    with journal.open(encoding="utf-8") as file:
+    with journal.open("rb") as file:
         for number, text in enumerate(file, 1):
-            if not text.endswith("\n"):
+            if not text.endswith(b"\n"):
                 return  # the run was killed in the middle of this line
             try:
                 line = json.loads(text)
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one
                 raise StateError(f"line {number} of {journal} is not JSON; valid is what a dump writes.") from error
             if not isinstance(line, dict):
                 raise StateError(f"line {number} of {journal} is not an object; valid is what a dump writes.")
+            if not _is_ours(line):
+                raise StateError(f"line {number} of {journal} is of another form; valid is what a dump writes.")
             yield line
+
+
+def _is_ours(line: dict[str, Any]) -> bool:
+    if "header" in line:
+        return isinstance(line["header"], dict)
+    if "frames" in line:
+        return type(line.get("number")) is int
+    if not isinstance(line.get("name"), str):
+        return False
+    if "stack" in line:
+        return type(line["stack"]) is int
+    if "parent" in line:
+        return True
+    path = line.get("path")
+    return isinstance(line.get("part"), str) and "value" in line and isinstance(path, list) and all(
+        isinstance(each, str) or (type(each) is int and 0 <= each < _LARGEST_INDEX) for each in path
+    )  # fmt: skip
 
 
 def placed(container: Any, path: list[int | str], value: Any) -> Any:

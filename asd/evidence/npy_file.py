@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from tokenize import TokenError
 from types import TracebackType
 from typing import Any
 
@@ -123,7 +124,7 @@ class NpyFile(TensorFile):
                 if version not in _READERS:
                     raise ValueError(f"version {version} of the format")  # noqa: TRY301
                 shape, self.fortran, dtype = _READERS[version](file)  # type: ignore[no-untyped-call]
-            except (ValueError, TypeError, EOFError, SyntaxError, RecursionError, MemoryError) as error:
+            except (ValueError, TypeError, EOFError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
                 reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
                 raise StateError(f"{self.path} is no readable npy file: {reason}.") from None
             self._offset = file.tell()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from asd.evidence.slots import split_name
 from asd.evidence.statistics import Moments
 
 __all__ = ["ALREADY", "ENDED", "OVERFLOW", "TRANSIENT", "Call", "accumulates", "classify", "trouble"]
@@ -52,10 +53,12 @@ class Call:
 def accumulates(name: str) -> bool:
     """Whether the call of this name adds up products or elements, so that its overflow is an `atomic` one.
 
+    The API or class tells; the modules around it do not.
+
     >>> accumulates("Functional.linear.145.backward"), accumulates("Tensor.exp.0.forward")
     (True, False)
     """
-    return _ACCUMULATES.search(name) is not None
+    return _ACCUMULATES.search(split_name(name)[0].rpartition(".")[2]) is not None
 
 
 def trouble(moments: Moments, dtype: str) -> str:

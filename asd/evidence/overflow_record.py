@@ -50,9 +50,12 @@ class OverflowRecord:
 
 def _lines(name: str, data: dict[str, Any]) -> list[list[Any]]:
     found = []
-    for part, slot in (("input_args", "input"), ("input", "input"), ("input_kwargs", "input"), ("output", "output")):
+    slots = {"input_args": "input", "input": "input", "input_kwargs": "input", "output": "output"}
+    if "_parameters_grad_" in name:
+        slots = {part: part for part in data}  # a part a parameter
+    for part, slot in slots.items():
         tensors = list(_tensors(data.get(part)))
-        alone = part == "output" and len(tensors) == 1
+        alone = slot != "input" and len(tensors) == 1
         for index, value in enumerate(tensors):
             place = f"{name}_{slot}" if alone else f"{name}_{slot}.{index}"
             summary = [value.get("Max"), value.get("Min"), value.get("Mean")]

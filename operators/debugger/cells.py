@@ -67,12 +67,16 @@ class Hook:
             here = ()
         return here + (self.inside.frames() if self.inside is not None else ())
 
-    def name(self, direction: str, call: int) -> str:
-        """The name of a call in a compiled graph, where nothing tells in which order operators ran.
+    def count(self, call: int) -> int:
+        """The number of a call in a compiled graph, where nothing tells in which order operators ran.
 
         Operators are counted in the order in which the network holds them, which is mostly that of their calls.
         """
-        return self.label.name(direction, self.place + call * self.counts[self.label.counted])
+        return self.place + call * self.counts[self.label.counted]
+
+    def name(self, direction: str, call: int) -> str:
+        """The name of a call of a module in a compiled graph."""
+        return self.label.name(direction, self.count(call))
 
 
 _hooks: list[Hook] = []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 import numpy as np
+from mindspore import nn
 
 from asd.operators.debugger.cells import Hook, hooks
+from asd.operators.debugger.delivery import dtype_name, to_array
 from asd.operators.debugger.graph_taps import FORWARD_IN, FORWARD_OUT, GRADIENT_OUT, NOT_NESTED, place_of
 from asd.operators.debugger.session import Session
 from asd.operators.debugger.values import Path
@@ -31,10 +34,29 @@ class GraphCalls:
         self._session = session
         self._lock = threading.Lock()
         self._seen: Counter[Key] = Counter()
+        self._outputs: Counter[int] = Counter()
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._taken: set[tuple[str, int]] = set()
         self._returned: dict[Key, set[int]] = defaultdict(set)
         self._opened: dict[str, tuple[Hook, int, str]] = {}
         self._wanted: dict[str, bool] = {}
+        self._parameters: dict[int, dict[str, tuple[np.ndarray, str]]] | None = None
         self.tensors = 0
+
+    def remember_parameters(self, nets: Iterable[nn.Cell]) -> None:
+        """Copies the parameters before the first graph of the step: when it has run they may be updated already."""
+        config = self._session.config
+        if self._parameters is None and config.modules and {"forward", "input"} <= config.data_mode:
+            self._parameters = {}
+            for net in nets:
+                for _, cell in net.cells_and_names():
+                    hook = getattr(cell, "asd_tap_hook", None)
+                    if hook is not None:
+                        self._parameters[hook.number] = {
+                            name: (to_array(parameter).copy(), dtype_name(parameter))
+                            for name, parameter in cell._params.items()
+                            if parameter is not None
+                        }
 
     def receive(self, label: Key, array: np.ndarray, dtype: str) -> None:
         """One tensor; the array is valid during the call only."""
@@ -51,22 +73,28 @@ class GraphCalls:
             name = self._open(hook, direction, call)
             path: Path = [place] if inner == NOT_NESTED else [place, inner]
             if self._wanted[name]:
-                self._opened[name] = self._opened.pop(name)  # to the end: they are told in the order of completion
+                self._opened.pop(name)
+                self._opened[name] = hook, call, direction  # to the end: they are told in the order of completion
                 self._session.put_array(name, part, path, array, dtype)
 
     def finish(self) -> None:
-        """The step is over: parents are known only now, since any number of calls may share one."""
+        """A graph has run: parents are known only now, since any number of calls may share one."""
         session = self._session
+        with self._lock:
+            opened, self._opened = self._opened, {}
         # Where a gradient needs no value the backward pass may overtake the forward one.
-        for name, (hook, call, direction) in sorted(self._opened.items(), key=lambda item: item[1][2] != "forward"):
+        for name, (hook, call, direction) in sorted(opened.items(), key=lambda item: item[1][2] != "forward"):
             self._session.selection.leaves(name)
+            if not hook.label.module:
+                session.count_to(hook.label.counted, self._number(hook, call) + 1)
             if not self._wanted[name]:
                 continue
             frames = hook.frames() if direction == "forward" else ()
             session.recording.open(name, self._parent(hook, call, direction), frames, hook.attributes)
             if direction == "forward" and hook.label.module:
-                own = {each: parameter for each, parameter in hook.cell._params.items() if parameter is not None}
-                session.parameters(name, own)
+                session.outline_part(name, "parameters", {})
+                for each, (array, dtype) in (self._parameters or {}).get(hook.number, {}).items():
+                    session.put_array(name, "parameters", [each], array, dtype)
             session.recording.close(name)
             session.entries += 1
 
@@ -74,6 +102,8 @@ class GraphCalls:
         # An argument that earlier calls did not have belongs to the call whose output is still to come.
         call = max(self._seen[key], self._calls(hooks()[key[0]]) if key[1] == FORWARD_IN else 0)
         self._seen[key] = call + 1
+        if key[1] == FORWARD_OUT:
+            self._outputs[key[0]] = max(self._outputs[key[0]], call + 1)
         return call
 
     def _backward_call(self, key: Key) -> int:
@@ -84,17 +114,10 @@ class GraphCalls:
         return call
 
     def _calls(self, hook: Hook) -> int:
-        return max(
-            (
-                count
-                for (number, what, _, _), count in self._seen.items()
-                if number == hook.number and what == FORWARD_OUT
-            ),
-            default=0,
-        )
+        return self._outputs[hook.number]
 
     def _open(self, hook: Hook, direction: str, call: int) -> str:
-        name = hook.name(direction, call)
+        name = hook.label.name(direction, self._number(hook, call))
         if name not in self._wanted:
             above = []
             around = hook.inside
@@ -105,8 +128,19 @@ class GraphCalls:
             self._wanted[name] = wanted
             if wanted:
                 self._session.outline(name, direction)
-            self._opened[name] = (hook, call, direction)
+        self._opened.setdefault(name, (hook, call, direction))
         return name
+
+    def _number(self, hook: Hook, call: int) -> int:
+        """That of the call among those of its kind; PyNative may have made some before it, and goes on after it."""
+        if (hook.number, call) not in self._numbers:
+            counted, number = hook.label.counted, hook.count(call)
+            if not hook.label.module:
+                while number < self._session.counted(counted) or (counted, number) in self._taken:
+                    number += hook.counts[counted]
+                self._taken.add((counted, number))
+            self._numbers[hook.number, call] = number
+        return self._numbers[hook.number, call]
 
     def _parent(self, hook: Hook, call: int, direction: str) -> str | None:
         if hook.inside is None:

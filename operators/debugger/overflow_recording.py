@@ -36,6 +36,11 @@ class OverflowCounter:
         self._config = config
         self._pending: OverflowDetected | None = None
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether training is about to end: what overflows from now on is not looked at."""
+        return self._pending is not None
+
     def add(self, name: str, kind: str, path: Path | None) -> None:
         """One more."""
         self.count += 1
@@ -44,7 +49,7 @@ class OverflowCounter:
             "[overflow %d times]: module name :'%s' is overflow and dump file is saved in %s. (%s)",
             self.count, name, where, kind,
         )  # fmt: skip
-        if self._config.overflow_nums != -1 and self.count >= self._config.overflow_nums and self._pending is None:
+        if self._config.overflow_nums != -1 and self.count >= self._config.overflow_nums:
             self._pending = OverflowDetected(name, self.count, str(path) if path is not None else "")
 
     def end_training(self) -> None:
@@ -65,10 +70,12 @@ class OverflowRecording:
         config: Its `check_mode` and `overflow_nums` count.
         folder: Of the step and rank; nothing is made of it until something overflows.
         counter: Of the training.
+        sees_all: Whether every call is recorded. Otherwise the call that overflowed may be one that nobody sees, and
+            the first that was given what it left behind counts in its place.
     """
 
-    def __init__(self, config: DebuggerConfig, folder: Path, counter: OverflowCounter) -> None:
-        self._config, self._folder, self._counter = config, folder, counter
+    def __init__(self, config: DebuggerConfig, folder: Path, counter: OverflowCounter, *, sees_all: bool) -> None:
+        self._config, self._folder, self._counter, self._sees_all = config, folder, counter, sees_all
         self._calls: dict[str, Call] = {}
         self._data: dict[str, dict[str, list[tuple[Place, Any]]]] = {}
         self._opened: dict[str, tuple[str | None, tuple[str, ...], dict[str, Any] | None]] = {}
@@ -86,6 +93,8 @@ class OverflowRecording:
         if part in _INPUTS:
             magnitude = magnitude_of(value)
             call.largest_input = max(call.largest_input, magnitude)
+            if magnitude == np.inf:  # a mask is filled with -inf on purpose
+                call.inputs.append("inf")
         told = encode(value, lambda array, dtype: self._judge(call, part, array, dtype))
         self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
 
@@ -100,13 +109,14 @@ class OverflowRecording:
         call = self._calls.pop(name, None)
         parts = self._data.pop(name, {})
         opened = self._opened.pop(name, (None, (), None))
-        if call is None or not self._is_checked(name):
+        if call is None or self._counter.is_enough or not self._is_checked(name):
             return
         kind = classify(call)
         if kind == ENDED and self._counter.count and not self._ended_told:
             self._ended_told = True
             _LOG.warning("%s: %s.", name, kind)
-        if kind == OVERFLOW or (kind == ALREADY and "nan" in call.outputs):
+        unseen = not self._sees_all and not self._counter.count
+        if kind == OVERFLOW or (kind == ALREADY and (unseen or "nan" in call.outputs)):
             self._counter.add(name, kind, self._keep(name, kind, parts, opened))
 
     def finish(self) -> None:

@@ -12,6 +12,7 @@ from mindspore import context, nn
 from mindspore.communication import GlobalComm, get_rank
 
 from asd.errors import ASDError, ConfigError
+from asd.evidence.crc_ledger import read_step
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import recover
 from asd.evidence.writer import DumpWriter
@@ -20,6 +21,7 @@ from asd.operators.debugger.apis import ApiHooks
 from asd.operators.debugger.cells import hook_modules, hook_operators
 from asd.operators.debugger.dump_config import DumpConfig
 from asd.operators.debugger.graph_calls import GraphCalls
+from asd.operators.debugger.ledger_recording import DifferenceCounter, LedgerRecording
 from asd.operators.debugger.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.recording import DumpRecording, Recording
 from asd.operators.debugger.saved import SavedObjects
@@ -70,6 +72,7 @@ class PrecisionDebugger:
         self._session: Session | None = None
         self._graph: GraphCalls | None = None
         self._counter = OverflowCounter(self.config)
+        self._differences = DifferenceCounter(self.config.diff_nums)
         self._saved: SavedObjects | None = None
         if self.config.dump_path.is_dir():
             self._recover()
@@ -81,10 +84,16 @@ class PrecisionDebugger:
             model: The network, or several. Its modules are recorded, it itself is not. Without it only functions are.
 
         Raises:
-            ConfigError: `model` is no network, or is missing where modules are asked for.
+            ConfigError: `model` is no network, or is missing where modules are asked for; or another debugger records.
             OverflowDetected: Enough calls overflowed, see `stop`.
         """
         self.stop()
+        if current.session() is not None:
+            valid = (
+                "valid is one debugger at a time: a dump and an overflow check can't be on together; another records "
+                "now, and its stop() has to come first"
+            )
+            raise ConfigError("start()", self.config.task, valid)
         if self.config.level == "debug" or self.config.gradients is not None:
             return
         nets = _networks(model)
@@ -93,14 +102,26 @@ class PrecisionDebugger:
         self._hook(nets)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
-        self._session = Session(self.config, self._recording())
-        self._graph = GraphCalls(self._session)
+        recording = self._recording()
+        if recording is None:
+            return
+        self._session = Session(self.config, recording)
+        self._graph = graph = GraphCalls(self._session)
+        self._session.after_graph = self._after_graph
         delivery.deliver_to(self._graph.receive)
-        waiting.keep_outputs(True)
+        waiting.keep_outputs(True, before=lambda: graph.remember_parameters(nets))
         current.set_session(self._session)
         if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
             self._apis.put()
         self._say_limits()
+
+    def end_training_at_once(self) -> None:
+        """From now on until `stop`, PyNative raises `OverflowDetected` from the call that was one too many.
+
+        After an overflow in the backward pass that is the first call of the next forward pass.
+        """
+        if self._session is not None:
+            self._session.after_call = self._counter.end_training
 
     def stop(self) -> None:
         """Ends what `start` began; waits until the step is computed.
@@ -175,10 +196,26 @@ class PrecisionDebugger:
         if self.config.apis:
             self._apis = ApiHooks(self._nets)
 
-    def _recording(self) -> Recording:
+    def _recording(self) -> Recording | None:
         if self.config.task == "overflow_check":
-            return OverflowRecording(self.config, self._folder(), self._counter)
+            eager = context.get_context("mode") == context.PYNATIVE_MODE
+            return OverflowRecording(self.config, self._folder(), self._counter, sees_all=self.config.apis and eager)
+        if self.config.bench_path is not None:
+            return self._against_ledger(self.config.bench_path)
         return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments))
+
+    def _against_ledger(self, healthy: Path) -> Recording | None:
+        """None where the healthy run has nothing to compare with, which is said."""
+        try:
+            ledger = read_step(healthy, self._step, _rank())
+        except (OSError, ASDError) as error:
+            _LOG.error("step %d is not compared with the healthy run: %s", self._step, error)
+            return None
+        if ledger is None:
+            _LOG.warning("step %d, rank %d is not compared: the healthy run in %s does not have it.",
+                         self._step, _rank(), healthy)  # fmt: skip
+            return None
+        return LedgerRecording(self.config, self._folder(), ledger, self._differences)
 
     def _folder(self) -> Path:
         return self.config.dump_path / f"step{self._step}" / f"rank{_rank()}"
@@ -189,6 +226,14 @@ class PrecisionDebugger:
         except Exception as error:
             _LOG.debug("the step could not be waited for: %s", error)
 
+    def _after_graph(self) -> None:
+        if self._graph is None:
+            return
+        if waiting.is_due():
+            self._say_graph_limits()
+            self._wait()
+        self._graph.finish()
+
     def _recover(self) -> None:
         try:
             for folder in recover(self.config.dump_path):
@@ -198,15 +243,19 @@ class PrecisionDebugger:
 
     def _say_limits(self) -> None:
         graph_mode = context.get_context("mode") == context.GRAPH_MODE
-        if graph_mode and not delivery.available():
-            self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
-        elif graph_mode and self.config.apis:
-            self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
-                      "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
+        if graph_mode:
+            self._say_graph_limits()
         if not graph_mode and not gradients.supported() and "backward" in self.config.data_mode:
             self._say(
                 f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
             )
+
+    def _say_graph_limits(self) -> None:
+        if not delivery.available():
+            self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
+        elif self.config.apis:
+            self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
+                      "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:

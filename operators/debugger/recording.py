@@ -9,7 +9,7 @@ import numpy as np
 from asd.evidence.writer import DumpWriter
 from asd.operators.debugger.values import Path, encode
 
-__all__ = ["DumpRecording", "Recording"]
+__all__ = ["DumpRecording", "Recording", "file_name_of"]
 
 _SLOTS = {"input_args": "input", "input_kwargs": "kwargs"}
 
@@ -49,13 +49,13 @@ class DumpRecording:
 
     def put(self, name: str, part: str, path: Path, value: Any) -> None:
         """See `Recording`."""
-        file_name = _file_name(name, part, path)
+        file_name = file_name_of(name, part, path)
         told = encode(value, lambda array, dtype: self._writer.tensor(file_name, array, dtype, name))
         self._writer.value(name, part, path, told)
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
         """See `Recording`."""
-        told = self._writer.tensor(_file_name(name, part, path), array, dtype, name)
+        told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
         self._writer.value(name, part, path, told)
 
     def close(self, name: str) -> None:
@@ -66,7 +66,8 @@ class DumpRecording:
         self._writer.finish()
 
 
-def _file_name(name: str, part: str, path: Path) -> str:
+def file_name_of(name: str, part: str, path: Path) -> str:
+    """The name of a tensor's file without its ending."""
     if ".parameters_grad." in name:
         return f"{name}.{part}"
     return ".".join([name, _SLOTS.get(part, part), *map(str, path)])

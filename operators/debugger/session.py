@@ -54,12 +54,19 @@ class Session:
     Args:
         config: What is recorded.
         recording: Where it goes.
+
+    Attributes:
+        after_graph: Called after each call in PyNative and after its backward pass: what a compiled graph inside it
+            delivered is recorded then, so that the order of the entries stays that of the calls.
+        after_call: Called after each call in PyNative when it is recorded; what it raises reaches the network's caller.
     """
 
     def __init__(self, config: DebuggerConfig, recording: Recording) -> None:
         self.config = config
         self.recording = recording
         self.selection = Selection(config)
+        self.after_graph: Callable[[], None] = lambda: None
+        self.after_call: Callable[[], None] = lambda: None
         self.busy = False  # inside a hooked API, or reading a tensor: what runs then is no call of the network
         self.entries = 0
         self._thread = threading.get_ident()
@@ -78,6 +85,14 @@ class Session:
         number = self._calls[counted]
         self._calls[counted] += 1
         return number
+
+    def counted(self, counted: str) -> int:
+        """How many calls of that name there were."""
+        return self._calls[counted]
+
+    def count_to(self, counted: str, number: int) -> None:
+        """Calls up to `number` were made by a compiled graph."""
+        self._calls[counted] = max(self._calls[counted], number)
 
     def call(
         self,
@@ -120,6 +135,7 @@ class Session:
             self.busy = before
             self._running.pop()
         with self._quiet():
+            self.after_graph()
             if chosen:
                 if parameters is not None:
                     self._put(name, "parameters", parameters)
@@ -128,18 +144,20 @@ class Session:
             self.selection.leaves(name)
             if "backward" in self.config.data_mode and supported():
                 self._watch(label, number, back, args, output, parameters)
+                if not self._running:  # a session may last for a whole training, which must not keep its graphs
+                    self._gradients.clear()
+        self.after_call()
         return output
-
-    def parameters(self, name: str, parameters: dict[str, Parameter]) -> None:
-        """Records the parameters of a module beside the entry `name`."""
-        with self._quiet():
-            self._put(name, "parameters", parameters)
 
     def outline(self, name: str, direction: str) -> None:
         """Records the parts of an entry as empty, so that each is there even if nothing comes."""
         for part, empty in _PARTS[direction].items():
-            if self.side(part) in self.config.data_mode:
-                self.recording.put(name, part, [], empty)
+            self.outline_part(name, part, empty)
+
+    def outline_part(self, name: str, part: str, empty: Any) -> None:
+        """Records one part of an entry as empty."""
+        if self.side(part) in self.config.data_mode:
+            self.recording.put(name, part, [], empty)
 
     def side(self, part: str) -> str:
         """Whether a part of an entry belongs to its inputs or its outputs."""
@@ -181,6 +199,9 @@ class Session:
         above = [backward for _, backward in self._running]
         ins, outs = list(leaves(args)), list(leaves(output if isinstance(output, (tuple, list)) else (output,)))
 
+        # What the hooks hold must not lead back to the tensors: no collector sees a cycle through MindSpore's nodes.
+        in_paths, out_paths = [path for path, _ in ins], [path for path, _ in outs]
+
         def begin() -> bool:
             if not self.selection.enters(back, above):
                 return False
@@ -189,11 +210,12 @@ class Session:
             return True
 
         def tell(part: str, place: int, gradient: np.ndarray, dtype: str) -> None:
-            path = (outs if part == "input" else ins)[place][0]
+            path = (out_paths if part == "input" else in_paths)[place]
             with self._quiet():
                 self.put_array(back, part, path, gradient, dtype)
 
         def done() -> None:
+            self.after_graph()
             self._close(back)
             self.selection.leaves(back)
 

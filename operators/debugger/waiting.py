@@ -1,31 +1,49 @@
-"""Waiting for a compiled graph: it runs on its own, and reading an output of it is what waits for all of it."""
+"""Waiting for a compiled graph: it runs on its own, and reading an output of it is what waits for all of it.
+
+A graph that PyNative runs, a function under `ms.jit`, is also a call that a session may record as a whole.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from mindspore import Tensor
+from mindspore import Tensor, nn
 
+from asd.operators.debugger.current import eager_session
+from asd.operators.debugger.session import Label
 from asd.operators.debugger.values import leaves
 
-__all__ = ["keep_outputs", "wait"]
+__all__ = ["is_due", "keep_outputs", "wait"]
 
 _outputs: list[Any] = []
 _keeping: list[bool] = [False]
+_before: list[Callable[[], None]] = [lambda: None]
 _replaced: list[type] = []
+_NAMELESS = "construct"  # of a module, which is recorded as one
 
 
-def keep_outputs(keep: bool) -> None:  # noqa: FBT001 - a switch
-    """From now on the output of every compiled graph that is run is kept until `wait`, or no more."""
-    _keeping[0] = keep
+def keep_outputs(keep: bool, before: Callable[[], None] = lambda: None) -> None:  # noqa: FBT001 - a switch
+    """From now on the output of every compiled graph that is run is kept until `wait`, or no more.
+
+    Args:
+        keep: Whether it is.
+        before: Called before each graph.
+    """
+    _keeping[0], _before[0] = keep, before
     if _replaced:
         return
     runner = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
     for owner in (runner._JitExecutor, runner._CellGraphExecutor):
         _replaced.append(owner)
         owner.__call__ = _keeping_its_output(owner.__call__)
+
+
+def is_due() -> bool:
+    """Whether a graph was run since the last `wait`."""
+    return bool(_outputs)
 
 
 def wait() -> None:
@@ -44,10 +62,20 @@ def wait() -> None:
 
 def _keeping_its_output(original: Any) -> Any:
     @functools.wraps(original)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
-        if _keeping[0]:
+    def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _keeping[0]:
+            return original(executor, *args, **kwargs)
+
+        def graph(*args: Any, **kwargs: Any) -> Any:
+            _before[0]()
+            output = original(executor, *args, **kwargs)
             _outputs.append(output)
-        return output
+            return output
+
+        session = eager_session()
+        name = getattr(getattr(executor, "fn", None), "__name__", _NAMELESS)
+        if session is None or not session.config.apis or name == _NAMELESS or (args and isinstance(args[0], nn.Cell)):
+            return graph(*args, **kwargs)
+        return session.call(Label(f"Jit.{name}", module=False, counted=f"Jit.{name}"), graph, args, kwargs)
 
     return run

@@ -54,7 +54,7 @@ def test_numbers_may_be_texts_and_ranges():
         ({"statistics": {"data_mode": ["all", "forward"]}}, "some of forward, backward, input and output"),
         ({"statistics": {"summary_mode": "sha1"}}, "valid is statistics, md5"),
         ({"statistics": {"lists": []}}, "a known key: "),
-        ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, "or -1 for never stopping"),
+        ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, "or -1 for no limit"),
         ({"task": "overflow_check", "overflow_check": {"check_mode": "most"}}, "valid is all, aicore, atomic"),
     ],
 )

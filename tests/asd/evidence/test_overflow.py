@@ -48,6 +48,8 @@ def test_a_call_is_told_from_one_whose_inputs_overflow_already(call, expected):
 def test_what_accumulates_is_atomic():
     names = ["Functional.linear.145.backward", "Mint.sum.0.forward", "Tensor.exp.0.forward", "Mint.add.0.forward"]
     assert [accumulates(name) for name in names] == [True, True, False, False]
+    modules = ["Cell.linears.0.exp.Exp.forward.0", "Cell.act.Dense.backward.0", "Primitive.sum.Exp.0.forward"]
+    assert [accumulates(name) for name in modules] == [False, True, False]
 
 
 def test_the_record_is_json_lines_with_the_older_names(tmp_path):
@@ -59,4 +61,6 @@ def test_the_record_is_json_lines_with_the_older_names(tmp_path):
     ]  # fmt: skip
     assert lines[1][3:] == ["mindspore.float16", [3], [float("inf"), 0.0, 1.0]]
     assert path.name.startswith("Overflow_info_")
+    path = OverflowRecord(tmp_path).write(2, "Cell.fc.Dense.parameters_grad.0", {"weight": [tensor]})
+    assert json.loads(path.read_text())[0] == "Cell_fc_Dense_parameters_grad_0_weight"
     assert old_name("Mint.add.0.forward") == "Mint_add_0_forward"
