@@ -51,13 +51,11 @@ def tests_of(config: Config) -> tuple[Test, ...]:
     if config.rule == "combined":
         valid = "threshold, silent_check_v3 or adaptive; combined has thresholds of its own in MS_NPU_ASD_CONFIG"
         raise ConfigError("--rule", config.rule, valid)
-    if config.active_tiers and "adaptive" not in config.active_tiers:
-        raise ConfigError(
-            "--rule", config.rule, f"with tiers {','.join(config.active_tiers)} it has no thresholds to propose"
-        )
-    what = "max(|g|)" if config.rule == "adaptive" and not config.active_tiers else "L2 norm"
-    both = Test("value", "upper", what), Test("jump", "sigma", _JUMP.format(what))
-    return both
+    tiers = config.active_tiers
+    if tiers and "adaptive" not in tiers:
+        raise ConfigError("--rule", config.rule, f"with tiers {','.join(tiers)} it has no thresholds to propose")
+    what = "max(|g|)" if config.rule == "adaptive" and not tiers else "L2 norm"
+    return Test("value", "upper", what), Test("jump", "sigma", _JUMP.format(what))
 
 
 class Scorer:
