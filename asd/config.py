@@ -40,6 +40,7 @@ TIERS = {
     "checksum": "checksums of matrix products",
 }
 """The detector tiers by the names that `ASD_TIERS` accepts, and what each looks at."""
+_DEFAULT_TIERS = ("finite", "adaptive", "state")
 _MODES = {
     0: "off",
     1: "detect, report and act on first-level anomalies",
@@ -75,7 +76,7 @@ class Config:
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
-        tiers: Names of the detector tiers that are on, see `TIERS`; empty for none.
+        tiers: Names of the detector tiers that are on, see `TIERS`; empty for none, None for those of the rule.
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
@@ -97,7 +98,7 @@ class Config:
     manifest: bool = False
     device: str = ""
     weight_hash: int = 50
-    tiers: tuple[str, ...] = ()
+    tiers: tuple[str, ...] | None = None
     combined: CombinedConfig = field(default_factory=CombinedConfig)
     record: bool = False
 
@@ -106,14 +107,15 @@ class Config:
             value = getattr(self, variable.field)
             if not variable.accepts(value):
                 raise ConfigError(variable.field, value, variable.valid)
-        if "adaptive" in self.tiers and self.rule != "adaptive":
-            raise ConfigError("ASD_TIERS", ",".join(self.tiers), "tier adaptive needs ASD_RULE=adaptive")
-        if self.rule != "adaptive" and "finite" in self.tiers:
-            raise ConfigError("ASD_TIERS", ",".join(self.tiers), f"rule {self.rule} does what tier finite does itself")
+        tiers = self.active_tiers
+        if "adaptive" in tiers and self.rule != "adaptive":
+            raise ConfigError("ASD_TIERS", ",".join(tiers), "tier adaptive needs ASD_RULE=adaptive")
+        if self.rule != "adaptive" and "finite" in tiers:
+            raise ConfigError("ASD_TIERS", ",".join(tiers), f"rule {self.rule} does what tier finite does itself")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
-        """Reads the settings from `environ`; an empty variable counts as unset.
+        """Reads the settings from `environ`; an empty variable counts as unset, but for `ASD_TIERS`, where it is none.
 
         Raises:
             ConfigError: A variable has a value that is not valid; the sentence lists what is.
@@ -121,7 +123,7 @@ class Config:
         given = {}
         for variable in _VARIABLES:
             text = environ.get(variable.name)
-            if text:
+            if text or (text == "" and variable.may_be_empty):
                 given[variable.field] = variable.value_of(text)
         return cls(**given)
 
@@ -150,6 +152,13 @@ class Config:
     def log_values(self) -> bool:
         """Whether every normal value is logged at INFO."""
         return self.enable == 3
+
+    @property
+    def active_tiers(self) -> tuple[str, ...]:
+        """The tiers that are on: `tiers`, or what the rule brings; only `adaptive` brings any."""
+        if self.tiers is not None:
+            return self.tiers
+        return _DEFAULT_TIERS if self.rule == "adaptive" else ()
 
     @property
     def refuses(self) -> bool:
@@ -202,6 +211,7 @@ class _Variable(NamedTuple):
     accepts: Callable[[Any], bool]
     valid: str
     meaning: Callable[[Any], str]
+    may_be_empty: bool = False
 
     def value_of(self, text: str) -> Any:
         value = self.parse(text)
@@ -210,11 +220,12 @@ class _Variable(NamedTuple):
         return value
 
     def describe(self, config: Config, environ: Mapping[str, str]) -> Setting:
-        value = getattr(config, self.field)
+        value = config.active_tiers if self.field == "tiers" else getattr(config, self.field)
         text = _spell(value)
         given = environ.get(self.name)
-        note = " (set, but empty: counts as unset)" if given == "" else ""
-        return Setting(self.name, text, "environment" if given else "default", self.meaning(value) + note)
+        is_set = bool(given) or (given == "" and self.may_be_empty)
+        note = " (set, but empty: counts as unset)" if given == "" and not is_set else ""
+        return Setting(self.name, text, "environment" if is_set else "default", self.meaning(value) + note)
 
 
 def _spell(value: object) -> str:
@@ -242,7 +253,7 @@ def _parse_pair(text: str) -> tuple[int, int] | None:
 
 
 def _parse_names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(","))
+    return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
 def _parse_count(text: str) -> int | None:
@@ -262,7 +273,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _is_tiers(value: object) -> bool:
-    return isinstance(value, tuple) and len(set(value)) == len(value) and set(value) <= set(TIERS)
+    return value is None or (isinstance(value, tuple) and len(set(value)) == len(value) and set(value) <= set(TIERS))
 
 
 def _is_folder(value: object) -> bool:
@@ -434,8 +445,9 @@ _VARIABLES = (
         field="tiers",
         parse=_parse_names,
         accepts=_is_tiers,
-        valid=f"it must be some of {', '.join(TIERS)}, each once and with commas between them",
-        meaning=lambda names: "; ".join(TIERS[name] for name in names) if names else "none",
+        valid=f"it must be some of {', '.join(TIERS)}, each once and with commas between them, or empty for none",
+        meaning=lambda names: "; ".join(TIERS[name] for name in names) if names else "no detector tier is on",
+        may_be_empty=True,
     ),
     _Variable(
         name=VARIABLE,

@@ -98,10 +98,10 @@ class Judges:
         self._config = config
         self._clock = clock
         self.scheme = CombinedScheme(config.combined)
-        self._tiers = config.tiers
+        self._tiers = config.active_tiers
         self._judges: dict[str, Judge] = {}
         self._kinds: dict[str, str] = {}
-        self._tails = {symbol: Tails(kind, config.upper[0]) for symbol, kind in KINDS.items()}
+        self._tails = {symbol: Tails(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
         self.other_rank_flagged = False
@@ -150,9 +150,11 @@ class Judges:
             return own[0]._replace(reason=f"{own[0].reason}; {verdict.reason}"), own[1]
         return verdict, EVENT_FEATURES[tier.feature]
 
-    def judge_state(self, values: Mapping[str, float]) -> tuple[Verdict, str]:
+    def judge_state(
+        self, values: Mapping[str, float], growth: Mapping[str, float] | None = None
+    ) -> tuple[Verdict, str]:
         """The verdict on weights and optimizer state, and the name of the value it is about."""
-        verdict = self._bound.update(values)
+        verdict = self._bound.update(values, growth)
         return verdict, self._bound.name
 
     def accept(self) -> None:
@@ -197,10 +199,10 @@ class Judges:
         saved, tiers = state.get("checkpoints"), state.get("tiers")
         if not isinstance(saved, Mapping):
             raise StateError(f"the saved state has no checkpoints but {sorted(state)}.")
-        if isinstance(tiers, Mapping) != bool(config.tiers):
+        if isinstance(tiers, Mapping) != bool(config.active_tiers):
             raise StateError(
                 f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
-                f"{', '.join(config.tiers) or 'none'}."
+                f"{', '.join(config.active_tiers) or 'none'}."
             )
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
         for name, values in saved.items():

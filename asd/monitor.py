@@ -20,7 +20,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.judges import Judges
-from asd.reading import CHECKSUM, Capture, Reading, divisor
+from asd.reading import CHECKSUM, OUTPUT, Capture, Reading, divisor
 from asd.status import Status
 from asd.tiers import Features
 from asd.verdict import Level, Verdict
@@ -168,18 +168,25 @@ class Monitor:
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
 
-    def judge_state(self, step: int, values: Mapping[str, float], where: Mapping[str, str]) -> Event | None:
+    def judge_state(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        where: Mapping[str, str],
+        growth: Mapping[str, float] | None = None,
+    ) -> Event | None:
         """Judges the weights and the optimizer's state after `step`, whose update was applied.
 
         Args:
             step: Training step, from 1.
             values: Extremes by name, see `asd.tiers.StateBound`.
             where: Per name the tensor that has it.
+            growth: By how much the gradients since the last call can have raised a value, by name; None if not known.
 
         Returns:
             The event of a first-level anomaly, named after that tensor.
         """
-        verdict, name = self._judges.judge_state(values)
+        verdict, name = self._judges.judge_state(values, growth)
         if verdict.level is Level.NORMAL:
             return None
         self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
@@ -319,7 +326,7 @@ class Monitor:
         ranks: Sequence[Features] | None,
     ) -> tuple[Verdict, str]:
         name, features = reading.checkpoint, _features(reading, loss_scale)
-        if reading.non_finite and overflow_expected and divisor(reading.kind, loss_scale) > 1:
+        if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (CHECKSUM, OUTPUT):
             reason, limits = "not finite: overflow under a dynamic loss scale", self._judges.limit(name, reading.kind)
             value = _feature_value(features, self.feature)
             verdict, feature = Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature

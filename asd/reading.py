@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["CHECKSUM", "SAMPLE", "Capture", "Reading", "divisor"]
+__all__ = ["CHECKSUM", "OUTPUT", "SAMPLE", "Capture", "Reading", "divisor"]
 
 CHECKSUM = "checksum"
 """The kind of a checkpoint that holds no size of a tensor but the score of a matrix product, as `max_abs`."""
 SAMPLE = "sample"
 """The kind of a gradient that the vendor's combined scheme samples."""
+OUTPUT = "Y"
+"""The kind of an output of the forward pass, which no loss scale has to do with."""
+_SCALED = ("B", SAMPLE)
 
 
 class Reading(NamedTuple):
@@ -42,8 +45,12 @@ class Reading(NamedTuple):
 
 
 def divisor(kind: str, loss_scale: float) -> float:
-    """What the values of a checkpoint of this kind are divided by: the loss scale is in all but scores."""
-    return 1.0 if kind == CHECKSUM else loss_scale
+    """What the values of a checkpoint of this kind are divided by.
+
+    The loss scale is in the gradients of activations, and in those of parameters that are sampled before the ranks are
+    summed up; an optimizer is called with gradients that are divided by it already.
+    """
+    return loss_scale if kind in _SCALED else 1.0
 
 
 class Capture(NamedTuple):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, nn
+from mindspore import Parameter, Tensor, nn
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators import kernel
 from asd.operators.slots import KernelTable, table
 from asd.operators.tap import statistics_by_operators
+from asd.reading import Reading
 
 __all__ = ["OptimizerState"]
 
@@ -59,6 +61,10 @@ class OptimizerState:
         self.where: dict[str, str] = {}
         self._groups = list(groups.values())
         self._seconds: list[float] = []
+        self._shares = _shares(optimizer)
+        self._scale = float(getattr(optimizer, "loss_scale", 1.0))
+        self._sum = self._squares = 0.0
+        self._unknown = True  # whether the gradients since the last reading are not all known
 
     def read(self) -> dict[str, float]:
         """Per group the largest magnitude, `max_<group>`; of second moments the smallest value too, `min_<group>`.
@@ -78,6 +84,29 @@ class OptimizerState:
         self._seconds.append(time.perf_counter() - begin)
         return values
 
+    def note(self, readings: Iterable[Reading]) -> None:
+        """Takes in the gradients of a step whose update was applied."""
+        largest = [reading.max_abs / self._scale * reading.calls for reading in readings if reading.kind == "W"]
+        if largest:
+            self._sum += max(largest)
+            self._squares += max(largest) ** 2
+        self._unknown = not largest
+
+    def growth(self) -> dict[str, float] | None:
+        """By how much the gradients noted since the last call can have raised each moment; None if they are unknown.
+
+        An Adam adds (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one, at most. What is no Adam
+        may add all of either.
+        """
+        total, squares, self._sum, self._squares = self._sum, self._squares, 0.0, 0.0
+        if self._unknown:
+            return None
+        moments = [group for group in self._groups if group.name != "weight"]
+        if self._shares is None:
+            return {f"max_{group.name}": max(total, squares) for group in moments}
+        first, second = self._shares
+        return {f"max_{group.name}": second * squares if group.second_moment else first * total for group in moments}
+
     def pace(self, step_seconds: float) -> None:
         """Chooses how often to read, from what the readings took and what a step takes."""
         if self._seconds and step_seconds > 0:
@@ -88,6 +117,17 @@ class OptimizerState:
         known = values.get(key)
         if known is None or math.isnan(value) or sign * value > sign * known:
             values[key], self.where[key] = value, name
+
+
+def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:
+    """How much of a gradient, and of its square, an Adam adds to its moments in a step; None for anything else."""
+    if "Adam" not in type(optimizer).__name__:
+        return None
+    try:
+        betas = [float(Tensor(getattr(optimizer, name)).asnumpy().reshape(-1)[0]) for name in ("beta1", "beta2")]
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return 1 - betas[0], 1 - betas[1]
 
 
 def _extremes(parameter: Parameter, *, smallest: bool) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import mindspore as ms
 
 from asd.operators.exchange import Exchange
-from asd.reading import Reading
+from asd.reading import Reading, divisor
 from asd.tiers import Features
 
 __all__ = ["comparable", "features_of_ranks"]
@@ -44,7 +44,8 @@ def features_of_ranks(
     head = struct.pack("<I", zlib.crc32("\n".join(names).encode()))
     message = head + b"".join(
         _ONE.pack(
-            *(_narrow(size / loss_scale) for size in (each.max_abs, each.l2, each.mean_abs)), int(each.non_finite > 0)
+            *(_narrow(size / divisor(each.kind, loss_scale)) for size in (each.max_abs, each.l2, each.mean_abs)),
+            int(each.non_finite > 0),
         )
         for each in ordered
     )

@@ -104,14 +104,14 @@ class StepMonitor(Callback):
         self._find_loss_scale = loss_scale is None
         self._scaler = loss_scale
         self._include, self._exclude = include, exclude
-        self._judges_history = "adaptive" in self.config.tiers
+        self._judges_history = "adaptive" in self.config.active_tiers
         self._sinks = sinks
         self._resume_from = resume_from
         self._history = history
         self._wants_replay = replay if replay is not None else self.config.replay
         self._replay: Replay | None = None
         if checksum is None:
-            checksum = "checksum" in self.config.tiers
+            checksum = "checksum" in self.config.active_tiers
         self._checksum = Checksum() if checksum is True else checksum or None
         if self._checksum is None and self.config.combined.enable and self.config.combined.with_checksum:
             self._checksum = Checksum(every=0, suspicious_steps=0)  # until a strike-out switches it on
@@ -347,7 +347,7 @@ class StepMonitor(Callback):
             self._sites += sample_gradients(net, optimizer, every=self.config.combined.grad_sample_interval)
         if self.config.refuses:
             self._replay = self._new_replay(net, optimizer)
-        if "state" in self.config.tiers:
+        if "state" in self.config.active_tiers:
             self._state = OptimizerState(optimizer)
 
     def _plan_checksums(self, events: Sequence[Event]) -> None:
@@ -385,7 +385,7 @@ class StepMonitor(Callback):
             if fatal is None and outcome.elsewhere:
                 fatal = monitor.follow(self._step, refused=False)
                 outcome.events.append(fatal)
-            in_state = self._judge_state()
+            in_state = self._judge_state(readings)
             if in_state is not None:
                 outcome.events.append(in_state)
                 fatal = fatal or in_state
@@ -454,7 +454,7 @@ class StepMonitor(Callback):
         return event
 
     def _seen_by_ranks(self, readings: Sequence[Reading]) -> dict[str, list[Features]] | None:
-        if "ranks" not in self.config.tiers or self._ranks.size == 1 or not comparable():
+        if "ranks" not in self.config.active_tiers or self._ranks.size == 1 or not comparable():
             return None
         try:
             sizes = [reading for reading in readings if reading.kind in KINDS]
@@ -466,12 +466,15 @@ class StepMonitor(Callback):
             self._problem_once("the ranks could not be compared: they did not see the same checkpoints")
         return told
 
-    def _judge_state(self) -> Event | None:
+    def _judge_state(self, readings: Sequence[Reading]) -> Event | None:
         """The event of a first-level anomaly in the weights or the optimizer's state, where that is read."""
         state, status = self._state, self._active().status
-        if state is None or self._step % state.every:
+        if state is None:
             return None
-        found = self._active().judge_state(self._step, state.read(), state.where)
+        state.note(readings)
+        if self._step % state.every:
+            return None
+        found = self._active().judge_state(self._step, state.read(), state.where, state.growth())
         if self._step >= _WARM and status.steps > 1:
             state.pace(status.step_seconds / (status.steps - 1))
         return found

@@ -140,7 +140,7 @@ def _facts(recording: Recording, proposal: Proposal, fitted: Proposal, later: Re
     today = proposal.today
     return {
         "rule": proposal.config.rule,
-        "tiers": proposal.config.tiers,
+        "tiers": proposal.config.active_tiers,
         "budget": proposal.budget._asdict(),
         "ranks": len({rank for each in proposal.tests for rank, _ in each.scores.extremes}),
         "checkpoints": len({name for each in proposal.tests for _, name in each.scores.extremes}),
@@ -203,7 +203,7 @@ def _text(run_dir: Path, config: Config, proposal: Proposal, facts: dict[str, An
         f"{run_dir}: {_plural(facts['checks'], 'value')} of {_plural(facts['checkpoints'], 'checkpoint')} on "
         f"{_plural(facts['ranks'], 'rank')}, {_plural(facts['steps'], 'step')} in all; "
         f"left out: {_left_out(proposal.today)}",
-        f"rule {config.rule}{' with tiers ' + ','.join(config.tiers) if config.tiers else ''}; budget: "
+        f"rule {config.rule}{' with tiers ' + ','.join(config.active_tiers) if config.active_tiers else ''}; budget: "
         f"{budget.first:g} first-level false alarms per check, {budget.second:g} of either level",
         "",
         _table(proposal),

@@ -1,8 +1,8 @@
 """Detector tiers: parts that judge the sizes of tensors, each usable alone. Plain Python floats in, verdicts out.
 
 `Finite` and `History` judge one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` the weights
-and the optimizer's state. `classify` tells what an alarm looks like across ranks. Every tier is deterministic, and goes
-on from `state()` through `restore()` exactly as if it had never stopped.
+and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()` exactly as if it
+had never stopped.
 
 >>> tier = Finite("B")
 >>> tier.update(Features(max_abs=1.0, l2=2.0, mean_abs=0.5)).level.name
@@ -11,7 +11,6 @@ on from `state()` through `restore()` exactly as if it had never stopped.
 
 from __future__ import annotations
 
-from asd.tiers.common_mode import Suspicion, classify
 from asd.tiers.features import FEATURES, Features
 from asd.tiers.finite import Finite
 from asd.tiers.history import History
@@ -29,8 +28,6 @@ __all__ = [
     "Kind",
     "Ranks",
     "StateBound",
-    "Suspicion",
     "Tails",
-    "classify",
     "kind_of",
 ]

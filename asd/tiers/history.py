@@ -7,54 +7,69 @@ from math import inf, log2
 from typing import Any, NamedTuple
 
 from asd.errors import StateError
-from asd.rules import SilentCheckV3, Threshold
-from asd.rules.base import largest_root
+from asd.rules import Threshold
 from asd.tiers.features import FEATURES, Features
 from asd.tiers.kinds import kind_of
 from asd.tiers.saved import check_count, check_keys, check_number
 from asd.tiers.tail import Tails
-from asd.tiers.trace import DEVIATION_FLOOR, FIRST, WARM, Trace
+from asd.tiers.trace import DEVIATION_FLOOR, WARM, Trace
 from asd.verdict import Level, Verdict
 
 __all__ = ["History"]
 
-WARM_UP_FACTOR = 1.5
-"""How much wider the envelope is during the warm-up."""
+FIRST = 3
+"""Values to learn before the next is judged by them."""
+LOW_FROM = 5
+"""Values to learn before one is judged as too small."""
+PATIENCE = 3
+"""Steps in a row that a gradient has to be above its margins to be an error: an unusual batch is over in one."""
+WIDE = 14.0
+"""Bits above what growth explains that make a gradient an error at once. An unusual batch came to 10."""
 FREEZE = 20
 """Alarms in a row after which the level is learned anew."""
 CUSUM_SLACK = 3.0
 LARGEST_EXPONENT = 1023.0
+LARGEST_POWER = 2.0**1023
 """2.0 ** 1024 is no float."""
-LARGEST = 1.7976931348623157e308
 _WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
+
+
+_Logarithms = tuple[float, float | None, float | None]
+"""Of the three features; None of one that is 0."""
+
+
+_NOTHING = [-inf] * 4
+_UNLIMITED = (inf, inf, inf)
 
 
 class _Finding(NamedTuple):
     level: Level
     reason: str
     feature: str
+    high: bool = False  # above the margins, and no error yet
 
 
 class History:
     """Flags a tensor whose size is far from what its checkpoint has shown so far, however small that is.
 
-    It works on the logarithms of three features, because tensors vary by factors, and keeps a `Trace` of each. A tensor
-    is
+    It works on the logarithms of three features, because tensors vary by factors, and keeps a `Trace` of each, which
+    tells how far growth takes the next value. The margins above that are the run's own, see `Tail`: they are fitted to
+    the largest healthy distances of all checkpoints of the kind. A tensor is
 
-    * an error if an element is not finite; if a feature is above its envelope by more than the margin of its kind;
-      if the maximum of a gradient is too many deviations above its mean; or if a published rule says so:
-      `SilentCheckV3` on max², and at gradients of activations `Threshold` on the L2 norm. So it is never looser;
-    * a warning if its L2 norm or mean magnitude is far below the recent smallest; if it is all zero where it never was;
-      if the maximum stays high for many steps (a CUSUM of the deviations); or if a published rule warns.
+    * an error if an element is not finite; if a feature of an output is above the margins; if one of a gradient is for
+      the third step in a row, or at once by 14 bits; or if at gradients of activations `Threshold`, the package's
+      default rule, says so of the L2 norm. An unusual batch can send gradients up a thousandfold, but not for long;
+    * a warning if a gradient is above the margins for the first or second time; if the L2 norm or mean magnitude is far
+      below the recent smallest; if it is all zero where it never was; if the maximum stays high for many steps (a CUSUM
+      of the deviations); or if `Threshold` warns.
 
-    The first 5 values are judged by the published rules alone, and the envelope is half as wide again for the first 20.
-    After that the margins are fitted to the largest healthy distances, see `Tail`, and never fall below the measured
-    ones. It judges before it learns and learns from no value that is an error. After 20 errors in a row it starts anew,
-    but for the published rules: a lasting change of level is no fault of one step.
+    The first 3 values are learned only. It judges before it learns, and learns from no value that is an error or a
+    gradient above the margins. After 20 errors in a row it starts anew: a lasting change of level is no fault of one
+    step.
 
     Args:
         kind: `Y` outputs of the forward pass, `B` gradients of activations, `W` gradients of parameters.
-        upper: Thresholds of the published rules, see `Threshold` and `SilentCheckV3`.
+        upper: See `Threshold`.
         sigma: See `Threshold`.
         min_steps: See `Threshold`.
         tails: Margins that several checkpoints share, who then calls `tails.refit()` once a step; without it the
@@ -71,8 +86,8 @@ class History:
         >>> for step in range(40):
         ...     size = 1e-4 if step % 2 else 1.2e-4
         ...     verdict = history.update(Features(size, 20 * size, size / 4))
-        >>> history.update(Features(1e-2, 24e-4, 3e-5)).reason
-        'gradient: maximum more than 12.2 deviations above its mean'
+        >>> [history.update(Features(1e-2, 24e-4, 3e-5)).level.name for step in range(3)]
+        ['WARNING', 'WARNING', 'ERROR']
         >>> history.update(Features(1e-4, 1e-4, 1e-6)).reason
         'gradient: L2 norm less than 1/2.39 of the recent smallest'
     """
@@ -88,16 +103,18 @@ class History:
     ) -> None:
         self.kind = kind_of(kind)
         self.feature = "max_abs"
-        self._square = SilentCheckV3(upper, learn_errors=False)
         self._norm = Threshold(upper, sigma, min_steps) if self.kind.absolute else None
-        self._tails = tails if tails is not None else Tails(self.kind, upper[0])
+        self._tails = tails if tails is not None else Tails(self.kind)
         self._shared = tails is not None
         self._traces = [Trace() for _ in FEATURES]
         self._cusum = 0.0
         self._errors = 0  # in a row
+        self._high = 0  # values above the margins in a row
+        self._held: list[float] = []  # their distances, which count as healthy as soon as it is over
         self._zeros = 0  # in the warm-up
-        self._limits: dict[str, float] | None = None  # as long as nothing is learned and no margin changes
+        self._limits: tuple[float, float, float] | None = None  # as long as nothing is learned and no margin changes
         self._version = -1
+        self._within = _UNLIMITED  # the margins, as logarithms
 
     def update(self, features: Features) -> Verdict:
         """Judges the tensor of this step, then learns from it.
@@ -109,33 +126,31 @@ class History:
             The verdict, about the feature that `self.feature` names from now on. Its limit is what `limit()` had for
             that feature before this call.
         """
-        limits = self.limit()
-        if not features.finite:
-            self.feature = "max_abs"
+        limits = self._current()
+        largest, l2, mean, bad = features[:4]
+        self.feature = "max_abs"
+        if bad or not (largest < inf and l2 < inf and mean < inf):
             reason = f"{self.kind.name}: not finite"
-            return Verdict(Level.ERROR, reason, features.not_a_number(), limits["max_abs"])
-        if features.max_abs == 0.0:
+            return Verdict(Level.ERROR, reason, features.not_a_number(), limits[0])
+        if largest == 0.0:
             finding = self._judge_zero()
         else:
-            finding = self._judge(features, limits)
-            self._learn(features, is_error=finding.level is Level.ERROR)
+            x = (log2(largest), log2(l2) if l2 > 0.0 else None, log2(mean) if mean > 0.0 else None)
+            finding = self._judge(features, x, limits)
+            self._learn(x, finding)
             self._limits = None
+        if finding is None:
+            return Verdict(Level.NORMAL, "", largest, limits[0])
         self.feature = finding.feature
-        reason = f"{self.kind.name}: {finding.reason}" if finding.reason else ""
-        return Verdict(finding.level, reason, getattr(features, finding.feature), limits[finding.feature])
+        i = FEATURES.index(finding.feature)
+        return Verdict(finding.level, f"{self.kind.name}: {finding.reason}", features[i], limits[i])
 
     def limit(self) -> dict[str, float]:
         """Per feature the largest value that is not an error next; `inf` where there is none.
 
         `update` answers `Level.ERROR` exactly when a tensor is not finite or a feature is above its limit.
         """
-        if self._limits is None or self._version != self._tails.version:
-            own = [self._own_limit(i) for i in range(len(FEATURES))]
-            own[0] = min(own[0], largest_root(self._square.limit()))
-            if self._norm is not None:
-                own[1] = min(own[1], self._norm.limit())
-            self._limits, self._version = dict(zip(FEATURES, own, strict=True)), self._tails.version
-        return self._limits
+        return dict(zip(FEATURES, self._current(), strict=True))
 
     def accept(self) -> None:
         """Says that what it flags is no fault of a device: a new level is learned from the next step on."""
@@ -147,8 +162,9 @@ class History:
             **{feature: trace.state() for feature, trace in zip(FEATURES, self._traces, strict=True)},
             "cusum": self._cusum,
             "errors": self._errors,
+            "high": self._high,
+            "held": [None if each == -inf else each for each in self._held],
             "zeros": self._zeros,
-            "square": self._square.state(),
             **({"norm": self._norm.state()} if self._norm is not None else {}),
             **({} if self._shared else {"tails": self._tails.state()}),
         }
@@ -163,97 +179,174 @@ class History:
         values = check_keys(what, state, self.state())
         traces = [Trace.of(f"{what}, {feature}", values[feature]) for feature in FEATURES]
         cusum = check_number(what, "cusum", values["cusum"], 0)
-        errors, zeros = (check_count(what, key, values[key]) for key in ("errors", "zeros"))
-        before = self._square.state(), self._norm.state() if self._norm is not None else None
+        errors, high, zeros = (check_count(what, key, values[key]) for key in ("errors", "high", "zeros"))
+        held = _check_held(what, values["held"])
+        before = self._norm.state() if self._norm is not None else None
         try:
-            self._square.restore(values["square"])
             if self._norm is not None:
                 self._norm.restore(values["norm"])
             if not self._shared:
                 self._tails.restore(values["tails"])
         except StateError:
-            self._square.restore(before[0])
-            if self._norm is not None and before[1] is not None:
-                self._norm.restore(before[1])
+            if self._norm is not None and before is not None:
+                self._norm.restore(before)
             raise
         self._traces, self._cusum, self._errors, self._zeros = traces, cusum, errors, zeros
+        self._high, self._held = high, held
         self._limits = None
 
-    def _margin(self, i: int) -> float:
-        margin = self._tails.envelope[i].margin
-        return margin if self._traces[i].n >= WARM else max(margin, WARM_UP_FACTOR * self.kind.envelope[i])
+    def _current(self) -> tuple[float, float, float]:
+        if self._limits is None or self._version != self._tails.version:
+            traces = self._traces
+            if traces[0].n < FIRST:
+                self._within = _UNLIMITED
+            else:
+                self._within = (self._bits(0), self._bits(1), self._bits(2))
+            if self._strict or traces[0].n < FIRST:
+                bits = self._within
+            else:
+                bits = (traces[0].ceiling() + WIDE, traces[1].ceiling() + WIDE, traces[2].ceiling() + WIDE)
+            largest, l2, mean = (_power(each) for each in bits)
+            if self._norm is not None:
+                norm = self._norm.limit()
+                if norm < l2:
+                    l2 = norm
+            self._limits, self._version = (largest, l2, mean), self._tails.version
+        return self._limits
 
-    def _own_limit(self, i: int) -> float:
-        trace = self._traces[i]
-        if trace.n < FIRST:
-            return inf
-        bits = trace.env + self._margin(i)
-        if i == 0 and self._tails.deviations is not None:
-            bits = min(bits, trace.mu + self._tails.deviations.margin * max(trace.dev, DEVIATION_FLOOR))
-        limit: float = 2.0 ** min(bits, LARGEST_EXPONENT)
-        return limit
+    @property
+    def _strict(self) -> bool:
+        """Whether one value above the margin is an error at once."""
+        return not self.kind.gradient or self._high >= PATIENCE - 1
 
-    def _judge(self, features: Features, limits: Mapping[str, float]) -> _Finding:
-        published = [(self._square.update(min(features.max_abs * features.max_abs, LARGEST)), "max_abs")]
-        if self._norm is not None:
-            published.append((self._norm.update(features.l2), "l2"))
-        cusum = self._sum_deviations(features.max_abs)
-        for i, (feature, value) in enumerate(zip(FEATURES, features, strict=False)):
-            if value > limits[feature]:
-                return _Finding(Level.ERROR, self._reason(i, value, published), feature)
-        warning = next((found for found in published if found[0].level is not Level.NORMAL), None)
-        if warning is not None:
-            return _Finding(Level.WARNING, f"{_WORDS[warning[1]]}: {warning[0].reason}", warning[1])
-        return self._judge_low(features) or cusum or _Finding(Level.NORMAL, "", "max_abs")
+    def _bits(self, i: int) -> float:
+        """The logarithm of the largest value that is within the margins."""
+        trace, tails = self._traces[i], self._tails
+        bits: float = trace.ceiling() + tails.envelope[i].margin
+        if i == 0 and tails.deviations is not None and trace.n >= WARM:
+            dev = trace.dev if trace.dev > DEVIATION_FLOOR else DEVIATION_FLOOR
+            above: float = trace.mu + tails.deviations.margin * dev
+            if above < bits:
+                return above
+        return bits
 
-    def _reason(self, i: int, value: float, published: list[tuple[Verdict, str]]) -> str:
-        feature, trace = FEATURES[i], self._traces[i]
-        if value <= self._own_limit(i):
-            return next(f"{_WORDS[feature]}: {verdict.reason}" for verdict, about in published if about == feature)
-        margin, deviations = self._margin(i), self._tails.deviations
-        if i == 0 and deviations is not None:
-            above_mean = trace.mu + deviations.margin * max(trace.dev, DEVIATION_FLOOR)
-            if above_mean < trace.env + margin:
-                return f"{_WORDS[feature]} more than {deviations.margin:.3g} deviations above its mean"
-        return f"{_WORDS[feature]} more than {2**margin:.3g} times the recent largest"
+    def _judge(self, features: Features, x: _Logarithms, limits: tuple[float, float, float]) -> _Finding | None:
+        """What is wrong, if anything; the published rule and the CUSUM learn."""
+        norm = self._norm.update(features.l2) if self._norm is not None else None
+        cusum = self._sum_deviations(x[0])
+        if features[0] > limits[0] or features[1] > limits[1] or features[2] > limits[2]:
+            i = next(i for i in range(3) if features[i] > limits[i])
+            return _Finding(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
+        high = self._judge_high(x)
+        if high is None and norm is not None and norm.level is not Level.NORMAL:
+            return _Finding(Level.WARNING, f"{_WORDS['l2']}: {norm.reason}", "l2")
+        return high or self._judge_low(x) or cusum
 
-    def _judge_low(self, features: Features) -> _Finding | None:
-        for i, drop in zip((1, 2), self.kind.drop, strict=True):
-            trace, value = self._traces[i], features[i]
-            if value > 0.0 and trace.n >= FIRST and trace.low - log2(value) > drop:
-                reason = f"{_WORDS[FEATURES[i]]} less than 1/{2**drop:.3g} of the recent smallest"
+    def _reason(self, i: int, x: float | None, norm: Verdict | None) -> str:
+        own = self._traces[i].ceiling() + WIDE if self._traces[i].n >= FIRST and not self._strict else self._within[i]
+        if norm is not None and norm.level is Level.ERROR and not (x is not None and x > own):
+            return f"{_WORDS[FEATURES[i]]}: {norm.reason}"
+        return f"{_WORDS[FEATURES[i]]} {self._how_far(i, own)}"
+
+    def _how_far(self, i: int, bits: float) -> str:
+        trace, tails = self._traces[i], self._tails
+        lasting = f" for {PATIENCE} steps" if self.kind.gradient and self._strict else ""
+        if tails.deviations is not None and bits < trace.ceiling() + tails.envelope[i].margin:
+            return f"more than {tails.deviations.margin:.3g} deviations above its mean{lasting}"
+        return f"more than {2 ** (bits - trace.env):.3g} times the recent largest{lasting}"
+
+    def _judge_high(self, x: _Logarithms) -> _Finding | None:
+        """A gradient that is above the margins once or twice; what is above them more often is an error."""
+        first, l2, mean = self._within
+        if x[0] > first or (x[1] is not None and x[1] > l2) or (x[2] is not None and x[2] > mean):
+            for i, (value, bits) in enumerate(zip(x, self._within, strict=True)):
+                if value is not None and value > bits:
+                    reason = f"{_WORDS[FEATURES[i]]} {self._how_far(i, bits)}"
+                    return _Finding(Level.WARNING, reason, FEATURES[i], high=True)
+        return None
+
+    def _judge_low(self, x: _Logarithms) -> _Finding | None:
+        traces, drop = self._traces, self.kind.drop
+        if traces[0].n < LOW_FROM:
+            return None
+        for i in (1, 2):
+            value = x[i]
+            if value is not None and traces[i].low - value > drop[i - 1]:
+                reason = f"{_WORDS[FEATURES[i]]} less than 1/{2 ** drop[i - 1]:.3g} of the recent smallest"
                 return _Finding(Level.WARNING, reason, FEATURES[i])
         return None
 
-    def _judge_zero(self) -> _Finding:
+    def _judge_zero(self) -> _Finding | None:
         if self._traces[0].n < WARM:
             self._zeros += 1
         elif not self._zeros:
             return _Finding(Level.WARNING, "all zero, which it never was before", "max_abs")
-        return _Finding(Level.NORMAL, "", "max_abs")
+        return None
 
-    def _sum_deviations(self, value: float) -> _Finding | None:
+    def _sum_deviations(self, x: float) -> _Finding | None:
         deviations, trace = self.kind.deviations, self._traces[0]
         if deviations is None or self.kind.cusum is None or trace.n < WARM:
             return None
-        self._cusum = max(0.0, self._cusum + min(trace.deviations(log2(value)), deviations) - CUSUM_SLACK)
+        z = trace.deviations(x)
+        self._cusum += (z if z < deviations else deviations) - CUSUM_SLACK
+        if self._cusum < 0.0:
+            self._cusum = 0.0
         if self._cusum <= self.kind.cusum:
             return None
         return _Finding(Level.WARNING, "maximum above its mean for many steps", "max_abs")
 
-    def _learn(self, features: Features, *, is_error: bool) -> None:
-        self._errors = self._errors + 1 if is_error else 0
-        if is_error and self._errors <= FREEZE:
+    def _learn(self, x: _Logarithms, finding: _Finding | None) -> None:
+        if finding is not None and finding.level is Level.ERROR:
+            self._errors += 1
+            self._high += 1
+            self._held = []
+            if self._errors <= FREEZE:
+                return
+            if self._errors == FREEZE + 1:
+                self._traces = [Trace() for _ in FEATURES]
+                self._cusum = 0.0
+        elif finding is not None and finding.high:
+            self._errors = 0
+            self._high += 1
+            self._held = [max(pair) for pair in zip(self._distances(x), self._held or _NOTHING, strict=True)]
             return
-        if self._errors == FREEZE + 1:
-            self._traces, self._cusum = [Trace() for _ in FEATURES], 0.0
-        for i, trace in enumerate(self._traces):
-            if features[i] > 0.0:
-                x = log2(features[i])
-                if trace.n >= WARM and not is_error:
-                    self._tails.envelope[i].add(x - trace.env)
-                    if i == 0 and self._tails.deviations is not None:
-                        self._tails.deviations.add(trace.deviations(x))
-                trace.learn(x)
+        else:
+            self._learn_margins(x)
+        for trace, value in zip(self._traces, x, strict=True):
+            if value is not None:
+                trace.learn(value)
         if not self._shared:
             self._tails.refit()
+
+    def _learn_margins(self, x: _Logarithms) -> None:
+        self._errors = self._high = 0
+        if self._held:
+            self._tails.add(self._held)
+            self._held = []
+        if self._traces[0].n >= FIRST:
+            self._tails.add(self._distances(x))
+
+    def _distances(self, x: _Logarithms) -> list[float]:
+        """How far a value is above what growth explains, per feature, and the maximum above its mean in deviations."""
+        first, second, third = self._traces
+        largest, l2, mean = x
+        return [
+            largest - first.ceiling(),
+            l2 - second.ceiling() if l2 is not None else -inf,
+            mean - third.ceiling() if mean is not None else -inf,
+            first.deviations(largest) if self.kind.deviations is not None and first.n >= WARM else -inf,
+        ]
+
+
+def _power(bits: float) -> float:
+    """2 to the power of bits."""
+    return 2.0**bits if bits < LARGEST_EXPONENT else inf if bits == inf else LARGEST_POWER
+
+
+def _check_held(what: str, values: object) -> list[float]:
+    """The held distances that were saved, or StateError."""
+    if values == []:
+        return []
+    if not isinstance(values, list) or len(values) != len(_NOTHING):
+        raise StateError(f"State of {what}: held is {values!r}, which is not valid: none or {len(_NOTHING)} numbers.")
+    return [-inf if each is None else check_number(what, "held", each) for each in values]

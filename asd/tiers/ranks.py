@@ -11,13 +11,15 @@ from asd.errors import ConfigError, StateError
 from asd.tiers.features import FEATURES, Features
 from asd.tiers.kinds import kind_of
 from asd.tiers.saved import check_count, check_keys, check_number, check_numbers
-from asd.tiers.trace import DEVIATION_FLOOR, FIRST, Trace
+from asd.tiers.trace import DEVIATION_FLOOR, Trace
 from asd.verdict import Level, Verdict
 
 __all__ = ["Ranks"]
 
 MARGIN = 3.3
 """Bits above the envelope of healthy differences. Clean runs came to 2.8, and 3.23 in the warm-up."""
+FIRST = 5
+"""Steps that are only learned."""
 DECAY = 0.01
 FREEZE = 20
 """Alarms in a row after which a new difference is learned, by the margin a step."""

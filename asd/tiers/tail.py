@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import insort
 from collections.abc import Mapping, Sequence
-from math import log, log2
+from math import inf, log, sqrt
 from typing import Any
 
 from asd.errors import StateError
@@ -13,13 +13,16 @@ from asd.tiers.saved import check_count, check_keys, check_numbers
 
 __all__ = ["ALPHA", "ENOUGH", "KEPT", "Tail", "Tails", "exceeded_by"]
 
-ALPHA = 1e-6
-"""First-level alarms per check that a margin allows for."""
+ALPHA = 1e-5
+"""Steps with a first-level alarm, of all healthy ones, that a margin allows for."""
 KEPT = 64
+FEWEST = 8
 ENOUGH = 10 * KEPT
-"""Values before a fit: fewer say nothing about the largest tenth of them."""
-WIDEST_DEVIATIONS = 4.0
-"""How much wider than the measured one the margin in deviations may become."""
+"""Values of which the largest 64 are a tail."""
+FIT_FROM = 16
+"""Steps before a fit: fewer say nothing about the largest of them."""
+WIDEST = 10.0
+"""Bits: the root of a million, the factor of the published rules on squares."""
 
 
 def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: float = 1.0) -> float:
@@ -37,45 +40,55 @@ def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: fl
 
 
 class Tail:
-    """A margin that one healthy value in a million exceeds, if distances fall off exponentially.
+    """A margin that one healthy step in 100,000 exceeds, if distances fall off exponentially.
 
-    Of all distances the k = 64 largest are kept. With u the smallest of them, beta their mean excess over u and n
-    values seen, the margin is u + beta * ln(k / (n * 1e-6)), between `lowest` and `highest`; `lowest` until n is 640.
+    Of each step the largest distance of all checkpoints counts, for what sends one of them far up, such as an unusual
+    batch, sends many. Of these the k largest are looked at, an eighth of all, from 8 to 64. With u the smallest of
+    them, beta their mean excess over u and n steps seen, the margin is
+
+        u + beta * (1 + 2 / sqrt(k)) * ln(k / (n * 1e-5))
+
+    between `lowest` and `highest`; `first` until n is 16. The second factor covers what so few say about beta.
 
     Args:
-        lowest: The smallest margin, and the first one.
+        lowest: The smallest margin.
+        first: The margin before anything is known.
         highest: The largest margin.
 
     Attributes:
         margin: In force; it changes in `refit` only, so that all checkpoints of a step are judged alike.
+        pending: The largest healthy distance of the running step, `-inf` before there is one.
     """
 
-    __slots__ = ("_count", "_highest", "_largest", "_lowest", "margin")
+    __slots__ = ("_count", "_highest", "_largest", "_lowest", "margin", "pending")
 
-    def __init__(self, lowest: float, highest: float) -> None:
-        self._lowest, self._highest = lowest, max(lowest, highest)
+    def __init__(self, lowest: float, first: float, highest: float) -> None:
+        self._lowest, self._highest = lowest, highest
         self._largest: list[float] = []
         self._count = 0
-        self.margin = lowest
-
-    def add(self, distance: float) -> None:
-        """Takes in the distance of a healthy value."""
-        self._count += 1
-        if len(self._largest) < KEPT:
-            heapq.heappush(self._largest, distance)
-        elif distance > self._largest[0]:
-            heapq.heapreplace(self._largest, distance)
+        self.pending = -inf
+        self.margin = first
 
     def refit(self) -> None:
-        """Brings the margin up to date."""
-        if self._count < ENOUGH:
+        """Ends a step: brings the margin up to date."""
+        distance, self.pending = self.pending, -inf
+        if distance == -inf:
             return
-        fitted = exceeded_by(self._largest, self._count, ALPHA)
+        self._count += 1
+        if self._count <= KEPT:
+            insort(self._largest, distance)
+        elif distance > self._largest[0]:
+            del self._largest[0]
+            insort(self._largest, distance)
+        if self._count < FIT_FROM:
+            return
+        k = min(max(self._count // 8, FEWEST), KEPT)
+        fitted = exceeded_by(self._largest[-k:], self._count, ALPHA, widen=1 + 2 / sqrt(k))
         self.margin = min(max(fitted, self._lowest), self._highest)
 
     def state(self) -> dict[str, Any]:
         """The kept distances, the count of all, and the margin in force."""
-        return {"largest": sorted(self._largest), "count": self._count, "margin": self.margin}
+        return {"largest": list(self._largest), "count": self._count, "margin": self.margin}
 
     def restore(self, state: object) -> None:
         """Continues from a saved state.
@@ -99,38 +112,42 @@ class Tail:
 class Tails:
     """The fitted margins of one kind of tensors: one per feature above the envelope, one in deviations.
 
-    All checkpoints of a kind may share one: a fit to hundreds of them is there after a few steps. Whoever shares it
-    calls `refit` once a step.
+    All checkpoints of a kind may share one. Whoever shares it calls `refit` once a step.
 
     Args:
         kind: See `asd.tiers.kinds`.
-        upper: First threshold of the published rule on max², whose root bounds the margins.
 
     Attributes:
         version: Counts the changes of the margins.
     """
 
-    def __init__(self, kind: Kind, upper: float) -> None:
-        highest = log2(upper) / 2
-        self.envelope = tuple(Tail(lowest, highest) for lowest in kind.envelope)
+    def __init__(self, kind: Kind) -> None:
+        self.envelope = tuple(Tail(lowest, kind.first, WIDEST) for lowest in kind.envelope)
+        self.deviations = None
+        if kind.deviations is not None:
+            self.deviations = Tail(kind.deviations, 2 * kind.deviations, 4 * kind.deviations)
         self.version = 0
-        self.deviations = (
-            Tail(kind.deviations, WIDEST_DEVIATIONS * kind.deviations) if kind.deviations is not None else None
-        )
+        self._tails = [*self.envelope, *([self.deviations] if self.deviations is not None else [])]
+
+    def add(self, distances: Sequence[float]) -> None:
+        """Takes in the distances of a healthy value: of each feature, and in deviations; `-inf` for none."""
+        for tail, distance in zip(self._tails, distances, strict=False):
+            if distance > tail.pending:
+                tail.pending = distance
 
     def refit(self) -> None:
-        """Brings all margins up to date."""
+        """Ends a step: brings all margins up to date."""
         before = self._margins()
-        for tail in self._all():
+        for tail in self._tails:
             tail.refit()
         self.version += self._margins() != before
 
     def _margins(self) -> list[float]:
-        return [tail.margin for tail in self._all()]
+        return [tail.margin for tail in self._tails]
 
     def state(self) -> list[dict[str, Any]]:
         """What `restore` takes; ready for JSON."""
-        return [tail.state() for tail in self._all()]
+        return [tail.state() for tail in self._tails]
 
     def restore(self, state: object) -> None:
         """Continues from a saved state.
@@ -138,7 +155,7 @@ class Tails:
         Raises:
             StateError: It was not saved by margins of this kind. The tails are then as they were.
         """
-        tails = self._all()
+        tails = self._tails
         if not isinstance(state, list) or len(state) != len(tails):
             raise StateError(
                 f"State of fitted margins is {state!r}, which is not valid: a list of {len(tails)} states."
@@ -152,6 +169,3 @@ class Tails:
                 tail.restore(values)
             raise
         self.version += 1
-
-    def _all(self) -> list[Tail]:
-        return [*self.envelope, *([self.deviations] if self.deviations is not None else [])]

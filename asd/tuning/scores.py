@@ -51,11 +51,11 @@ def tests_of(config: Config) -> tuple[Test, ...]:
     if config.rule == "combined":
         valid = "threshold, silent_check_v3 or adaptive; combined has thresholds of its own in MS_NPU_ASD_CONFIG"
         raise ConfigError("--rule", config.rule, valid)
-    if config.tiers and "adaptive" not in config.tiers:
-        raise ConfigError("--rule", config.rule, f"with tiers {','.join(config.tiers)} it has no thresholds to propose")
-    what = "max(|g|)" if config.rule == "adaptive" and not config.tiers else "L2 norm"
-    both = Test("value", "upper", what), Test("jump", "sigma", _JUMP.format(what))
-    return (*both, _RATIO) if config.tiers else both
+    tiers = config.active_tiers
+    if tiers and "adaptive" not in tiers:
+        raise ConfigError("--rule", config.rule, f"with tiers {','.join(tiers)} it has no thresholds to propose")
+    what = "max(|g|)" if config.rule == "adaptive" and not tiers else "L2 norm"
+    return Test("value", "upper", what), Test("jump", "sigma", _JUMP.format(what))
 
 
 class Scorer:
@@ -68,11 +68,10 @@ class Scorer:
 
     def __init__(self, config: Config, kind: str) -> None:
         names = {test.name for test in tests_of(config)}
-        learn_errors = not config.refuses and not config.tiers
-        self._square = SilentCheckV3(config.upper, learn_errors=learn_errors) if "ratio" in names else None
-        judges_norm = "value" in names and (kind == _GRADIENT or not config.tiers)
+        self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if "ratio" in names else None
+        judges_norm = "value" in names and (kind == _GRADIENT or not config.active_tiers)
         self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
-        self._largest = config.rule == "adaptive" and not config.tiers
+        self._largest = config.rule == "adaptive" and not config.active_tiers
 
     def scores(self, features: Features) -> Iterator[tuple[str, float]]:
         """The scores of a finite tensor by the names of their tests, before it is learned."""

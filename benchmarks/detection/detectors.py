@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 from asd.rules import Combined, Rule, SilentCheckV3, Threshold
-from asd.tiers import Features, History, Ranks, StateBound, classify
+from asd.tiers import Features, History, Ranks, StateBound
 from asd.tiers.kinds import KINDS
 from asd.tiers.tail import Tails
 from asd.verdict import Level
-from benchmarks.detection.schedule import Record
+from benchmarks.detection.schedule import BETA1, BETA2, CLIP, Record
 
 __all__ = ["COMPOSITES", "DETECTORS", "STATE", "Alarm", "Detector", "Setup"]
 
@@ -112,33 +113,38 @@ class Sites:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         kinds = ["B" if kind == "G" else kind for kind in setup.kinds]
-        self.tails = [{symbol: Tails(kind, 1e6) for symbol, kind in KINDS.items()} for _ in range(setup.ranks)]
+        self.tails = [{symbol: Tails(kind) for symbol, kind in KINDS.items()} for _ in range(setup.ranks)]
         self.histories = [[History(kind, tails=tails[kind]) for kind in kinds] for tails in self.tails]
         self.compared = [Ranks(kind, setup.ranks) for kind in kinds]
 
     def step(self, number: int, record: Record) -> Alarm:
         alarm = Alarm()
-        flagged: dict[int, list[str]] = {rank: [] for rank in range(self.setup.ranks)}
+        flagged: set[int] = set()
         outliers: set[int] = set()
-        for place, name in enumerate(self.setup.names):
+        for place in range(len(self.setup.names)):
             seen = [Features(*row[:3], int(row[3])) for row in record.features[:, place].tolist()]
             compared = self.compared[place].update(seen) if self.setup.ranks > 1 else None
             for rank, features in enumerate(seen):
                 own = self.histories[rank][place].update(features).level
                 other = compared[rank].level if compared is not None else Level.NORMAL
                 if own is Level.ERROR:
-                    flagged[rank].append(name)
+                    flagged.add(rank)
                 if other is Level.ERROR:
                     outliers.add(rank)
                 alarm.add(max(own, other), rank, place)
         for tails in self.tails:
             for each in tails.values():
                 each.refit()
-        found = classify(flagged, self.setup.names, self.setup.ranks, outliers)
-        alarm.cause = found.cause
-        if found.rank is not None:
-            alarm.suspect = found.rank
+        alarm.cause = self.cause(flagged, outliers)
+        if len(flagged | outliers) == 1:
+            (alarm.suspect,) = flagged | outliers
         return alarm
+
+    def cause(self, flagged: set[int], outliers: set[int]) -> str:
+        """Many ranks of which none differs from the others are no fault of a device, as the package says."""
+        if outliers:
+            return "hardware"
+        return "software" if 2 * len(flagged) > self.setup.ranks > 1 else "unknown" if flagged else ""
 
 
 class Bounds:
@@ -149,10 +155,12 @@ class Bounds:
 
     def step(self, number: int, record: Record) -> Alarm:
         alarm = Alarm(cause="hardware")  # a state that changes by itself
+        largest = min(record.norm, CLIP)  # no element of a gradient is larger than its norm
+        growth = {"max_m": (1 - BETA1) * largest, "max_v": (1 - BETA2) * largest**2} if isfinite(largest) else None
         for rank, bound in enumerate(self.bounds):
             m, v, weight, least = record.bounds[rank].tolist()
             values = {"max_m": m, "max_v": v, "max_weight": weight, "min_v": least}
-            alarm.add(bound.update(values).level, rank, STATE)
+            alarm.add(bound.update(values, growth).level, rank, STATE)
         return alarm
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from benchmarks.detection.families import DEVELOPMENT, FAMILIES, Family, Place, make_network
+from benchmarks.detection.schedule import BETA1, BETA2, CLIP, DECAY, EPSILON
 
 __all__ = ["Engine", "Pass", "adam", "engine"]
 
 Array = np.ndarray[Any, Any]
-BETA1, BETA2, EPSILON, CLIP, DECAY = 0.9, 0.95, 1e-8, 1.0, 0.01
 
 
 @dataclass

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Record", "Schedule"]
+__all__ = ["BETA1", "BETA2", "CLIP", "DECAY", "EPSILON", "Record", "Schedule"]
+
+BETA1, BETA2, EPSILON, CLIP, DECAY = 0.9, 0.95, 1e-8, 1.0, 0.01
+"""Of AdamW, and the norm to which gradients are clipped."""
 
 Array = np.ndarray[Any, Any]
 

@@ -37,7 +37,7 @@ def sensitivity(seed: int) -> list[dict[str, Any]]:
 
 def _smallest(dtype: str, columns: int, seed: int) -> dict[str, float | None]:
     random = np.random.default_rng([seed, columns])
-    history, published = History("W"), SilentCheckV3()
+    history, published = History("Y"), SilentCheckV3()
     for _ in range(HISTORY):
         sizes = features(_product(random, columns, dtype)[2])
         history.update(Features(*sizes[:3], int(sizes[3])))

@@ -32,8 +32,8 @@ def test_an_empty_environment_gives_the_documented_defaults():
 
 
 @pytest.mark.parametrize("variable", [setting.name for setting in describe({})])
-def test_an_empty_variable_counts_as_unset(variable):
-    assert Config.from_env({variable: ""}) == Config()
+def test_an_empty_variable_counts_as_unset_but_empty_tiers_are_none(variable):
+    assert Config.from_env({variable: ""}) == Config(tiers=() if variable == "ASD_TIERS" else None)
 
 
 @pytest.mark.parametrize(("text", "enable"), [("0", 0), ("1", 1), ("2", 2), ("3", 3)])
@@ -231,6 +231,8 @@ def test_describe_says_where_a_value_comes_from():
         ("ASD_METRICS_PORT", "0", "this process serves no metrics"),
         ("ASD_METRICS_PORT", "9464", "this process serves its metrics there"),
         ("ASD_WEB_CONFIG", "web.yml", "file with TLS and passwords of the metrics"),
+        ("ASD_TIERS", "", "no detector tier is on"),
+        ("ASD_TIERS", "state", "bounds on the weights and on the optimizer's state"),
         ("ASD_EVIDENCE_MB", "0", "no tensor is kept as evidence"),
         ("ASD_EVIDENCE_MB", "64", "MiB of a bad tensor kept as evidence"),
     ],
@@ -248,14 +250,16 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
     ("environ", "expected"),
     [
         ({}, ()),
-        ({"ASD_RULE": "adaptive"}, ()),
+        ({"ASD_RULE": "adaptive"}, ("finite", "adaptive", "state")),
+        ({"ASD_RULE": "adaptive", "ASD_TIERS": ""}, ()),
+        ({"ASD_RULE": "combined"}, ()),
         ({"ASD_RULE": "adaptive", "ASD_TIERS": " finite , checksum"}, ("finite", "checksum")),
         ({"ASD_TIERS": "state"}, ("state",)),
         ({"ASD_RULE": "silent_check_v3", "ASD_TIERS": "ranks,state,checksum"}, ("ranks", "state", "checksum")),
     ],
 )
-def test_tiers_are_on_by_name_only(environ, expected):
-    assert Config.from_env(environ).tiers == expected
+def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
+    assert Config.from_env(environ).active_tiers == expected
 
 
 @pytest.mark.parametrize(

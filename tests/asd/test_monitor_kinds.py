@@ -98,3 +98,18 @@ def test_a_state_of_a_run_without_the_scheme_is_taken():
     watch = combined()
     watch.restore(Monitor(Config(enable=1), ORIGIN).state())
     assert watch.scheme.strikes(0.0) == 0
+
+
+@pytest.mark.parametrize(("kind", "value"), [("Y", 8.0), ("B", 2.0), ("W", 8.0)])
+def test_the_loss_scale_is_in_gradients_of_activations_only(kind, value):
+    watch = Monitor(Config(enable=1, rule="adaptive"), ORIGIN)
+    watch.judge(1, [Reading("dense", 8.0, 8.0, 0, 1, kind=kind)], loss_scale=4.0)
+    assert watch.history["dense"][-1][1] == value
+
+
+@pytest.mark.parametrize(("kind", "level"), [("Y", Level.ERROR), ("B", Level.WARNING), ("W", Level.WARNING)])
+def test_an_overflow_under_a_dynamic_loss_scale_is_expected_of_gradients_only(kind, level):
+    watch = Monitor(Config(enable=1, rule="adaptive"), ORIGIN)
+    reading = Reading("dense", 8.0, math.inf, 1, 1, kind=kind)
+    (event,) = watch.judge(1, [reading], loss_scale=4.0, overflow_expected=True).events
+    assert event.level is level

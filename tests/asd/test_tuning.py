@@ -108,9 +108,7 @@ def test_flagged_steps_are_left_out_and_counted_unless_they_are_said_to_be_healt
     assert kept.config.upper[0] > 1e9 > found.config.upper[0]
 
 
-@pytest.mark.parametrize(
-    "options", [{"upper": (1500, 600)}, {"rule": "adaptive"}, {"rule": "adaptive", "tiers": ("finite", "adaptive")}]
-)
+@pytest.mark.parametrize("options", [{"upper": (1500, 600)}, {"rule": "adaptive", "tiers": ()}, {"rule": "adaptive"}])
 def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_path, options):
     config = Config(enable=1, run_dir=str(tmp_path), **options)
     origin = Origin("job", 0, "host", "Ascend:0")
@@ -125,7 +123,7 @@ def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_pa
     recording = Recording(tmp_path)
     again = replay(recording.steps(), recording.settings, keep_flagged=True)
     assert {"first": again.first, "second": again.second} == monitor.status.anomalies
-    assert again.flagged > 5
+    assert again.flagged >= 5
     healthy = replay(recording.steps(), recording.settings)
     assert (healthy.flagged, healthy.steps + sum(healthy.left_out.values())) == (0, 300)
 

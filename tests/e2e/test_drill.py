@@ -34,11 +34,12 @@ def test_an_output_that_sticks_at_infinity_is_refused_as_long_as_it_does_in_pyna
 
 
 def test_a_weight_that_went_far_off_stays_off_and_every_further_step_is_refused(runner):
-    result = drill(runner, "weight:norm_out:scale=1e8:step=8:elements=64", "--rule", "adaptive")
+    # No warm-up of the learning rate: outputs and second moments grow thirtyfold, and none of it is an alarm.
+    result = drill(runner, "weight:norm_out:scale=1e8:step=36:elements=64", "--rule", "adaptive", "--steps", 40)
     assert result["struck"] == "model.norm_out.weight"
-    assert [(change["step"], change["elements"]) for change in result["changes"]] == [(8, 64)]
+    assert [(change["step"], change["elements"]) for change in result["changes"]] == [(36, 64)]
     assert (result["found"], result["steps_to_detect"]) == (True, 0)
-    assert result["refused_steps"] == list(range(8, 15))
+    assert result["refused_steps"] == list(range(36, 41))
 
 
 @pytest.mark.slow
