@@ -46,13 +46,15 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": middle, "q25": low, "q75": high, "n": len(values)}
 
 
-def whole_step(workload: Workload, mode: str, include: str, pairs: int) -> dict[str, Any]:
+def whole_step(
+    workload: Workload, mode: str, include: str | tuple[()], pairs: int, *, rule: str = "threshold"
+) -> dict[str, Any]:
     """Step time with detection over step time without, pair by pair, two equal trainings in one process."""
     use_mode(mode)
     bare_net, bare_optimizer = build(workload)
     bare = nn.TrainOneStepCell(bare_net, bare_optimizer)
     net, optimizer = build(workload)
-    monitor = StepMonitor(Config(enable=1), sinks=[], include=include)
+    monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[], include=include)
     checked = nn.TrainOneStepCell(net, optimizer)
     monitor.attach(checked, optimizer)
 
@@ -281,6 +283,8 @@ def steps_part(quick: bool) -> dict[str, Any]:
             for checkpoints, include in (("default", ()), ("all", LINEAR)):
                 count = 4 if quick else pairs[mode]
                 rows[f"{name}, {mode}, {checkpoints}"] = whole_step(workload, mode, include, count)
+            if name == "large":  # outputs, gradients of parameters and the optimizer's state are read as well
+                rows[f"{name}, {mode}, tiers"] = whole_step(workload, mode, (), count, rule="adaptive")
     return rows
 
 
