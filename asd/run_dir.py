@@ -5,6 +5,7 @@
 - `events-stress.jsonl`: what stress tests of devices found
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
+- `evidence/RUN/rank0-step7/narrowing`: how the first wrong operator was found, with the dumps
 - `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
 - `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
@@ -18,6 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 __all__ = [
+    "NARROWING",
     "cursor_file",
     "event_file",
     "event_files",
@@ -27,6 +29,9 @@ __all__ = [
     "status_files",
     "stress_file",
 ]
+
+NARROWING = "narrowing"
+"""The folder in that of the evidence with the search for the first wrong operator."""
 
 _EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
 _STATUS = re.compile(r"status-rank-?\d+\.json", re.ASCII)
