@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 __all__ = [
     "NARROWING",
+    "NARROWING_ANSWER",
     "cursor_file",
     "event_file",
     "event_files",
@@ -32,6 +33,8 @@ __all__ = [
 
 NARROWING = "narrowing"
 """The folder in that of the evidence with the search for the first wrong operator."""
+NARROWING_ANSWER = "narrowing.json"
+"""The file in it with the answer."""
 
 _EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
 _STATUS = re.compile(r"status-rank-?\d+\.json", re.ASCII)

@@ -14,15 +14,18 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import context, nn
+from mindspore import Parameter, Tensor, context, nn
+from mindspore.common import hook_handle
 
 from asd.errors import UnsupportedError
+from asd.evidence.bits import Difference
+from asd.evidence.compare import CallRows
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.dump_folder import read_dump
 from asd.evidence.first_divergence import Divergence
@@ -37,17 +40,19 @@ from asd.operators.debugger.recording import DumpRecording
 from asd.operators.debugger.session import Session
 from asd.operators.exchange import Exchange, pack, unpack
 from asd.operators.recheck import make_again
+from asd.run_dir import NARROWING_ANSWER as ANSWER
 from asd.statefile import write_whole
 
-__all__ = ["ANSWER", "Narrowed", "Narrowing", "recorded"]
+__all__ = ["Narrowed", "Narrowing", "recorded"]
 
-ANSWER = "narrowing.json"
-"""The file with the answer, in the folder of the narrowing."""
 _MODULES, _APIS = "modules", "apis"
 _MOST_SENT = 256 << 20
 """Bytes of tensors that a sibling sends; of more, only what tells them apart is sent."""
 _MOST_KEPT = 4 << 30
 """Bytes of a step, as its modules hand them on, up to which it is recorded whole."""
+
+
+_CONFIDENCES = ("low", "medium", "high")
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Narrowed:
         confidence: `high`, `medium` or `low`; empty when nothing was found.
         trusted: What the step was compared with, in words.
         folder: Where the dumps and tables are.
+        dumps: In it, the dump of the suspect and the trusted one that the answer comes from.
     """
 
     sentence: str
@@ -69,6 +75,7 @@ class Narrowed:
     confidence: str
     trusted: str
     folder: str
+    dumps: tuple[str, str]
 
 
 class Narrowing:
@@ -84,6 +91,17 @@ class Narrowing:
         self._net = network_of(net)
         self._run = run
         self._exchange = exchange
+        self._bits: dict[str, Difference] = {}
+        self._begin: list[tuple[Parameter, np.ndarray]] = []
+
+    def begin_with(self, parameters: Sequence[Parameter], values: Sequence[np.ndarray]) -> None:
+        """Gives these Parameters these values before each run; who runs the steps puts back what they had."""
+        self._begin = list(zip(parameters, values, strict=True))
+
+    def _make(self, parcel: bytes) -> str:
+        for parameter, value in self._begin:
+            parameter.copy_(Tensor(value))
+        return self._run(parcel)
 
     def alone(self, folder: Path) -> Narrowed:
         """On a rank that nobody can be compared with.
@@ -102,7 +120,7 @@ class Narrowing:
             raise UnsupportedError("none of the recorded calls can be made again by itself.")
         request = Request(folder / _APIS / "suspect", folder / _APIS / "again")
         divergence = compare_runs(request, folder / _APIS, Options(by="bits")).pairs[0].divergence
-        return self._told(folder, divergence, f"{made} of its calls made again one by one")
+        return _told(folder, {_APIS: divergence}, f"{made} of its calls made again one by one", "again")
 
     def together(self, suspect: int, sibling: int, parcel: bytes, folder: Path | None) -> Narrowed | None:
         """With a sibling; a call of all ranks.
@@ -120,7 +138,7 @@ class Narrowing:
             UnsupportedError: The step can't be recorded on one of the ranks; on all of them.
             RankLostError: Another rank did not answer.
         """
-        divergence: Divergence | None = None
+        divergences: dict[str, Divergence | None] = {}
         scope: Sequence[str] = ()
         with tempfile.TemporaryDirectory() as scratch:
             for level in (_MODULES, _APIS):
@@ -131,15 +149,17 @@ class Narrowing:
                 found: list[Any] = []
                 if folder is not None:
                     found = self._agreed(lambda: self._compared(message, folder / level))  # noqa: B023
-                    divergence = _better(divergence, found[0])
-                    found = found[1:]
+                    divergences[level], *found = found
                 else:
                     self._agreed(list)
                 scope = json.loads(self._exchange.gather(json.dumps(found).encode())[suspect])
                 if not scope:
                     break
         trusted = f"rank {sibling} with the same batch"
-        return None if folder is None else self._told(folder, divergence, trusted)
+        named = divergences.get(_MODULES)
+        if named is not None and named.slot in self._bits:
+            divergences[_MODULES] = replace(named, difference=self._bits[named.slot])
+        return None if folder is None else _told(folder, divergences, trusted, "sibling")
 
     def _agreed(self, act: Callable[[], Any]) -> Any:
         """What `act` returns, on all ranks or none: when it fails on one of them they all hear of it."""
@@ -167,34 +187,29 @@ class Narrowing:
 
     def _run_in_pynative(self, parcel: bytes) -> str:
         with pynative():
-            return self._run(parcel)
+            return self._make(parcel)
 
     def _dump(self, parcel: bytes, folder: Path, config: DebuggerConfig) -> None:
         with recorded(self._net, folder, config) as session:
-            failure = self._run(parcel)
+            failure = self._make(parcel)
         if failure or session.entries == 0:
             raise UnsupportedError(failure or "no module of the network was called from Python, so none was recorded.")
 
     def _compared(self, message: bytes, folder: Path) -> list[Any]:
         """Where the suspect and its sibling part, and the scope of the next run."""
         _unpack_into(folder / "sibling", message)
-        outcome = compare_runs(Request(folder / "suspect", folder / "sibling"), folder, Options(by="bits"))
-        divergence = outcome.pairs[0].divergence
+        self._bits.clear()
+        options = Options(by="bits", told=self._note)
+        divergence = compare_runs(Request(folder / "suspect", folder / "sibling"), folder, options).pairs[0].divergence
         if divergence is None or folder.name == _APIS:
             return [divergence]
         return [divergence, *_scope(folder / "suspect", divergence.call)]
 
-    def _told(self, folder: Path, divergence: Divergence | None, trusted: str) -> Narrowed:
-        if divergence is None:
-            sentence = (
-                f"No call of the network computed wrongly when the step was recorded and compared with {trusted}: the "
-                "fault did not come back, or it lies in the communication, the optimizer or the compiled graph."
-            )
-            return _written(Narrowed(sentence, "", "", "", trusted, str(folder)))
-        found = Narrowed(
-            divergence.sentence, divergence.kind, divergence.call, divergence.confidence, trusted, str(folder)
-        )
-        return _written(found)
+    def _note(self, call: CallRows) -> None:
+        """Keeps the bits of what differs: the first run, by which a module may be named, has no tensors."""
+        for row in call.rows:
+            if row.metrics is not None and row.metrics.difference is not None:
+                self._bits[row.name] = row.metrics.difference
 
 
 @contextmanager
@@ -221,6 +236,7 @@ def recorded(net: nn.Cell, folder: Path, config: DebuggerConfig) -> Iterator[Ses
     if current.session() is not None:
         raise UnsupportedError("the step is being recorded by a PrecisionDebugger already.")
     stays = hasattr(net, "asd_tap_counts")  # a PrecisionDebugger has put its own hooks there
+    version = getattr(hook_handle, "_HOOK_VERSION", 0)
     hook_modules((net,), in_graph=False)
     apis = None
     if config.apis:
@@ -240,6 +256,8 @@ def recorded(net: nn.Cell, folder: Path, config: DebuggerConfig) -> Iterator[Ses
             session.finish()
             if not stays:
                 unhook((net,))
+            # MindSpore compiles its graphs anew when a hook was taken away, also where all are as they were.
+            hook_handle._HOOK_VERSION = version
 
 
 def network_of(cell: nn.Cell) -> nn.Cell:
@@ -270,12 +288,30 @@ def _ends(name: str) -> bool:
     return split_name(name)[1] in ("forward", "backward")
 
 
-def _better(by_modules: Divergence | None, by_apis: Divergence | None) -> Divergence | None:
-    """The more exact of two answers; an operator that only the modules around it show stays theirs."""
+def _told(folder: Path, divergences: dict[str, Divergence | None], trusted: str, against: str) -> Narrowed:
+    """The most exact of the answers, also written down."""
+    level = _best(divergences)
+    divergence, dumps = divergences.get(level), (f"{level}/suspect", f"{level}/{against}")
+    if divergence is None:
+        sentence = (
+            f"No call of the network computed wrongly when the step was recorded and compared with {trusted}: the "
+            "fault did not come back, or it lies in the communication, the optimizer or the compiled graph."
+        )
+        told = Narrowed(sentence, "", "", "", trusted, str(folder), dumps)
+    else:
+        kind, call, confidence = divergence.kind, divergence.call, divergence.confidence
+        told = Narrowed(divergence.sentence, kind, call, confidence, trusted, str(folder), dumps)
+    write_whole(folder / ANSWER, json.dumps(asdict(told), indent=1) + "\n")
+    return told
+
+
+def _best(divergences: dict[str, Divergence | None]) -> str:
+    """APIs say more than modules; but what only the module around them shows is known better by that."""
+    by_modules, by_apis = divergences.get(_MODULES), divergences.get(_APIS)
     if by_modules is None or by_apis is None:
-        return by_modules or by_apis
-    vague = by_apis.kind == "operator" and by_apis.confidence == "low"
-    return by_modules if vague and by_modules.confidence != "low" else by_apis
+        return _MODULES if by_modules is not None else _APIS
+    surer = _CONFIDENCES.index(by_modules.confidence) > _CONFIDENCES.index(by_apis.confidence)
+    return _MODULES if surer else _APIS
 
 
 def _bytes_of(folder: Path) -> int:
@@ -298,8 +334,3 @@ def _unpack_into(folder: Path, message: bytes) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.tobytes())
-
-
-def _written(found: Narrowed) -> Narrowed:
-    write_whole(Path(found.folder) / ANSWER, json.dumps(asdict(found), indent=1) + "\n")
-    return found

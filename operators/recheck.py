@@ -47,9 +47,7 @@ def make_again(dump: Path, into: Path) -> int:
     for call in calls:
         check.check(call)
     entries: dict[str, Any] = json.loads(dump.read_bytes())["data"]
-    writer = DumpWriter(
-        into, DebuggerConfig(Path(), task="tensor", level="mix", md5=True), read=delivery.read_moments
-    )
+    writer = DumpWriter(into, DebuggerConfig(Path(), task="tensor", level="mix", md5=True), read=delivery.read_moments)
     for name, entry in entries.items():
         values = check.values.get(name)
         if not values:

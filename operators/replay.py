@@ -92,6 +92,7 @@ class Replay:
         held = [*net.get_parameters(), *also, *_of_operators(net)]
         self._written = list({id(parameter): parameter for parameter in held if id(parameter) not in left_out}.values())
         self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
+        self._moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
         self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
 
@@ -220,29 +221,37 @@ class Replay:
         )
 
     def _narrow(self, finding: Finding, suspects: list[int], folder: Path) -> Finding:
-        """Looks for the operator of the first suspect whose fault comes back, and adds to its finding what came of it."""
+        """Looks for the operator of the first suspect whose fault comes back; its finding tells what came of it."""
         rank = self._exchange.rank
         told = self._tell(wanted=rank in suspects and finding.verdict in _COMES_BACK)
         wanted = [other for other, words in enumerate(told) if words["wanted"]]
         if not wanted:
             return finding
         suspect, narrowing = wanted[0], Narrowing(self._net, lambda parcel: self._run(parcel)[1], self._exchange)
+        seeds = self._random.seeds()
         try:
             if self._exchange.size == 1:
                 self.narrowed = narrowing.alone(folder)
             else:
-                parcel = self._pack() if rank == suspect else b""
-                size = self._tell(size=len(parcel))[suspect]["size"]
-                parcel = self._exchange.broadcast(parcel, suspect, size)
+                parcel = self._sent(self._pack() if rank == suspect else b"", suspect)
+                # Every tensor is compared now, and masks that begin anew in PyNative too.
+                self._random.set_seeds(unpack(self._sent(pack([seeds]), suspect))[0])
+                narrowing.begin_with(self._moving, unpack(self._sent(pack(list(map(_host, self._moving))), suspect)))
                 others = [other for other in range(self._exchange.size) if other != suspect]
                 sibling = next((other for other in others if other not in suspects), others[0])
                 mine = folder if rank == suspect else None
                 self.narrowed = narrowing.together(suspect, sibling, parcel, mine)
         except (UnsupportedError, StateError, OSError) as error:
             return finding._replace(reason=f"{finding.reason}; the operator was not looked for to the end: {error}")
+        finally:
+            self._random.set_seeds(seeds)
         if self.narrowed is None:
             return finding
         return finding._replace(reason=f"{finding.reason}. {self.narrowed.sentence}")
+
+    def _sent(self, message: bytes, root: int) -> bytes:
+        """The message of `root`, whose length only that rank knows."""
+        return self._exchange.broadcast(message, root, self._tell(size=len(message))[root]["size"])
 
     def _run(self, parcel: bytes = b"") -> tuple[Answer, str]:
         """Makes the step from where it began, or that of another rank; the answer, and why there is none if so."""
