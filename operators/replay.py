@@ -43,6 +43,8 @@ _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not rea
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
 _COMES_BACK = ("persistent", "undetermined")
 """Verdicts after which making the step again can show the fault once more."""
+_MOST_SEARCHES = 3
+"""Of one training; a fault that stays says the same in each, and the dumps take room."""
 _PARALLEL = ("stand_alone", "data_parallel")
 
 
@@ -81,6 +83,7 @@ class Replay:
     ) -> None:  # fmt: skip
         self.step: Step | None = None
         self.narrowed: Narrowed | None = None
+        self._searches = 0
         self._net, self._sites = net, sites
         control_dropouts(net)
         watch_draws()
@@ -225,8 +228,9 @@ class Replay:
         rank = self._exchange.rank
         told = self._tell(wanted=rank in suspects and finding.verdict in _COMES_BACK)
         wanted = [other for other, words in enumerate(told) if words["wanted"]]
-        if not wanted:
+        if not wanted or self._searches == _MOST_SEARCHES:
             return finding
+        self._searches += 1
         suspect, narrowing = wanted[0], Narrowing(self._net, lambda parcel: self._run(parcel)[1], self._exchange)
         seeds = self._random.seeds()
         try:

@@ -27,7 +27,7 @@ def test_a_fault_that_comes_back_is_named_and_the_search_leaves_no_trace(fault, 
     ours = Training(monkeypatch, fault, config=settings(narrow=True, run_dir=str(tmp_path / "run")))
     reasons = {event.step: event.reason for event in ours.events if event.kind == "replay"}
     found = answers(tmp_path / "run")
-    assert set(found) == {f"rank0-step{step}" for step in reasons}
+    assert set(found) == {f"rank0-step{step}" for step in sorted(reasons)[:3]}  # a fault that stays says the same again
     told = json.loads(found["rank0-step3"].read_text())
     assert (told["call"], told["kind"], told["confidence"]) == (call, "operator", "high")
     assert told["sentence"].startswith(f"The first wrong operator is {call}: its ")
