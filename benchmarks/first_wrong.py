@@ -90,6 +90,7 @@ def strike_of(fault, log):
     """Changes an array as the fault says; in another element where that one would stay the same."""
 
     def strike(array):
+        array = np.asarray(array, np.float32)  # MindSpore hands over a tensor without dimensions as a float
         for seed in range(fault.seed, fault.seed + 50):
             changed = Fault(fault.target, fault.where, fault.pattern, fault.amount, 1, seed=seed).apply(array, 1)
             if changed.tobytes() != array.tobytes():
