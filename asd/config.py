@@ -72,6 +72,7 @@ class Config:
         web_config: File with TLS and passwords of that endpoint; empty for neither.
         evidence_mb: How much of a bad tensor is kept as evidence, 0..4096 MiB.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
+        narrow: Whether a replay whose fault comes back is searched for the first wrong operator.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
@@ -95,6 +96,7 @@ class Config:
     web_config: str = ""
     evidence_mb: int = 16
     replay: bool = False
+    narrow: bool = False
     manifest: bool = False
     device: str = ""
     weight_hash: int = 50
@@ -403,6 +405,14 @@ _VARIABLES = (
         accepts=lambda value: isinstance(value, bool),
         valid="it must be 0 or 1",
         meaning=lambda on: f"{'a refused' if on else 'no'} step is made again, to tell hardware from software",
+    ),
+    _Variable(
+        name="ASD_NARROW",
+        field="narrow",
+        parse=_parse_flag,
+        accepts=lambda value: isinstance(value, bool),
+        valid="it must be 0 or 1",
+        meaning=lambda on: f"a replay is {'' if on else 'not '}searched for the first wrong operator",
     ),
     _Variable(
         name="ASD_MANIFEST",

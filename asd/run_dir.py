@@ -6,6 +6,7 @@
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second
 - `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
+- `evidence/RUN/rank0-step7/narrowing`: how the first wrong operator was found, with the dumps
 - `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
 - `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
@@ -19,6 +20,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 __all__ = [
+    "NARROWING",
+    "NARROWING_ANSWER",
     "cursor_file",
     "event_file",
     "event_files",
@@ -30,6 +33,11 @@ __all__ = [
     "value_file",
     "value_files",
 ]
+
+NARROWING = "narrowing"
+"""The folder in that of the evidence with the search for the first wrong operator."""
+NARROWING_ANSWER = "narrowing.json"
+"""The file in it with the answer."""
 
 _EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
 _VALUES = re.compile(r"values-rank-?\d+\.jsonl(?:\.(\d+))?", re.ASCII)

@@ -234,6 +234,7 @@ def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
 
     # Parameter names, isinstance and searches by class name must not notice.
     Tapped.__name__, Tapped.__qualname__, Tapped.__module__ = base.__name__, base.__qualname__, base.__module__
+    Tapped.asd_original = base
     cell.asd_tap = tap
     cell.__class__ = Tapped
     done._cells.append((cell, base))

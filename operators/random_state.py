@@ -128,6 +128,15 @@ class RandomState:
             random.getstate(),
         )
 
+    def seeds(self) -> np.ndarray:
+        """Where each dropout begins when it draws for the first time."""
+        return _first_states().copy() if kernel.library is not None else np.zeros(0, np.uint64)
+
+    def set_seeds(self, seeds: np.ndarray) -> None:
+        """Puts back what `seeds` returned, here or on another rank of the same program."""
+        if seeds.size:
+            _first_states()[:] = seeds
+
     def to_arrays(self, state: tuple[Any, ...]) -> list[np.ndarray]:
         """What another rank of the same program can `restore`."""
         dropouts, states, generator, (_, words, position, has_gauss, cached), (version, python_words, gauss) = state

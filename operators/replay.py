@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
-from asd.errors import UnsupportedError
+from asd.errors import StateError, UnsupportedError
 from asd.event import Event
 from asd.operators import kernel
 from asd.operators.base import ASDBase
 from asd.operators.exchange import Exchange, pack, unpack
+from asd.operators.narrowing import Narrowed, Narrowing
 from asd.operators.random_state import (
     RandomState,
     compiled_functions,
@@ -39,6 +41,10 @@ __all__ = ["Replay", "Step", "bits_of_first"]
 _MOST_KEPT = 1 << 20
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
+_COMES_BACK = ("persistent", "undetermined")
+"""Verdicts after which making the step again can show the fault once more."""
+_MOST_SEARCHES = 3
+"""Of one training; a fault that stays says the same in each, and the dumps take room."""
 _PARALLEL = ("stand_alone", "data_parallel")
 
 
@@ -68,6 +74,7 @@ class Replay:
 
     Attributes:
         step: The step that was made last, or None where it is not known.
+        narrowed: Which operator the last anomaly came from, where that was asked for.
     """
 
     def __init__(
@@ -75,6 +82,8 @@ class Replay:
         exchange: Exchange | None = None,
     ) -> None:  # fmt: skip
         self.step: Step | None = None
+        self.narrowed: Narrowed | None = None
+        self._searches = 0
         self._net, self._sites = net, sites
         control_dropouts(net)
         watch_draws()
@@ -86,6 +95,7 @@ class Replay:
         held = [*net.get_parameters(), *also, *_of_operators(net)]
         self._written = list({id(parameter): parameter for parameter in held if id(parameter) not in left_out}.values())
         self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
+        self._moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
         self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._searched = False
@@ -100,13 +110,17 @@ class Replay:
         if not self._too_large:
             self._before = [_host(parameter) for parameter in self._read], self._random.save()
 
-    def judge(self, original: Answer, anomaly: Event | None, scale: float = 1.0) -> Finding | None:
+    def judge(
+        self, original: Answer, anomaly: Event | None, scale: float = 1.0, *, folder: Path | None = None
+    ) -> Finding | None:
         """Makes the last step again and says what came of it; in data parallel a call of all ranks.
 
         Args:
             original: What the step came to.
             anomaly: The first first-level anomaly of this rank, None if it has none.
             scale: The loss scale of the step.
+            folder: Where the search for the operator leaves what it finds, the same choice on all ranks; None for no
+                search. See `asd.operators.narrowing`.
 
         Returns:
             The verdict about this rank, None if it has no anomaly.
@@ -123,13 +137,17 @@ class Replay:
             rank, reason = obstacles[0]
             where = "" if rank == self._exchange.rank else f"on rank {rank}: "
             return Finding("undetermined", where + reason) if anomaly is not None else None
+        self.narrowed = None
         after = [_host(parameter) for parameter in self._written], self._random.save()
         slots = table()
         slots.begin_replay()
         try:
             if self._exchange.size == 1:
-                return self._alone(original, _breaks(anomaly, scale))
-            finding = self._together(original, suspects, _breaks(anomaly, scale))
+                finding = self._alone(original, _breaks(anomaly, scale))
+            else:
+                finding = self._together(original, suspects, _breaks(anomaly, scale))
+            if folder is not None:
+                finding = self._narrow(finding, suspects, folder)
             return finding if anomaly is not None else None
         finally:
             slots.read(self._sites)
@@ -211,6 +229,40 @@ class Replay:
             no_sibling="no other rank has the same weights",
             unsteady=unsteady[0] if unsteady else "",
         )
+
+    def _narrow(self, finding: Finding, suspects: list[int], folder: Path) -> Finding:
+        """Looks for the operator of the first suspect whose fault comes back; its finding tells what came of it."""
+        rank = self._exchange.rank
+        told = self._tell(wanted=rank in suspects and finding.verdict in _COMES_BACK)
+        wanted = [other for other, words in enumerate(told) if words["wanted"]]
+        if not wanted or self._searches == _MOST_SEARCHES:
+            return finding
+        self._searches += 1
+        suspect, narrowing = wanted[0], Narrowing(self._net, lambda parcel: self._run(parcel)[1], self._exchange)
+        seeds = self._random.seeds()
+        try:
+            if self._exchange.size == 1:
+                self.narrowed = narrowing.alone(folder)
+            else:
+                parcel = self._sent(self._pack() if rank == suspect else b"", suspect)
+                # Every tensor is compared now, and masks that begin anew in PyNative too.
+                self._random.set_seeds(unpack(self._sent(pack([seeds]), suspect))[0])
+                narrowing.begin_with(self._moving, unpack(self._sent(pack(list(map(_host, self._moving))), suspect)))
+                others = [other for other in range(self._exchange.size) if other != suspect]
+                sibling = next((other for other in others if other not in suspects), others[0])
+                mine = folder if rank == suspect else None
+                self.narrowed = narrowing.together(suspect, sibling, parcel, mine)
+        except (UnsupportedError, StateError, OSError) as error:
+            return finding._replace(reason=f"{finding.reason}; the operator was not looked for to the end: {error}")
+        finally:
+            self._random.set_seeds(seeds)
+        if self.narrowed is None:
+            return finding
+        return finding._replace(reason=f"{finding.reason}. {self.narrowed.sentence}")
+
+    def _sent(self, message: bytes, root: int) -> bytes:
+        """The message of `root`, whose length only that rank knows."""
+        return self._exchange.broadcast(message, root, self._tell(size=len(message))[root]["size"])
 
     def _run(self, parcel: bytes = b"") -> tuple[Answer, str]:
         """Makes the step from where it began, or that of another rank; the answer, and why there is none if so."""

@@ -39,6 +39,7 @@ from asd.operators.weights import WeightComparison
 from asd.reading import CHECKSUM, SAMPLE, Reading
 from asd.replay import Answer, Finding
 from asd.rules.checksum import Checksum as Checked
+from asd.run_dir import NARROWING, evidence_folder
 from asd.sinks import open_sinks
 from asd.statefile import save_state
 from asd.tiers import KINDS, Features
@@ -498,7 +499,8 @@ class StepMonitor(Callback):
         finding: Finding | None = Finding("undetermined", "the network is not known, so its steps can't be made again")
         if self._replay is not None:
             try:
-                finding = self._replay.judge(Answer.of(bits_of_first(outputs), monitor.readings), anomaly, scale)
+                answer = Answer.of(bits_of_first(outputs), monitor.readings)
+                finding = self._replay.judge(answer, anomaly, scale, folder=self._folder_to_narrow(anomaly))
             except RankLostError:
                 raise
             except Exception as error:  # as in `step`
@@ -512,6 +514,15 @@ class StepMonitor(Callback):
         event = replace(anomaly, kind="replay", verdict=finding.verdict, reason=reason, time=monitor.clock())
         monitor.publish(event)
         return [event]
+
+    def _folder_to_narrow(self, anomaly: Event | None) -> Path | None:
+        """Where the search for the operator leaves what it finds: beside the evidence of the anomaly."""
+        if not self.config.narrow:
+            return None
+        if anomaly is not None and anomaly.evidence:
+            return Path(anomaly.evidence) / NARROWING
+        origin = self._active().origin
+        return evidence_folder(Path(self.config.run_dir), origin.run, origin.rank, self._step) / NARROWING
 
     def _count_time(self, begin: float, end: float) -> None:
         """From the end of the last step to the end of this one; the first has no beginning that is known."""

@@ -15,8 +15,9 @@ from asd.config import Config
 from asd.event import Event
 from asd.exporters.evidence import files as evidence_files
 from asd.exporters.evidence.files import Bundle
+from asd.exporters.evidence.narrowing import write_page
 from asd.monitor import Monitor, Origin
-from asd.run_dir import evidence_folder
+from asd.run_dir import NARROWING, evidence_folder
 
 __all__ = ["MOST_BUNDLES", "MOST_BYTES", "MOST_PICTURES", "Evidence", "open_evidence"]
 
@@ -64,7 +65,14 @@ class Evidence:
         return self._place.folder
 
     def __call__(self, event: Event) -> None:
-        """Nothing: a bundle needs all of a step, see `after_step`."""
+        """The page of a search for the operator; a bundle needs all of a step, see `after_step`.
+
+        Raises:
+            OSError: It can't be written.
+            StateError: A dump of the search can't be read.
+        """
+        if event.kind == "replay" and event.evidence:
+            write_page(Path(event.evidence) / NARROWING)
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
         """Writes the bundle of a step whose place was asked for.

@@ -22,7 +22,7 @@ from asd.operators.debugger.session import Label
 from asd.operators.debugger.values import attributes_of
 from asd.operators.precheck.modules import module_attributes
 
-__all__ = ["Hook", "hook_modules", "hook_operators", "hooks"]
+__all__ = ["Hook", "hook_modules", "hook_operators", "hooks", "unhook"]
 
 _NOT_RECORDED = re.compile(
     r"^(Shape|DType|Rank|TensorShape|DynamicShape|Size|Depend|StopGradient|Print|HookBackward|InsertGradientOf|Custom"
@@ -112,6 +112,20 @@ def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
                 label = Label(f"Primitive.{name}.{value.name}", module=False, counted=f"Primitive.{value.name}")
                 new = _new_hook(label, counts, cell, hook, attributes_of(value))
                 object.__setattr__(cell, name, _Operator(value, new, in_graph=in_graph))
+
+
+def unhook(nets: Sequence[nn.Cell]) -> None:
+    """Makes `nets` what they were before `hook_modules` and `hook_operators`."""
+    for net in nets:
+        vars(net).pop("asd_tap_counts", None)
+        for _, cell in list(net.cells_and_names()):
+            for name, value in list(vars(cell).items()):
+                if isinstance(value, _Operator):
+                    object.__setattr__(cell, name, value.primitive)
+            if "asd_tap_original" in vars(cell):
+                cell.__class__ = cell.asd_tap_original
+                for name in ("asd_tap_hook", "asd_tap_original", "asd_tap_inputs", "asd_tap_output"):
+                    vars(cell).pop(name, None)
 
 
 def _counts_of(nets: Sequence[nn.Cell]) -> Counter[str]:

@@ -28,6 +28,8 @@ def module_attributes(cell: nn.Cell) -> dict[str, Any] | None:
         cell: Any module.
     """
     kind = getattr(cell, "asd_tap_original", type(cell))  # a recorded module has a class of its own
+    while "asd_original" in vars(kind):  # so has a checked one
+        kind = vars(kind)["asd_original"]
     if _class(kind.__name__) is not kind:
         return None
     return _settings(cell)

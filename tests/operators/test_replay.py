@@ -86,7 +86,7 @@ class Training:
                 return make_again(replay, parcel)
 
             patch.setattr(Replay, "_make", count)
-            patch.setattr(Replay, "judge", judge if replayed else lambda *_: None)
+            patch.setattr(Replay, "judge", judge if replayed else lambda *_, **__: None)
             rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(1e6 if i == bad else 1)) for i in range(1, 7)]
             data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
             Model(self.net, optimizer=self.optimizer).train(
@@ -238,7 +238,7 @@ def accumulate(monkeypatch, judged, size=0):
     injector.attach(cell)
     step, found = monitor.watch_step(cell), []
     with monkeypatch.context() as patch:
-        patch.setattr(Replay, "judge", Replay.judge if judged else lambda *_: None)
+        patch.setattr(Replay, "judge", Replay.judge if judged else lambda *_, **__: None)
         for i in range(1, 8):
             injector.begin_step()
             found += [event for event in monitor.step(step(ids(i), targets(i))) if event.kind == "replay"]

@@ -1,7 +1,7 @@
 """One of several ranks that train together: `replay_parallel.py MODE STORY REPLAY`; started by msrun.
 
-What goes wrong in step 3 is one of `STORIES`. The network has dropout and moving statistics, and every rank its own
-batches. Each rank prints one JSON object at the end.
+What goes wrong in step 3 is one of `STORIES`. REPLAY is 0, 1, or `narrow` for a search for the operator too. The
+network has dropout and moving statistics, every rank its own batches. Each rank prints one JSON object at the end.
 """
 
 import json
@@ -23,6 +23,7 @@ from asd.operators.workload import digest
 STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",
     "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",
+    "forward": "output:norm:scale=-1e9:step=3:duration=9:rank=1",
     "poisoned": None,
     "weights apart": None,
 }
@@ -59,7 +60,9 @@ optimizer = nn.Adam(net.trainable_params(), 1e-2)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()
 events = []
 monitor = StepMonitor(
-    Config(enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[events.append], replay=replay == "1"
+    Config(enable=1, on_anomaly="skip", upper=(1000, 100), narrow=replay == "narrow"),
+    sinks=[events.append],
+    replay=replay != "0",
 )
 control_dropouts(train_step)  # without a replay too, for MindSpore's own dropout is not the same twice
 monitor.attach(train_step, optimizer)
