@@ -18,6 +18,12 @@ def answers(run_dir):
     return {path.parent.parent.name: path for path in Path(run_dir).glob("evidence/*/*/narrowing/narrowing.json")}
 
 
+@pytest.mark.parametrize(
+    "corner",
+    [("graph", "kernel"), pytest.param(("pynative", "operators"), marks=pytest.mark.slow)],
+    ids=["graph-kernel", "pynative-operators"],
+    indirect=True,
+)
 def test_a_fault_that_comes_back_is_named_and_the_search_leaves_no_trace(corner, monkeypatch, tmp_path):
     fault, call = {
         "graph": (ALWAYS, "Cell.norm_out.LayerNorm.backward.0"),
