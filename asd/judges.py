@@ -16,7 +16,7 @@ from asd.rules.base import largest_root
 from asd.rules.checksum import Checksum
 from asd.rules.combined import Combined
 from asd.rules.sampled_gradient import SampledGradient
-from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, StateBound, Tails, kind_of
+from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
 from asd.verdict import Level, Verdict
 
 __all__ = ["EVENT_FEATURES", "Judge", "Judges", "RuleJudge"]
@@ -104,6 +104,7 @@ class Judges:
         self._tails = {symbol: Tails(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
+        self._seal = Seal()
         self.other_rank_flagged = False
         feature = self._new(_GRADIENT).feature
         self.feature = EVENT_FEATURES.get(feature, feature)
@@ -157,6 +158,11 @@ class Judges:
         verdict = self._bound.update(values, growth)
         return verdict, self._bound.name
 
+    def judge_seal(self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed]) -> tuple[Verdict, str]:
+        """The verdict on what changed between `step` and the next, and the name of the tensor it is about."""
+        verdict = self._seal.update(step, after, before)
+        return verdict, self._seal.name
+
     def accept(self) -> None:
         """Says that what was flagged last is no fault of a device, so that a new level is learned at once."""
         for judge in self._judges.values():
@@ -182,6 +188,7 @@ class Judges:
                 "tails": {symbol: tails.state() for symbol, tails in self._tails.items()},
                 "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
                 "bound": self._bound.state(),
+                "seal": self._seal.state(),
             }
         return state
 
@@ -237,6 +244,7 @@ class Judges:
                 self._ranks[name] = Ranks(symbol, size)
                 self._ranks[name].restore(values)
             self._bound.restore(tiers["bound"])
+            self._seal.restore(tiers.get("seal", self._seal.state()))  # older states have none
         except (KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
             raise StateError(f"the saved state of the tiers can't be used: {error}") from error
 

@@ -22,7 +22,7 @@ from asd.event import LEVEL_NAMES, Event
 from asd.judges import Judges
 from asd.reading import CHECKSUM, OUTPUT, Capture, Reading, divisor
 from asd.status import Status
-from asd.tiers import Features
+from asd.tiers import Features, Sealed
 from asd.verdict import Level, Verdict
 from asd.weights import Difference
 
@@ -187,13 +187,30 @@ class Monitor:
             The event of a first-level anomaly, named after that tensor.
         """
         verdict, name = self._judges.judge_state(values, growth)
+        return self._state_anomaly(step, where.get(name, name), verdict, "max")
+
+    def judge_seal(self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed]) -> Event | None:
+        """Judges what became of the weights and the optimizer's state between `step` and the next one.
+
+        Args:
+            step: The step that was made, from 1.
+            after: The tensors at its end, by name, see `asd.tiers.Seal`.
+            before: The same at the beginning of the next step.
+
+        Returns:
+            The event of a first-level anomaly, named after the tensor that changed.
+        """
+        verdict, name = self._judges.judge_seal(step, after, before)
+        return self._state_anomaly(step, name, verdict, "blocks")
+
+    def _state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event | None:
         if verdict.level is Level.NORMAL:
             return None
         self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         event = self._event(
-            step, where.get(name, name), verdict.value, limits, verdict.level, "anomaly", verdict.reason,
-            refused=False, feature="max", key="state",
+            step, name, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
+            refused=False, feature=feature, key="state",
         )  # fmt: skip
         self.publish(event)
         return event

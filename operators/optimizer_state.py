@@ -66,6 +66,12 @@ class OptimizerState:
         self._sum = self._squares = 0.0
         self._unknown = True  # whether the gradients since the last reading are not all known
 
+    @property
+    def parameters(self) -> list[Parameter]:
+        """Weights and state together."""
+        found = [parameter for group in self._groups for parameter in group.parameters]
+        return [parameter for parameter in found if parameter.dtype in _FLOATS]
+
     def read(self) -> dict[str, float]:
         """Per group the largest magnitude, `max_<group>`; of second moments the smallest value too, `min_<group>`.
 
@@ -107,10 +113,15 @@ class OptimizerState:
         first, second = self._shares
         return {f"max_{group.name}": second * squares if group.second_moment else first * total for group in moments}
 
-    def pace(self, step_seconds: float) -> None:
-        """Chooses how often to read, from what the readings took and what a step takes."""
+    def pace(self, step_seconds: float, more: float = 0.0) -> None:
+        """Chooses how often to read, from what the readings took and what a step takes.
+
+        Args:
+            step_seconds: What a step takes.
+            more: Seconds that what else is done as often takes.
+        """
         if self._seconds and step_seconds > 0:
-            took = sorted(self._seconds)[len(self._seconds) // 2]
+            took = sorted(self._seconds)[len(self._seconds) // 2] + more
             self.every = min(SELDOM, max(1, math.ceil(took / (SHARE * step_seconds))))
 
     def _keep(self, values: dict[str, float], key: str, value: float, name: str, *, sign: int) -> None:

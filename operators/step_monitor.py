@@ -34,7 +34,8 @@ from asd.operators.rank_features import comparable, features_of_ranks
 from asd.operators.ranks import attribution_of
 from asd.operators.replay import Replay, Step, bits_of_first
 from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
-from asd.operators.slots import Site, table
+from asd.operators.seal import StateSeal
+from asd.operators.slots import KernelTable, Site, table
 from asd.operators.weights import WeightComparison
 from asd.reading import CHECKSUM, SAMPLE, Reading
 from asd.replay import Answer, Finding
@@ -131,6 +132,7 @@ class StepMonitor(Callback):
         self._rolls_back = False
         self._roll_backs: list[int] = []
         self._state: OptimizerState | None = None
+        self._seal: StateSeal | None = None
         self._health = Health()
 
     # What a training engineer calls in a loop of her own.
@@ -222,6 +224,7 @@ class StepMonitor(Callback):
             self.close()
             raise
         self._end(fatal, damage)
+        self._close_seal()
         return events
 
     def watch_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,9 +243,16 @@ class StepMonitor(Callback):
         return watched
 
     def remember(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`."""
+        """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`.
+
+        Raises:
+            AnomalyDetected: A weight or a state of the optimizer changed since the last step, and `ASD_ON_ANOMALY` is
+                `stop`. A `TrainingResultError` where MindSpore can roll the training back.
+        """
+        changed = self._open_seal()
         if self._replay is not None:
             self._replay.remember(Step(step, args, kwargs))
+        self._end(changed)
 
     def save_state(self, checkpoint_file: str | Path) -> Path:
         """Saves the rule state beside `checkpoint_file`, so that a resumed training judges as if it had never stopped.
@@ -305,7 +315,9 @@ class StepMonitor(Callback):
 
     def on_train_step_begin(self, run_context: Any) -> None:
         """Saves the state that belongs to a checkpoint written after the last step; remembers the batch."""
+        changed = self._open_seal()  # before a manifest calls a checkpoint of what it finds clean
         self._save_new_states()
+        self._end(changed)
         training = run_context.original_args()
         batch = training.get("train_dataset_element")
         if batch is not None and not training.get("dataset_sink_mode"):
@@ -350,6 +362,8 @@ class StepMonitor(Callback):
             self._replay = self._new_replay(net, optimizer)
         if "state" in self.config.active_tiers:
             self._state = OptimizerState(optimizer)
+            # Elsewhere the weights would have to be copied to the host twice.
+            self._seal = StateSeal(self._state.parameters) if isinstance(table(), KernelTable) else None
 
     def _plan_checksums(self, events: Sequence[Event]) -> None:
         """Asks the ranks about their strikes when it is time; a call of all ranks."""
@@ -477,7 +491,35 @@ class StepMonitor(Callback):
             return None
         found = self._active().judge_state(self._step, state.read(), state.where, state.growth())
         if self._step >= _WARM and status.steps > 1:
-            state.pace(status.step_seconds / (status.steps - 1))
+            more = self._seal.seconds if self._seal is not None else 0.0
+            state.pace(status.step_seconds / (status.steps - 1), more)
+        return found
+
+    def _close_seal(self) -> None:
+        """Keeps hashes of the weights and the optimizer's state that a step left, as often as these are read."""
+        if self._seal is None or self._state is None or self._step % self._state.every:
+            return
+        begin = time.perf_counter()
+        try:
+            self._seal.close(self._step)
+        except Exception as error:  # as in `step`
+            self._problem_once(f"weights were not hashed: {error!r}")
+        self._active().status.check_seconds += time.perf_counter() - begin
+
+    def _open_seal(self) -> Event | None:
+        """The event of a weight or a state that changed since the last step ended."""
+        if self._seal is None or table().replaying:
+            return None
+        begin = time.perf_counter()
+        try:
+            both = self._seal.open()
+            found = self._active().judge_seal(*both) if both is not None else None
+        except Exception as error:  # as in `step`
+            self._problem_once(f"weights were not compared with those of the last step: {error!r}")
+            return None
+        self._active().status.check_seconds += time.perf_counter() - begin
+        if found is not None:
+            self._health.add(found)
         return found
 
     def _new_replay(self, net: nn.Cell | None, optimizer: nn.Cell) -> Replay | None:

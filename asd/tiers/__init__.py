@@ -1,7 +1,7 @@
 """Detector tiers: parts that judge the sizes of tensors, each usable alone. Plain Python floats in, verdicts out.
 
-`Finite` and `History` judge one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` the weights
-and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()` exactly as if it
+`Finite` and `History` judge one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` and `Seal` the
+weights and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()` exactly as if it
 had never stopped.
 
 >>> tier = Finite("B")
@@ -16,6 +16,7 @@ from asd.tiers.finite import Finite
 from asd.tiers.history import History
 from asd.tiers.kinds import KINDS, Kind, kind_of
 from asd.tiers.ranks import Ranks
+from asd.tiers.seal import Seal, Sealed
 from asd.tiers.state import StateBound
 from asd.tiers.tail import Tails
 
@@ -27,6 +28,8 @@ __all__ = [
     "History",
     "Kind",
     "Ranks",
+    "Seal",
+    "Sealed",
     "StateBound",
     "Tails",
     "kind_of",
