@@ -1,8 +1,8 @@
 """Detector tiers: parts that judge the sizes of tensors, each usable alone. Plain Python floats in, verdicts out.
 
-`Finite` and `History` judge one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` and `Seal` the
-weights and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()` exactly as if it
-had never stopped.
+`Finite` and `History` judge one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` and `Seal`
+the weights and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()`
+exactly as if it had never stopped.
 
 >>> tier = Finite("B")
 >>> tier.update(Features(max_abs=1.0, l2=2.0, mean_abs=0.5)).level.name

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 from asd.rules import Combined, Rule, SilentCheckV3, Threshold
-from asd.tiers import Features, History, Ranks, StateBound
+from asd.tiers import Features, History, Ranks, Seal, Sealed, StateBound
 from asd.tiers.kinds import KINDS
 from asd.tiers.tail import Tails
 from asd.verdict import Level
@@ -164,6 +164,25 @@ class Bounds:
         return alarm
 
 
+class Seals:
+    """The package's seal on weights and the optimizer's state between two steps."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.seals = [Seal() for _ in range(setup.ranks)]
+
+    def step(self, number: int, record: Record) -> Alarm:
+        alarm = Alarm(cause="hardware")  # a state that changes by itself
+        if number == 0:
+            return alarm  # nothing was left by a step before
+        for rank, seal in enumerate(self.seals):
+            # Which blocks differ is what was recorded of the hashes, and all that a seal looks at.
+            rows = {str(tensor): row for tensor, row in enumerate(record.blocks[rank].tolist()) if row[1]}
+            after = {name: Sealed(0, (0,) * size) for name, (_, size) in rows.items()}
+            before = {name: Sealed(0, (1,) * bad + (0,) * (size - bad)) for name, (bad, size) in rows.items()}
+            alarm.add(seal.update(number, after, before).level, rank, STATE)
+        return alarm
+
+
 class Hash:
     """The package's weight hash, compared over ranks every so many steps."""
 
@@ -236,6 +255,7 @@ def _v2(vendor: bool) -> Callable[[], Rule]:
 DETECTORS: dict[str, Callable[[Setup], Any]] = {
     "asd finite+adaptive+ranks": Sites,
     "asd state bound": Bounds,
+    "asd state seal": Seals,
     "asd weight hash": lambda setup: Hash(setup, HASH_EVERY),
     "asd weight hash, each step": lambda setup: Hash(setup, 1),
     "NaN only": NotFinite,
@@ -253,8 +273,9 @@ DETECTORS: dict[str, Callable[[Setup], Any]] = {
     "Megatron": Megatron,
 }
 """Every detector that judges steps, by its name in the tables."""
+_TIERS = ("asd finite+adaptive+ranks", "asd state bound", "asd state seal")
 COMPOSITES = {
-    "asd adaptive": ("asd finite+adaptive+ranks", "asd state bound", "asd weight hash"),
-    "asd adaptive, hash each step": ("asd finite+adaptive+ranks", "asd state bound", "asd weight hash, each step"),
+    "asd adaptive": (*_TIERS, "asd weight hash"),
+    "asd adaptive, hash each step": (*_TIERS, "asd weight hash, each step"),
 }
 """Detectors that are several others at once: what any of them finds."""

@@ -63,6 +63,9 @@ class Record(NamedTuple):
         spikes: Elements of the averaged gradient with g² > 5000 v.
         bounds: Of each rank max|m|, max v, max|weight| and min v after the step; shape (R, 4).
         odd: The rank whose weight hash differs from the others' after the step; -1 for none, -2 for two halves.
+        blocks: Of each rank and each tensor of its weights, the master weights and both moments, how many blocks have
+            another hash at the beginning of the step than at the end of the one before, and how many there are; shape
+            (R, T, 2). A tensor that is the same memory as another one has none.
     """
 
     features: Array
@@ -71,3 +74,4 @@ class Record(NamedTuple):
     spikes: int
     bounds: Array
     odd: int
+    blocks: Array

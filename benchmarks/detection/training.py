@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from asd.operators.seal import hashes_of_blocks
 from benchmarks.detection.engine import Engine, Pass, adam
 from benchmarks.detection.faults import Fault, corrupt
 from benchmarks.detection.features import features
@@ -88,6 +89,7 @@ class Training:
         Returns:
             The state after it, and what could be seen.
         """
+        left = state
         if self.schedule.event == "resume" and step == self.schedule.at:
             zero = np.zeros_like(state.m)
             state = replace(state, m=zero, v=zero, updates=0)
@@ -111,11 +113,13 @@ class Training:
             losses.append(loss / micro_batches)
         if keep:
             self._passes[step] = state, passes
-        return self.finish(state, step, np.stack(rows), gradients, losses, struck)
+        blocks = self.changed_blocks(left, state)
+        return self.finish(state, step, np.stack(rows), gradients, losses, struck, blocks)
 
     def finish(
-        self, state: State, step: int, seen: Array, gradients: list[Array], losses: list[float], fault: Fault | None
-    ) -> tuple[State, Record]:
+        self, state: State, step: int, seen: Array, gradients: list[Array], losses: list[float], fault: Fault | None,
+        blocks: Array,
+    ) -> tuple[State, Record]:  # fmt: skip
         """The all-reduce and the optimizer, once all passes of a step are there."""
         gradient = average(gradients)
         if fault is not None and fault.target == "reduced" and fault.active(step):
@@ -132,7 +136,7 @@ class Training:
             moments = [np.abs(m).max(), v.max(), v.min()]
             bounds = np.array([[moments[0], moments[1], np.abs(w).max(), moments[2]] for w in weights], np.float32)
         new = State(weights, master, m, v, updates)
-        return new, Record(seen, float(np.mean(losses)), norm, spikes, bounds, odd_rank(weights))
+        return new, Record(seen, float(np.mean(losses)), norm, spikes, bounds, odd_rank(weights), blocks)
 
     def clean_pass(self, step: int, rank: int) -> Pass:
         """A kept pass."""
@@ -150,7 +154,26 @@ class Training:
         rows = clean.features.copy()
         rows[fault.rank] = self.features(passes[fault.rank], step)
         self.difference = relative([p.gradient for p in kept], [p.gradient for p in passes])
-        return self.finish(state, step, rows, [p.gradient for p in passes], [p.loss for p in passes], fault)
+        gradients, losses = [p.gradient for p in passes], [p.loss for p in passes]
+        return self.finish(state, step, rows, gradients, losses, fault, clean.blocks)
+
+    def changed_blocks(self, left: State, found: State) -> Array:
+        """Compares hashes of what a step left and of what the next one finds; see `Record.blocks`."""
+        rows = []
+        for old, new in zip(left.weights, found.weights, strict=True):
+            counts = self._compare(old, new)
+            same_memory = old is left.master and new is found.master
+            counts += [(0, 0)] * len(counts) if same_memory else self._compare(left.master, found.master)
+            rows.append(counts + self._compare(left.m, found.m) + self._compare(left.v, found.v))
+        return np.array(rows, np.int32)
+
+    def _compare(self, old: Array, new: Array) -> list[tuple[int, int]]:
+        counts = []
+        for part in self.engine.slices():
+            after = hashes_of_blocks(old[part])
+            before = after if new is old else hashes_of_blocks(new[part])  # arrays are never changed in place
+            counts.append((sum(a != b for a, b in zip(after, before, strict=True)), len(after)))
+        return counts
 
     def features(self, one: Pass, step: int) -> Array:
         """The features of all sites of one pass, without loss scale; shape (S, 4)."""

@@ -108,7 +108,8 @@ def records(count, random, spoiled=None):
             seen[0, spoiled[0], :3] *= spoiled[1]
             seen[0, spoiled[0], 3] = spoiled[2]
         bounds = np.float32([[1.0, 1.0, 1.0, 0.0]])
-        yield Record(seen, 2.0 + 0.01 * random.random(), 1.0 + 0.1 * random.random(), 0, bounds, -1)
+        blocks = np.int32([[[0, 1]] * 3])
+        yield Record(seen, 2.0 + 0.01 * random.random(), 1.0 + 0.1 * random.random(), 0, bounds, -1, blocks)
 
 
 def write_trace(path, branches, clean=None, differing=()):
