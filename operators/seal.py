@@ -67,7 +67,7 @@ def hashes_of_blocks(array: np.ndarray) -> tuple[int, ...]:
 
 def _sealed(parameter: Parameter) -> Sealed:
     # `set_data` and what loads checkpoints give another address, operators in place another version.
-    place = parameter.data_ptr(), parameter._version, parameter.shape, parameter.dtype
+    place = parameter.data_ptr(), getattr(parameter, "_version", 0), parameter.shape, parameter.dtype
     if parameter.dtype == ms.bfloat16:  # NumPy lacks it; float32 holds each of its values
         parameter = parameter.astype(ms.float32)
     return Sealed(place, hashes_of_blocks(parameter.asnumpy()))
