@@ -2,7 +2,10 @@
 
     python benchmarks/overhead.py                        all of it, about half an hour on 2 cores
     python benchmarks/overhead.py --parts kernel host    only these
+    python benchmarks/overhead.py --parts steps --rows 'large, graph'
     python benchmarks/overhead.py --quick --json out.json
+
+Parts and rows that are not measured keep the figures that the file given by `--json` has.
 
 A whole step can't resolve less than about 2 %, so the chain benchmark measures one check alone, and the share of the
 step that all checks take is computed from it. Nothing else heavy may run at the same time.
@@ -15,6 +18,7 @@ import ctypes
 import json
 import os
 import platform
+import re
 import resource
 import statistics as stats
 import tempfile
@@ -46,9 +50,7 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": middle, "q25": low, "q75": high, "n": len(values)}
 
 
-def whole_step(
-    workload: Workload, mode: str, include: str | tuple[()], pairs: int, *, rule: str = "threshold"
-) -> dict[str, Any]:
+def whole_step(workload: Workload, mode: str, include: str | tuple[()], pairs: int, *, rule: str) -> dict[str, Any]:
     """Step time with detection over step time without, pair by pair, two equal trainings in one process."""
     use_mode(mode)
     bare_net, bare_optimizer = build(workload)
@@ -249,13 +251,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ("kernel", "host", "chain", "steps", "memory")
     parser.add_argument("--parts", nargs="+", choices=names, default=names, help="default: all")
+    parser.add_argument("--rows", default="", metavar="REGEX", help="of the whole steps only these, by their names")
     parser.add_argument("--quick", action="store_true", help="few repetitions, to see that it runs")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     args = parser.parse_args()
-    result: dict[str, Any] = {"where": where()}
+    result: dict[str, Any] = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    result["where"] = where()
     for part in args.parts:
-        result[part] = PARTS[part](args.quick)
-        print(json.dumps({part: result[part]}, indent=1), flush=True)
+        if part == "steps":
+            measured = steps_part(re.compile(args.rows), quick=args.quick)
+            result[part] = {**result.get(part, {}), **measured}
+        else:
+            measured = result[part] = PARTS[part](args.quick)
+        print(json.dumps({part: measured}, indent=1), flush=True)
     if {"chain", "steps"} <= set(result):
         result["computed_share"] = shares(result)
         print(json.dumps({"computed_share": result["computed_share"]}, indent=1))
@@ -272,19 +280,20 @@ def where() -> dict[str, Any]:
     return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version(), **packages}
 
 
-def steps_part(quick: bool) -> dict[str, Any]:
-    """Every model, mode and choice of checkpoints."""
+def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
+    """Every model, mode and choice of checkpoints; the outputs and states that the tiers read on the large model."""
     rows = {}
     for name, workload, pairs in (
         ("large", LARGE, {"graph": 40, "pynative": 25}),
         ("small", SMALL, {"graph": 300, "pynative": 60}),
     ):
         for mode in ("graph", "pynative"):
-            for checkpoints, include in (("default", ()), ("all", LINEAR)):
-                count = 4 if quick else pairs[mode]
-                rows[f"{name}, {mode}, {checkpoints}"] = whole_step(workload, mode, include, count)
-            if name == "large":  # outputs, gradients of parameters and the optimizer's state are read as well
-                rows[f"{name}, {mode}, tiers"] = whole_step(workload, mode, (), count, rule="adaptive")
+            for checkpoints, include, rule in (
+                ("default", (), "threshold"), ("all", LINEAR, "threshold"), ("tiers", (), "adaptive")
+            ):  # fmt: skip
+                row = f"{name}, {mode}, {checkpoints}"
+                if chosen.search(row):
+                    rows[row] = whole_step(workload, mode, include, 4 if quick else pairs[mode], rule=rule)
     return rows
 
 
@@ -296,7 +305,6 @@ PARTS: dict[str, Callable[[bool], Any]] = {
     "chain": lambda quick: {
         mode: [chain(mode, n, 5 if quick else 60) for n in (8192, 524288)] for mode in ("graph", "pynative")
     },
-    "steps": steps_part,
     "memory": lambda quick: {
         "graph": memory("graph", 200 if quick else 10_000),
         "pynative": memory_pynative(200 if quick else 10_000),

@@ -138,7 +138,7 @@ def main() -> None:
                 continue
             key = f"{name}, {mode}"
             result[key] = {
-                "each_step": each_step(workload, mode, 6 if args.quick else 60),
+                "each_step": each_step(workload, mode, 6 if args.quick else 60 if mode == "graph" else 20),
                 "one_replay": one_replay(workload, mode, 2 if args.quick else 10),
             }
             print(json.dumps({key: result[key]}, indent=1), flush=True)
