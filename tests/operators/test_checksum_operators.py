@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from checked_nets import assert_same_bits, fill, values
 from mindspore import Tensor, nn, ops
-from test_product_check import KINDS, TYPES, normal, operands, product
+from test_product_check import KINDS, TYPES, in_order, normal, operands, product, repeated, spiked
 
 from asd import AnomalyDetected, Config
 from asd.operators import Checksum, StepMonitor, slots
@@ -37,6 +37,15 @@ def test_a_right_product_is_never_called_wrong(judge, dtype):
             a, b = operands(np.random.default_rng(m), kind, m, k, n, dtype)
             score, judged = judge(a, b, product(a, b, dtype), dtype, *transposed)
             assert score < 1 or not judged, (kind.__name__, m)
+
+
+@pytest.mark.parametrize("kind", [spiked, repeated])
+def test_rounding_that_goes_one_way_is_no_mistake(judge, kind):
+    a, b = (each.astype(np.float32) for each in kind(np.random.default_rng(0), 1024))
+    product = in_order(a, b)
+    assert judge(a, b, product, "float32")[0] <= 1
+    product[5, 200] *= 1.01
+    assert judge(a, b, product, "float32")[0] > 1
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -102,6 +102,40 @@ def product(a, b, dtype):
         return rounded(a.astype(np.float32) @ b.astype(np.float32), dtype)
 
 
+def in_order(a, b):
+    """The product as float32 sums that are made term by term."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for column, row in zip(a.T, b, strict=True):
+        total += np.outer(column, row)
+    return total
+
+
+def spiked(rng, terms):
+    """A large term, and then only such as are lost beside it, all of one sign."""
+    small = 1e-4 * (1 + rng.random((8, terms))) * 10.0 ** rng.uniform(-3, 0, (1, terms))
+    small[:, 0] = 1000
+    return small, 1 + rng.random((terms, 300))
+
+
+def repeated(rng, terms):
+    """Equal terms, which are all rounded to the same side."""
+    return np.full((8, terms), 1 + rng.random((8, 1))), np.full((terms, 300), 1 + rng.random(300))
+
+
+@pytest.mark.parametrize("terms", [300, 1024, 5000])
+@pytest.mark.parametrize("kind", [spiked, repeated])
+def test_rounding_that_goes_one_way_is_no_mistake_and_hides_none(kind, terms):
+    a, b = (each.astype(np.float32) for each in kind(np.random.default_rng(terms), terms))
+    product = in_order(a, b)
+    found = check_product(a, b, product)
+    assert not found.wrong
+    if terms > 300:
+        assert found.flagged > 0  # by the sum of its block
+    product[5, 200] *= 1.01
+    found = check_product(a, b, product)
+    assert (found.wrong, found.row, found.column) == (True, 5, 200)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_right_product_is_never_called_wrong(kind, dtype):
