@@ -202,7 +202,7 @@ class PrecisionDebugger:
             return OverflowRecording(self.config, self._folder(), self._counter, sees_all=self.config.apis and eager)
         if self.config.bench_path is not None:
             return self._against_ledger(self.config.bench_path)
-        return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments))
+        return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments, check=delivery.crc32))
 
     def _against_ledger(self, healthy: Path) -> Recording | None:
         """None where the healthy run has nothing to compare with, which is said."""
