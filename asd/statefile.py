@@ -22,8 +22,13 @@ VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, *, flush: bool = True) -> None:
     """Writes `content`, a text as UTF-8, to `path` so that the file is never seen half written.
+
+    Args:
+        path: Where.
+        content: All of the file.
+        flush: Wait until it is on the disk. Without, a power failure may leave an empty file; a killed process may not.
 
     Raises:
         OSError: The disk is full or the folder can't be written; what was at `path` before is still there.
@@ -36,12 +41,15 @@ def write_whole(path: Path, content: str | bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
         name.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             name.unlink()
         raise
+    if not flush:
+        return
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -3,7 +3,8 @@
     python benchmarks/debugging_cost.py                   both modes, all kinds of dump
     python benchmarks/debugging_cost.py --quick --json out.json
 
-The model is mindformers' Llama of `asd.operators.workload`. Bounds: module level 1.3 times, API level 2 times.
+The model is mindformers' Llama of `asd.operators.workload`, the large one. On the small one of `--quick` mainly what
+does not grow with the tensors shows. Bounds: module level 1.3 times, API level 2 times.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The journal of a dump: JSON lines appended while a step runs, made into the three JSON files when it ends.
 
 Each line reaches the operating system before the training goes on, so a process that is killed leaves all of it but the
-line it was writing. `finish` turns a journal into `dump.json`, `stack.json` and `construct.json`, whether its run has
-ended well or not: there is one way only.
+line it was writing. `Gathered` makes `dump.json`, `stack.json` and `construct.json` of lines: of a living run as they
+are written, of a run that was killed as `finish` reads them. There is one way only.
 
     {"header": {"task": ..., "level": ..., "framework": ..., "dump_data_dir": ...}}
     {"name": entry, "part": "output", "path": [0], "value": {...}}       one value; path [] sets the whole part
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from asd.errors import StateError
 from asd.statefile import write_whole
 
-__all__ = ["JOURNAL", "finish", "placed", "recover"]
+__all__ = ["JOURNAL", "Gathered", "finish", "placed", "recover"]
 
 JOURNAL = "dump.journal.jsonl"
 _LARGEST_INDEX = 1_000_000
@@ -52,31 +53,54 @@ def finish(folder: Path) -> None:
         StateError: The journal is not one.
         OSError: A file can't be read or written; the journal is still there.
     """
-    journal = folder / JOURNAL
-    dump: dict[str, Any] = {}
-    data: dict[str, Any] = {}
-    stacks: dict[str, list[str]] = {}
-    parents: dict[str, str | None] = {}
-    frames: dict[int, list[str]] = {}
-    for line in _lines(journal):
+    gathered = Gathered()
+    for line in _lines(folder / JOURNAL):
+        gathered.take(line)
+    gathered.write(folder)
+
+
+class Gathered:
+    """What the lines of a journal come to."""
+
+    def __init__(self) -> None:
+        self._dump: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
+        self._stacks: dict[str, list[str]] = {}
+        self._parents: dict[str, str | None] = {}
+        self._frames: dict[int, list[str]] = {}
+
+    def take(self, line: dict[str, Any]) -> None:
+        """The next line."""
+        data = self._data
         if "header" in line:
-            dump = line["header"]
+            self._dump = line["header"]
         elif "frames" in line:
-            frames[line["number"]] = line["frames"]
+            self._frames[line["number"]] = line["frames"]
         elif "stack" in line:
-            stacks[line["name"]] = frames.get(line["stack"], [])
+            self._stacks[line["name"]] = self._frames.get(line["stack"], [])
         elif "parent" in line:
-            parents[line["name"]] = line["parent"]
+            self._parents[line["name"]] = line["parent"]
             if line["name"] in data:  # its graph has only now ended: it comes after what was inside it
                 data[line["name"]] = data.pop(line["name"])
         else:
             # To the end: the order of `data` is that in which its entries were completed.
             data[line["name"]] = entry = data.pop(line["name"], {})
-            entry[line["part"]] = placed(entry.get(line["part"]), line["path"], line["value"])
-    write_whole(folder / "stack.json", json.dumps(stacks, indent=1))
-    write_whole(folder / "construct.json", json.dumps(parents, indent=1))
-    write_whole(folder / "dump.json", json.dumps({**dump, "data": data}, indent=1))
-    journal.unlink()
+            # A copy: what is whole now may be filled up later, and is not ours.
+            entry[line["part"]] = placed(entry.get(line["part"]), line["path"], copy(line["value"]))
+
+    def write(self, folder: Path) -> None:
+        """Writes the three files into `folder`, `dump.json` last, and removes the journal.
+
+        A power failure may take what was written in the last seconds, as it may take the last lines of a journal; the
+        end of a process takes nothing.
+
+        Raises:
+            OSError: A file can't be written; the journal is still there.
+        """
+        write_whole(folder / "stack.json", json.dumps(self._stacks, indent=1), flush=False)
+        write_whole(folder / "construct.json", json.dumps(self._parents, indent=1), flush=False)
+        write_whole(folder / "dump.json", json.dumps({**self._dump, "data": self._data}, indent=1))
+        (folder / JOURNAL).unlink()
 
 
 def _lines(journal: Path) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,15 +75,21 @@ def statistics(
         fields = {"Max": bool(array.any()), "Min": bool(array.all()), "Mean": None, "Norm": None}
         return fields, Moments(0.0, 0.0, 0.0, 0.0, 0)
     own = moments(array) if array.dtype == np.float64 else None
-    with np.errstate(all="ignore"):
-        if np.iscomplexobj(array):
-            array = np.abs(array)
-        if array.dtype not in (np.float16, np.float32):
-            array = array.astype(np.float32)
+    if array.dtype not in (np.float16, np.float32):
+        with np.errstate(all="ignore"):
+            array = (np.abs(array) if np.iscomplexobj(array) else array).astype(np.float32)
     found = read(array) if array.flags.c_contiguous else read(np.ascontiguousarray(array))
     own = own or found
-    with np.errstate(all="ignore"):
-        rounded = np.float16 if array.dtype == np.float16 and not high else np.float32
-        mean = float(rounded(found.total / array.size))
-        norm = found.largest if array.ndim == 0 else float(rounded(math.sqrt(found.squares)))
+    rounded = _to_float16 if array.dtype == np.float16 and not high else _to_float32
+    mean = rounded(found.total / array.size)
+    norm = found.largest if array.ndim == 0 else rounded(math.sqrt(found.squares))
     return {"Max": found.largest, "Min": found.smallest, "Mean": mean, "Norm": norm}, own
+
+
+def _to_float16(value: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float16(value))
+
+
+def _to_float32(value: float) -> float:
+    return c_float(value).value  # unlike NumPy it warns of nothing, and is quick

@@ -22,7 +22,7 @@ import numpy as np
 from asd.errors import StateError
 from asd.evidence.crc import crc32
 from asd.evidence.debugger_config import DebuggerConfig
-from asd.evidence.journal import JOURNAL, finish
+from asd.evidence.journal import JOURNAL, Gathered, finish
 from asd.evidence.statistics import Reader, moments, statistics
 
 __all__ = ["DumpWriter", "save_array"]
@@ -38,6 +38,7 @@ class DumpWriter:
         folder: Where; what an earlier run left there is moved aside.
         config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
         read: How the moments of a tensor are found.
+        check: How its check sum is found.
         problem: Called once with a sentence when nothing more can be written.
     """
 
@@ -47,16 +48,19 @@ class DumpWriter:
         config: DebuggerConfig,
         *,
         read: Reader = moments,
+        check: Callable[[np.ndarray[Any, Any]], str] = crc32,
         problem: Callable[[str], None] = _LOG.error,
     ) -> None:
         self.folder = folder
         self._tensors = folder / "dump_tensor_data"
         self._config = config
         self._read = read
+        self._check = check
         self._problem = problem
         self._lock = threading.Lock()  # entries of compiled graphs arrive from threads of MindSpore
         self._stacks: dict[tuple[str, ...], int] = {}
         self._file: Any = None
+        self._gathered = Gathered()
         self.failed = False
         self._guarded(self._open)
 
@@ -103,7 +107,7 @@ class DumpWriter:
         fields, _ = statistics(array, high=self._config.high, read=self._read)
         told = {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
         if self._config.md5:
-            told["md5"] = crc32(array)
+            told["md5"] = self._check(array)
         if self._config.task == "tensor" or any(part in entry for part in self._config.tensor_list):
             name = self._guarded(save_array, self._tensors, file_name, array)
             told |= {"data_name": name} if name else {}
@@ -125,7 +129,7 @@ class DumpWriter:
     def _close(self) -> None:
         self._file.close()
         self._file = None
-        finish(self.folder)
+        self._gathered.write(self.folder)
 
     def _append_stack(self, name: str, frames: tuple[str, ...]) -> None:
         if frames not in self._stacks:
@@ -139,6 +143,7 @@ class DumpWriter:
         text = json.dumps(line).encode() + b"\n"
         if self._file.write(text) < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._gathered.take(line)
 
     def _guarded(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """Runs `act`; the first time it fails is told, and nothing is written any more."""

@@ -7,7 +7,9 @@ hooked stays hooked, and does nothing while no session records: a compiled graph
 
 from __future__ import annotations
 
+import functools
 import inspect
+import linecache
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -57,14 +59,7 @@ class Hook:
 
     def frames(self) -> tuple[str, ...]:
         """Where the code of the module and of those around it is; a compiled graph has no call stack."""
-        code = getattr(self.cell, "asd_tap_original", type(self.cell)).construct
-        try:
-            lines, line = inspect.getsourcelines(code)
-            here: tuple[str, ...] = (
-                f"File {inspect.getsourcefile(code)}, line {line}, in construct, \n {lines[0].strip()}",
-            )
-        except (OSError, TypeError):
-            here = ()
+        here = _frame(getattr(self.cell, "asd_tap_original", type(self.cell)).construct)
         return here + (self.inside.frames() if self.inside is not None else ())
 
     def count(self, call: int) -> int:
@@ -77,6 +72,14 @@ class Hook:
     def name(self, direction: str, call: int) -> str:
         """The name of a call of a module in a compiled graph."""
         return self.label.name(direction, self.count(call))
+
+
+@functools.cache
+def _frame(construct: Any) -> tuple[str, ...]:
+    """One frame, or none where the source is not known. Only its first line is read: Python's own reader parses all."""
+    code = getattr(inspect.unwrap(construct), "__code__", None)
+    line = "" if code is None else linecache.getline(code.co_filename, code.co_firstlineno).strip()
+    return (f"File {code.co_filename}, line {code.co_firstlineno}, in construct, \n {line}",) if code and line else ()
 
 
 _hooks: list[Hook] = []

@@ -1,19 +1,20 @@
-"""The C++ library's part in debugging: tensors out of a running compiled graph, and one read for all statistics."""
+"""The C++ library's part in debugging: tensors out of a running compiled graph, statistics, check sums."""
 
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 
-from asd.evidence import statistics
+from asd.evidence import crc, statistics
 from asd.evidence.crc import widen_bfloat16
 from asd.operators import kernel
 
-__all__ = ["available", "deliver_to", "dtype_name", "read_moments", "to_array"]
+__all__ = ["available", "crc32", "deliver_to", "dtype_name", "read_moments", "to_array"]
 
 Label = tuple[int, int, int, int]
 Receiver = Callable[[Label, np.ndarray, str], None]
@@ -33,11 +34,13 @@ _kept: list[Any] = []  # the callback of the library: it must live as long as th
 
 def _load() -> ctypes.CDLL | None:
     library = kernel.library
-    if library is None or not hasattr(library, "asd_moments"):  # not built, or built before it could do this
+    if library is None or not hasattr(library, "asd_crc32"):  # not built, or built before it could do this
         return None
     library.asd_deliver_to.argtypes, library.asd_deliver_to.restype = [_CALLBACK], None
     library.asd_moments.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
     library.asd_moments.restype = ctypes.c_int64
+    library.asd_crc32.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    library.asd_crc32.restype = ctypes.c_int64
     return library
 
 
@@ -103,3 +106,13 @@ def read_moments(array: np.ndarray) -> statistics.Moments:
         if _library.asd_moments(array.ctypes.data, array.size, out) == 0:
             return statistics.Moments(out[0], out[1], out[2], out[3], 0)
     return statistics.moments(array)
+
+
+def crc32(array: np.ndarray) -> str:
+    """As `asd.evidence.crc.crc32`, several times as fast where the C++ library and the processor can."""
+    if _library is None or array.nbytes <= _SMALL:
+        return crc.crc32(array)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    found = ctypes.c_uint32(0)
+    done = _library.asd_crc32(data.ctypes.data, data.size, ctypes.byref(found))
+    return f"{zlib.crc32(data[done:].data, found.value):08x}"

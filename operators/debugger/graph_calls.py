@@ -15,9 +15,10 @@ from asd.operators.debugger.graph_taps import FORWARD_IN, FORWARD_OUT, GRADIENT_
 from asd.operators.debugger.session import Session
 from asd.operators.debugger.values import Path
 
-__all__ = ["GraphCalls"]
+__all__ = ["GraphCalls", "Room"]
 
 Key = tuple[int, int, int, int]
+Room = dict[tuple[int, str], np.ndarray]
 
 
 class GraphCalls:
@@ -28,10 +29,12 @@ class GraphCalls:
 
     Args:
         session: Of the step.
+        room: For copies of the parameters, which the steps of a debugger share: to make room costs more than to copy.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, room: Room | None = None) -> None:
         self._session = session
+        self._room: Room = {} if room is None else room
         self._lock = threading.Lock()
         self._seen: Counter[Key] = Counter()
         self._outputs: Counter[int] = Counter()
@@ -53,10 +56,17 @@ class GraphCalls:
                     hook = getattr(cell, "asd_tap_hook", None)
                     if hook is not None:
                         self._parameters[hook.number] = {
-                            name: (to_array(parameter).copy(), dtype_name(parameter))
+                            name: (self._copy((hook.number, name), to_array(parameter)), dtype_name(parameter))
                             for name, parameter in cell._params.items()
                             if parameter is not None
                         }
+
+    def _copy(self, key: tuple[int, str], array: np.ndarray) -> np.ndarray:
+        room = self._room.get(key)
+        if room is None or room.shape != array.shape or room.dtype != array.dtype:
+            room = self._room[key] = np.empty_like(array)
+        np.copyto(room, array)
+        return room
 
     def receive(self, label: Key, array: np.ndarray, dtype: str) -> None:
         """One tensor; the array is valid during the call only."""

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from asd.evidence.crc import crc32
 from asd.evidence.crc_ledger import StepLedger
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.writer import DumpWriter
-from asd.operators.debugger.delivery import read_moments
+from asd.operators.debugger.delivery import crc32, read_moments
 from asd.operators.debugger.recording import file_name_of
 from asd.operators.debugger.values import Path as Place
 from asd.operators.debugger.values import encode
@@ -122,7 +121,7 @@ class LedgerRecording:
             return told
         if name not in self._differs and not self._counter.is_enough:
             self._counter.count += 1
-            self._writer = self._writer or DumpWriter(self._folder, self._config, read=read_moments)
+            self._writer = self._writer or DumpWriter(self._folder, self._config, read=read_moments, check=crc32)
             self._kept.add(name)
         self._differs.setdefault(name, []).append(".".join([part, *map(str, path)]))
         if self._writer is None or name not in self._kept:

@@ -20,7 +20,7 @@ from asd.operators.debugger import current, delivery, gradients, waiting
 from asd.operators.debugger.apis import ApiHooks
 from asd.operators.debugger.cells import hook_modules, hook_operators
 from asd.operators.debugger.dump_config import DumpConfig
-from asd.operators.debugger.graph_calls import GraphCalls
+from asd.operators.debugger.graph_calls import GraphCalls, Room
 from asd.operators.debugger.ledger_recording import DifferenceCounter, LedgerRecording
 from asd.operators.debugger.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.recording import DumpRecording, Recording
@@ -71,6 +71,7 @@ class PrecisionDebugger:
         self._apis: ApiHooks | None = None
         self._session: Session | None = None
         self._graph: GraphCalls | None = None
+        self._room: Room = {}
         self._counter = OverflowCounter(self.config)
         self._differences = DifferenceCounter(self.config.diff_nums)
         self._saved: SavedObjects | None = None
@@ -106,7 +107,7 @@ class PrecisionDebugger:
         if recording is None:
             return
         self._session = Session(self.config, recording)
-        self._graph = graph = GraphCalls(self._session)
+        self._graph = graph = GraphCalls(self._session, self._room)
         self._session.after_graph = self._after_graph
         delivery.deliver_to(self._graph.receive)
         waiting.keep_outputs(True, before=lambda: graph.remember_parameters(nets))
@@ -202,7 +203,7 @@ class PrecisionDebugger:
             return OverflowRecording(self.config, self._folder(), self._counter, sees_all=self.config.apis and eager)
         if self.config.bench_path is not None:
             return self._against_ledger(self.config.bench_path)
-        return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments))
+        return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments, check=delivery.crc32))
 
     def _against_ledger(self, healthy: Path) -> Recording | None:
         """None where the healthy run has nothing to compare with, which is said."""

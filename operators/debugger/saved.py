@@ -11,12 +11,11 @@ from typing import Any
 from mindspore import Tensor
 
 from asd.errors import ConfigError
-from asd.evidence.crc import crc32
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import placed
 from asd.evidence.statistics import statistics
 from asd.evidence.writer import save_array
-from asd.operators.debugger.delivery import read_moments
+from asd.operators.debugger.delivery import crc32, read_moments
 from asd.operators.debugger.values import encode, leaves
 from asd.statefile import write_whole
 

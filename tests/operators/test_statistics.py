@@ -1,6 +1,7 @@
 """Three ways to the same four numbers: the C++ kernel, MindSpore operators, NumPy in float64."""
 
 import math
+import zlib
 
 import mindspore as ms
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from mindspore import Tensor
 
+from asd.evidence.crc import crc32
 from asd.operators import kernel
+from asd.operators.debugger import delivery
 from asd.operators.tap import statistics_by_operators
 
 needs_kernel = pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built")
@@ -209,3 +212,17 @@ def test_a_slot_number_out_of_range_is_counted_and_touches_nothing():
     for slot in (-1, kernel.library.asd_capacity()):
         kernel.library.asd_observe_buffer(slot, data.ctypes.data, data.size, b"float32")
     assert header.unsupported == before + 2
+
+
+@needs_kernel
+@often
+@given(st.binary(max_size=700), st.integers(0, 15))
+def test_the_check_sum_of_the_library_is_that_of_zlib_at_every_length_and_address(content, skipped):
+    array = np.frombuffer(content, np.uint8)[skipped:]
+    assert delivery.crc32(array) == f"{zlib.crc32(content[skipped:]):08x}"
+
+
+def test_the_check_sum_of_what_is_not_contiguous_is_that_of_its_elements_in_order():
+    array = np.arange(600, dtype=np.float32).reshape(20, 30)
+    assert delivery.crc32(array.T) == crc32(array.T) == f"{zlib.crc32(array.T.tobytes()):08x}"
+    assert delivery.crc32(np.float32(3).reshape(())) == crc32(np.array([3], np.float32))

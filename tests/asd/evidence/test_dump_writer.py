@@ -129,6 +129,22 @@ def test_a_run_that_is_killed_leaves_a_readable_dump(tmp_path):
     assert recover(tmp_path) == []
 
 
+def test_a_step_that_ends_has_the_files_that_its_journal_gives(tmp_path):
+    empty = []
+    writer = DumpWriter(tmp_path / "ended", DebuggerConfig.of({"task": "tensor"}))
+    for number in range(3):
+        writer.value(f"Mint.add.{number}.forward", "output", [], empty)
+        write_entry(writer, number)
+    writer.parent("Mint.add.0.forward", "Cell.net")
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / JOURNAL).write_bytes((tmp_path / "ended" / JOURNAL).read_bytes())
+    writer.finish()
+    assert recover(tmp_path) == [tmp_path / "killed"]
+    for name in ("dump.json", "stack.json", "construct.json"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "ended" / name).read_text()
+    assert empty == []
+
+
 def test_a_line_that_was_cut_is_passed_over_and_a_foreign_file_is_named(tmp_path):
     journal = tmp_path / JOURNAL
     journal.write_text('{"header": {"task": "tensor"}}\n{"name": "a", "part": "out')
