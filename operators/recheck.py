@@ -27,7 +27,7 @@ from asd.operators.precheck.execution import Place
 __all__ = ["make_again"]
 
 _TENSORS = "dump_tensor_data"
-_KEEPS_STATE = re.compile(r"BatchNorm|InstanceNorm|Assign|Scatter|_$|__i\w+__$|__setitem__$")
+_KEEPS_STATE = re.compile(r"BatchNorm|InstanceNorm|Assign|Scatter|(?<!_)_$|__i\w+__$|__setitem__$")
 """Calls that change what they are given: what they began with is not in a dump."""
 
 

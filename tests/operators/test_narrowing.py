@@ -9,6 +9,7 @@ from test_replay import ALWAYS, ONCE, Training, settings
 
 from asd.event import Event
 from asd.exporters.evidence.narrowing import write_page
+from asd.operators import recheck
 
 pytestmark = pytest.mark.usefixtures("clean")
 FORWARD = "output:norm_out:scale=-1e9:step=3:duration=1000"
@@ -58,3 +59,12 @@ def test_a_step_that_cannot_be_recorded_is_said_in_the_verdict(monkeypatch, tmp_
     assert isinstance(first, Event)
     assert first.reason.endswith("; the operator was not looked for to the end: a step hands on 0.0 GiB, too much to "
                                  "record without a sibling.")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("label", "left_out"),
+    [("Tensor.__mul__", False), ("Tensor.__sub__", False), ("Functional.linear", False), ("Tensor.add_", True),
+     ("Tensor.__iadd__", True), ("Tensor.__setitem__", True), ("Primitive.Assign", True)],
+)  # fmt: skip
+def test_only_calls_that_change_what_they_are_given_are_not_made_again(label, left_out):
+    assert bool(recheck._KEEPS_STATE.search(label)) is left_out
