@@ -26,8 +26,9 @@ def draw(report: dict[str, Any], folder: Path) -> None:
             [share["high"] - share["share"] for share in shares],
         ]
         axis.barh(names, middle, xerr=errors, color="#4878a8", error_kw={"lw": 1})
-        axis.set(xlim=(0, 1), title=f"harmful faults found in their own steps: {title}")
+        axis.set(xlim=(0, 1), title=title)
         axis.grid(axis="x", alpha=0.3)
+    figure.suptitle("harmful faults found in their own steps, with 95 % intervals")
     figure.savefig(folder / "detection.png", dpi=120)
     plt.close(figure)
     _draw_sensitivity(report["sensitivity"], folder / "sensitivity.png")
