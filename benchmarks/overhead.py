@@ -284,7 +284,7 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
     """Every model, mode and choice of checkpoints; the outputs and states that the tiers read on the large model."""
     rows = {}
     for name, workload, pairs in (
-        ("large", LARGE, {"graph": 40, "pynative": 25}),
+        ("large", LARGE, {"graph": 120, "pynative": 25}),
         ("small", SMALL, {"graph": 300, "pynative": 60}),
     ):
         for mode in ("graph", "pynative"):
