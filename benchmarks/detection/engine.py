@@ -151,7 +151,8 @@ def _adam(p, m, v, g, lr, step):
 def cross_entropy(logits: Array, labels: Array) -> float:
     """Mean cross entropy in float64.
 
-    MindSpore's own value is not the same twice on a CPU: where a buffer lies decides the last bit of it. Its gradient is.
+    MindSpore's own value is not the same twice on a CPU: where a buffer lies decides its last bit, though not its
+    gradient.
 
     Args:
         logits: Shape (N, C).

@@ -161,14 +161,19 @@ def cost(name: str, units: list[Row]) -> float | None:
 def table(names: list[str], rows: list[Row], units: list[Row]) -> Row:
     """Everything about every detector, in every stratum.
 
-    Runs belong to a stratum of their family, dtype and number of ranks; false alarms and cost of the other strata are
-    not told apart.
+    Clean checks belong to a stratum of their family, dtype, number of ranks and kind of tensor; a clean run has no
+    pattern, duration or phase of a fault, so these strata have no false alarms of their own.
     """
     result: Row = {}
     for key, some in _strata(rows).items():
         where = next((axis for axis in ("family", "dtype", "ranks") if key.startswith(f"{axis} ")), None)
         own = [unit for unit in units if where and f"{where} {_facts(unit)[where]}" == key]
         result[key] = {name: _line(name, some, own) for name in names}
+        kind = key[-1]
+        if kind in "YBWG" and key in {f"{of} {kind}" for of in ("site", "float32,", "bfloat16,")}:
+            of_kind = [unit for unit in units if key.startswith(("site", f"{_facts(unit)['dtype']},"))]
+            for name in {*DETECTORS, *COMPOSITES}.intersection(names):
+                result[key][name]["false_alarms"] = false_alarms_at(name, of_kind, kind)
     return result
 
 
@@ -180,6 +185,15 @@ def _line(name: str, rows: list[Row], units: list[Row]) -> Row:
     if units:
         line |= {key: full[key] for key in ("false_alarms", "microseconds_a_check")}
     return line
+
+
+def false_alarms_at(name: str, units: list[Row], kind: str) -> Row:
+    """False alarms of a detector at tensors of one kind, after the first steps."""
+    checks = sum(unit["checks"]["later_by_kind"].get(kind, 0) for unit in units)
+    first, second = (
+        sum(unit["alarms"][name][key].get(kind, 0) for unit in units) for key in ("errors_by_kind", "warnings_by_kind")
+    )
+    return {"first_later": per_million(first, checks), "second_later": per_million(second, checks), "checks": checks}
 
 
 def _facts(unit: Row) -> Row:

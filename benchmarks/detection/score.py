@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.detectors import COMPOSITES, DETECTORS, Alarm, Setup
+from benchmarks.detection.detectors import COMPOSITES, DETECTORS, STATE, Alarm, Setup
 from benchmarks.detection.runner import run_parallel
 from benchmarks.detection.schedule import Record
 
@@ -62,15 +62,19 @@ def score_unit(path: Path) -> dict[str, Any]:
             if step in starts:
                 saved[step] = _Frozen(detector)
             alarms.append(detector.step(step, record))
-        counts[name] = {**_count(alarms, meta["replayed"]), "seconds": time.process_time() - began}
+        counts[name] = {**_count(alarms, meta["replayed"], setup.kinds), "seconds": time.process_time() - began}
         for fault, branch in zip(faults, branches, strict=True):
             if branch:
                 fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, alarms)
     _compose(faults, counts)
-    checks = len(places) * setup.ranks
+    early = min(WARM_UP, len(clean))
+    warm_up, later = (
+        {kind: places * setup.ranks * steps for kind, places in Counter(setup.kinds).items()}
+        for steps in (early, len(clean) - early)
+    )
     return {
         **{key: meta[key] for key in ("unit", "places", "replayed", "cpu_seconds", "checksums")},
-        "checks": {"warm_up": checks * min(WARM_UP, len(clean)), "later": checks * max(0, len(clean) - WARM_UP)},
+        "checks": {"warm_up": sum(warm_up.values()), "later": sum(later.values()), "later_by_kind": later},
         "alarms": counts,
         "faults": faults,
     }
@@ -123,11 +127,15 @@ def _first(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _add(counts: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts of several detectors together."""
-    causes: Counter[str] = sum((Counter(each["causes"]) for each in counts), Counter())
-    return {key: sum(each[key] for each in counts) for key in counts[0] if key != "causes"} | {"causes": dict(causes)}
+    return {
+        key: dict(sum((Counter(each[key]) for each in counts), Counter()))
+        if isinstance(value, dict)
+        else sum(each[key] for each in counts)
+        for key, value in counts[0].items()
+    }
 
 
-def _count(alarms: list[Alarm], replayed: dict[str, Any]) -> dict[str, Any]:
+def _count(alarms: list[Alarm], replayed: dict[str, Any], kinds: Sequence[str]) -> dict[str, Any]:
     """Alarms in a clean run, what they were taken for, and what a replay of their steps said."""
     flagged = [step for step, alarm in enumerate(alarms) if alarm.errors]
     again = range(replayed["start"], replayed["start"] + replayed["steps"])
@@ -137,6 +145,8 @@ def _count(alarms: list[Alarm], replayed: dict[str, Any]) -> dict[str, Any]:
         "errors_later": sum(len(set(a.errors)) for a in late),
         "warnings_warm_up": sum(len(set(a.warnings)) for a in early),
         "warnings_later": sum(len(set(a.warnings)) for a in late),
+        "errors_by_kind": dict(Counter(kinds[at] for a in late for _, at in set(a.errors) if at != STATE)),
+        "warnings_by_kind": dict(Counter(kinds[at] for a in late for _, at in set(a.warnings) if at != STATE)),
         "steps": len(flagged),
         "steps_replayed": sum(step in again for step in flagged),
         "isolations": sum(step in replayed["differing"] for step in flagged),
