@@ -49,6 +49,7 @@ class Header(ctypes.Structure):
         ("announcing", ctypes.c_int64),
         ("announced", ctypes.c_int64),
         ("capture_bytes", ctypes.c_int64),
+        ("nanoseconds", ctypes.c_int64),
     )
 
 
