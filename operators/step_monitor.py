@@ -16,7 +16,7 @@ from asd.event import Event
 from asd.monitor import Monitor, Sink
 from asd.operators.checksum import Checksum
 from asd.operators.replay import Step
-from asd.operators.watched_training import WatchedTraining
+from asd.operators.training import WatchedTraining
 
 __all__ = ["StepMonitor"]
 

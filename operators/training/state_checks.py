@@ -11,9 +11,9 @@ from asd.checkpoint_health import Health
 from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.optimizer_state import OptimizerState
-from asd.operators.problems import Problems
 from asd.operators.seal import StateSeal
 from asd.operators.slots import KernelTable, table
+from asd.operators.training.problems import Problems
 from asd.reading import Reading
 
 __all__ = ["StateChecks"]

@@ -10,11 +10,11 @@ from mindspore import nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.monitor import Monitor
-from asd.operators.checksum_plan import ChecksumPlan
 from asd.operators.gradient_samples import sample_gradients
 from asd.operators.guard import gradient_sites, guard
 from asd.operators.install import install
 from asd.operators.slots import Site, table
+from asd.operators.training.checksum_plan import ChecksumPlan
 
 __all__ = ["Checks"]
 

@@ -14,22 +14,22 @@ from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.monitor import Monitor, Sink
-from asd.operators.checks import Checks
 from asd.operators.checksum import Checksum
-from asd.operators.checksum_plan import ChecksumPlan
-from asd.operators.ending import Ending
 from asd.operators.exchange import Exchange
-from asd.operators.judging import Judging
 from asd.operators.loss_scale import LossScale
 from asd.operators.origin import origin_of_process
-from asd.operators.problems import Problems
 from asd.operators.replay import Step
 from asd.operators.resume import CheckpointWatch, resumed_step
-from asd.operators.rule_state import RuleState
 from asd.operators.slots import table
-from asd.operators.state_checks import StateChecks
-from asd.operators.step_replay import StepReplay
-from asd.operators.weight_watch import WeightWatch
+from asd.operators.training.checks import Checks
+from asd.operators.training.checksum_plan import ChecksumPlan
+from asd.operators.training.ending import Ending
+from asd.operators.training.judging import Judging
+from asd.operators.training.problems import Problems
+from asd.operators.training.rule_state import RuleState
+from asd.operators.training.state_checks import StateChecks
+from asd.operators.training.step_replay import StepReplay
+from asd.operators.training.weight_watch import WeightWatch
 from asd.sinks import open_sinks
 
 __all__ = ["WatchedTraining"]
