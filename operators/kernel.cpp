@@ -28,7 +28,7 @@ constexpr int64_t kBlock = 8192;  // elements: 256 float32 additions a lane befo
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 constexpr int kStreams = 4096;
 
-// What the gate does; keep in step with `GATE` in slots.py.
+// What the gate does; keep in step with `GATE` in site.py.
 enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 
 // A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.

@@ -31,7 +31,8 @@ from asd.operators.random_state import (
     uncontrolled,
     watch_draws,
 )
-from asd.operators.slots import Site, table
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.operators.weights import hashes_of, total_of
 from asd.reading import divisor
 from asd.replay import Answer, Finding, assignment, difference, find

@@ -13,7 +13,8 @@ from asd.monitor import Monitor
 from asd.operators.gradient_samples import sample_gradients
 from asd.operators.guard import gradient_sites, guard
 from asd.operators.install import install
-from asd.operators.slots import Site, table
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.operators.training.checksum_plan import ChecksumPlan
 
 __all__ = ["Checks"]

@@ -12,7 +12,7 @@ from asd.monitor import Monitor
 from asd.operators.checksum import Checksum, claim_products
 from asd.operators.exchange import Exchange
 from asd.operators.gradient_samples import POLL_STEPS, poll
-from asd.operators.slots import Site
+from asd.operators.site import Site
 from asd.reading import CHECKSUM
 from asd.rules.checksum import Checksum as Checked
 

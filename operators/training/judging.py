@@ -15,7 +15,8 @@ from asd.operators.exchange import Exchange
 from asd.operators.loss_scale import LossScale
 from asd.operators.rank_features import comparable, features_of_ranks
 from asd.operators.ranks import attribution_of
-from asd.operators.slots import Site, table
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.operators.training.problems import Problems
 from asd.operators.training.state_checks import StateChecks
 from asd.reading import SAMPLE, Reading

@@ -15,7 +15,7 @@ from asd.errors import StateError
 from asd.manifest import write_manifest
 from asd.monitor import Monitor
 from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
-from asd.operators.slots import Site
+from asd.operators.site import Site
 from asd.statefile import save_state
 
 __all__ = ["RuleState"]

@@ -10,9 +10,10 @@ from mindspore import nn
 from asd.checkpoint_health import Health
 from asd.event import Event
 from asd.monitor import Monitor
+from asd.operators.kernel_table import KernelTable
 from asd.operators.optimizer_state import OptimizerState
 from asd.operators.seal import StateSeal
-from asd.operators.slots import KernelTable, table
+from asd.operators.slots import table
 from asd.operators.training.problems import Problems
 from asd.reading import Reading
 

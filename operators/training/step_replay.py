@@ -15,7 +15,7 @@ from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.exchange import Exchange
 from asd.operators.replay import Replay, Step, bits_of_first
-from asd.operators.slots import Site
+from asd.operators.site import Site
 from asd.replay import Answer, Finding
 from asd.run_dir import NARROWING, evidence_folder
 
