@@ -15,7 +15,7 @@ from asd.config import Config
 from asd.event import Event
 from asd.monitor import Monitor, Sink
 from asd.operators.checksum import Checksum
-from asd.operators.replay import Step
+from asd.operators.repeatable_step import Step
 from asd.operators.training import WatchedTraining
 
 __all__ = ["StepMonitor"]

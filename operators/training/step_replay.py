@@ -14,8 +14,10 @@ from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.exchange import Exchange
-from asd.operators.replay import Replay, Step, bits_of_first
+from asd.operators.repeatable_step import Step
+from asd.operators.replay import Replay
 from asd.operators.site import Site
+from asd.operators.step_tensors import bits_of_first
 from asd.replay import Answer, Finding
 from asd.run_dir import NARROWING, evidence_folder
 

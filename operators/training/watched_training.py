@@ -18,7 +18,7 @@ from asd.operators.checksum import Checksum
 from asd.operators.exchange import Exchange
 from asd.operators.loss_scale import LossScale
 from asd.operators.origin import origin_of_process
-from asd.operators.replay import Step
+from asd.operators.repeatable_step import Step
 from asd.operators.resume import CheckpointWatch, resumed_step
 from asd.operators.slots import table
 from asd.operators.training.checks import Checks
