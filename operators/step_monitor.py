@@ -12,8 +12,9 @@ from mindspore import nn
 from mindspore.train import Callback
 
 from asd.config import Config
+from asd.delivery import Sink
 from asd.event import Event
-from asd.monitor import Monitor, Sink
+from asd.monitor import Monitor
 from asd.operators.checksum import Checksum
 from asd.operators.repeatable_step import Step
 from asd.operators.training import WatchedTraining

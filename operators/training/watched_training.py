@@ -11,9 +11,10 @@ from mindspore import Tensor, nn
 
 from asd.checkpoint_health import Health
 from asd.config import Config
+from asd.delivery import Sink
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
-from asd.monitor import Monitor, Sink
+from asd.monitor import Monitor
 from asd.operators.checksum import Checksum
 from asd.operators.exchange import Exchange
 from asd.operators.loss_scale import LossScale
