@@ -66,3 +66,8 @@ class Health:
     def begin_next(self) -> None:
         """Begins anew after a checkpoint; weights that are tainted stay so."""
         self.flaws, self.count, self.problems = [], 0, 0
+
+    def begin_at(self, tainted_from: int) -> None:
+        """Begins anew with the weights of a checkpoint, tainted from that step on; 0 if they are not."""
+        self.tainted_from = tainted_from
+        self.begin_next()

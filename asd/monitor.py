@@ -11,34 +11,27 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from asd.attribution import Attribution, Seen
 from asd.combined_scheme import CombinedScheme
 from asd.config import Config
+from asd.delivery import Delivery, Sink
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
+from asd.feature_values import features_of, value_of
 from asd.judges import Judges
-from asd.reading import CHECKSUM, OUTPUT, Capture, Reading, divisor
+from asd.origin import Origin
+from asd.reading import CHECKSUM, OUTPUT, Capture, Reading
+from asd.reports import Reports
 from asd.status import Status
 from asd.tiers import Features, Sealed
 from asd.verdict import Level, Verdict
 from asd.weights import Difference
 
-__all__ = ["Monitor", "Origin", "Outcome", "Sink"]
+__all__ = ["Monitor", "Outcome"]
 
-Sink = Callable[[Event], None]
 ValueSink = Callable[[int, str, Verdict], None]
-
-
-class Origin(NamedTuple):
-    """Where the values come from: the fields every event of this process shares."""
-
-    run: str
-    rank: int
-    host: str
-    device: str
 
 
 class Outcome(NamedTuple):
@@ -74,6 +67,8 @@ class Monitor:
         readings: What the checkpoints saw in that step.
         loss_scale: What these readings are divided by.
         captures: Tensors of that step that broke a limit, where the backend can keep them.
+        sinks: Who is told of events.
+        clock: Seconds since the epoch.
         history: Per checkpoint the last `(step, value, limit, level)`.
     """
 
@@ -99,9 +94,10 @@ class Monitor:
         self.captures: Sequence[Capture] = ()
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
-        self._failed: set[tuple[int, str]] = set()
         self._judges = Judges(config, clock)
         self.feature = self._judges.feature
+        self._delivery = Delivery(self.sinks, self.status)
+        self._reports = Reports(origin, config.rule, self.feature, lambda: self.clock())
 
     def judge(
         self,
@@ -160,8 +156,8 @@ class Monitor:
         """What the ranks tell one another about a step, before anything is judged; nothing is changed by it."""
         seen = {}
         for reading in readings:
-            features = _features(reading, loss_scale)
-            value = _feature_value(features, self.feature)
+            features = features_of(reading, loss_scale)
+            value = value_of(features, self.feature)
             broken = self._judges.broken(reading.checkpoint, reading.kind, features)
             if broken and reading.kind == CHECKSUM:
                 value = math.inf  # no matter what other ranks saw: the operands were this rank's own
@@ -206,12 +202,7 @@ class Monitor:
     def _state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event | None:
         if verdict.level is Level.NORMAL:
             return None
-        self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
-        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
-        event = self._event(
-            step, name, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
-            refused=False, feature=feature, key="state",
-        )  # fmt: skip
+        event = self._counted(self._reports.state_anomaly(step, name, verdict, feature))
         self.publish(event)
         return event
 
@@ -236,10 +227,7 @@ class Monitor:
 
     def follow(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
         """Reports that another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
-        reason = "another rank refused the update" if refused else "another rank differs from the rest"
-        if attribution is not None and attribution.ranks:
-            reason = f"{reason}: {attribution.reason}"
-        event = self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=refused)
+        event = self._reports.follower(step, attribution, refused=refused)
         self.publish(event)
         return event
 
@@ -249,58 +237,27 @@ class Monitor:
         A rank that differs from the majority has a first-level anomaly, and the others are followers. Where no majority
         is, rank 0 reports one that names no device.
         """
-        rank = self.origin.rank
-        anomaly = rank in found.odd or (not found.odd and rank == 0)
-        if anomaly:
-            self.status.anomalies[LEVEL_NAMES[Level.ERROR]] += 1
-        event = self._event(
-            step, "weights", float(len(found.weights)), (0.0,), Level.ERROR if anomaly else Level.NORMAL,
-            "anomaly" if anomaly else "follower", f"the weights of the ranks are not alike: {found.reason}",
-            refused=False,
-        )  # fmt: skip
-        event = replace(event, rule="weight_hash", feature="differing")
-        if anomaly and not found.odd:
-            event = replace(event, rank=-1, device="unknown")
+        event = self._counted(self._reports.weights_differ(step, found))
         self.publish(event)
         return event
 
     def problem(self, reason: str, checkpoint: str = "") -> Event:
         """Reports that the detector itself could not do its work."""
         self.status.problems += 1
-        event = self._event(
-            self.step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False, key=reason
-        )
+        event = self._reports.problem(self.step, checkpoint, reason)
         self.publish(event)
         return event
 
     def publish(self, event: Event) -> None:
         """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
-        self._tell([self._call(sink, "an event can't be handed to", sink, event) for sink in self.sinks])
+        self._tell(self._delivery.event(event))
 
     def _after_step(self, events: Sequence[Event]) -> None:
         self.status.written = self.clock()
-        hooks = [(sink, sink.after_step) for sink in self.sinks if hasattr(sink, "after_step")]
-        self._tell([self._call(sink, "a step can't be handed to", hook, self, events) for sink, hook in hooks])
+        self._tell(self._delivery.step(self, events))
 
-    def _call(self, sink: Sink, what: str, function: Callable[..., object], *args: Any) -> str:
-        """Calls `function` of `sink`; returns what is to be told of its failure, if it is the first."""
-        try:
-            function(*args)
-        except Exception as error:  # a full disk or a dead socket must not end a training
-            return self._failure(sink, what, error)
-        return ""
-
-    def _failure(self, sink: Sink, what: str, error: Exception) -> str:
-        name = getattr(sink, "__qualname__", type(sink).__name__)
-        self.status.dropped[name] = self.status.dropped.get(name, 0) + 1
-        if (id(sink), what) not in self._failed:
-            self._failed.add((id(sink), what))
-            return f"{what} {name}: {error}"
-        self.status.problems += 1
-        return ""
-
-    def _tell(self, reasons: Sequence[str]) -> None:
-        for reason in filter(None, reasons):
+    def _tell(self, failures: Sequence[str]) -> None:
+        for reason in failures:
             self.problem(reason)
 
     def state(self) -> dict[str, Any]:
@@ -342,10 +299,10 @@ class Monitor:
         overflow_expected: bool,
         ranks: Sequence[Features] | None,
     ) -> tuple[Verdict, str]:
-        name, features = reading.checkpoint, _features(reading, loss_scale)
+        name, features = reading.checkpoint, features_of(reading, loss_scale)
         if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (CHECKSUM, OUTPUT):
             reason, limits = "not finite: overflow under a dynamic loss scale", self._judges.limit(name, reading.kind)
-            value = _feature_value(features, self.feature)
+            value = value_of(features, self.feature)
             verdict, feature = Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature
         else:
             verdict, feature = self._judges.update(name, reading.kind, features)
@@ -362,67 +319,25 @@ class Monitor:
         self, step: int, reading: Reading, verdict: Verdict, feature: str, attribution: Attribution | None,
         *, refused: bool,
     ) -> Event:  # fmt: skip
-        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
-        first = verdict.level is Level.ERROR
-        kind, reason = "anomaly", verdict.reason
-        if first and attribution is not None and len(attribution.ranks) > 1:
-            if attribution.origin not in (None, self.origin.rank):
-                kind = "follower"
-            reason = f"{reason}; {attribution.reason}"
-        if kind == "anomaly":
-            self.status.anomalies[LEVEL_NAMES[verdict.level]] += 1
-        return self._event(
-            step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
-            feature=feature, rule=self._judges.rule_of(reading.kind), micro_batch=reading.worst_call,
-            evidence=self._place(step) if first else "",
+        evidence = ""
+        if verdict.level is Level.ERROR:
+            evidence, failures = self._delivery.place(step)
+            self._tell(failures)
+        return self._counted(
+            self._reports.anomaly(
+                step, reading, verdict, feature=feature, rule=self._judges.rule_of(reading.kind), refused=refused,
+                evidence=evidence, attribution=attribution,
+            )
         )  # fmt: skip
 
-    def _place(self, step: int) -> str:
-        """Where a sink will keep the evidence of `step`; known before it is there, so that the event can name it."""
-        for sink in self.sinks:
-            if hasattr(sink, "place"):
-                try:
-                    place = str(sink.place(step))
-                except Exception as error:  # as any other failure of a sink
-                    self._tell([self._failure(sink, "no place for evidence from", error)])
-                else:
-                    if place:
-                        return place
-        return ""
-
-    def _event(
-        self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
-        *, refused: bool, feature: str = "", rule: str = "", **more: Any,
-    ) -> Event:  # fmt: skip
-        return Event(
-            **self.origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
-            kind=kind, rule=rule or self.config.rule, feature=feature or self.feature, reason=reason,
-            refused=refused, time=self.clock(), **more,
-        )  # fmt: skip
+    def _counted(self, event: Event) -> Event:
+        if event.kind == "anomaly":
+            self.status.anomalies[LEVEL_NAMES[event.level]] += 1
+        return event
 
 
 def _backward_order(reading: Reading) -> int:
     return reading.order
-
-
-def _features(reading: Reading, loss_scale: float) -> Features:
-    # The same arithmetic as the gate's limits are made for, so that both always say the same.
-    loss_scale = divisor(reading.kind, loss_scale)
-    return Features(
-        reading.max_abs / loss_scale,
-        reading.l2 / loss_scale,
-        reading.mean_abs / loss_scale,
-        reading.non_finite,
-        reading.elements,
-    )
-
-
-def _feature_value(features: Features, feature: str) -> float:
-    if not features.finite:
-        return features.not_a_number()
-    if feature == "max_square":
-        return features.max_abs * features.max_abs
-    return features.l2 if feature == "l2" else features.max_abs
 
 
 def _some(names: Mapping[str, Any] | Sequence[str]) -> str:

@@ -22,8 +22,9 @@ import sys
 from importlib.metadata import entry_points
 
 from asd.config import Config
+from asd.delivery import Sink
 from asd.event import Event
-from asd.monitor import Origin, Sink
+from asd.origin import Origin
 
 __all__ = ["GROUP", "open_sinks"]
 

@@ -45,15 +45,14 @@ def cost(mode: str, every: int, pairs: int, *, small: bool) -> dict[str, Any]:
         monitor = StepMonitor(Config(enable=1), sinks=[], checksum=checksum or False)
         cell = nn.TrainOneStepCell(net, optimizer)
         monitor.attach(cell, optimizer)
-        steps.append((cell, monitor))
+        steps.append((cell, monitor, checksum))
 
     def step(which: int, batch: Tensor) -> tuple[float, float]:
-        cell, monitor = steps[which]
-        if which == 0:
-            monitor_of_other = steps[1][1]._checksum
-            monitor_of_other.stop()
+        cell, monitor, checksum = steps[which]
+        if checksum is None:
+            steps[1][2].stop()
         else:
-            monitor._checksum.begin_step(monitor._step + 1)
+            checksum.begin_step(monitor.monitor.step + 1)
         began = time.perf_counter()
         loss = cell(batch)
         monitor.step(loss)

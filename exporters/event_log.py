@@ -13,7 +13,7 @@ from pathlib import Path
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.event import Event
-from asd.monitor import Origin
+from asd.origin import Origin
 from asd.run_dir import event_file
 from asd.verdict import Level
 

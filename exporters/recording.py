@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from asd.config import Config
+from asd.delivery import Sink
 from asd.event import Event
 from asd.exporters.event_log import EventLog
-from asd.monitor import Monitor, Origin, Sink
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.recording import Chunk
 from asd.run_dir import value_file

@@ -14,7 +14,8 @@ from asd import run_dir
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.status import Status
 from asd.verdict import Level
 

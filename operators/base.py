@@ -13,7 +13,8 @@ from mindspore import Parameter, Tensor
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.config import Config
-from asd.operators.slots import Site, table
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.operators.tap import make_tap
 
 __all__ = ["ASDBase"]

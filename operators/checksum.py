@@ -17,7 +17,8 @@ from asd.errors import ConfigError
 from asd.operators.install import cell_name, compile_patterns
 from asd.operators.matmul import ProductASD
 from asd.operators.product_check import TOLERANCES
-from asd.operators.slots import Site, table
+from asd.operators.site import Site
+from asd.operators.slots import table
 
 __all__ = ["Checksum", "claim_products", "install_checksum"]
 

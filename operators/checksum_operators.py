@@ -15,7 +15,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.product_check import BLOCK, sign
-from asd.operators.slots import Site
+from asd.operators.site import Site
 
 __all__ = ["OperatorCheck"]
 

@@ -15,7 +15,8 @@ from mindspore.ops import functional as F  # noqa: N812
 from asd.combined_scheme import Action, CombinedScheme, Message, Poll
 from asd.operators.exchange import Exchange
 from asd.operators.look import make_observer
-from asd.operators.slots import Site, table
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.reading import SAMPLE
 
 __all__ = ["POLL_STEPS", "poll", "sample_gradients"]

@@ -18,7 +18,9 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.errors import ConfigError
 from asd.operators.look import make_observer
-from asd.operators.slots import OperatorTable, Site, table
+from asd.operators.operator_table import OperatorTable
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.operators.tap import kernel_function
 
 __all__ = ["gradient_sites", "guard", "is_guarded"]

@@ -19,7 +19,8 @@ from mindspore import nn
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.base import ASDBase
 from asd.operators.look import LookAndTap, make_look
-from asd.operators.slots import Site, table
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.operators.tap import make_tap
 
 __all__ = ["Installation", "cell_name", "compile_patterns", "install", "sites_of"]

@@ -35,7 +35,7 @@ constexpr uintptr_t kAhead = 16384;  // bytes: further than the processor fetche
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 constexpr int kStreams = 4096;
 
-// What the gate does; keep in step with `GATE` in slots.py.
+// What the gate does; keep in step with `GATE` in site.py.
 enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 
 // A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.

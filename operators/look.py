@@ -15,7 +15,9 @@ from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.slots import OperatorTable, Site, table
+from asd.operators.operator_table import OperatorTable
+from asd.operators.site import Site
+from asd.operators.slots import table
 from asd.operators.tap import hidden, kernel_function, statistics_by_operators
 
 __all__ = ["LookAndTap", "make_look", "make_observer"]

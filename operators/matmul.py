@@ -10,7 +10,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.config import Config
 from asd.operators.base import ASDBase
 from asd.operators.checked_product import CheckedProduct
-from asd.operators.slots import Site
+from asd.operators.site import Site
 
 __all__ = ["BatchMatMulASD", "MatMulASD", "ProductASD"]
 

@@ -14,7 +14,8 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators import kernel
-from asd.operators.slots import KernelTable, table
+from asd.operators.kernel_table import KernelTable
+from asd.operators.slots import table
 from asd.operators.tap import statistics_by_operators
 from asd.reading import Reading
 

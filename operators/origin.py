@@ -8,7 +8,7 @@ import mindspore as ms
 from mindspore.communication import GlobalComm, get_rank
 
 from asd.config import Config
-from asd.monitor import Origin
+from asd.origin import Origin
 
 __all__ = ["origin_of_process"]
 

@@ -9,57 +9,30 @@ suspect's, because their steps wait for each other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import mindspore as ms
-import numpy as np
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, nn
 
 from asd.errors import StateError, UnsupportedError
 from asd.event import Event
 from asd.operators import kernel
-from asd.operators.base import ASDBase
 from asd.operators.exchange import Exchange, pack, unpack
 from asd.operators.narrowing import Narrowed, Narrowing
-from asd.operators.random_state import (
-    RandomState,
-    compiled_functions,
-    control_dropouts,
-    forget_draws,
-    uncontrolled,
-    watch_draws,
-)
-from asd.operators.slots import Site, table
+from asd.operators.repeatable_step import RepeatableStep, Step
+from asd.operators.site import Site
+from asd.operators.step_tensors import to_host
 from asd.operators.weights import hashes_of, total_of
 from asd.reading import divisor
 from asd.replay import Answer, Finding, assignment, difference, find
 
-__all__ = ["Replay", "Step", "bits_of_first"]
+__all__ = ["Replay"]
 
-_MOST_KEPT = 1 << 20
-_MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
-_UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
 _COMES_BACK = ("persistent", "undetermined")
 """Verdicts after which making the step again can show the fault once more."""
 _MOST_SEARCHES = 3
 """Of one training; a fault that stays says the same in each, and the dumps take room."""
-_PARALLEL = ("stand_alone", "data_parallel")
-
-
-class Step(NamedTuple):
-    """A step that can be made again.
-
-    Attributes:
-        run: Makes it.
-        args: With these arguments.
-        kwargs: And these.
-    """
-
-    run: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = {}
 
 
 class Replay:
@@ -73,7 +46,6 @@ class Replay:
         exchange: The ranks; those of this job if not given.
 
     Attributes:
-        step: The step that was made last, or None where it is not known.
         narrowed: Which operator the last anomaly came from, where that was asked for.
     """
 
@@ -81,34 +53,16 @@ class Replay:
         self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter] = (),
         exchange: Exchange | None = None,
     ) -> None:  # fmt: skip
-        self.step: Step | None = None
         self.narrowed: Narrowed | None = None
-        self._searches = 0
-        self._net, self._sites = net, sites
-        control_dropouts(net)
-        watch_draws()
-        self._random = RandomState()
+        self._net = net
         self._exchange = exchange if exchange is not None else Exchange()
-        self._compiled_before = compiled_functions()
+        self._step = RepeatableStep(net, optimizer, sites, also, self._exchange.size)
         self._weights = list(net.trainable_params())
-        left_out = {id(parameter) for parameter in [*optimizer.get_parameters(), *self._weights]}
-        held = [*net.get_parameters(), *also, *_of_operators(net)]
-        self._written = list({id(parameter): parameter for parameter in held if id(parameter) not in left_out}.values())
-        self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
-        self._moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
-        self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
-        self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
-        self._searched = False
+        self._searches = 0
 
     def remember(self, step: Step) -> None:
-        """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
-        if self.step is not None and not self._searched:
-            self._obstacle()  # the step is compiled by now: its graph is searched once, before a replay is in a hurry
-            self._searched = True
-        self.step = step
-        forget_draws()
-        if not self._too_large:
-            self._before = [_host(parameter) for parameter in self._read], self._random.save()
+        """Says that `step` comes next, and keeps what it begins with."""
+        self._step.remember(step)
 
     def judge(
         self, original: Answer, anomaly: Event | None, scale: float = 1.0, *, folder: Path | None = None
@@ -128,7 +82,7 @@ class Replay:
         Raises:
             RankLostError: Another rank did not answer.
         """
-        told = self._tell(suspect=anomaly is not None, obstacle=self._obstacle())
+        told = self._tell(suspect=anomaly is not None, obstacle=self._step.obstacle())
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
             return None
@@ -138,54 +92,21 @@ class Replay:
             where = "" if rank == self._exchange.rank else f"on rank {rank}: "
             return Finding("undetermined", where + reason) if anomaly is not None else None
         self.narrowed = None
-        after = [_host(parameter) for parameter in self._written], self._random.save()
-        slots = table()
-        slots.begin_replay()
-        try:
+        with self._step.without_a_trace():
             if self._exchange.size == 1:
                 finding = self._alone(original, _breaks(anomaly, scale))
             else:
                 finding = self._together(original, suspects, _breaks(anomaly, scale))
             if folder is not None:
                 finding = self._narrow(finding, suspects, folder)
-            return finding if anomaly is not None else None
-        finally:
-            slots.read(self._sites)
-            slots.end_replay()
-            self._put(self._written, *after)
-
-    def _obstacle(self) -> str:
-        """Why the last step must not be made again, or an empty text."""
-        try:
-            return self._find_obstacle()
-        except Exception as error:  # all ranks go on together, whatever happens on one of them
-            return repr(error)
-
-    def _find_obstacle(self) -> str:
-        if self.step is None:
-            return _UNREPEATABLE
-        if self._before is None:
-            size = sum(parameter.nbytes for parameter in self._read) / 2**20
-            return f"a step changes {size:.1f} MiB besides weights and optimizer, too much to be kept before each step"
-        mode = ms.get_auto_parallel_context("parallel_mode")
-        if self._exchange.size > 1 and mode not in _PARALLEL:
-            return f"ranks hold different parts of the network in parallel mode {mode}"
-        cells = [cell for root in self._roots() for _, cell in root.cells_and_names()]
-        return uncontrolled(cells, compiled_functions() - self._compiled_before)
-
-    def _roots(self) -> Iterator[nn.Cell]:
-        yield self._net
-        if self.step is not None:
-            run = getattr(self.step.run, "__self__", self.step.run)
-            if isinstance(run, nn.Cell):
-                yield run
+        return finding if anomaly is not None else None
 
     def _alone(self, original: Answer, abnormal: Callable[[Answer], bool]) -> Finding:
-        again, failure = self._run()
+        again, failure = self._step.make_again()
         repeated = None
         if not failure and difference(original, again):
             # A third run tells hardware that failed once from a step that never says the same twice.
-            repeated, failure = self._run()
+            repeated, failure = self._step.make_again()
         if failure:
             return Finding("undetermined", failure)
         return find(original, again, repeated=repeated, abnormal=abnormal)
@@ -193,8 +114,8 @@ class Replay:
     def _together(self, original: Answer, suspects: list[int], abnormal: Callable[[Answer], bool]) -> Finding:
         rank, size = self._exchange.rank, self._exchange.size
         runs = assignment(size, suspects)
-        again, failure = self._run()
-        parcel = self._pack() if rank in suspects else b""
+        again, failure = self._step.make_again()
+        parcel = self._step.pack() if rank in suspects else b""
         first = self._tell(
             failure=failure, changed=difference(original, again), size=len(parcel), weights=self._hash_of_weights()
         )
@@ -205,7 +126,7 @@ class Replay:
         for root in sorted({batch for taker, batch in enumerate(runs) if batch != taker}):
             message = self._exchange.broadcast(parcel, root, first[root]["size"])
             borrowed = message if root == runs[rank] and root != rank else borrowed
-        answer, failure = self._run(borrowed)
+        answer, failure = self._step.make_again(borrowed)
         second = self._tell(failure=failure, answer=answer.to_json())
         failures = [words["failure"] for words in second if words["failure"]]
         if failures:
@@ -238,16 +159,17 @@ class Replay:
         if not wanted or self._searches == _MOST_SEARCHES:
             return finding
         self._searches += 1
-        suspect, narrowing = wanted[0], Narrowing(self._net, lambda parcel: self._run(parcel)[1], self._exchange)
-        seeds = self._random.seeds()
+        suspect, moving, random = wanted[0], self._step.moving, self._step.random
+        narrowing = Narrowing(self._net, lambda parcel: self._step.make_again(parcel)[1], self._exchange)
+        seeds = random.seeds()
         try:
             if self._exchange.size == 1:
                 self.narrowed = narrowing.alone(folder)
             else:
-                parcel = self._sent(self._pack() if rank == suspect else b"", suspect)
+                parcel = self._sent(self._step.pack() if rank == suspect else b"", suspect)
                 # Every tensor is compared now, and masks that begin anew in PyNative too.
-                self._random.set_seeds(unpack(self._sent(pack([seeds]), suspect))[0])
-                narrowing.begin_with(self._moving, unpack(self._sent(pack(list(map(_host, self._moving))), suspect)))
+                random.set_seeds(unpack(self._sent(pack([seeds]), suspect))[0])
+                narrowing.begin_with(moving, unpack(self._sent(pack(list(map(to_host, moving))), suspect)))
                 others = [other for other in range(self._exchange.size) if other != suspect]
                 sibling = next((other for other in others if other not in suspects), others[0])
                 mine = folder if rank == suspect else None
@@ -255,7 +177,7 @@ class Replay:
         except (UnsupportedError, StateError, OSError) as error:
             return finding._replace(reason=f"{finding.reason}; the operator was not looked for to the end: {error}")
         finally:
-            self._random.set_seeds(seeds)
+            random.set_seeds(seeds)
         if self.narrowed is None:
             return finding
         return finding._replace(reason=f"{finding.reason}. {self.narrowed.sentence}")
@@ -263,45 +185,6 @@ class Replay:
     def _sent(self, message: bytes, root: int) -> bytes:
         """The message of `root`, whose length only that rank knows."""
         return self._exchange.broadcast(message, root, self._tell(size=len(message))[root]["size"])
-
-    def _run(self, parcel: bytes = b"") -> tuple[Answer, str]:
-        """Makes the step from where it began, or that of another rank; the answer, and why there is none if so."""
-        slots = table()
-        try:
-            outputs = self._make(parcel)
-            loss = bits_of_first(outputs)  # a compiled graph runs on until an output is read
-        except UnsupportedError as error:
-            return Answer("", ()), str(error)
-        except Exception as error:  # the other ranks must hear of it
-            return Answer("", ()), f"the step can't be made again: {error!r}"
-        hashes = slots.hashes(self._sites)
-        found = {reading.checkpoint: reading for reading in slots.read(self._sites)}
-        pairs = [(found[site.name], i) for i, site in enumerate(self._sites) if site.name in found]
-        return Answer.of(loss, [reading for reading, _ in pairs], [hashes[i] for _, i in pairs] if hashes else []), ""
-
-    def _make(self, parcel: bytes) -> Any:
-        assert self.step is not None and self._before is not None  # noqa: PT018 - `_obstacle` saw to it
-        run, args, kwargs = self.step
-        state, streams = self._before
-        if parcel:
-            arrays = iter(unpack(parcel))
-            args, kwargs = _with_tensors((args, dict(kwargs)), arrays)
-            state = [next(arrays) for _ in self._read]
-            streams = list(arrays)
-        self._put(self._read, state, streams)
-        return run(*args, **kwargs)
-
-    def _pack(self) -> bytes:
-        assert self.step is not None and self._before is not None  # noqa: PT018 - as above
-        state, streams = self._before
-        tensors = [_host(tensor) for tensor in _tensors((self.step.args, dict(self.step.kwargs)))]
-        return pack([*tensors, *state, *self._random.to_arrays(tuple(streams))])
-
-    def _put(self, parameters: Sequence[Parameter], values: Sequence[np.ndarray], streams: Any) -> None:
-        for parameter, value in zip(parameters, values, strict=True):
-            if _host(parameter).tobytes() != value.tobytes():
-                parameter.copy_(_tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
-        self._random.restore(streams)
 
     def _tell(self, **words: Any) -> list[dict[str, Any]]:
         """What every rank has to say."""
@@ -328,53 +211,3 @@ def _breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:
         return any(value > limit for limit in anomaly.limits)
 
     return breaks
-
-
-def _of_operators(net: nn.Cell) -> Iterator[Parameter]:
-    """Those of check operators, which belong to no cell."""
-    for _, cell in net.cells_and_names():
-        for value in vars(cell).values():
-            if isinstance(value, ASDBase):
-                yield from (held for held in vars(value).values() if isinstance(held, Parameter))
-
-
-def _host(tensor: Tensor, *, copy: bool = True) -> np.ndarray:
-    if tensor.dtype == ms.bfloat16:  # NumPy lacks it; float32 holds each of its values
-        tensor = tensor.astype(ms.float32)
-    array: np.ndarray = tensor.asnumpy()
-    return array.copy() if copy else array
-
-
-def _tensor_like(template: Tensor, array: np.ndarray) -> Tensor:
-    return Tensor(array).astype(template.dtype) if template.dtype == ms.bfloat16 else Tensor(array, template.dtype)
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples, lists and dicts, in a fixed order."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for branch in tree:
-            yield from _tensors(branch)
-    elif isinstance(tree, dict):
-        for branch in tree.values():
-            yield from _tensors(branch)
-
-
-def _with_tensors(tree: Any, arrays: Iterator[np.ndarray]) -> Any:
-    """The same with the tensors' values from `arrays`."""
-    if isinstance(tree, Tensor):
-        return _tensor_like(tree, next(arrays))
-    if isinstance(tree, (tuple, list)):
-        branches = [_with_tensors(branch, arrays) for branch in tree]
-        return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)
-    if isinstance(tree, dict):
-        return {key: _with_tensors(branch, arrays) for key, branch in tree.items()}
-    return tree
-
-
-def bits_of_first(outputs: Any) -> bytes:
-    """The bits of a step's first output, such as its loss; none where that is no tensor."""
-    while isinstance(outputs, (tuple, list)) and outputs:
-        outputs = outputs[0]
-    return _host(outputs, copy=False).tobytes() if isinstance(outputs, Tensor) else b""

@@ -26,7 +26,10 @@ from mindspore.ops._grad_experimental.grad_base import bprop_getters
 from mindspore.ops._grad_experimental.grad_debug_ops import get_bprop_insert_gradient_of
 
 from asd.operators import kernel
-from asd.operators.slots import KernelTable, OperatorTable, Site, table
+from asd.operators.kernel_table import KernelTable
+from asd.operators.operator_table import OperatorTable
+from asd.operators.site import Site
+from asd.operators.slots import table
 
 __all__ = ["hidden", "kernel_function", "make_tap", "statistics_by_operators"]
 

@@ -17,10 +17,10 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from asd.config import Config
+from asd.delivery import Sink
 from asd.errors import AnomalyDetected
 from asd.event import Event
 from asd.injection import Change, Fault
-from asd.monitor import Sink
 from asd.operators.inject import FaultInjector
 from asd.operators.step_monitor import StepMonitor
 from asd.verdict import Level

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asd.config import Config
+from asd.delivery import Sink
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.ledger import Ledger
-from asd.monitor import Monitor, Origin, Sink
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.status import Status
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from asd.event import Event
 from asd.exporters.evidence import files as evidence_files
 from asd.exporters.evidence.files import Bundle
 from asd.exporters.evidence.narrowing import write_page
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.run_dir import NARROWING, evidence_folder
 
 __all__ = ["MOST_BUNDLES", "MOST_BYTES", "MOST_PICTURES", "Evidence", "open_evidence"]

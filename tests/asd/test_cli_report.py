@@ -12,7 +12,8 @@ import asd
 from asd import Config
 from asd.cli import main
 from asd.exporters.event_log import EventLog
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.run_dir import event_file, status_file
 

@@ -8,7 +8,8 @@ import pytest
 from asd.cli import main
 from asd.config import Config
 from asd.exporters.recording import Recorder
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from asd import Config, Level
 from asd.attribution import Seen, attribute
-from asd.monitor import Monitor, Origin, Outcome
+from asd.monitor import Monitor, Outcome
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.rules import RULES, make_rule
 

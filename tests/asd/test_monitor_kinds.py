@@ -8,7 +8,8 @@ import pytest
 from asd import Config, Level
 from asd.combined_config import CombinedConfig
 from asd.errors import StateError
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import CHECKSUM, SAMPLE, Reading
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")

@@ -16,7 +16,8 @@ import asd.recording
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.exporters.recording import STEPS, Recorder, open_recording
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import CHECKSUM, Reading
 from asd.recording import Recording
 from asd.run_dir import value_files

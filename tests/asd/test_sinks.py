@@ -7,7 +7,7 @@ import pytest
 from asd import Config, Event, Level
 from asd import sinks as module
 from asd.exporters.event_log import EventLog
-from asd.monitor import Origin
+from asd.origin import Origin
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 EVENT = Event(

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from asd import Config, StateError
 from asd import statefile as module
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.rules import RULES
 from asd.statefile import load_state, save_state, write_whole

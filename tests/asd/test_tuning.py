@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.exporters.recording import Recorder
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.recording import Recording, Step
 from asd.tiers import Features

@@ -15,7 +15,8 @@ from asd import Event, Level, run_dir
 from asd.exporters.agent.agent import Agent
 from asd.exporters.event_log import EventLog, read_events
 from asd.exporters.status_file import StatusFile
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.statefile import write_whole
 from asd.status import Status
 

@@ -26,7 +26,8 @@ import sys, time
 from asd import Config
 from asd.exporters.event_log import open_event_log
 from asd.exporters.status_file import open_status_file
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 
 folder, rank, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -16,7 +16,8 @@ import pytest
 from asd import Config, ConfigError, Event, Level, StateError
 from asd.exporters import event_log as module
 from asd.exporters.event_log import EventLog, open_event_log, read_events
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.run_dir import event_files
 

@@ -23,7 +23,8 @@ from asd import Config, Event, Level
 from asd.exporters.evidence import sink as module
 from asd.exporters.evidence import tensor_facts
 from asd.exporters.evidence.sink import MOST_BUNDLES, MOST_PICTURES, open_evidence
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Capture, Reading
 from asd.run_dir import evidence_folder, status_file
 from asd.status import Status

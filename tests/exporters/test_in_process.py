@@ -17,7 +17,8 @@ from asd import Config, ConfigError
 from asd.exporters.endpoint import in_process
 from asd.exporters.endpoint.in_process import open_metrics
 from asd.exporters.endpoint.server import start_server
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.sinks import open_sinks
 
@@ -198,7 +199,7 @@ def test_a_web_configuration_is_used(port, tmp_path):
 
 def test_a_process_that_has_trained_ends_by_itself():
     program = (
-        "from asd import Config; from asd.monitor import Origin\n"
+        "from asd import Config; from asd.origin import Origin\n"
         "from asd.exporters.endpoint.in_process import open_metrics\n"
         "import socket, urllib.request\n"
         "s = socket.create_server(('127.0.0.1', 0)); port = s.getsockname()[1]; s.close()\n"

@@ -10,7 +10,8 @@ import pytest
 
 from asd import Config, Event, Level, Verdict
 from asd.exporters.log import LogSink, open_log
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")

@@ -29,7 +29,8 @@ from asd.exporters.report.page import render, summary
 from asd.exporters.report.plots import mark, plot_ratio, plot_values
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.words import verdict_on
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Capture, Reading
 from asd.run_dir import event_file, status_file
 

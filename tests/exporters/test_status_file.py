@@ -12,7 +12,8 @@ import pytest
 from asd import Config, run_dir
 from asd.exporters import status_file as module
 from asd.exporters.status_file import StatusFile, StatusFiles, open_status_file
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.status import Status
 

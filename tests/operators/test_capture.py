@@ -301,9 +301,10 @@ def test_the_shape_is_kept_up_to_eight_dimensions(shape, table):
 OUT_OF_MEMORY = """
 import resource
 import numpy as np
-from asd.operators import kernel, slots
+from asd.operators import kernel
+from asd.operators.kernel_table import KernelTable
 
-table = slots.KernelTable(kernel.library)
+table = KernelTable(kernel.library)
 site = table.new_site("a")
 table.set_limits([(site, {"max_abs": 1e9, "l2": 1.0, "mean_abs": 1e9})], 1.0)
 array = np.full(32 << 20, 2, np.float32)

@@ -5,7 +5,7 @@ from test_step_monitor import NAMES, Run, config, dataset
 
 from asd import AnomalyDetected, Config
 from asd.exporters.recording import Recorder
-from asd.monitor import Origin
+from asd.origin import Origin
 from asd.recording import Recording
 
 pytestmark = pytest.mark.usefixtures("clean")

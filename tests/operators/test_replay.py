@@ -25,6 +25,7 @@ from asd.operators.random_state import (
     uncontrolled,
     watch_draws,
 )
+from asd.operators.repeatable_step import RepeatableStep
 from asd.operators.replay import Replay
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -79,13 +80,13 @@ class Training:
         self.monitor = StepMonitor(config or settings(), sinks=[self.events.append])
         self.injector = FaultInjector(Fault.parse(fault)) if fault else None
         with monkeypatch.context() as patch:
-            make_again, judge = Replay._make, Replay.judge
+            make_again, judge = RepeatableStep._make, Replay.judge
 
-            def count(replay, parcel):
+            def count(step, parcel):
                 self.runs += 1
-                return make_again(replay, parcel)
+                return make_again(step, parcel)
 
-            patch.setattr(Replay, "_make", count)
+            patch.setattr(RepeatableStep, "_make", count)
             patch.setattr(Replay, "judge", judge if replayed else lambda *_, **__: None)
             rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(1e6 if i == bad else 1)) for i in range(1, 7)]
             data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)

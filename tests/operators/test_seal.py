@@ -63,7 +63,7 @@ def test_a_bit_that_flips_between_two_steps_is_found_before_the_next_and_what_is
          "state: moment1.blocks.1.down.weight changed between steps 6 and 7, in block 1 of 1"),
     ]  # fmt: skip
     assert training.found() == expected
-    assert training.monitor._health.tainted_from == 4
+    assert training.monitor._training.health.tainted_from == 4
 
     file = str(tmp_path / "weights.ckpt")
     ms.save_checkpoint(training.net, file)
@@ -116,7 +116,7 @@ def test_without_the_tier_nothing_is_hashed(tmp_path):
     training.step(3)
     flip(training["blocks.0.up.weight"])
     training.step()
-    assert training.monitor._seal is None
+    assert training.monitor._training.state.seal is None
     assert training.found() == []
 
 

@@ -417,7 +417,7 @@ def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of
     def full(*_args, **_kwargs):
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("asd.operators.step_monitor.save_state", full)
+    monkeypatch.setattr("asd.operators.training.rule_state.save_state", full)
     run = Run(config())
     run.train(dataset(4), writer(tmp_path / "ckpt"))
     assert run.reasons() == [

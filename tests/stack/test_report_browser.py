@@ -21,7 +21,8 @@ from asd.exporters.evidence.sink import Evidence
 from asd.exporters.report.data import read_run
 from asd.exporters.report.page import render
 from asd.exporters.report.words import verdict_on
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.run_dir import event_file, status_file
 

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from asd import Config, Event, Level
-from asd.monitor import Monitor, Origin
+from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.reading import Reading
 from asd.sinks import open_sinks
 

@@ -1,0 +1,104 @@
+"""What happened on a rank, as events: anomalies, what follows another rank's, and problems of the detector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from asd.attribution import Attribution
+from asd.event import Event
+from asd.origin import Origin
+from asd.reading import Reading
+from asd.verdict import Level, Verdict
+from asd.weights import Difference
+
+__all__ = ["Reports"]
+
+
+class Reports:
+    """Makes the events of one rank; nobody is told of them here.
+
+    Args:
+        origin: Where the values come from.
+        rule: Which rule judges.
+        feature: What its verdicts are mostly about.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, origin: Origin, rule: str, feature: str, clock: Callable[[], float]) -> None:
+        self._origin, self._rule, self._feature, self._clock = origin, rule, feature, clock
+
+    def anomaly(
+        self, step: int, reading: Reading, verdict: Verdict, *, feature: str, rule: str, refused: bool, evidence: str,
+        attribution: Attribution | None,
+    ) -> Event:  # fmt: skip
+        """A checkpoint broke a limit.
+
+        Args:
+            step: In this step.
+            reading: What it saw.
+            verdict: What the rule says of that.
+            feature: What the verdict is about.
+            rule: Which rule it was.
+            refused: Whether the update was kept away from the weights.
+            evidence: Folder with the evidence; empty for none.
+            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower.
+        """
+        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        kind, reason = "anomaly", verdict.reason
+        if verdict.level is Level.ERROR and attribution is not None and len(attribution.ranks) > 1:
+            if attribution.origin not in (None, self._origin.rank):
+                kind = "follower"
+            reason = f"{reason}; {attribution.reason}"
+        return self._event(
+            step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
+            feature=feature, rule=rule, micro_batch=reading.worst_call, evidence=evidence,
+        )  # fmt: skip
+
+    def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event:
+        """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
+        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        return self._event(
+            step, name, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
+            refused=False, feature=feature, key="state",
+        )  # fmt: skip
+
+    def follower(self, step: int, attribution: Attribution | None, *, refused: bool) -> Event:
+        """Another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
+        reason = "another rank refused the update" if refused else "another rank differs from the rest"
+        if attribution is not None and attribution.ranks:
+            reason = f"{reason}: {attribution.reason}"
+        return self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=refused)
+
+    def weights_differ(self, step: int, found: Difference) -> Event:
+        """The weights of the ranks are not alike; an anomaly on those that differ from the majority.
+
+        Where no majority is, rank 0 has one that names no device.
+        """
+        rank = self._origin.rank
+        anomaly = rank in found.odd or (not found.odd and rank == 0)
+        event = self._event(
+            step, "weights", float(len(found.weights)), (0.0,), Level.ERROR if anomaly else Level.NORMAL,
+            "anomaly" if anomaly else "follower", f"the weights of the ranks are not alike: {found.reason}",
+            refused=False,
+        )  # fmt: skip
+        event = replace(event, rule="weight_hash", feature="differing")
+        if anomaly and not found.odd:
+            event = replace(event, rank=-1, device="unknown")
+        return event
+
+    def problem(self, step: int, checkpoint: str, reason: str) -> Event:
+        """The detector itself could not do its work."""
+        return self._event(step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False, key=reason)
+
+    def _event(
+        self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
+        *, refused: bool, feature: str = "", rule: str = "", **more: Any,
+    ) -> Event:  # fmt: skip
+        return Event(
+            **self._origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
+            kind=kind, rule=rule or self._rule, feature=feature or self._feature, reason=reason,
+            refused=refused, time=self._clock(), **more,
+        )  # fmt: skip

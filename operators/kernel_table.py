@@ -1,0 +1,143 @@
+"""The slots in the memory of the C++ library: the device writes them, and reading them costs no copy."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from asd.operators import kernel
+from asd.operators.product_check import schedule
+from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.reading import Capture, Reading, divisor
+from asd.tiers import FEATURES
+
+__all__ = ["KernelTable"]
+
+
+class KernelTable:
+    """The slots of the C++ library, seen as one NumPy array."""
+
+    backend = "kernel"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        capacity = int(library.asd_capacity())
+        memory = (ctypes.c_char * (capacity * kernel.SLOT_DTYPE.itemsize)).from_address(library.asd_slots())
+        self._slots = np.ctypeslib.as_array(memory).view(kernel.SLOT_DTYPE)
+        self._library = library
+        self._header = library.asd_header().contents
+        self._capture = library.asd_capture().contents
+        self._sites = Sites(capacity)
+        self._unsupported = int(self._header.unsupported)
+        self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
+        self._before_replay = (GATE["off"], 0)
+
+    def new_site(self, name: str, kind: str = "B") -> Site:
+        """See `Table`."""
+        site = self._sites.new(name, kind)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, math.inf, math.inf, math.inf, 0)
+        self._drop_capture([site.slot])
+        self._header.used = max(self._header.used, site.slot + 1)
+        return site
+
+    def sites(self) -> list[Site]:
+        """See `Table`."""
+        return self._sites.ordered()
+
+    def read(self, sites: Sequence[Site]) -> list[Reading]:
+        """See `Table`."""
+        slots = [site.slot for site in sites]
+        rows = self._slots[slots].tolist()
+        for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls"):
+            self._slots[field][slots] = 0
+        self._drop_capture(slots)
+        return [
+            Reading._make((site.name, *row[:8], site.kind)) for site, row in zip(sites, rows, strict=True) if row[3]
+        ]
+
+    def keep(self, size: int) -> None:
+        """See `Table`."""
+        self._header.capture_bytes = size
+
+    def captures(self, sites: Sequence[Site]) -> list[Capture]:
+        """See `Table`."""
+        kept = self._capture
+        if not kept.kept:
+            return []
+        site = next((site for site in sites if site.slot == kept.slot), None)
+        if site is None:
+            return []
+        shape = tuple(kept.shape[: kept.dimensions])
+        try:
+            data = ctypes.string_at(kept.data, kept.bytes)
+        except MemoryError:  # evidence is no reason to end a training
+            return []
+        else:
+            return [Capture(site.name, kept.call, shape, kept.dtype.decode(), kept.offset, data)]
+        finally:
+            self._drop_capture([site.slot])
+
+    def _drop_capture(self, slots: Sequence[int]) -> None:
+        if self._capture.kept and self._capture.slot in slots:
+            self._library.asd_release_capture()
+
+    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
+        """See `Table`."""
+        self._slots["judged"][self._sites.dead(self._header.used)] = 0
+        given = [(site.slot, limit, divisor(site.kind, scale)) for site, limit in limits]
+        slots = [slot for slot, _, _ in given]
+        for feature, column in zip(FEATURES, ("limit_max", "limit_l2", "limit_mean"), strict=True):
+            self._slots[column][slots] = [largest_raw(limit[feature], by) for _, limit, by in given]
+        self._slots["judged"][slots] = 1
+
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """See `Table`."""
+        plan = schedule()
+        plan.every, plan.turn, plan.all, plan.tolerance = every, turn, everything, tolerance
+
+    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
+        """See `Table`."""
+        self._header.armed = GATE["judge" if armed else "off"]
+
+    def refused(self) -> int:
+        """See `Table`."""
+        return int(self._header.refused)
+
+    def announce(self) -> None:
+        """See `Table`."""
+        self._header.announcing = 1
+
+    def announced(self) -> int:
+        """See `Table`."""
+        return int(self._header.announced)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a step is being replayed."""
+        return bool(self._header.armed == GATE["replay"])
+
+    def begin_replay(self) -> None:
+        """See `Table`."""
+        self._before_replay = (int(self._header.armed), int(self._header.capture_bytes))
+        self._header.armed, self._header.capture_bytes = GATE["replay"], 0
+        self._hashes[:] = 0
+
+    def end_replay(self) -> None:
+        """See `Table`."""
+        self._header.armed, self._header.capture_bytes = self._before_replay
+        self._unsupported = int(self._header.unsupported)  # told of the step itself already
+
+    def hashes(self, sites: Sequence[Site]) -> list[int]:
+        """See `Table`."""
+        slots = [site.slot for site in sites]
+        found: list[int] = self._hashes[slots].tolist()
+        self._hashes[slots] = 0
+        return found
+
+    def unsupported(self) -> int:
+        """Checks since the last call that met a type the kernel can't read."""
+        new = int(self._header.unsupported) - self._unsupported
+        self._unsupported += new
+        return new

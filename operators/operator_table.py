@@ -1,0 +1,159 @@
+"""The slots as Parameters that MindSpore operators write, for every device the C++ library does not serve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.reading import Capture, Reading, divisor
+from asd.tiers import FEATURES
+
+__all__ = ["OperatorTable"]
+
+
+class OperatorTable:
+    """The slots as Parameters. They belong to no Cell, so they appear in no checkpoint and in no list of weights.
+
+    Attributes:
+        max_abs, l2, mean_abs, non_finite, calls: float32 of shape (capacity,), written by the taps.
+        limits: Three of the same shape, of the first three of these, already multiplied by the loss scale.
+        judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
+        armed: float32 of shape (1,), one of `GATE`.
+        refusals: float32 of shape (1,).
+        announcing: float32 of shape (1,), 1 while this rank has something to announce.
+        announcements: float32 of shape (1,), which grows when any rank did.
+        due: float32 of shape (capacity,), 1 where a product is checked in the next step.
+    """
+
+    backend = "operators"
+    CAPACITY = 1024
+
+    def __init__(self) -> None:
+        self._sites = Sites(self.CAPACITY)
+        self.max_abs, self.l2, self.mean_abs, self.non_finite, self.calls = self.values = tuple(
+            self._parameter(name, 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
+        )
+        self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
+        self.judged = self._parameter("judged", 0.0, self.CAPACITY)
+        self.armed, self.refusals, self.announcing, self.announcements = (
+            self._parameter(name, 0.0, 1) for name in ("armed", "refusals", "announcing", "announcements")
+        )
+        self._announced_at: int | None = None
+        self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
+        self.due = self._parameter("due", 0.0, self.CAPACITY)
+        self._judged = np.zeros(self.CAPACITY, np.float32)
+        self._gate = self._gate_before_replay = GATE["off"]
+
+    @staticmethod
+    def _parameter(name: str, value: float, size: int) -> Parameter:
+        return Parameter(Tensor(np.full(size, value, np.float32)), name=f"asd_{name}", requires_grad=False)
+
+    def new_site(self, name: str, kind: str = "B") -> Site:
+        """See `Table`."""
+        site = self._sites.new(name, kind)
+        self.read([site])
+        if self._judged[site.slot]:
+            self._judged[site.slot] = 0
+            _write(self.judged, self._judged)
+        return site
+
+    def sites(self) -> list[Site]:
+        """See `Table`."""
+        return self._sites.ordered()
+
+    def read(self, sites: Sequence[Site]) -> list[Reading]:
+        """See `Table`."""
+        slots = [site.slot for site in sites]
+        columns = [parameter.asnumpy() for parameter in self.values]
+        rows = np.stack([column[slots] for column in columns], axis=-1).tolist()
+        if columns[4][slots].any():
+            for parameter, column in zip(self.values, columns, strict=True):
+                emptied = column.copy()
+                emptied[slots] = 0
+                _write(parameter, emptied)
+        # No operator tells the order of the checks; a network is mostly built from its input to its output.
+        return [
+            Reading(site.name, row[0], row[1], int(row[3]), int(row[4]), -site.slot, mean_abs=row[2], kind=site.kind)
+            for site, row in zip(sites, rows, strict=True)
+            if row[4]
+        ]
+
+    def keep(self, size: int) -> None:
+        """Nothing: a tensor is kept by the kernel only."""
+
+    def captures(self, sites: Sequence[Site]) -> list[Capture]:
+        """Always none, see `keep`."""
+        return []
+
+    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
+        """See `Table`."""
+        self._judged[self._sites.dead(self.CAPACITY)] = 0
+        for site, limit in limits:
+            for feature, column in zip(FEATURES, self._limits, strict=True):
+                column[site.slot] = largest_raw(limit[feature], divisor(site.kind, scale), np.float32)
+            self._judged[site.slot] = 1
+        for parameter, column in zip(self.limits, self._limits, strict=True):
+            _write(parameter, column)
+        _write(self.judged, self._judged)
+
+    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        """See `Table`; the tolerance is that of `OperatorCheck` always."""
+        turns = (np.arange(self.CAPACITY) + turn) % max(every, 1) == 0
+        _write(self.due, (turns & (every > 0) | everything).astype(np.float32))
+
+    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
+        """See `Table`."""
+        self._set_gate(GATE["judge" if armed else "off"])
+
+    def _set_gate(self, gate: int) -> None:
+        self._gate = gate
+        _write(self.armed, np.full(1, gate, np.float32))
+
+    def refused(self) -> int:
+        """See `Table`."""
+        return int(self.refusals.asnumpy()[0])
+
+    def announce(self) -> None:
+        """See `Table`."""
+        if self._announced_at is None:
+            self._announced_at = int(self.announcements.asnumpy()[0])
+            _write(self.announcing, np.ones(1, np.float32))
+
+    def announced(self) -> int:
+        """See `Table`."""
+        count = int(self.announcements.asnumpy()[0])
+        if self._announced_at is not None and count > self._announced_at:
+            self._announced_at = None
+            _write(self.announcing, np.zeros(1, np.float32))
+        return count
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a step is being replayed."""
+        return self._gate == GATE["replay"]
+
+    def begin_replay(self) -> None:
+        """See `Table`."""
+        self._gate_before_replay = self._gate
+        self._set_gate(GATE["replay"])
+
+    def end_replay(self) -> None:
+        """See `Table`."""
+        self._set_gate(self._gate_before_replay)
+
+    def hashes(self, sites: Sequence[Site]) -> list[int]:
+        """Always none: MindSpore has no operator that reads the bits of a tensor."""
+        return []
+
+    def unsupported(self) -> int:
+        """Always 0: MindSpore itself refuses a type it can't read."""
+        return 0
+
+
+def _write(parameter: Parameter, array: np.ndarray) -> None:
+    # Not set_data: a compiled graph goes on writing to the old memory, and the host would read the new one for ever.
+    parameter.copy_(Tensor(array))

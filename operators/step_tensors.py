@@ -1,0 +1,56 @@
+"""The tensors that go into a step and come out of it: to the host as arrays, and back into their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+
+__all__ = ["bits_of_first", "tensor_like", "tensors_in", "to_host", "with_tensors"]
+
+
+def to_host(tensor: Tensor, *, copy: bool = True) -> np.ndarray:
+    """The values of `tensor`; without `copy` perhaps its own memory."""
+    if tensor.dtype == ms.bfloat16:  # NumPy lacks it; float32 holds each of its values
+        tensor = tensor.astype(ms.float32)
+    array: np.ndarray = tensor.asnumpy()
+    return array.copy() if copy else array
+
+
+def tensor_like(template: Tensor, array: np.ndarray) -> Tensor:
+    """A tensor of the type of `template` with the values of `array`, which `to_host` made of one like it."""
+    return Tensor(array).astype(template.dtype) if template.dtype == ms.bfloat16 else Tensor(array, template.dtype)
+
+
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """The tensors of nested tuples, lists and dicts, in a fixed order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for branch in tree:
+            yield from tensors_in(branch)
+    elif isinstance(tree, dict):
+        for branch in tree.values():
+            yield from tensors_in(branch)
+
+
+def with_tensors(tree: Any, arrays: Iterator[np.ndarray]) -> Any:
+    """The same with the tensors' values from `arrays`."""
+    if isinstance(tree, Tensor):
+        return tensor_like(tree, next(arrays))
+    if isinstance(tree, (tuple, list)):
+        branches = [with_tensors(branch, arrays) for branch in tree]
+        return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)
+    if isinstance(tree, dict):
+        return {key: with_tensors(branch, arrays) for key, branch in tree.items()}
+    return tree
+
+
+def bits_of_first(outputs: Any) -> bytes:
+    """The bits of a step's first output, such as its loss; none where that is no tensor."""
+    while isinstance(outputs, (tuple, list)) and outputs:
+        outputs = outputs[0]
+    return to_host(outputs, copy=False).tobytes() if isinstance(outputs, Tensor) else b""

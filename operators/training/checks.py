@@ -1,0 +1,76 @@
+"""Puts every check of a training in its place: on the network, on its products, and around the optimizer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from mindspore import nn
+
+from asd.config import Config
+from asd.errors import UnsupportedError
+from asd.monitor import Monitor
+from asd.operators.gradient_samples import sample_gradients
+from asd.operators.guard import gradient_sites, guard
+from asd.operators.install import install
+from asd.operators.site import Site
+from asd.operators.slots import table
+from asd.operators.training.checksum_plan import ChecksumPlan
+
+__all__ = ["Checks"]
+
+_LOG = logging.getLogger("asd.install")
+
+
+class Checks:
+    """Those of one `StepMonitor`.
+
+    Args:
+        config: Which tiers are on, and whether updates are refused.
+        include: More cells to check, see `install`.
+        exclude: Cells not to check, see `install`.
+        checksums: Checks matrix products.
+    """
+
+    def __init__(
+        self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str], checksums: ChecksumPlan
+    ) -> None:
+        self._config, self._include, self._exclude, self._checksums = config, include, exclude, checksums
+        self._judges_history = "adaptive" in config.active_tiers
+
+    def put_on(self, net: nn.Cell | None, monitor: Monitor, before: Sequence[Site]) -> list[Site]:
+        """Puts checks on `net`, which is not compiled yet.
+
+        Args:
+            net: The network or a training cell around it; None where only check operators of others are judged.
+            monitor: Is told when there is nothing to check.
+            before: The checkpoints of an earlier call.
+
+        Returns:
+            The checkpoints; those of check operators that no cell holds included.
+        """
+        sites: list[Site] = []
+        if net is not None:
+            try:
+                installation = install(net, include=self._include, exclude=self._exclude, forward=self._judges_history)
+                _LOG.info("%s", str(installation).replace("\n", "; "))
+                sites = installation.sites
+            except UnsupportedError as error:
+                monitor.problem(str(error))
+            sites += self._checksums.install(net)
+        # Check operators that no cell holds belong to whoever trains.
+        sites += [site for site in before if not site.claimed]
+        sites += [site for site in table().sites() if not (site.claimed or site.watched)]
+        for site in sites:
+            site.watched = True
+        self._checksums.expect(sites)
+        return sites
+
+    def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, sites: list[Site]) -> None:
+        """Guards `optimizer` and samples gradients, where the settings say so; adds the new checkpoints to `sites`."""
+        if self._config.refuses:
+            guard(optimizer, gradients=self._judges_history)
+            sites += [site for site in gradient_sites(optimizer) if site not in sites]
+        if self._config.combined.enable:
+            # Outside the guard: what a refused update would have been is a sample too.
+            sites += sample_gradients(net, optimizer, every=self._config.combined.grad_sample_interval)

@@ -1,0 +1,66 @@
+"""Which checksums a training has and when they are due: after a suspicion, or when the combined scheme says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mindspore import nn
+
+from asd.config import Config
+from asd.event import Event
+from asd.monitor import Monitor
+from asd.operators.checksum import Checksum, claim_products
+from asd.operators.exchange import Exchange
+from asd.operators.gradient_samples import POLL_STEPS, poll
+from asd.operators.site import Site
+from asd.reading import CHECKSUM
+from asd.rules.checksum import Checksum as Checked
+
+__all__ = ["ChecksumPlan"]
+
+
+class ChecksumPlan:
+    """The checksums of one `StepMonitor`.
+
+    Args:
+        config: Whether the combined scheme may switch them on, and whether they are a tier.
+        checksum: True for a `Checksum` with its defaults, False for none, None for what `config` says.
+
+    Attributes:
+        checksum: What is due when; None where nothing is checked.
+    """
+
+    def __init__(self, config: Config, checksum: bool | Checksum | None) -> None:  # noqa: FBT001 - as in StepMonitor
+        self._combined = config.combined.enable and config.combined.with_checksum
+        if checksum is None:
+            checksum = "checksum" in config.active_tiers
+        self.checksum = Checksum() if checksum is True else checksum or None
+        if self.checksum is None and self._combined:
+            self.checksum = Checksum(every=0, suspicious_steps=0)  # until a strike-out switches it on
+
+    def install(self, net: nn.Cell) -> list[Site]:
+        """Puts checksums on the products of `net`, if wanted; else takes those that its check operators bring."""
+        return self.checksum.install(net) if self.checksum is not None else claim_products(net)
+
+    def expect(self, sites: Iterable[Site]) -> None:
+        """Says which checkpoints there are: a check operator for products wants a schedule, asked for or not."""
+        if self.checksum is None and any(site.kind == CHECKSUM for site in sites):
+            self.checksum = Checksum()
+
+    def after(self, monitor: Monitor, step: int, events: Sequence[Event], ranks: Exchange) -> None:
+        """Asks the ranks about their strikes when it is time, and schedules the next step; a call of all ranks.
+
+        Raises:
+            RankLostError: A rank did not answer.
+        """
+        if self._combined:
+            failed = any(event.rule == Checked.name for event in events)
+            own = monitor.scheme.message(monitor.clock(), failed=failed)
+            if step % POLL_STEPS == 0:
+                poll(monitor.scheme, own, ranks)
+        self.schedule(monitor, step + 1, suspicious=bool(events))
+
+    def schedule(self, monitor: Monitor, step: int, *, suspicious: bool) -> None:
+        """Says which products are due in `step`, the next one."""
+        if self.checksum is not None:
+            self.checksum.begin_step(step, suspicious=suspicious, everything=monitor.scheme.running)

@@ -1,0 +1,55 @@
+"""Whether a training ends because of an event, and how: for good, or with a roll-back by MindSpore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mindspore.train import TrainFaultTolerance
+
+from asd.config import Config, rolls_back
+from asd.errors import AnomalyDetected, TrainingResultError
+from asd.event import Event
+
+__all__ = ["Ending"]
+
+_MOST_ROLL_BACKS = 10
+
+
+class Ending:
+    """Of the trainings of one `StepMonitor`.
+
+    Args:
+        config: What a first-level anomaly does.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._can_roll_back = False
+        self._roll_backs: list[int] = []  # the steps that asked for one
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether a roll-back was asked for."""
+        return bool(self._roll_backs)
+
+    def look_for_roll_back(self, callbacks: Any) -> None:
+        """Takes a roll-back for possible if `callbacks` have MindSpore's and the environment switches it on."""
+        self._can_roll_back = rolls_back() and any(isinstance(each, TrainFaultTolerance) for each in callbacks)
+
+    def after(self, step: int, fatal: Event | None, damage: Event | None = None) -> AnomalyDetected | None:
+        """What is to be raised after `step`; None if the training goes on.
+
+        Args:
+            step: The step that was made last. The same step is not rolled back a second time.
+            fatal: A first-level anomaly, if there is one.
+            damage: What says that the weights are damaged already: refusing an update mends nothing then.
+        """
+        if fatal is None or self._config.on_anomaly != "stop":
+            fatal = damage if self._config.refuses else None
+        if fatal is None:
+            return None
+        in_vain = step in self._roll_backs or len(self._roll_backs) == _MOST_ROLL_BACKS
+        if not self._can_roll_back or in_vain:
+            return AnomalyDetected(fatal)
+        self._roll_backs.append(step)
+        return TrainingResultError(fatal)

@@ -1,0 +1,143 @@
+"""From the slots of a step to its verdicts, and back to the limits of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from asd.attribution import Attribution
+from asd.checkpoint_health import Health
+from asd.config import Config
+from asd.errors import RankLostError
+from asd.event import Event
+from asd.monitor import Monitor
+from asd.operators.exchange import Exchange
+from asd.operators.loss_scale import LossScale
+from asd.operators.rank_features import comparable, features_of_ranks
+from asd.operators.ranks import attribution_of
+from asd.operators.site import Site
+from asd.operators.slots import table
+from asd.operators.training.problems import Problems
+from asd.operators.training.state_checks import StateChecks
+from asd.reading import SAMPLE, Reading
+from asd.tiers import KINDS, Features
+
+__all__ = ["Judging"]
+
+_NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
+_UNSUPPORTED = "a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64"
+
+
+class Judging:
+    """That of one `StepMonitor`.
+
+    Args:
+        config: Which tiers are on.
+        loss_scale: A `LossScale` or what it takes.
+        state: Judges the weights and the optimizer's state.
+        health: Every event of a step is added to it.
+        problems: What is wrong in every step is told once.
+
+    Attributes:
+        loss_scale: Where the loss scale is read from.
+        scale: The loss scale of the step that is running.
+        sites: The checkpoints.
+        ranks: The ranks.
+
+    Raises:
+        ConfigError: `loss_scale` is not valid.
+    """
+
+    def __init__(self, config: Config, loss_scale: Any, state: StateChecks, health: Health, problems: Problems) -> None:
+        self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
+        self.scale = 1.0
+        self.sites: list[Site] = []
+        self.ranks = Exchange()
+        self._config, self._state, self._health, self._problems = config, state, health, problems
+        self._refused = 0
+
+    def begin(self, monitor: Monitor) -> None:
+        """Writes the limits of the first step; what was refused before does not count."""
+        self._refused = table().refused()
+        self.write_limits(monitor)
+
+    def write_limits(self, monitor: Monitor) -> None:
+        """Tells the gate what to compare the next step with."""
+        self.scale = self.loss_scale.read()
+        judged = [site for site in self.sites if site.kind != SAMPLE]
+        table().set_limits([(site, monitor.limit(site.name, site.kind)) for site in judged], self.scale)
+
+    def refused(self) -> int:
+        """Updates refused since the last call."""
+        new = table().refused() - self._refused
+        self._refused += new
+        return new
+
+    def judge(self, monitor: Monitor, step: int, *, refused: bool) -> tuple[list[Event], Event | None]:
+        """Judges the step that has just been made; in data parallel a call of all ranks.
+
+        Args:
+            monitor: Judges the readings and publishes the events.
+            step: Its number.
+            refused: Whether its update was refused.
+
+        Returns:
+            The events, and the first of first level.
+        """
+        slots = table()
+        captures = slots.captures(self.sites)
+        readings = slots.read(self.sites)
+        attribution = self._whose_fault(monitor, readings) if refused else None
+        outcome = monitor.judge(
+            step,
+            readings,
+            loss_scale=self.scale,
+            overflow_expected=self.loss_scale.dynamic,
+            refused=refused,
+            captures=captures,
+            attribution=attribution,
+            ranks=self._seen_by_ranks(monitor, readings),
+        )
+        fatal = outcome.fatal
+        if not refused:
+            if fatal is None and outcome.elsewhere:
+                fatal = monitor.follow(step, refused=False)
+                outcome.events.append(fatal)
+            in_state = self._state.judge(monitor, step, readings)
+            if in_state is not None:
+                outcome.events.append(in_state)
+                fatal = fatal or in_state
+        if refused and fatal is None and not self.loss_scale.dynamic:
+            # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
+            fatal = monitor.follow(step, attribution)
+            outcome.events.append(fatal)
+        if not readings:
+            self._problems.once(monitor, _NOTHING)
+        for event in outcome.events:
+            self._health.add(event)
+        if slots.unsupported():
+            self._problems.once(monitor, _UNSUPPORTED)
+        self.write_limits(monitor)
+        return outcome.events, fatal
+
+    def _whose_fault(self, monitor: Monitor, readings: Sequence[Reading]) -> Attribution | None:
+        try:
+            return attribution_of(self.ranks, monitor.seen(readings, loss_scale=self.scale))
+        except RankLostError:
+            pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step
+        except Exception as error:  # as in `StepMonitor.step`
+            monitor.problem(f"the ranks could not be compared: {error!r}")
+        return None
+
+    def _seen_by_ranks(self, monitor: Monitor, readings: Sequence[Reading]) -> dict[str, list[Features]] | None:
+        if "ranks" not in self._config.active_tiers or self.ranks.size == 1 or not comparable():
+            return None
+        try:
+            sizes = [reading for reading in readings if reading.kind in KINDS]
+            told = features_of_ranks(self.ranks, sizes, self.scale)
+        except Exception as error:  # a rank may have died; what this one saw is judged all the same
+            self._problems.once(monitor, f"the ranks could not be compared: {error}")
+            return None
+        if told is None:
+            self._problems.once(monitor, "the ranks could not be compared: they did not see the same checkpoints")
+        return told

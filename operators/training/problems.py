@@ -1,0 +1,22 @@
+"""What the detector itself could not do: told once, counted every time."""
+
+from __future__ import annotations
+
+from asd.monitor import Monitor
+
+__all__ = ["Problems"]
+
+
+class Problems:
+    """Those of one `StepMonitor` that may come back in every step."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def once(self, monitor: Monitor, reason: str) -> None:
+        """Reports a problem through `monitor`; the second time and later it is only counted."""
+        if reason in self._told:
+            monitor.status.problems += 1
+        else:
+            self._told.add(reason)
+            monitor.problem(reason)

@@ -1,0 +1,92 @@
+"""Keeps the rule state of a training beside its checkpoint files, with their manifests, and takes it over again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mindspore import nn
+
+from asd.checkpoint_health import Health
+from asd.config import Config
+from asd.errors import StateError
+from asd.manifest import write_manifest
+from asd.monitor import Monitor
+from asd.operators.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
+from asd.operators.site import Site
+from asd.statefile import save_state
+
+__all__ = ["RuleState"]
+
+
+class RuleState:
+    """That of one `StepMonitor`.
+
+    Args:
+        config: Where the run leaves its state.
+        health: Of the steps since the last checkpoint.
+        resume_from: Checkpoint file the training resumes from; None to search.
+
+    Attributes:
+        files: Notices the checkpoint files that the training writes.
+    """
+
+    def __init__(self, config: Config, health: Health, resume_from: str | Path | None) -> None:
+        self._config, self._health, self._resume_from = config, health, resume_from
+        self.files = CheckpointWatch(())
+
+    def save(self, file: Path, monitor: Monitor, optimizer: nn.Cell | None, step: int) -> Path:
+        """Saves the state after `step` beside `file`; returns where.
+
+        Raises:
+            OSError: The file can't be written. Nothing that was there before is lost.
+        """
+        path = state_path(file, monitor.origin.rank)
+        updates, tainted_from = resumed_step(optimizer), self._health.tainted_from
+        save_state(path, {**monitor.state(), "step": step, "updates": updates, "tainted_from": tainted_from})
+        return path
+
+    def save_manifest(self, file: Path, monitor: Monitor, optimizer: nn.Cell | None, step: int) -> None:
+        """Says beside `file` whether the steps before it were clean, with its hash.
+
+        Raises:
+            OSError: The checkpoint can't be read or the manifest not be written.
+        """
+        write_manifest(
+            file, step=step, updates=resumed_step(optimizer), **monitor.origin._asdict(), health=self._health,
+            rule_state=state_path(file, monitor.origin.rank).name, run_dir=Path(self._config.run_dir),
+        )  # fmt: skip
+
+    def resume(self, monitor: Monitor, sites: Sequence[Site], updates: int) -> bool:
+        """Takes over the state of the training that goes on after `updates` steps of its optimizer, if it does.
+
+        Returns:
+            Whether a state was taken over. One that can't be is a problem, and the rules start anew.
+        """
+        folders = [*self.files.folders(), Path(self._config.run_dir)]
+        try:
+            state = state_to_resume(self._resume_from, folders, monitor.origin.rank, updates)
+            return self._take_over(monitor, sites, state)
+        except StateError as error:
+            monitor.problem(f"{error} The rules start anew.")
+            return False
+
+    def follow_roll_back(self, monitor: Monitor, sites: Sequence[Site], updates: int) -> bool:
+        """Takes over the state of the step to which MindSpore went back; without one the rules are kept as they are.
+
+        Returns:
+            Whether a state was taken over.
+        """
+        with contextlib.suppress(StateError):
+            state = state_to_resume(None, self.files.folders(), monitor.origin.rank, updates)
+            return self._take_over(monitor, sites, state)
+        return False
+
+    def _take_over(self, monitor: Monitor, sites: Sequence[Site], state: dict[str, Any] | None) -> bool:
+        if state is None:
+            return False
+        monitor.restore(state, [site.name for site in sites])
+        self._health.begin_at(int(state.get("tainted_from", 0)))
+        return True

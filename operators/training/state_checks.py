@@ -1,0 +1,87 @@
+"""Judges the weights and the optimizer's state: their bounds after a step, and that nothing changes between two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from mindspore import nn
+
+from asd.checkpoint_health import Health
+from asd.event import Event
+from asd.monitor import Monitor
+from asd.operators.kernel_table import KernelTable
+from asd.operators.optimizer_state import OptimizerState
+from asd.operators.seal import StateSeal
+from asd.operators.slots import table
+from asd.operators.training.problems import Problems
+from asd.reading import Reading
+
+__all__ = ["StateChecks"]
+
+_WARM = 20
+"""Steps in which the optimizer's state is read each time, for it grows quickly."""
+
+
+class StateChecks:
+    """Those of one `StepMonitor`; until `watch` is called there is nothing to judge.
+
+    Args:
+        health: What is found between two steps is added to it.
+        problems: A failure of the checks themselves is told once.
+
+    Attributes:
+        seal: What compares a step's end with the beginning of the next; None where nothing does.
+    """
+
+    def __init__(self, health: Health, problems: Problems) -> None:
+        self._health, self._problems = health, problems
+        self._state: OptimizerState | None = None
+        self.seal: StateSeal | None = None
+
+    def watch(self, optimizer: nn.Cell) -> None:
+        """Reads the weights and the state of `optimizer` from now on."""
+        self._state = OptimizerState(optimizer)
+        # Elsewhere the weights would have to be copied to the host twice.
+        self.seal = StateSeal(self._state.parameters) if isinstance(table(), KernelTable) else None
+
+    def judge(self, monitor: Monitor, step: int, readings: Sequence[Reading]) -> Event | None:
+        """The event of a first-level anomaly after `step`, whose update was applied, if it is time to read."""
+        state, status = self._state, monitor.status
+        if state is None:
+            return None
+        state.note(readings)
+        if step % state.every:
+            return None
+        found = monitor.judge_state(step, state.read(), state.where, state.growth())
+        if step >= _WARM and status.steps > 1:
+            more = self.seal.seconds if self.seal is not None else 0.0
+            state.pace(status.step_seconds / (status.steps - 1), more)
+        return found
+
+    def close(self, monitor: Monitor, step: int) -> None:
+        """Keeps hashes of the weights and the optimizer's state that `step` left, as often as these are read."""
+        if self.seal is None or self._state is None or step % self._state.every:
+            return
+        begin = time.perf_counter()
+        try:
+            self.seal.close(step)
+        except Exception as error:  # as in `StepMonitor.step`
+            self._problems.once(monitor, f"weights were not hashed: {error!r}")
+        monitor.status.check_seconds += time.perf_counter() - begin
+
+    def open(self, monitor: Monitor) -> Event | None:
+        """The event of a weight or a state that changed since the last step ended."""
+        if self.seal is None or table().replaying:
+            return None
+        begin = time.perf_counter()
+        try:
+            both = self.seal.open()
+            found = monitor.judge_seal(*both) if both is not None else None
+        except Exception as error:  # as in `StepMonitor.step`
+            self._problems.once(monitor, f"weights were not compared with those of the last step: {error!r}")
+            return None
+        monitor.status.check_seconds += time.perf_counter() - begin
+        if found is not None:
+            self._health.add(found)
+        return found

@@ -1,0 +1,103 @@
+"""Makes a refused step again, where that is wanted, and reports who is to blame for its anomaly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mindspore import Parameter, nn
+
+from asd.config import Config
+from asd.errors import RankLostError, UnsupportedError
+from asd.event import Event
+from asd.monitor import Monitor
+from asd.operators.exchange import Exchange
+from asd.operators.repeatable_step import Step
+from asd.operators.replay import Replay
+from asd.operators.site import Site
+from asd.operators.step_tensors import bits_of_first
+from asd.replay import Answer, Finding
+from asd.run_dir import NARROWING, evidence_folder
+
+__all__ = ["StepReplay"]
+
+
+class StepReplay:
+    """The replays of one `StepMonitor`; until `watch` is called it knows no step.
+
+    Args:
+        config: Whether the search for the operator follows, and where it leaves what it finds.
+        wanted: Whether steps are made again at all.
+        scaler: Holds the loss scale; its Parameters are put back after a replay as those of the network are.
+    """
+
+    def __init__(self, config: Config, *, wanted: bool, scaler: Any) -> None:
+        self.wanted = wanted
+        self._config, self._scaler = config, scaler
+        self._replay: Replay | None = None
+
+    def watch(
+        self, monitor: Monitor, net: nn.Cell | None, optimizer: nn.Cell, sites: Sequence[Site], ranks: Exchange
+    ) -> None:
+        """Makes the steps of `net` repeatable; must be called before it is compiled."""
+        self._replay = None
+        if not self.wanted or net is None:
+            return
+        held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
+        try:
+            also = [value for value in held if isinstance(value, Parameter)]
+            self._replay = Replay(net, optimizer, sites, also, ranks)
+        except UnsupportedError as error:
+            monitor.problem(f"no step will be replayed: {error}")
+
+    def remember(self, step: Step) -> None:
+        """Says that `step` comes next."""
+        if self._replay is not None:
+            self._replay.remember(step)
+
+    def judge(self, monitor: Monitor, step: int, outputs: Any, fatal: Event | None, scale: float) -> list[Event]:
+        """Makes a refused step again; in data parallel a call of all ranks.
+
+        Args:
+            monitor: Has judged it.
+            step: Its number.
+            outputs: What it returned.
+            fatal: What it was refused for, as this rank sees it.
+            scale: Its loss scale.
+
+        Returns:
+            The verdict about this rank, if it has an anomaly of its own.
+
+        Raises:
+            RankLostError: Another rank did not answer.
+        """
+        anomaly = fatal if fatal is not None and fatal.kind == "anomaly" else None
+        finding: Finding | None = Finding("undetermined", "the network is not known, so its steps can't be made again")
+        if self._replay is not None:
+            try:
+                answer = Answer.of(bits_of_first(outputs), monitor.readings)
+                folder = self._folder_to_narrow(monitor, step, anomaly)
+                finding = self._replay.judge(answer, anomaly, scale, folder=folder)
+            except RankLostError:
+                raise
+            except Exception as error:  # as in `StepMonitor.step`
+                monitor.problem(f"a step was not replayed: {error!r}")
+                finding = Finding("undetermined", f"the replay failed: {error}")
+        if anomaly is None or finding is None:
+            return []
+        reason = finding.reason
+        if finding.verdict == "software":
+            reason += f"; if it is data, then the batch of rank {anomaly.rank} in step {anomaly.step}"
+        event = replace(anomaly, kind="replay", verdict=finding.verdict, reason=reason, time=monitor.clock())
+        monitor.publish(event)
+        return [event]
+
+    def _folder_to_narrow(self, monitor: Monitor, step: int, anomaly: Event | None) -> Path | None:
+        """Where the search for the operator leaves what it finds: beside the evidence of the anomaly."""
+        if not self._config.narrow:
+            return None
+        if anomaly is not None and anomaly.evidence:
+            return Path(anomaly.evidence) / NARROWING
+        return evidence_folder(Path(self._config.run_dir), monitor.origin.run, monitor.origin.rank, step) / NARROWING
