@@ -33,6 +33,7 @@ class KernelTable:
         self._unsupported = int(self._header.unsupported)
         self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
         self._before_replay = (GATE["off"], 0)
+        self._nanoseconds = int(self._header.nanoseconds)
 
     def new_site(self, name: str, kind: str = "B") -> Site:
         """See `Table`."""
@@ -135,6 +136,11 @@ class KernelTable:
         found: list[int] = self._hashes[slots].tolist()
         self._hashes[slots] = 0
         return found
+
+    def seconds(self) -> float:
+        """See `Table`."""
+        before, self._nanoseconds = self._nanoseconds, int(self._header.nanoseconds)
+        return (self._nanoseconds - before) / 1e9
 
     def unsupported(self) -> int:
         """Checks since the last call that met a type the kernel can't read."""

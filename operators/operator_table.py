@@ -149,6 +149,10 @@ class OperatorTable:
         """Always none: MindSpore has no operator that reads the bits of a tensor."""
         return []
 
+    def seconds(self) -> float:
+        """Always 0: they are operators among the others of the step."""
+        return 0.0
+
     def unsupported(self) -> int:
         """Always 0: MindSpore itself refuses a type it can't read."""
         return 0

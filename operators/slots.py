@@ -73,6 +73,9 @@ class Table(Protocol):
         Empty where gradients can't be hashed.
         """
 
+    def seconds(self) -> float:
+        """What the checks took since the last call, on the device; 0 where that can't be measured."""
+
 
 _table: KernelTable | OperatorTable | None = None
 

@@ -45,13 +45,17 @@ _STATUS_COUNTERS: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
     ("asd_detector_problems_total", "Failures of the detector itself.", lambda status: status.problems),
     ("asd_evidence_dropped_total", "Evidence that was not kept.", lambda status: status.evidence_dropped),
     ("asd_step_seconds_total", "Time of the training steps, in seconds.", lambda status: status.step_seconds),
-    ("asd_check_seconds_total", "Host time of detection in these, in seconds.", lambda status: status.check_seconds),
+    (
+        "asd_check_seconds_total",
+        "Time of detection in these on the host and in its CPU kernel, in seconds.",
+        lambda status: status.check_seconds,
+    ),
 )
 _STATUS_GAUGES: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
     ("asd_step", "The last judged training step.", lambda status: status.step),
     (
         "asd_check_share_ratio",
-        "Host time of detection as a share of the time of the steps.",
+        "Time of detection as a share of the time of the steps.",
         lambda status: status.check_seconds / status.step_seconds if status.step_seconds > 0 else 0.0,
     ),
     (

@@ -68,7 +68,8 @@ class Checks:
 
     def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, sites: list[Site]) -> None:
         """Guards `optimizer` and samples gradients, where the settings say so; adds the new checkpoints to `sites`."""
-        if self._config.refuses:
+        # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
+        if self._config.refuses or self._judges_history:
             guard(optimizer, gradients=self._judges_history)
             sites += [site for site in gradient_sites(optimizer) if site not in sites]
         if self._config.combined.enable:

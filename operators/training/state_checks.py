@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 
 from mindspore import nn
 
@@ -21,6 +23,8 @@ __all__ = ["StateChecks"]
 
 _WARM = 20
 """Steps in which the optimizer's state is read each time, for it grows quickly."""
+_RECENT = 33
+"""Steps of which the usual one tells the pace: a compilation, an evaluation or a saved checkpoint is none."""
 
 
 class StateChecks:
@@ -38,6 +42,8 @@ class StateChecks:
         self._health, self._problems = health, problems
         self._state: OptimizerState | None = None
         self.seal: StateSeal | None = None
+        self._last: float | None = None
+        self._steps: deque[float] = deque(maxlen=_RECENT)
 
     def watch(self, optimizer: nn.Cell) -> None:
         """Reads the weights and the state of `optimizer` from now on."""
@@ -47,17 +53,23 @@ class StateChecks:
 
     def judge(self, monitor: Monitor, step: int, readings: Sequence[Reading]) -> Event | None:
         """The event of a first-level anomaly after `step`, whose update was applied, if it is time to read."""
-        state, status = self._state, monitor.status
+        state = self._state
         if state is None:
             return None
+        self._count_step()
         state.note(readings)
         if step % state.every:
             return None
         found = monitor.judge_state(step, state.read(), state.where, state.growth())
-        if step >= _WARM and status.steps > 1:
-            more = self.seal.seconds if self.seal is not None else 0.0
-            state.pace(status.step_seconds / (status.steps - 1), more)
+        if step >= _WARM and self._steps:
+            state.pace(median(self._steps), self.seal.seconds if self.seal is not None else 0.0)
         return found
+
+    def _count_step(self) -> None:
+        now = time.perf_counter()
+        if self._last is not None:
+            self._steps.append(now - self._last)
+        self._last = now
 
     def close(self, monitor: Monitor, step: int) -> None:
         """Keeps hashes of the weights and the optimizer's state that `step` left, as often as these are read."""

@@ -139,6 +139,7 @@ class WatchedTraining:
             if refused and self._replay.wanted:
                 events += self._replay.judge(monitor, self._step, outputs, fatal, scale)
                 self._last_end = time.perf_counter()  # what a replay takes is no part of a step
+                table().seconds()
             self._checksums.after(monitor, self._step, events, self.judging.ranks)
         except RankLostError as error:
             monitor.problem(str(error))
@@ -209,9 +210,10 @@ class WatchedTraining:
 
     def _count_time(self, monitor: Monitor, begin: float, end: float) -> None:
         """From the end of the last step to the end of this one; the first has no beginning that is known."""
+        in_kernel = table().seconds()
         if self._last_end is not None:
             monitor.status.step_seconds += end - self._last_end
-            monitor.status.check_seconds += end - begin
+            monitor.status.check_seconds += end - begin + in_kernel
         self._last_end = end
 
     def _active(self) -> Monitor:

@@ -37,7 +37,7 @@ class Training:
 
 def adaptive(tmp_path, **more):
     tiers = ("finite", "adaptive", "state", "ranks")
-    return Config(enable=1, rule="adaptive", on_anomaly="skip", run_dir=str(tmp_path), **{"tiers": tiers, **more})
+    return Config(enable=1, rule="adaptive", run_dir=str(tmp_path), **{"tiers": tiers, "on_anomaly": "skip", **more})
 
 
 def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_kind(mode, tmp_path):
@@ -96,3 +96,68 @@ def test_a_resumed_run_judges_by_the_history_that_was_saved(tmp_path):
     second = Training(config)
     second.monitor.monitor.restore(state, [site.name for site in second.monitor._training.judging.sites])
     assert second.monitor.monitor.state() == state
+
+
+def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode, tmp_path):
+    plain, logged = Training(), Training(adaptive(tmp_path, on_anomaly="log"))
+    for _ in range(5):
+        plain.step()
+        logged.step()
+    assert_same_bits(logged.values(), plain.values())
+    names = {weight.name for weight in logged.net.trainable_params()}
+    assert {each.checkpoint for each in logged.monitor.monitor.readings if each.kind == "W"} == names
+
+    weight = logged.net.blocks[0].up.weight
+    weight.set_data(weight * 2**12)
+    before = logged.values()
+    fatal = next(event for event in logged.step() if event.level is Level.ERROR)
+    assert (fatal.checkpoint, fatal.refused) == ("blocks.0.up.forward", False)
+    assert any(not np.array_equal(before[name], value) for name, value in logged.values().items())
+
+    logged.monitor.close()
+    again = StepMonitor(adaptive(tmp_path), sinks=[])
+    again.attach(logged.net, logged.optimizer)
+    step = one_step_cell(logged.net, logged.optimizer)
+    again.step(step(ids(0), targets(0)))
+    watched = [each.checkpoint for each in again.monitor.readings if each.kind == "W"]
+    assert sorted(watched) == sorted(names)
+    infinite = weight.asnumpy().copy()
+    infinite[0, 0] = np.inf
+    weight.set_data(Tensor(infinite))
+    before = logged.values()
+    assert any(event.refused for event in again.step(step(ids(1), targets(1))))
+    assert_same_bits(logged.values(), before)
+
+
+def test_a_step_that_took_long_does_not_change_how_often_the_state_is_read(tmp_path, monkeypatch):
+    from asd.operators.optimizer_state import OptimizerState
+    from asd.operators.training import state_checks
+
+    class Clock:
+        now = 0.0
+
+        @classmethod
+        def perf_counter(cls):
+            return cls.now
+
+    paces = []
+    monkeypatch.setattr(state_checks, "time", Clock)
+    monkeypatch.setattr(OptimizerState, "pace", lambda self, seconds, more: paces.append(seconds))
+    ms.set_context(mode=1)
+    training = Training(adaptive(tmp_path))
+    for step in range(1, 23):
+        Clock.now += 500.0 if step in (1, 7) else 2.0
+        training.step()
+    assert paces == [2.0, 2.0, 2.0]
+
+
+def test_the_kernel_counts_the_time_of_its_checks():
+    from asd.operators import kernel, slots
+
+    slots.use_backend("kernel")
+    table = slots.table()
+    site = table.new_site("large")
+    table.seconds()
+    kernel.observe(site.slot, np.ones(1 << 20, np.float32))
+    assert 0 < table.seconds() < 60
+    assert table.seconds() == 0
