@@ -10,6 +10,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd import AnomalyDetected, Config, ConfigError
 from asd.operators import BatchMatMulASD, Checksum, MatMulASD, StepMonitor, install_checksum, kernel, slots
 from asd.operators.matmul import ProductASD
+from asd.operators.product_check import schedule
 
 pytestmark = [
     pytest.mark.usefixtures("clean"),
@@ -122,7 +123,7 @@ def test_each_product_is_due_once_in_as_many_steps_as_asked_for(mode):
 
 
 def test_after_something_suspicious_all_products_are_due_for_a_while():
-    plan, checksum = slots.schedule(), Checksum(every=16, suspicious_steps=3)
+    plan, checksum = schedule(), Checksum(every=16, suspicious_steps=3)
     due = []
     for step in range(1, 8):
         checksum.begin_step(step, suspicious=step == 2)
