@@ -1,4 +1,4 @@
-"""What detection costs: whole steps in interleaved pairs, one check alone, the kernel, the host's work, and memory.
+"""What detection costs: whole steps in turns, one check alone, the kernel, the host's work, and memory.
 
     python benchmarks/overhead.py                        all of it, about half an hour on 2 cores
     python benchmarks/overhead.py --parts kernel host    only these
@@ -7,8 +7,9 @@
 
 Parts and rows that are not measured keep the figures that the file given by `--json` has.
 
-A whole step can't resolve less than about 2 %, so the chain benchmark measures one check alone, and the share of the
-step that all checks take is computed from it. Nothing else heavy may run at the same time.
+A whole step can't resolve less than about 2 %, so two other figures stand beside it: the share of the step that
+detection measured itself, and what one check costs alone, from which a share is computed. Nothing else heavy may run at
+the same time.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from mindspore import Tensor, nn, ops
 
 from asd import Config
 from asd.operators import StepMonitor, kernel, slots
+from asd.operators.optimizer_state import SELDOM
 from asd.operators.tap import make_tap
 from asd.operators.workload import LARGE, SMALL, Workload, batches, build, use_mode
 
@@ -51,7 +53,14 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def whole_step(workload: Workload, mode: str, include: str | tuple[()], pairs: int, *, rule: str) -> dict[str, Any]:
-    """Step time with detection over step time without, pair by pair, two equal trainings in one process."""
+    """Step time with detection over step time without, in turns, two equal trainings in one process.
+
+    Returns:
+        `ratio` of the times of a turn, which is one step, or with tiers as many as it takes until everything that is
+        not read in every step has been read; and `in_checks`, the share of the checked steps that detection measured
+        itself: its kernel, as it runs between the others, and its work on the host. It leaves out what starting a
+        kernel takes and what its reading costs the next kernel, and varies less than the time of whole steps.
+    """
     use_mode(mode)
     bare_net, bare_optimizer = build(workload)
     bare = nn.TrainOneStepCell(bare_net, bare_optimizer)
@@ -59,31 +68,38 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], pairs: i
     monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[], include=include)
     checked = nn.TrainOneStepCell(net, optimizer)
     monitor.attach(checked, optimizer)
+    watched = monitor.watch_step(checked)  # so that the seal is asked too, as `Model.train` does
 
     def step_bare(batch: Tensor) -> float:
         return float(bare(batch).asnumpy())
 
     def step_checked(batch: Tensor) -> float:
-        loss = checked(batch)
+        loss = watched(batch)
         monitor.step(loss)
         return float(loss.asnumpy())
 
     source = batches(workload)
-    for _ in range(3 if rule == "threshold" else 25):  # in the first 20 the optimizer's state is read each time
+    steps = SELDOM if rule == "adaptive" else 1
+    for _ in range(3 if rule == "threshold" else 64):  # until the pace at which the state is read has settled
         batch = Tensor(next(source))
         assert step_bare(batch) == step_checked(batch), "detection changed the loss"
-    bare_times, ratios = [], []
-    for pair in range(pairs):
-        batch = Tensor(next(source))
+    bare_times, ratios, shares = [], [], []
+    for pair in range(max(pairs // steps, 4)):
+        some = [Tensor(next(source)) for _ in range(steps)]
         order = (step_bare, step_checked) if pair % 2 == 0 else (step_checked, step_bare)
-        times = {step: timed(step, batch) for step in order}
-        bare_times.append(times[step_bare])
-        ratios.append(times[step_checked] / times[step_bare])
+        before = monitor.monitor.status.check_seconds
+        times = {step: [timed(step, batch) for batch in some] for step in order}
+        bare_times += times[step_bare]
+        took = sum(times[step_checked])
+        ratios.append(took / sum(times[step_bare]))
+        shares.append((monitor.monitor.status.check_seconds - before) / took)
     monitor.close()
     return {
         "checkpoints": len(monitor.monitor.history),
+        "steps_a_turn": steps,
         "step_seconds": spread(bare_times),
         "ratio": spread(ratios),
+        "in_checks": spread(shares),
     }
 
 
