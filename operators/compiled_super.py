@@ -32,7 +32,7 @@ def _as_python_does(analyze: Any) -> Any:
     @functools.wraps(analyze)
     def analyze_super(self: Any, class_type_node: Any, subclass_instance: Any) -> Any:
         # Python keeps the class for every method that has a `super` in it.
-        function = getattr(self, "fn", None)
+        function: Any = getattr(self, "fn", None)
         names = getattr(getattr(function, "__code__", None), "co_freevars", ())
         if "__class__" not in names:
             return analyze(self, class_type_node, subclass_instance)

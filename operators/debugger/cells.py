@@ -21,7 +21,7 @@ from mindspore import Parameter, nn, ops
 from asd.operators.base import ASDBase
 from asd.operators.compiled_super import mend_super
 from asd.operators.debugger.current import eager_session
-from asd.operators.debugger.graph_taps import InputTap, OutputTap
+from asd.operators.debugger.graph_taps import InputTap, OutputTap, operator_tap
 from asd.operators.debugger.session import Label
 from asd.operators.debugger.values import attributes_of
 from asd.operators.precheck.modules import module_attributes
@@ -224,8 +224,8 @@ class _Operator(nn.Cell):
         # One with a side effect needs the Parameter itself, which no identity may stand before.
         self.tapped = in_graph and not getattr(primitive, "side_effect_mem", False)
         if self.tapped:
-            object.__setattr__(self, "inputs", InputTap(hook.number, 2))
-            object.__setattr__(self, "output", OutputTap(hook.number, 1))
+            for name, value in operator_tap(hook.number)._asdict().items():
+                object.__setattr__(self, name, value)
 
     def __call__(self, *args, **kwargs):
         session = eager_session()
@@ -236,7 +236,8 @@ class _Operator(nn.Cell):
 
     def construct(self, *args):
         if self.tapped:
-            result = self.output(self.primitive(*self.inputs(*args)), args, {})
+            result = self.primitive(*self.before(self.taps, args))
+            result = self.after(self.tap_back, self.places, self.only, result, args)
         else:
             result = self.primitive(*args)
         return result
