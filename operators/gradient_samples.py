@@ -13,6 +13,7 @@ from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.combined_scheme import Action, CombinedScheme, Message, Poll
+from asd.operators.compiled_super import mend_super
 from asd.operators.exchange import Exchange
 from asd.operators.look import make_observer
 from asd.operators.site import Site
@@ -86,6 +87,7 @@ class _Look(nn.Cell):
 
 
 def _attach(holder: nn.Cell, look: _Look) -> None:
+    mend_super()
     base = type(holder)
 
     class Sampled(base):  # type: ignore[misc, valid-type]

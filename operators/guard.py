@@ -17,6 +17,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.errors import ConfigError
+from asd.operators.compiled_super import mend_super
 from asd.operators.look import make_observer
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
@@ -53,6 +54,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
         )
     if is_guarded(optimizer):
         return optimizer
+    mend_super()
     base = type(optimizer)
 
     class Guarded(base):  # type: ignore[valid-type, misc]

@@ -18,6 +18,7 @@ from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.base import ASDBase
+from asd.operators.compiled_super import mend_super
 from asd.operators.look import LookAndTap, make_look
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -224,6 +225,7 @@ def _known(cell: nn.Cell) -> list[Site]:
 
 
 def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
+    mend_super()
     base = type(cell)
 
     class Tapped(base):  # type: ignore[misc, valid-type]

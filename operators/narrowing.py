@@ -242,7 +242,8 @@ def recorded(net: nn.Cell, folder: Path, config: DebuggerConfig) -> Iterator[Ses
     if config.apis:
         hook_operators((net,), in_graph=False)
         apis = ApiHooks((net,))
-    session = Session(config, DumpRecording(DumpWriter(folder, config, read=delivery.read_moments)))
+    writer = DumpWriter(folder, config, read=delivery.read_moments, check=delivery.crc32)
+    session = Session(config, DumpRecording(writer))
     with pynative():
         current.set_session(session)
         if apis is not None:

@@ -115,8 +115,8 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
     Args:
         model: The network.
         hook: `acc_cmp_dump` or `overflow_check`; not both.
-        overflow_nums: Overflows after which training ends; -1: never. PyNative ends it by an exception from the
-            network, a compiled graph only tells it when the process ends.
+        overflow_nums: Overflows after which training ends; -1: never. It ends by an exception from the network: in
+            PyNative from the call that was one too many, in a compiled graph at the end of the graph.
         summary_only: Dump statistics without the tensors.
 
     Raises:

@@ -51,7 +51,8 @@ def make_again(dump: Path, into: Path) -> int:
         if not _KEEPS_STATE.search(call.label):
             check.check(call)
     entries: dict[str, Any] = json.loads(dump.read_bytes())["data"]
-    writer = DumpWriter(into, DebuggerConfig(Path(), task="tensor", level="mix", md5=True), read=delivery.read_moments)
+    config = DebuggerConfig(Path(), task="tensor", level="mix", md5=True)
+    writer = DumpWriter(into, config, read=delivery.read_moments, check=delivery.crc32)
     for name, entry in entries.items():
         values = check.values.get(name)
         if not values:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from asd.errors import StateError
+from asd.evidence.indented import indented, members
 from asd.statefile import write_whole
 
 __all__ = ["JOURNAL", "Gathered", "finish", "placed", "recover"]
@@ -65,7 +66,7 @@ class Gathered:
     def __init__(self) -> None:
         self._dump: dict[str, Any] = {}
         self._data: dict[str, Any] = {}
-        self._stacks: dict[str, list[str]] = {}
+        self._stacks: dict[str, int] = {}
         self._parents: dict[str, str | None] = {}
         self._frames: dict[int, list[str]] = {}
 
@@ -77,7 +78,7 @@ class Gathered:
         elif "frames" in line:
             self._frames[line["number"]] = line["frames"]
         elif "stack" in line:
-            self._stacks[line["name"]] = self._frames.get(line["stack"], [])
+            self._stacks[line["name"]] = line["stack"]
         elif "parent" in line:
             self._parents[line["name"]] = line["parent"]
             if line["name"] in data:  # its graph has only now ended: it comes after what was inside it
@@ -97,9 +98,11 @@ class Gathered:
         Raises:
             OSError: A file can't be written; the journal is still there.
         """
-        write_whole(folder / "stack.json", json.dumps(self._stacks, indent=1), flush=False)
-        write_whole(folder / "construct.json", json.dumps(self._parents, indent=1), flush=False)
-        write_whole(folder / "dump.json", json.dumps({**self._dump, "data": self._data}, indent=1))
+        frames = {number: indented(lines, 1) for number, lines in self._frames.items()}  # many calls share a stack
+        stacks = members((name, frames.get(number, "[]")) for name, number in self._stacks.items())
+        write_whole(folder / "stack.json", stacks, flush=False)
+        write_whole(folder / "construct.json", indented(self._parents), flush=False)
+        write_whole(folder / "dump.json", indented({**self._dump, "data": self._data}))
         (folder / JOURNAL).unlink()
 
 

@@ -18,8 +18,10 @@ from typing import Any
 
 from mindspore import Parameter, nn, ops
 
+from asd.operators.base import ASDBase
+from asd.operators.compiled_super import mend_super
 from asd.operators.debugger.current import eager_session
-from asd.operators.debugger.graph_taps import InputTap, OutputTap
+from asd.operators.debugger.graph_taps import InputTap, OutputTap, operator_tap
 from asd.operators.debugger.session import Label
 from asd.operators.debugger.values import attributes_of
 from asd.operators.precheck.modules import module_attributes
@@ -110,11 +112,11 @@ def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
     cells = [(net, None) for net in nets] + [(cell, above) for _, cell, above in _modules(nets)]
     for cell, above in cells:
         hook = getattr(cell, "asd_tap_hook", None) or (getattr(above, "asd_tap_hook", None) if above else None)
-        for name, value in list(vars(cell).items()):
+        for name, holder, place, value in list(_operators(cell)):
             if isinstance(value, ops.Primitive) and not _NOT_RECORDED.match(value.name) and not name.startswith("asd_"):
                 label = Label(f"Primitive.{name}.{value.name}", module=False, counted=f"Primitive.{value.name}")
                 new = _new_hook(label, counts, cell, hook, attributes_of(value))
-                object.__setattr__(cell, name, _Operator(value, new, in_graph=in_graph))
+                object.__setattr__(holder, place, _Operator(value, new, in_graph=in_graph))
 
 
 def unhook(nets: Sequence[nn.Cell]) -> None:
@@ -122,13 +124,22 @@ def unhook(nets: Sequence[nn.Cell]) -> None:
     for net in nets:
         vars(net).pop("asd_tap_counts", None)
         for _, cell in list(net.cells_and_names()):
-            for name, value in list(vars(cell).items()):
+            for _, holder, place, value in list(_operators(cell)):
                 if isinstance(value, _Operator):
-                    object.__setattr__(cell, name, value.primitive)
+                    object.__setattr__(holder, place, value.primitive)
             if "asd_tap_original" in vars(cell):
                 cell.__class__ = cell.asd_tap_original
                 for name in ("asd_tap_hook", "asd_tap_original", "asd_tap_inputs", "asd_tap_output"):
                     vars(cell).pop(name, None)
+
+
+def _operators(cell: nn.Cell) -> Iterator[tuple[str, object, str, Any]]:
+    """The attributes of a module: name, what holds it, its name there, and it; of a check operator what it checks."""
+    for name, value in vars(cell).items():
+        if isinstance(value, ASDBase):
+            yield name, value, "op", value.op
+        else:
+            yield name, cell, name, value
 
 
 def _counts_of(nets: Sequence[nn.Cell]) -> Counter[str]:
@@ -165,6 +176,7 @@ def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | 
 
 
 def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Cell | None, *, in_graph: bool) -> None:
+    mend_super()
     base = type(cell)
     hook = _new_hook(label, counts, cell, getattr(above, "asd_tap_hook", None), module_attributes(cell))
 
@@ -212,8 +224,8 @@ class _Operator(nn.Cell):
         # One with a side effect needs the Parameter itself, which no identity may stand before.
         self.tapped = in_graph and not getattr(primitive, "side_effect_mem", False)
         if self.tapped:
-            object.__setattr__(self, "inputs", InputTap(hook.number, 2))
-            object.__setattr__(self, "output", OutputTap(hook.number, 1))
+            for name, value in operator_tap(hook.number)._asdict().items():
+                object.__setattr__(self, name, value)
 
     def __call__(self, *args, **kwargs):
         session = eager_session()
@@ -224,7 +236,8 @@ class _Operator(nn.Cell):
 
     def construct(self, *args):
         if self.tapped:
-            result = self.output(self.primitive(*self.inputs(*args)), args, {})
+            result = self.primitive(*self.before(self.taps, args))
+            result = self.after(self.tap_back, self.places, self.only, result, args)
         else:
             result = self.primitive(*args)
         return result

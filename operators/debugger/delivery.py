@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -79,11 +80,11 @@ def _unpack(receive: Receiver) -> Callable[..., None]:
 
 
 def _view(data: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     if size == 0 or not data:
         return np.empty(shape, dtype)
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(data))
-    return memory.view(dtype).reshape(shape)
+    memory: Any = (ctypes.c_uint8 * size).from_address(data)
+    return np.ndarray(shape, dtype, memory)
 
 
 def dtype_name(tensor: ms.Tensor) -> str:

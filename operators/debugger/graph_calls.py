@@ -40,7 +40,8 @@ class GraphCalls:
         self._outputs: Counter[int] = Counter()
         self._numbers: dict[tuple[int, int], int] = {}
         self._taken: set[tuple[str, int]] = set()
-        self._returned: dict[Key, set[int]] = defaultdict(set)
+        self._waiting: dict[Key, list[int]] = defaultdict(list)  # forward calls that had no backward call yet
+        self._known: Counter[Key] = Counter()  # how many calls were ever waiting, or had it before their forward call
         self._opened: dict[str, tuple[Hook, int, str]] = {}
         self._wanted: dict[str, bool] = {}
         self._parameters: dict[int, dict[str, tuple[np.ndarray, str]]] | None = None
@@ -87,8 +88,12 @@ class GraphCalls:
                 self._opened[name] = hook, call, direction  # to the end: they are told in the order of completion
                 self._session.put_array(name, part, path, array, dtype)
 
-    def finish(self) -> None:
-        """A graph has run: parents are known only now, since any number of calls may share one."""
+    def finish(self, *, forget: bool = False) -> None:
+        """A graph has run: parents are known only now, since any number of calls may share one.
+
+        Args:
+            forget: Nothing of its calls is still to come, so a session of many steps need not know them any more.
+        """
         session = self._session
         with self._lock:
             opened, self._opened = self._opened, {}
@@ -107,6 +112,10 @@ class GraphCalls:
                     session.put_array(name, "parameters", [each], array, dtype)
             session.recording.close(name)
             session.entries += 1
+        if forget:
+            self._wanted.clear()
+            self._numbers.clear()
+            self._taken.clear()
 
     def _forward_call(self, key: Key) -> int:
         # An argument that earlier calls did not have belongs to the call whose output is still to come.
@@ -117,11 +126,13 @@ class GraphCalls:
         return call
 
     def _backward_call(self, key: Key) -> int:
-        calls = self._calls(hooks()[key[0]])
-        free = [call for call in range(calls) if call not in self._returned[key]]
-        call = free[-1] if free else len(self._returned[key])
-        self._returned[key].add(call)
-        return call
+        calls, waiting = self._calls(hooks()[key[0]]), self._waiting[key]
+        waiting.extend(range(self._known[key], calls))
+        self._known[key] = max(self._known[key], calls)
+        if waiting:
+            return waiting.pop()
+        self._known[key] += 1
+        return self._known[key] - 1
 
     def _calls(self, hook: Hook) -> int:
         return self._outputs[hook.number]

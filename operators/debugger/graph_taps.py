@@ -10,9 +10,13 @@ writes files of its own.
 
 from __future__ import annotations
 
+import functools
+from typing import Any, NamedTuple
+
 import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops.composite.base import Map
 from mindspore.ops.primitive import constexpr
 
 from asd.operators.tap import InsertGradientOf, kernel_function
@@ -25,12 +29,14 @@ __all__ = [
     "NOT_NESTED",
     "InputTap",
     "OutputTap",
+    "operator_tap",
     "place_of",
 ]
 
 FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT = range(4)
 """Of a label: what is seen. GRADIENT_OUT is the gradient of an output, which the backward call gets."""
 NOT_NESTED = -1
+_MOST_INPUTS = 32  # further ones are not recorded
 _MOST_GRADIENTS = 2  # each costs a millisecond to make; further inputs and outputs are recorded forward only
 
 
@@ -55,6 +61,11 @@ def _label(tap, what, place, inner):
 @constexpr
 def _is_float(dtype):
     return dtype in (ms.float16, ms.float32, ms.float64, ms.bfloat16)
+
+
+@constexpr
+def _is_float_tensor(kind):
+    return isinstance(kind, ms.TensorType) and kind.element_type() in (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
 
 class InputTap(nn.Cell):
@@ -99,51 +110,145 @@ class OutputTap(nn.Cell):
     def __init__(self, number: int, outputs: int = _MOST_GRADIENTS) -> None:
         super().__init__(auto_prefix=False)
         self.number = number
-        self.nothing = Tensor([0.0], ms.float32)
-        self.deliver = kernel_function("asd_deliver")
+        self.each = Map()
+        self.deliver = _delivery()
+        self.places = tuple((number, FORWARD_IN, place) for place in range(_MOST_INPUTS))
+        self.only = (number, FORWARD_OUT, 0)
         self.taps = _gradient_taps(number, GRADIENT_OUT, outputs)
 
     def __call__(self, output, inputs, keywords):
         """For PyNative."""
         return output
 
+    # A loop makes several graphs of each of its rounds; what maps makes none.
     def construct(self, output, inputs, keywords):
         """For the compiler."""
-        read = self.nothing
-        for place, value in enumerate(inputs):
-            read = self._read(FORWARD_IN, place, value, read)
-        for name in keywords:
-            read = self._read(FORWARD_IN, name, keywords[name], read)
+        read = ()
+        if len(inputs) > 0:
+            read = self.each(self.deliver, self.places[: len(inputs)], inputs[:_MOST_INPUTS])
+        if len(keywords) > 0:
+            read = (read, self._read_keywords(keywords))  # type: ignore[assignment]
         if isinstance(output, Tensor):
-            return self._one(output, 0, self._read(FORWARD_OUT, 0, F.depend(output, read), read))
+            return self._one(output, 0, self.deliver(self.only, F.depend(output, read)))
         if isinstance(output, tuple):
-            seen = output[:0]
-            for place, value in enumerate(output):
-                read = self._read(FORWARD_OUT, place, F.depend(value, read), read)
-            for place, value in enumerate(output):
-                if isinstance(value, Tensor):
-                    seen = (*seen, self._one(value, place, read))
-                else:
-                    seen = (*seen, value)
-            return seen
+            return self._read_outputs(output, read)
         return output
 
-    def _read(self, what, place, value, before):
-        """Delivers `value` after what `before` stands for; the result stands for both."""
-        if isinstance(value, Tensor):
-            label = _label(self.number, what, place, NOT_NESTED)
-            return F.depend(self.deliver(F.stop_gradient(value), label), before)
-        if isinstance(value, (tuple, list)):
-            for inner, item in enumerate(value):
-                if isinstance(item, Tensor):
-                    label = _label(self.number, what, place, inner)
-                    before = F.depend(self.deliver(F.stop_gradient(item), label), before)
-        return before
+    def _read_keywords(self, keywords):
+        read = ()
+        for name in keywords:
+            read = (*read, self.deliver((self.number, FORWARD_IN, name), keywords[name]))  # type: ignore[assignment]
+        return read
+
+    def _read_outputs(self, output, read):
+        for place, value in enumerate(output):
+            read = self.deliver((self.number, FORWARD_OUT, place), F.depend(value, read))
+        seen = output[:0]
+        for place, value in enumerate(output):
+            if isinstance(value, Tensor):
+                seen = (*seen, self._one(value, place, read))
+            else:
+                seen = (*seen, value)
+        return seen
 
     def _one(self, value, place, read):
         if place < len(self.taps) and _is_float(F.dtype(value)):
             return self.taps[place](F.depend(value, read))
         return F.depend(value, read)
+
+
+class OperatorTap(NamedTuple):
+    """What an operator gets before and after it, to call in its own `construct`.
+
+    Attributes:
+        before: `before(taps, inputs)` is the inputs, whose gradients are delivered.
+        after: `after(tap_back, places, only, output, inputs)` is the output when the inputs and it were delivered.
+        taps: For `before`.
+        tap_back: For `after`.
+        places: For `after`.
+        only: For `after`.
+    """
+
+    before: Any
+    after: Any
+    taps: tuple[InsertGradientOf, ...]
+    tap_back: InsertGradientOf
+    places: tuple[tuple[int, int, int], ...]
+    only: tuple[int, int, int]
+
+
+def operator_tap(number: int) -> OperatorTap:
+    """The taps of an operator. It is called so often that the compiler is given the least there can be.
+
+    Args:
+        number: Of the tap.
+    """
+    (back,) = _gradient_taps(number, GRADIENT_OUT, 1)
+    places = tuple((number, FORWARD_IN, place) for place in range(_MOST_INPUTS))
+    taps = _gradient_taps(number, GRADIENT_IN, _MOST_GRADIENTS)
+    return OperatorTap(_before, _after(), taps, back, places, (number, FORWARD_OUT, 0))
+
+
+# Functions, not methods: of a Cell's methods each has graphs of its own.
+
+
+def _look(tap, value):
+    if _is_float_tensor(F.typeof(value)):
+        return tap(value)
+    return value
+
+
+def _before(taps, inputs):
+    if len(inputs) < 2:
+        return (_look(taps[0], inputs[0]),) if len(inputs) == 1 else inputs
+    return (_look(taps[0], inputs[0]), _look(taps[1], inputs[1]), *inputs[2:])
+
+
+@functools.cache
+def _after():
+    deliver, each = _delivery(), Map()
+
+    def after(tap, places, only, output, inputs):
+        read = each(deliver, places[: len(inputs)], inputs[:_MOST_INPUTS]) if len(inputs) > 0 else inputs
+        if isinstance(output, Tensor):
+            return _look(tap, F.depend(output, deliver(only, F.depend(output, read))))
+        return several(tap, only, output, read)
+
+    def several(tap, only, output, read):
+        if not isinstance(output, tuple):
+            return output
+        for place, value in enumerate(output):
+            read = deliver((only[0], only[1], place), F.depend(value, read))
+        seen = (_look(tap, F.depend(output[0], read)),)
+        for value in output[1:]:
+            seen = (*seen, F.depend(value, read))  # type: ignore[assignment]
+        return seen
+
+    return after
+
+
+@functools.cache
+def _delivery():
+    """A function that delivers the tensors in a value; what it returns stands for that. One serves all taps."""
+    deliver = kernel_function("asd_deliver")
+    nothing = Tensor([0.0], ms.float32)
+
+    def deliver_value(place, value):
+        if isinstance(value, Tensor):
+            return deliver(F.stop_gradient(value), _label(place[0], place[1], place[2], NOT_NESTED))
+        if isinstance(value, (tuple, list)):
+            return deliver_items(place, value)
+        return nothing
+
+    def deliver_items(place, value):
+        read = nothing
+        for inner, item in enumerate(value):
+            if isinstance(item, Tensor):
+                label = _label(place[0], place[1], place[2], inner)
+                read = F.depend(deliver(F.stop_gradient(item), label), read)
+        return read
+
+    return deliver_value
 
 
 def _gradient_taps(number: int, what: int, count: int) -> tuple[InsertGradientOf, ...]:

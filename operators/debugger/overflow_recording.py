@@ -14,7 +14,7 @@ from asd.evidence.overflow import ALREADY, ENDED, OVERFLOW, Call, accumulates, c
 from asd.evidence.overflow_record import OverflowRecord
 from asd.evidence.statistics import statistics
 from asd.evidence.writer import DumpWriter
-from asd.operators.debugger.delivery import read_moments
+from asd.operators.debugger.delivery import crc32, read_moments
 from asd.operators.debugger.values import Path as Place
 from asd.operators.debugger.values import encode
 
@@ -144,7 +144,7 @@ class OverflowRecording:
 
     def _keep(self, name: str, kind: str, parts: dict[str, list[tuple[Place, Any]]], opened: Any) -> Path | None:
         if self._writer is None:
-            self._writer = DumpWriter(self._folder, self._config)
+            self._writer = DumpWriter(self._folder, self._config, read=read_moments, check=crc32)
         writer = self._writer
         parent, frames, attributes = opened
         writer.parent(name, parent)

@@ -71,6 +71,7 @@ class PrecisionDebugger:
         self._apis: ApiHooks | None = None
         self._session: Session | None = None
         self._graph: GraphCalls | None = None
+        self._at_once = False
         self._room: Room = {}
         self._counter = OverflowCounter(self.config)
         self._differences = DifferenceCounter(self.config.diff_nums)
@@ -110,19 +111,21 @@ class PrecisionDebugger:
         self._graph = graph = GraphCalls(self._session, self._room)
         self._session.after_graph = self._after_graph
         delivery.deliver_to(self._graph.receive)
-        waiting.keep_outputs(True, before=lambda: graph.remember_parameters(nets))
+        waiting.keep_outputs(True, before=lambda: self._before_graph(graph, nets), after=self._after_each_graph)
         current.set_session(self._session)
         if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
             self._apis.put()
         self._say_limits()
 
     def end_training_at_once(self) -> None:
-        """From now on until `stop`, PyNative raises `OverflowDetected` from the call that was one too many.
+        """From now on until `stop`, `OverflowDetected` is raised from the call that was one too many.
 
-        After an overflow in the backward pass that is the first call of the next forward pass.
+        In PyNative that is a call within the step; after an overflow in the backward pass, the first of the next
+        forward pass. Of a compiled graph it is the graph, when all of it is computed.
         """
         if self._session is not None:
             self._session.after_call = self._counter.end_training
+            self._at_once = True
 
     def stop(self) -> None:
         """Ends what `start` began; waits until the step is computed.
@@ -134,6 +137,7 @@ class PrecisionDebugger:
         if session is None or graph is None:
             return
         self._session = self._graph = None
+        self._at_once = False
         if self._apis is not None:
             self._apis.take_away()
         waiting.keep_outputs(False)
@@ -227,13 +231,28 @@ class PrecisionDebugger:
         except Exception as error:
             _LOG.debug("the step could not be waited for: %s", error)
 
+    def _before_graph(self, graph: GraphCalls, nets: tuple[nn.Cell, ...]) -> None:
+        if waiting.is_due() and self.config.task == "overflow_check":
+            self._judge_graph()  # nobody called stop() since the last one
+        graph.remember_parameters(nets)
+
+    def _after_each_graph(self) -> None:
+        if self._at_once:
+            self._judge_graph()
+
+    def _judge_graph(self) -> None:
+        self._after_graph()
+        if self._counter.is_enough:
+            self.stop()
+
     def _after_graph(self) -> None:
         if self._graph is None:
             return
         if waiting.is_due():
             self._say_graph_limits()
             self._wait()
-        self._graph.finish()
+        # In graph mode a graph holds the backward calls of all its forward calls.
+        self._graph.finish(forget=context.get_context("mode") == context.GRAPH_MODE)
 
     def _recover(self) -> None:
         try:

@@ -20,19 +20,24 @@ __all__ = ["is_due", "keep_outputs", "wait"]
 
 _outputs: list[Any] = []
 _keeping: list[bool] = [False]
-_before: list[Callable[[], None]] = [lambda: None]
+_around: list[Callable[[], None]] = [lambda: None, lambda: None]
 _replaced: list[type] = []
 _NAMELESS = "construct"  # of a module, which is recorded as one
 
 
-def keep_outputs(keep: bool, before: Callable[[], None] = lambda: None) -> None:  # noqa: FBT001 - a switch
+def keep_outputs(
+    keep: bool,  # noqa: FBT001 - a switch
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[], None] = lambda: None,
+) -> None:
     """From now on the output of every compiled graph that is run is kept until `wait`, or no more.
 
     Args:
         keep: Whether it is.
         before: Called before each graph.
+        after: Called after each was begun; what either raises reaches the caller of the graph.
     """
-    _keeping[0], _before[0] = keep, before
+    _keeping[0], _around[:] = keep, [before, after]
     if _replaced:
         return
     runner = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
@@ -67,9 +72,11 @@ def _keeping_its_output(original: Any) -> Any:
             return original(executor, *args, **kwargs)
 
         def graph(*args: Any, **kwargs: Any) -> Any:
-            _before[0]()
+            before, after = _around
+            before()
             output = original(executor, *args, **kwargs)
             _outputs.append(output)
+            after()
             return output
 
         session = eager_session()

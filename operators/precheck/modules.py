@@ -12,6 +12,7 @@ from typing import Any
 
 from mindspore import mint, nn, ops
 
+from asd.operators.base import ASDBase
 from asd.operators.precheck.arguments import NotCheckable, from_json
 
 __all__ = ["make_module", "module_attributes"]
@@ -86,7 +87,8 @@ def _settings(cell: nn.Cell) -> dict[str, Any]:
     for name, value in vars(cell).items():
         if name in _NOT_SETTINGS or name.startswith(("_", "asd_")):
             continue
-        operator = getattr(value, "primitive", value)  # a recorded one stands in an envelope
+        operator = value.op if isinstance(value, ASDBase) else value
+        operator = getattr(operator, "primitive", operator)  # a recorded one stands in an envelope
         if isinstance(operator, ops.Primitive):
             found[name] = {"name": operator.name, **{key: _plain(item) for key, item in operator.init_attrs.items()}}
         elif isinstance(value, (*_PLAIN, list, tuple)):

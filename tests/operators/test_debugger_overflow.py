@@ -2,11 +2,14 @@
 
 import json
 import logging
+import subprocess
+import sys
+from pathlib import Path
 
 import mindspore as ms
 import numpy as np
 import pytest
-from debugged_nets import dump_of
+from debugged_nets import Net, batches, dump_of
 from mindspore import Tensor, mint, nn, ops
 
 from asd.errors import ConfigError, OverflowDetected
@@ -111,6 +114,52 @@ def test_where_the_call_itself_is_not_seen_the_first_that_was_given_it_is_named(
     ms.set_context(mode=ms.PYNATIVE_MODE)
     assert found.value.name == "Cell.relu.ReLU.forward.0"
     assert dump_of(tmp_path)[0]["data"]["Cell.relu.ReLU.forward.0"]["overflow"].startswith("inputs already overflow")
+
+
+CLASSIC = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import mindspore as ms
+from debugged_nets import Net, batches
+from asd.operators.ptdbg import overflow_check, register_hook, set_dump_path
+ms.set_context(mode=ms.GRAPH_MODE)
+net = Net()
+set_dump_path("out")
+register_hook(net, overflow_check, overflow_nums=2)
+for number, batch in enumerate(batches(4)):
+    print(number, flush=True)
+    ms.ops.GradOperation()(net)(batch * (3e38 if number == 1 else 1))
+"""
+
+
+def test_a_classic_script_in_graph_mode_ends_with_the_step_in_which_overflow_nums_is_reached(tmp_path):
+    command = [sys.executable, "-c", CLASSIC, str(Path(__file__).parent)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.split()) == (1, ["0", "1"])
+    kind, _, sentence = ended.stderr.splitlines()[-1].partition(": ")
+    (record,) = (tmp_path / "out").rglob("Overflow_info_*_2.pkl")
+    assert kind == "asd.errors.OverflowDetected"
+    assert sentence.startswith("[overflow 2 times]: Primitive.")
+    assert record.name in sentence
+    assert len(json.loads((record.parent / "dump.json").read_text())["data"]) == 2
+
+
+def test_in_graph_mode_an_overflow_that_no_stop_told_ends_training_before_the_next_step(tmp_path):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = Net()
+    step = ops.GradOperation()(net)
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path)}))
+    debugger.start(net)
+    calm, wild = batches(1)[0], batches(1)[0] * 3e38
+    step(calm)
+    step(calm)
+    step(wild)
+    with pytest.raises(OverflowDetected) as found:
+        step(calm)
+    debugger.stop()  # it is over already
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert found.value.name == "Primitive.matmul.MatMul.6.forward"  # the third step, of three products each
+    assert list(dump_of(tmp_path)[0]["data"]) == [found.value.name]
 
 
 def test_a_mask_that_is_filled_with_inf_on_purpose_is_no_overflow(tmp_path):
