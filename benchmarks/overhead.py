@@ -96,6 +96,7 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], pairs: i
     monitor.close()
     return {
         "checkpoints": len(monitor.monitor.history),
+        "megabytes": sum(4 * reading.elements * reading.calls for reading in monitor.monitor.readings) / 1e6,
         "steps_a_turn": steps,
         "step_seconds": spread(bare_times),
         "ratio": spread(ratios),
@@ -250,15 +251,18 @@ def resident() -> float:
 
 
 def shares(result: dict[str, Any]) -> dict[str, float]:
-    """Part of the large Llama's step that its default checks take, from the cost of one check alone.
+    """Part of the large Llama's step that its checks take, from the cost of one check alone.
 
-    A gradient of one of its norms has 4 x 256 x 512 float32 elements, the larger of the two sizes of the chain.
+    It is in proportion to the bytes: a check of the larger size of the chain, that of a gradient of a norm of this
+    model, costs hardly more than reading it.
     """
     computed = {}
     for mode, chains in result["chain"].items():
-        step = result["steps"][f"large, {mode}, default"]
-        one_check = chains[-1]["microseconds_a_check"]["median"] * 1e-6
-        computed[mode] = step["checkpoints"] * one_check / step["step_seconds"]["median"]
+        a_byte = chains[-1]["microseconds_a_check"]["median"] * 1e-6 / chains[-1]["bytes"]
+        for checkpoints in ("default", "all"):
+            step = result["steps"].get(f"large, {mode}, {checkpoints}", {})
+            if "megabytes" in step:
+                computed[f"{mode}, {checkpoints}"] = 1e6 * step["megabytes"] * a_byte / step["step_seconds"]["median"]
     return computed
 
 

@@ -278,6 +278,7 @@ uint64_t hash_bits(const void* data, int64_t bytes) {
   uint64_t lanes[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8};
   int64_t i = 0;
   for (; i + 8 * kLanes <= bytes; i += 8 * kLanes) {
+    FETCH(reinterpret_cast<uintptr_t>(x + i) + kAhead);
     for (int lane = 0; lane < kLanes; ++lane) {
       uint64_t word;
       std::memcpy(&word, x + i + 8 * lane, sizeof word);

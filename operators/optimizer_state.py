@@ -23,7 +23,7 @@ __all__ = ["OptimizerState"]
 
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
-SHARE = 0.01
+SHARE = 0.006
 """Of the time of a step that reading may take; a longer reading is made in every so many steps."""
 SELDOM = 16
 """Steps from one reading to the next at most."""
