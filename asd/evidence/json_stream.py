@@ -113,8 +113,9 @@ class _Reader:
                 if isinstance(error, RecursionError) or not self._more():
                     raise self._broken(_reason(error)) from None
                 continue
-            # A number that ends with the window may go on behind it.
-            if end < len(self._text) or not self._more():
+            # A number may go on behind the window, which may end with `.` or `e+` of a fraction or an exponent.
+            goes_on = len(self._text) - end <= 2 and not self._text[end:].strip("+-.eE")
+            if not goes_on or not self._more():
                 self._at = end
                 return value
 

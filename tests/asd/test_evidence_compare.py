@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asd.errors import ConfigError, StateError
@@ -325,6 +325,8 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5), st.sampled_from([None, 1, "\t"]), st.integers(1, 40))
+@example({"": 0.0, "a": [1.5e300, -2e-7]}, None, 1)
+@example({"": 0.0, "a": [1.5e300, -2e-7]}, None, 2)
 def test_members_read_piece_by_piece_are_those_of_the_whole_file(tmp_path_factory, data, indent, chunk):
     path = tmp_path_factory.getbasetemp() / "members.json"
     path.write_text(json.dumps({"task": "x", "data": data, "more": [1]}, indent=indent), encoding="utf-8")
