@@ -154,7 +154,10 @@ def test_each_detector_finds_what_its_rule_can_see(scored):
 
 
 def test_clean_checks_are_counted_and_no_detector_flags_them(scored):
-    assert scored["checks"] == {"warm_up": 20 * len(PLACES), "later": (STEPS - 20) * len(PLACES)}
+    later = STEPS - 20
+    assert scored["checks"] == {
+        "warm_up": 20 * len(PLACES), "later": later * len(PLACES), "later_by_kind": dict.fromkeys("YWG", later)
+    }  # fmt: skip
     assert all(counts["errors_later"] == 0 for counts in scored["alarms"].values())
 
 
