@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = ["mend_super"]
 
+_MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
 _mended: list[type] = []
 
 
@@ -23,9 +24,6 @@ def mend_super() -> None:
         return
     _mended.append(parser)
     parser.analyze_super = _as_python_does(parser.analyze_super)
-
-
-_MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
 
 
 def _as_python_does(analyze: Any) -> Any:

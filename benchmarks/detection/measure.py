@@ -34,6 +34,7 @@ __all__ = [
 WITHIN = (0, 1, 5, 20)
 SMALLEST_STRATUM = 5
 """Strata with fewer harmful faults are listed, but never called the worst."""
+_DTYPES = ("float32", "bfloat16")
 STATE_TARGETS = ("weight", "m", "v", "master")
 CHECKSUMS = {"variance": "asd checksum", "mindspore": "MindSpore checksum", "torch": "torch_npu checksum"}
 WITH_CHECKSUM, REPLAY = "asd adaptive + checksum", "full replay"
@@ -169,11 +170,12 @@ def table(names: list[str], rows: list[Row], units: list[Row]) -> Row:
         where = next((axis for axis in ("family", "dtype", "ranks") if key.startswith(f"{axis} ")), None)
         own = [unit for unit in units if where and f"{where} {_facts(unit)[where]}" == key]
         result[key] = {name: _line(name, some, own) for name in names}
-        kind = key[-1]
-        if kind in "YBWG" and key in {f"{of} {kind}" for of in ("site", "float32,", "bfloat16,")}:
-            of_kind = [unit for unit in units if key.startswith(("site", f"{_facts(unit)['dtype']},"))]
-            for name in {*DETECTORS, *COMPOSITES}.intersection(names):
-                result[key][name]["false_alarms"] = false_alarms_at(name, of_kind, kind)
+    for kind in sorted({place["kind"] for unit in units for place in unit["places"]}):
+        for where, dtypes in (("site", _DTYPES), *((f"{dtype},", (dtype,)) for dtype in _DTYPES)):
+            own = [unit for unit in units if _facts(unit)["dtype"] in dtypes]
+            for name, line in result.get(f"{where} {kind}", {}).items():
+                if name in DETECTORS or name in COMPOSITES:
+                    line["false_alarms"] = false_alarms_at(name, own, kind)
     return result
 
 
