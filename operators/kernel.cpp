@@ -22,7 +22,7 @@
 #define WIDEST
 #endif
 #if defined(__GNUC__)
-#define FETCH(address) __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2)
+#define FETCH(address) __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 3)
 #else
 #define FETCH(address) ((void)(address))
 #endif
@@ -30,8 +30,8 @@
 namespace {
 
 constexpr int kSlots = 16384;
-constexpr int64_t kBlock = 8192;  // elements: 256 float32 additions a lane before the sum goes on in double
-constexpr uintptr_t kAhead = 16384;  // bytes: further than the processor fetches by itself, which stops at each page
+constexpr int64_t kBlock = 2048;  // elements: 128 float32 additions a lane before the sum goes on in double
+constexpr uintptr_t kAhead = 2048;  // bytes: further than the processor fetches by itself
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 constexpr int kStreams = 4096;
 
@@ -111,6 +111,13 @@ struct Statistics {
   int64_t non_finite = 0;
 };
 
+// Four places of a tensor are read side by side: more of its memory is on the way at a time than one place gives.
+constexpr int kPlaces = 4;
+constexpr int kLanes = 16;
+using Floats = float __attribute__((vector_size(4 * kLanes)));
+using Ints = int32_t __attribute__((vector_size(4 * kLanes)));
+using Places = const float* [kPlaces];
+
 // The bits of a non-negative float order like an integer, and everything from 0x7f800000 on is inf or nan. So one integer
 // maximum finds both the largest magnitude and whether anything in the block is not finite. Squares and magnitudes are
 // summed in float32 on the way, few to a lane; `add_block` decides whether that was accurate.
@@ -120,72 +127,68 @@ struct Block {
   double sum_abs;
 };
 
-WIDEST Block read_block(const float* x, int64_t n) {
-  constexpr int kLanes = 32;
-  int32_t largest[kLanes] = {0};
-  float squares[kLanes] = {0.0f};
-  float sums[kLanes] = {0.0f};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const uintptr_t ahead = reinterpret_cast<uintptr_t>(x + i) + kAhead;  // behind the end too: it is a hint only
-    FETCH(ahead);
-    FETCH(ahead + kLanes * sizeof(float) / 2);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      int32_t bits;
-      std::memcpy(&bits, x + i + lane, sizeof bits);
+// `n` elements from each place, a multiple of kLanes.
+WIDEST Block read_block(const Places& x, int64_t n) {
+  Ints largest[kPlaces] = {};
+  Floats squares[kPlaces] = {}, sums[kPlaces] = {};
+  for (int64_t i = 0; i < n; i += kLanes) {
+    for (int place = 0; place < kPlaces; ++place) {
+      FETCH(reinterpret_cast<uintptr_t>(x[place] + i) + kAhead);  // behind the end too: it is a hint only
+      Ints bits;
+      std::memcpy(&bits, x[place] + i, sizeof bits);
       bits &= 0x7fffffff;
-      largest[lane] = bits > largest[lane] ? bits : largest[lane];
-      float magnitude;
-      std::memcpy(&magnitude, &bits, sizeof magnitude);
-      squares[lane] += magnitude * magnitude;
-      sums[lane] += magnitude;
+      largest[place] = bits > largest[place] ? bits : largest[place];
+      Floats magnitudes;
+      std::memcpy(&magnitudes, &bits, sizeof magnitudes);
+      squares[place] += magnitudes * magnitudes;
+      sums[place] += magnitudes;
     }
   }
   Block block = {0, 0.0, 0.0};
-  for (int lane = 0; lane < kLanes; ++lane) {
-    block.max_bits = std::max(block.max_bits, largest[lane]);
-    block.sum_squares += static_cast<double>(squares[lane]);
-    block.sum_abs += static_cast<double>(sums[lane]);
-  }
-  for (; i < n; ++i) {
-    int32_t bits;
-    std::memcpy(&bits, x + i, sizeof bits);
-    block.max_bits = std::max(block.max_bits, bits & 0x7fffffff);
-    block.sum_squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    block.sum_abs += std::fabs(static_cast<double>(x[i]));
+  for (int place = 0; place < kPlaces; ++place) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      block.max_bits = std::max(block.max_bits, static_cast<int32_t>(largest[place][lane]));
+      block.sum_squares += static_cast<double>(squares[place][lane]);
+      block.sum_abs += static_cast<double>(sums[place][lane]);
+    }
   }
   return block;
 }
 
-void sum_in_double(const float* x, int64_t n, Block* block) {
-  block->sum_squares = block->sum_abs = 0.0;
+void add_in_double(const float* x, int64_t n, Statistics* s) {
   for (int64_t i = 0; i < n; ++i) {
-    block->sum_squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    block->sum_abs += std::fabs(static_cast<double>(x[i]));
+    const double magnitude = std::fabs(static_cast<double>(x[i]));
+    s->sum_squares += magnitude * magnitude;
+    s->sum_abs += magnitude;
+    if (std::isfinite(x[i])) {
+      s->max_abs = std::max(s->max_abs, magnitude);
+    } else {
+      ++s->non_finite;
+    }
   }
 }
 
-void add_block(const float* x, int64_t n, Statistics* s) {
-  constexpr int32_t kInfinity = 0x7f800000;
-  Block block = read_block(x, n);
+void add_block(const Places& x, int64_t n, Statistics* s) {
+  const Block block = read_block(x, n);
+  if (block.max_bits == 0) return;
   float largest;
   std::memcpy(&largest, &block.max_bits, sizeof largest);
-  if (block.max_bits < kInfinity) {
-    s->max_abs = std::max(s->max_abs, static_cast<double>(largest));
-  } else {
-    for (int64_t i = 0; i < n; ++i) {
-      if (std::isfinite(x[i])) {
-        s->max_abs = std::max(s->max_abs, static_cast<double>(std::fabs(x[i])));
-      } else {
-        ++s->non_finite;
-      }
-    }
-  }
   // A float32 square overflows from 1.9e19 on and loses digits below 1e-19: outside a safe range once more, in double.
-  const bool accurate = largest > 1e-15f && largest < 1e15f;
-  if (!accurate) sum_in_double(x, n, &block);
-  s->sum_squares += block.sum_squares;
-  s->sum_abs += block.sum_abs;
+  if (largest > 1e-15f && largest < 1e15f) {
+    s->max_abs = std::max(s->max_abs, static_cast<double>(largest));
+    s->sum_squares += block.sum_squares;
+    s->sum_abs += block.sum_abs;
+  } else {
+    for (const float* place : x) add_in_double(place, n, s);
+  }
+}
+
+void add_floats(const float* x, int64_t n, Statistics* s) {
+  const int64_t part = n / kPlaces / kLanes * kLanes;
+  for (int64_t i = 0; i < part; i += kBlock) {
+    add_block({x + i, x + part + i, x + 2 * part + i, x + 3 * part + i}, std::min(kBlock, part - i), s);
+  }
+  add_in_double(x + kPlaces * part, n - kPlaces * part, s);
 }
 
 float widen_half(uint16_t half) {
@@ -239,20 +242,20 @@ Type type_of(const char* dtype) {
 Statistics statistics_of(const void* data, Type type, int64_t n) {
   if (type == Type::kDouble) return statistics_of_double(static_cast<const double*>(data), n);
   Statistics s;
-  float wide[kBlock];
-  for (int64_t i = 0; i < n; i += kBlock) {
-    const int64_t count = std::min(kBlock, n - i);
-    if (type == Type::kFloat) {
-      add_block(static_cast<const float*>(data) + i, count, &s);
-      continue;
-    }
+  if (type == Type::kFloat) {
+    add_floats(static_cast<const float*>(data), n, &s);
+    return s;
+  }
+  float wide[kPlaces * kBlock];
+  for (int64_t i = 0; i < n; i += kPlaces * kBlock) {
+    const int64_t count = std::min(kPlaces * kBlock, n - i);
     const uint16_t* x = static_cast<const uint16_t*>(data) + i;
     if (type == Type::kHalf) {
       widen_halves(x, count, wide);
     } else {
       widen_bfloats(x, count, wide);
     }
-    add_block(wide, count, &s);
+    add_floats(wide, count, &s);
   }
   return s;
 }
@@ -278,7 +281,7 @@ uint64_t hash_bits(const void* data, int64_t bytes) {
   uint64_t lanes[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8};
   int64_t i = 0;
   for (; i + 8 * kLanes <= bytes; i += 8 * kLanes) {
-    FETCH(reinterpret_cast<uintptr_t>(x + i) + kAhead);
+    FETCH(reinterpret_cast<uintptr_t>(x + i) + 4 * kAhead);
     for (int lane = 0; lane < kLanes; ++lane) {
       uint64_t word;
       std::memcpy(&word, x + i + 8 * lane, sizeof word);
