@@ -435,6 +435,12 @@ uint64_t* asd_first_states() { return first_states; }
 int64_t asd_stream_capacity() { return kStreams; }
 uint64_t asd_hash(const void* data, int64_t bytes) { return hash_bits(data, bytes); }
 
+// A hash of each `block` bytes; the last block may be shorter.
+void asd_hash_blocks(const void* data, int64_t bytes, int64_t block, uint64_t* out) {
+  const unsigned char* x = static_cast<const unsigned char*>(data);
+  for (int64_t i = 0; i < bytes; i += block) *out++ = hash_bits(x + i, std::min(block, bytes - i));
+}
+
 // Makes room for the next capture.
 void asd_release_capture() {
   const std::lock_guard<std::mutex> lock(guard);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import mindspore as ms
@@ -15,6 +15,7 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators import kernel
 from asd.operators.kernel_table import KernelTable
+from asd.operators.parallel_reading import read_each
 from asd.operators.slots import table
 from asd.operators.tap import statistics_by_operators
 from asd.reading import Reading
@@ -23,7 +24,7 @@ __all__ = ["OptimizerState"]
 
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
-SHARE = 0.006
+SHARE = 0.003
 """Of the time of a step that reading may take; a longer reading is made in every so many steps."""
 SELDOM = 16
 """Steps from one reading to the next at most."""
@@ -81,10 +82,8 @@ class OptimizerState:
         begin = time.perf_counter()
         values: dict[str, float] = {}
         for group in self._groups:
-            for parameter in group.parameters:
-                if parameter.dtype not in _FLOATS:
-                    continue
-                largest, smallest = _extremes(parameter, smallest=group.second_moment)
+            parameters = [parameter for parameter in group.parameters if parameter.dtype in _FLOATS]
+            for parameter, (largest, smallest) in zip(parameters, _extremes(parameters, group), strict=True):
                 self._keep(values, f"max_{group.name}", largest, parameter.name, sign=1)
                 if group.second_moment:
                     self._keep(values, f"min_{group.name}", smallest, parameter.name, sign=-1)
@@ -142,13 +141,23 @@ def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:
     return 1 - betas[0], 1 - betas[1]
 
 
-def _extremes(parameter: Parameter, *, smallest: bool) -> tuple[float, float]:
-    """Largest magnitude, and the smallest value if asked for."""
-    if not isinstance(table(), KernelTable):
+def _extremes(parameters: Sequence[Parameter], group: _Group) -> list[tuple[float, float]]:
+    """Largest magnitude, and the smallest value where the group is asked for it."""
+    if isinstance(table(), KernelTable):
+        read = _extremes_of_moment if group.second_moment else _largest_of
+        return read_each(read, parameters)
+    found = []
+    for parameter in parameters:
         magnitude, _, _, bad = statistics_by_operators(parameter)
-        lowest = float(P.ReduceMin()(parameter.astype(ms.float32)).asnumpy()) if smallest else 0.0
-        return (math.nan if bad.asnumpy()[0] else float(magnitude.asnumpy()[0])), lowest
-    array = (parameter.astype(ms.float32) if parameter.dtype == ms.bfloat16 else parameter).asnumpy()
+        lowest = float(P.ReduceMin()(parameter.astype(ms.float32)).asnumpy()) if group.second_moment else 0.0
+        found.append((math.nan if bad.asnumpy()[0] else float(magnitude.asnumpy()[0]), lowest))
+    return found
+
+
+def _largest_of(array: np.ndarray) -> tuple[float, float]:
     found = kernel.statistics(array)
-    lowest = float(np.min(array, initial=np.inf)) if smallest else 0.0
-    return (math.nan if found.non_finite else found.max_abs), lowest
+    return (math.nan if found.non_finite else found.max_abs), 0.0
+
+
+def _extremes_of_moment(array: np.ndarray) -> tuple[float, float]:
+    return _largest_of(array)[0], float(np.min(array, initial=np.inf))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from statistics import median
 
-import mindspore as ms
 import numpy as np
 from mindspore import Parameter
 
-from asd.operators.weights import hash_of
+from asd.operators import kernel
+from asd.operators.parallel_reading import read_each
 from asd.tiers.seal import BLOCK, Sealed
 
 __all__ = ["StateSeal", "hashes_of_blocks"]
@@ -54,20 +54,23 @@ class StateSeal:
 
     def _read(self) -> dict[str, Sealed]:
         begin = time.perf_counter()
-        found = {name: _sealed(parameter) for name, parameter in self._parameters.items()}
+        parameters = self._parameters.values()
+        places = [_place(parameter) for parameter in parameters]
+        hashes = read_each(hashes_of_blocks, parameters)
+        found = dict(zip(self._parameters, map(Sealed, places, hashes), strict=True))
         self._seconds = [*self._seconds[1 - _KEPT :], time.perf_counter() - begin]
         return found
 
 
 def hashes_of_blocks(array: np.ndarray) -> tuple[int, ...]:
-    """A 64-bit hash of the bits of each 64 KiB of `array`, any shape and type; the last block may be shorter."""
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return tuple(hash_of(data[i : i + BLOCK], use_kernel=True) for i in range(0, data.size, BLOCK))
+    """A 64-bit hash of the bits of each 64 KiB of `array`, any shape and type; the last block may be shorter.
+
+    Raises:
+        RuntimeError: The kernel was not built.
+    """
+    return kernel.hashes(array, BLOCK)
 
 
-def _sealed(parameter: Parameter) -> Sealed:
+def _place(parameter: Parameter) -> Hashable:
     # `set_data` and what loads checkpoints give another address, operators in place another version.
-    place = parameter.data_ptr(), getattr(parameter, "_version", 0), parameter.shape, parameter.dtype
-    if parameter.dtype == ms.bfloat16:  # NumPy lacks it; float32 holds each of its values
-        parameter = parameter.astype(ms.float32)
-    return Sealed(place, hashes_of_blocks(parameter.asnumpy()))
+    return parameter.data_ptr(), getattr(parameter, "_version", 0), parameter.shape, parameter.dtype
