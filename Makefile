@@ -23,7 +23,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml $(wildcard operators/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-stack test-2.10 wheel-test examples bench lint format types layers clean
+.PHONY: help venv demo test test-slow test-stack test-2.10 wheel-test examples detection bench lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +72,10 @@ examples: venv ## run every program in examples/
 		echo "== $$file"; \
 		(cd "$$work" && "$(CURDIR)/$(BIN)/python" "$(CURDIR)/$$file"); \
 	done
+
+detection: venv ## inject faults into the subset of trainings, and fail if detection got worse (DETECTION_ARGS=...)
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
+	$(BIN)/asd bench detection --quick --check --work "$$work" $(DETECTION_ARGS)
 
 bench: venv ## run every program in benchmarks/ (BENCH_ARGS=...)
 	@set -e; for file in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do \

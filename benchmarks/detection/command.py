@@ -36,12 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of everything (default %(default)s)")
     parser.add_argument("--score-only", action="store_true", help="train nothing, score what is there")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when the figures say that something broke")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them there")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; 0 when it is done, whether targets are met or missed."""
+    """Runs the benchmark; 0 when it is done, whether targets are met or missed, 1 when `--check` finds it broken."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.detection",
         description=__doc__,
@@ -59,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs with parsed options."""
     from benchmarks.detection.report import make_report, print_report, write_report
     from benchmarks.detection.score import score_units
+    from benchmarks.detection.targets import regressions
 
     split = "quick" if options.quick else options.split
     units = make_plan(split, options.seed)
@@ -77,4 +79,7 @@ def run(options: argparse.Namespace) -> int:
         from benchmarks.detection.plots import draw
 
         draw(report, options.plots)
-    return 0
+    broken = regressions(report) if options.check else []
+    for sentence in broken:
+        print(f"error: {sentence}")
+    return 1 if broken else 0
