@@ -15,23 +15,12 @@
 #include <mutex>
 #include <random>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// One binary for all x86-64 machines; the loader picks the widest vectors the processor has.
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define WIDEST
-#endif
-#if defined(__GNUC__)
-#define FETCH(address) __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2)
-#else
-#define FETCH(address) ((void)(address))
-#endif
+#include "portable.h"
 
 namespace {
 
 constexpr int kSlots = 16384;
 constexpr int64_t kBlock = 8192;  // elements: 256 float32 additions a lane before the sum goes on in double
-constexpr uintptr_t kAhead = 16384;  // bytes: further than the processor fetches by itself, which stops at each page
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 constexpr int kStreams = 4096;
 
