@@ -20,7 +20,7 @@ VENV := .venv
 VENV_2.10 := .venv-2.10
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet --quiet
-BUILD_INPUTS := pyproject.toml $(wildcard operators/*.cpp)
+BUILD_INPUTS := pyproject.toml $(wildcard operators/*.cpp operators/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow test-stack test-2.10 wheel-test examples detection bench lint format types layers clean

@@ -11,11 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define WIDEST
-#endif
+#include "portable.h"
 
 extern "C" int64_t asd_record_score(int64_t slot, double score);
 extern "C" int64_t asd_widen(const void* data, int64_t n, const char* dtype, float* out);

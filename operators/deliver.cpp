@@ -1,158 +1,154 @@
-// Hands tensors of a compiled graph to the host while it runs, and reads a tensor once for what a dump tells of it.
+// Takes the tensors of a compiled graph while it runs: to the host at once, or into a queue of what a dump tells of them,
+// which the host reads when the graph has run.
 //
 // Part of the same library as `kernel.cpp`, with the same plain C interface. Nothing of it is called unless a debugger
 // put its taps into a network.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <limits>
+#include <deque>
+#include <mutex>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#define CARRYLESS __attribute__((target("pclmul,sse4.1")))
-#endif
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define WIDEST
-#endif
-#if defined(__GNUC__)
-#define FETCH(address) __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2)
-#else
-#define FETCH(address) ((void)(address))
-#endif
+extern "C" int64_t asd_summarise(const void* data, int64_t n, const char* dtype, double* moments, uint32_t* crc);
 
 namespace {
 
-using Deliver = void (*)(const int32_t* label, const void* data, int64_t dimensions, const int64_t* sizes,
-                         const char* dtype);
-std::atomic<Deliver> deliver{nullptr};
+using Clock = std::chrono::steady_clock;
 
-constexpr uintptr_t kAhead = 16384;  // bytes: as in kernel.cpp
-constexpr int64_t kBlock = 8192;  // elements: 128 float32 additions a lane before the sums go on in double
+// `number` is that of the record whose tensor this is, or -1 without a queue. With no label it asks to empty the queue.
+using Deliver = void (*)(int64_t number, const int32_t* label, const void* data, int64_t dimensions,
+                         const int64_t* sizes, const char* dtype);
 
-struct Moments {
-  double largest;
-  double smallest;
-  double total;
-  double squares;
+constexpr int kDimensions = 8;
+constexpr int64_t kFew = 64;        // elements up to which the host takes the sums in another order
+constexpr int64_t kCopied = 65536;  // bytes of a tensor that may wait for the host in a copy
+constexpr auto kPatience = std::chrono::seconds(1);
+
+// Keep in step with `_RECORD` and the states in collecting.py.
+enum State : int32_t { kUnderway = 0, kPassedOver = 1, kSummary = 2, kCopy = 3, kHandedOver = 4 };
+
+struct Record {
+  int64_t number;
+  int32_t label[4];
+  uint32_t crc;
+  int32_t state;
+  int64_t dimensions;
+  int64_t sizes[kDimensions];
+  double moments[4];
+  void* copy;  // whoever takes the record frees it
+  char dtype[16];
 };
 
-// Few additions to a lane, and from there on in double: the sums are as accurate as those of NumPy in float32.
-WIDEST void add_block(const float* x, int64_t n, Moments* m) {
-  constexpr int kLanes = 64;
-  float largest[kLanes], smallest[kLanes], total[kLanes] = {0.0f}, squares[kLanes] = {0.0f};
-  for (int lane = 0; lane < kLanes; ++lane) {
-    largest[lane] = -std::numeric_limits<float>::infinity();
-    smallest[lane] = std::numeric_limits<float>::infinity();
-  }
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float value = x[i + lane];
-      largest[lane] = value > largest[lane] ? value : largest[lane];
-      smallest[lane] = value < smallest[lane] ? value : smallest[lane];
-      total[lane] += value;
-      squares[lane] += value * value;
-    }
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    m->largest = std::max(m->largest, static_cast<double>(largest[lane]));
-    m->smallest = std::min(m->smallest, static_cast<double>(smallest[lane]));
-    m->total += static_cast<double>(total[lane]);
-    m->squares += static_cast<double>(squares[lane]);
-  }
-  for (; i < n; ++i) {
-    const double value = static_cast<double>(x[i]);
-    m->largest = value > m->largest ? value : m->largest;
-    m->smallest = value < m->smallest ? value : m->smallest;
-    m->total += value;
-    m->squares += value * value;
-  }
+std::atomic<Deliver> deliver{nullptr};
+std::atomic<int64_t> queues{0};  // whether there is a queue,
+std::atomic<int64_t> wanted{0};  // a bit for each kind of label whose tensors are read for it,
+std::atomic<int64_t> checks{0};  // and whether their check sums are
+std::mutex guard;
+std::deque<Record>& records = *new std::deque<Record>;  // never destroyed: a graph may outlive what is
+int64_t next_number = 0;
+Clock::time_point emptied;
+
+int64_t width_of(const char* dtype) {
+  const char* digits = dtype + std::strcspn(dtype, "0123456789");
+  if (std::strcmp(dtype, "bool") == 0) return 1;
+  return *digits != '\0' ? std::atoi(digits) / 8 : 0;
 }
 
-#ifdef CARRYLESS
-// Four lanes of 16 bytes, each moved past the next 64 bytes by one multiplication of polynomials, then folded into one and
-// reduced; Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009), whose
-// constants for the reflected polynomial 0xedb88320 these are.
-CARRYLESS __m128i fold(__m128i sum, __m128i next, __m128i powers) {
-  return _mm_xor_si128(next, _mm_xor_si128(_mm_clmulepi64_si128(sum, powers, 0x00),
-                                           _mm_clmulepi64_si128(sum, powers, 0x11)));
+// False where the host must read the tensor itself, at once.
+bool fill(Record* record, const void* data, const int64_t* sizes, const char* dtype) {
+  if (record->dimensions > kDimensions) return false;
+  int64_t n = 1;
+  for (int64_t i = 0; i < record->dimensions; ++i) n *= record->sizes[i] = sizes[i];
+  std::strncpy(record->dtype, dtype, sizeof record->dtype - 1);
+  uint32_t* crc = checks.load() != 0 ? &record->crc : nullptr;
+  if (n > kFew && asd_summarise(data, n, dtype, record->moments, crc) == 0) {
+    record->state = kSummary;
+    return true;
+  }
+  const int64_t bytes = n * width_of(dtype);
+  if (bytes > kCopied || (bytes == 0 && n > 0)) return false;
+  record->copy = std::malloc(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  if (record->copy == nullptr) return false;
+  if (bytes > 0) std::memcpy(record->copy, data, static_cast<size_t>(bytes));
+  record->state = kCopy;
+  return true;
 }
 
-CARRYLESS uint32_t crc_of(const unsigned char* data, int64_t bytes, uint32_t crc) {  // bytes: 64 or more, in 16s
-  const auto load = [](const unsigned char* at) CARRYLESS {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-  };
-  const __m128i by_64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
-  const __m128i by_16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
-  __m128i sums[4];
-  for (int lane = 0; lane < 4; ++lane) sums[lane] = load(data + 16 * lane);
-  sums[0] = _mm_xor_si128(sums[0], _mm_cvtsi32_si128(static_cast<int>(~crc)));
-  int64_t i = 64;
-  for (; i + 64 <= bytes; i += 64) {
-    FETCH(reinterpret_cast<uintptr_t>(data + i) + kAhead);
-    for (int lane = 0; lane < 4; ++lane) sums[lane] = fold(sums[lane], load(data + i + 16 * lane), by_64);
-  }
-  __m128i sum = sums[0];
-  for (int lane = 1; lane < 4; ++lane) sum = fold(sum, sums[lane], by_16);
-  for (; i + 16 <= bytes; i += 16) sum = fold(sum, load(data + i), by_16);
-  const __m128i low = _mm_setr_epi32(-1, 0, -1, 0);
-  sum = _mm_xor_si128(_mm_clmulepi64_si128(sum, by_16, 0x10), _mm_srli_si128(sum, 8));  // 128 bits to 96
-  const __m128i rest = _mm_clmulepi64_si128(_mm_and_si128(sum, low), _mm_set_epi64x(0, 0x163cd6124), 0x00);
-  sum = _mm_xor_si128(rest, _mm_srli_si128(sum, 4));  // to 64
-  const __m128i barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);
-  __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(sum, low), barrett, 0x10);
-  quotient = _mm_clmulepi64_si128(_mm_and_si128(quotient, low), barrett, 0x00);
-  return ~static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(sum, quotient), 1));
+Record* enqueue(const int32_t* label, int64_t dimensions) {
+  const std::lock_guard<std::mutex> lock(guard);
+  records.emplace_back();
+  Record* record = &records.back();  // stays where it is, whatever comes and goes before and behind it
+  record->number = next_number++;
+  std::copy_n(label, 4, record->label);
+  record->dimensions = dimensions;
+  return record;
 }
-#endif
+
+void collect(Deliver callback, const int32_t* label, const void* data, int64_t dimensions, const int64_t* sizes,
+             const char* dtype) {
+  Record* record = enqueue(label, dimensions);
+  Record filled = *record;
+  if ((wanted.load() >> label[1] & 1) == 0) {
+    filled.state = kPassedOver;
+  } else if (!fill(&filled, data, sizes, dtype)) {
+    callback(filled.number, label, data, dimensions, sizes, dtype);
+    filled.state = kHandedOver;
+  }
+  bool due;
+  {
+    const std::lock_guard<std::mutex> lock(guard);
+    *record = filled;
+    due = Clock::now() - emptied > kPatience;
+  }
+  if (due) callback(-1, nullptr, nullptr, 0, nullptr, nullptr);
+}
 
 }  // namespace
 
 extern "C" {
 
-// `callback` gets every tensor that a tap sees from now on, in the thread that computes; null for none.
-void asd_deliver_to(Deliver callback) { deliver.store(callback); }
+// Every tensor that a tap sees from now on goes to `callback`, in the thread that computes; null for none. With a queue
+// only those go there that must be read with more care, and a request to empty it when that is due; see `Deliver`.
+void asd_deliver_to(Deliver callback, int64_t has_queue, int64_t kinds, int64_t has_checks) {
+  {
+    const std::lock_guard<std::mutex> lock(guard);
+    emptied = Clock::now();
+  }
+  queues.store(has_queue);
+  wanted.store(kinds);
+  checks.store(has_checks);
+  deliver.store(callback);
+}
+
+// Moves at most `room` records out of the queue, in the order in which the tensors came, and returns how many; it stops at
+// one that is still underway.
+int64_t asd_take(Record* out, int64_t room) {
+  const std::lock_guard<std::mutex> lock(guard);
+  emptied = Clock::now();
+  int64_t count = 0;
+  while (count < room && !records.empty() && records.front().state != kUnderway) {
+    out[count++] = records.front();
+    records.pop_front();
+  }
+  return count;
+}
+
+void asd_free(void* copy) { std::free(copy); }
 
 // ops.Custom "aot" face: inputs (any tensor, label int32[4]), output float32[1] that only serves as a dependency.
 int asd_deliver(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void*) {
   if (nparam != 3) return 1;
   const Deliver callback = deliver.load();
-  if (callback != nullptr) {
-    callback(static_cast<const int32_t*>(params[1]), params[0], ndims[0], shapes[0], dtypes[0]);
+  const int32_t* label = static_cast<const int32_t*>(params[1]);
+  if (callback != nullptr && queues.load() != 0) {
+    collect(callback, label, params[0], ndims[0], shapes[0], dtypes[0]);
+  } else if (callback != nullptr) {
+    callback(-1, label, params[0], ndims[0], shapes[0], dtypes[0]);
   }
   *static_cast<float*>(params[2]) = 0.0f;
-  return 0;
-}
-
-// Of n > 0 elements of float32: largest, smallest, sum, sum of squares. Returns 1 where they must be computed with more
-// care: an element is inf or nan, or so large or small that its square has no place in a float32.
-int64_t asd_moments(const float* data, int64_t n, double* out) {
-  Moments m = {-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), 0.0, 0.0};
-  for (int64_t i = 0; i < n; i += kBlock) add_block(data + i, std::min(kBlock, n - i), &m);
-  const double magnitude = std::max(std::fabs(m.largest), std::fabs(m.smallest));
-  const bool safe = magnitude == 0.0 || (magnitude > 1e-15 && magnitude < 1e15);
-  if (!std::isfinite(m.squares) || !std::isfinite(m.total) || !safe) return 1;
-  out[0] = m.largest;
-  out[1] = m.smallest;
-  out[2] = m.total;
-  out[3] = m.squares;
-  return 0;
-}
-
-// CRC-32, that of zlib, of the first `bytes / 16 * 16` bytes; `crc` goes on from there. Returns how many bytes were read:
-// none where there are fewer than 64 or the processor can't multiply polynomials.
-int64_t asd_crc32(const unsigned char* data, int64_t bytes, uint32_t* crc) {
-#ifdef CARRYLESS
-  if (bytes >= 64 && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) {
-    *crc = crc_of(data, bytes / 16 * 16, *crc);
-    return bytes / 16 * 16;
-  }
-#endif
   return 0;
 }
 

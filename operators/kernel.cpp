@@ -15,23 +15,12 @@
 #include <mutex>
 #include <random>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// One binary for all x86-64 machines; the loader picks the widest vectors the processor has.
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define WIDEST
-#endif
-#if defined(__GNUC__)
-#define FETCH(address) __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 3)
-#else
-#define FETCH(address) ((void)(address))
-#endif
+#include "portable.h"
 
 namespace {
 
 constexpr int kSlots = 16384;
 constexpr int64_t kBlock = 2048;  // elements: 128 float32 additions a lane before the sum goes on in double
-constexpr uintptr_t kAhead = 2048;  // bytes: further than the processor fetches by itself
 constexpr int kDimensions = 8;    // of a tensor whose shape is kept
 constexpr int kStreams = 4096;
 
@@ -133,7 +122,7 @@ WIDEST Block read_block(const Places& x, int64_t n) {
   Floats squares[kPlaces] = {}, sums[kPlaces] = {};
   for (int64_t i = 0; i < n; i += kLanes) {
     for (int place = 0; place < kPlaces; ++place) {
-      FETCH(reinterpret_cast<uintptr_t>(x[place] + i) + kAhead);  // behind the end too: it is a hint only
+      FETCH(reinterpret_cast<uintptr_t>(x[place] + i) + kAhead / kPlaces);  // behind the end too: it is a hint only
       Ints bits;
       std::memcpy(&bits, x[place] + i, sizeof bits);
       bits &= 0x7fffffff;
@@ -281,7 +270,7 @@ uint64_t hash_bits(const void* data, int64_t bytes) {
   uint64_t lanes[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8};
   int64_t i = 0;
   for (; i + 8 * kLanes <= bytes; i += 8 * kLanes) {
-    FETCH(reinterpret_cast<uintptr_t>(x + i) + 4 * kAhead);
+    FETCH(reinterpret_cast<uintptr_t>(x + i) + kAhead);
     for (int lane = 0; lane < kLanes; ++lane) {
       uint64_t word;
       std::memcpy(&word, x + i + 8 * lane, sizeof word);

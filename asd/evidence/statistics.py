@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import c_float
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Moments", "Reader", "moments", "statistics"]
+__all__ = ["Moments", "Reader", "fields_of", "moments", "statistics"]
 
 
 class Moments(NamedTuple):
@@ -80,10 +80,21 @@ def statistics(
             array = (np.abs(array) if np.iscomplexobj(array) else array).astype(np.float32)
     found = read(array) if array.flags.c_contiguous else read(np.ascontiguousarray(array))
     own = own or found
-    rounded = _to_float16 if array.dtype == np.float16 and not high else _to_float32
-    mean = rounded(found.total / array.size)
-    norm = found.largest if array.ndim == 0 else rounded(math.sqrt(found.squares))
-    return {"Max": found.largest, "Min": found.smallest, "Mean": mean, "Norm": norm}, own
+    return fields_of(found, array.shape, half=array.dtype == np.float16 and not high), own
+
+
+def fields_of(found: Moments, shape: Sequence[int], *, half: bool = False) -> dict[str, Any]:
+    """The four fields of a tensor with these moments.
+
+    Args:
+        found: Of its elements.
+        shape: Not an empty tensor's.
+        half: Mean and Norm are rounded to float16, else to float32.
+    """
+    rounded = _to_float16 if half else _to_float32
+    mean = rounded(found.total / math.prod(shape))
+    norm = rounded(math.sqrt(found.squares)) if len(shape) else found.largest
+    return {"Max": found.largest, "Min": found.smallest, "Mean": mean, "Norm": norm}
 
 
 def _to_float16(value: float) -> float:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ from asd.errors import StateError
 from asd.evidence.crc import crc32
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import JOURNAL, Gathered, finish
-from asd.evidence.statistics import Reader, moments, statistics
+from asd.evidence.statistics import Moments, Reader, fields_of, moments, statistics
 
-__all__ = ["DumpWriter", "save_array"]
+__all__ = ["Both", "DumpWriter", "save_array"]
+
+Both = Callable[[np.ndarray[Any, Any], bool], "tuple[Moments, str | None] | None"]
+"""Gets an array and whether its check sum is wanted too. None where the two are to be found one after the other."""
 
 _LOG = logging.getLogger("asd")
 _LONGEST_FILE_NAME = 255
@@ -39,6 +42,7 @@ class DumpWriter:
         config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
         read: How the moments of a tensor are found.
         check: How its check sum is found.
+        both: How both are found in one read.
         problem: Called once with a sentence when nothing more can be written.
     """
 
@@ -49,6 +53,7 @@ class DumpWriter:
         *,
         read: Reader = moments,
         check: Callable[[np.ndarray[Any, Any]], str] = crc32,
+        both: Both = lambda array, check: None,  # noqa: ARG005 - by default never
         problem: Callable[[str], None] = _LOG.error,
     ) -> None:
         self.folder = folder
@@ -56,6 +61,7 @@ class DumpWriter:
         self._config = config
         self._read = read
         self._check = check
+        self._both = both
         self._problem = problem
         self._lock = threading.Lock()  # entries of compiled graphs arrive from threads of MindSpore
         self._stacks: dict[tuple[str, ...], int] = {}
@@ -95,6 +101,31 @@ class DumpWriter:
         if self._config.task != "structure":
             self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
 
+    @property
+    def only_tells(self) -> bool:
+        """Whether nothing of a tensor is kept but what `told` says."""
+        return self._config.task != "tensor" and not self._config.tensor_list
+
+    def told(self, array: np.ndarray[Any, Any], dtype: str) -> dict[str, Any]:
+        """What `dump.json` says of a tensor but for the name of its file; see `tensor`."""
+        found = self._both(array, self._config.md5)
+        if found is not None:
+            return self.told_of(*found, array.shape, dtype)
+        fields, _ = statistics(array, high=self._config.high, read=self._read)
+        return _told(fields, self._check(array) if self._config.md5 else None, array.shape, dtype)
+
+    @staticmethod
+    def told_of(found: Moments, crc: str | None, shape: Sequence[int], dtype: str) -> dict[str, Any]:
+        """As `told`, of a float32 or bfloat16 tensor that was read already.
+
+        Args:
+            found: Of its elements, of which there is at least one.
+            crc: Its check sum, if that is asked for.
+            shape: Of the tensor.
+            dtype: As MindSpore names it.
+        """
+        return _told(fields_of(found, shape), crc, shape, dtype)
+
     def tensor(self, file_name: str, array: np.ndarray[Any, Any], dtype: str, entry: str) -> dict[str, Any]:
         """What `dump.json` says of a tensor; writes the tensor too if it is asked for.
 
@@ -104,10 +135,7 @@ class DumpWriter:
             dtype: As MindSpore names it, such as `BFloat16`.
             entry: Name of the entry it belongs to.
         """
-        fields, _ = statistics(array, high=self._config.high, read=self._read)
-        told = {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
-        if self._config.md5:
-            told["md5"] = self._check(array)
+        told = self.told(array, dtype)
         if self._config.task == "tensor" or any(part in entry for part in self._config.tensor_list):
             name = self._guarded(save_array, self._tensors, file_name, array)
             told |= {"data_name": name} if name else {}
@@ -157,6 +185,11 @@ class DumpWriter:
                 reason = getattr(error, "strerror", None) or str(error).rstrip(".")
                 self._problem(f"the dump in {self.folder} ends here, training goes on: {reason}.")
                 return None
+
+
+def _told(fields: dict[str, Any], crc: str | None, shape: Sequence[int], dtype: str) -> dict[str, Any]:
+    check = {} if crc is None else {"md5": crc}
+    return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape), **fields, **check}
 
 
 def save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from mindspore import nn
 
 from asd.operators.debugger.cells import Hook, hooks
-from asd.operators.debugger.delivery import dtype_name, to_array
-from asd.operators.debugger.graph_taps import FORWARD_IN, FORWARD_OUT, GRADIENT_OUT, NOT_NESTED, place_of
+from asd.operators.debugger.collecting import Collector
+from asd.operators.debugger.delivery import deliver_to, dtype_name, to_array
+from asd.operators.debugger.graph_taps import (
+    FORWARD_IN,
+    FORWARD_OUT,
+    GRADIENT_IN,
+    GRADIENT_OUT,
+    NOT_NESTED,
+    place_of,
+)
 from asd.operators.debugger.session import Session
 from asd.operators.debugger.values import Path
 
@@ -19,6 +28,12 @@ __all__ = ["GraphCalls", "Room"]
 
 Key = tuple[int, int, int, int]
 Room = dict[tuple[int, str], np.ndarray]
+_KINDS = {
+    FORWARD_IN: ("forward", "input"),
+    FORWARD_OUT: ("forward", "output"),
+    GRADIENT_OUT: ("backward", "input"),
+    GRADIENT_IN: ("backward", "output"),
+}  # of labels: the direction and the side
 
 
 class GraphCalls:
@@ -44,11 +59,26 @@ class GraphCalls:
         self._known: Counter[Key] = Counter()  # how many calls were ever waiting, or had it before their forward call
         self._opened: dict[str, tuple[Hook, int, str]] = {}
         self._wanted: dict[str, bool] = {}
-        self._parameters: dict[int, dict[str, tuple[np.ndarray, str]]] | None = None
-        self.tensors = 0
+        self._parameters: dict[int, dict[str, Any]] | None = None  # a copy and its type, or what is told of it
+        self._collector = self._new_collector()
+
+    def listen(self) -> None:
+        """From now on the tensors of compiled graphs come here."""
+        if self._collector is None:
+            deliver_to(self.receive)
+        else:
+            self._collector.begin()
+
+    def _new_collector(self) -> Collector | None:
+        """None where tensors must come one by one: they are kept, or few of them are wanted."""
+        config, writer = self._session.config, self._session.recording.summaries()
+        if writer is None or config.names or config.scope:
+            return None
+        kinds = [kind for kind, (direction, side) in _KINDS.items() if {direction, side} <= config.data_mode]
+        return Collector(writer, kinds, self._empty, checks=config.md5)
 
     def remember_parameters(self, nets: Iterable[nn.Cell]) -> None:
-        """Copies the parameters before the first graph of the step: when it has run they may be updated already."""
+        """Reads the parameters before the first graph of the step: when it has run they may be updated already."""
         config = self._session.config
         if self._parameters is None and config.modules and {"forward", "input"} <= config.data_mode:
             self._parameters = {}
@@ -57,10 +87,15 @@ class GraphCalls:
                     hook = getattr(cell, "asd_tap_hook", None)
                     if hook is not None:
                         self._parameters[hook.number] = {
-                            name: (self._copy((hook.number, name), to_array(parameter)), dtype_name(parameter))
+                            name: self._kept((hook.number, name), to_array(parameter), dtype_name(parameter))
                             for name, parameter in cell._params.items()
                             if parameter is not None
                         }
+
+    def _kept(self, key: tuple[int, str], array: np.ndarray, dtype: str) -> Any:
+        if self._collector is not None:
+            return self._collector.writer.told(array, dtype)
+        return self._copy(key, array), dtype
 
     def _copy(self, key: tuple[int, str], array: np.ndarray) -> np.ndarray:
         room = self._room.get(key)
@@ -71,22 +106,37 @@ class GraphCalls:
 
     def receive(self, label: Key, array: np.ndarray, dtype: str) -> None:
         """One tensor; the array is valid during the call only."""
+        with self._lock:
+            place = self._place(label)
+            if place is not None:
+                self._session.put_array(*place, array, dtype)
+
+    def _empty(self) -> None:
+        """As `receive`, for what was collected."""
+        if self._collector is None:
+            return
+        with self._lock:
+            for label, told in self._collector.take():
+                place = self._place(label)
+                if place is not None and told is not None:
+                    self._collector.writer.value(*place, told)
+
+    def _place(self, label: Key) -> tuple[str, str, Path] | None:
+        """The entry that a tensor belongs to, the part of it, and the place in that; None if it is not wanted."""
         number, what, coded, inner = label
         place = place_of(coded)
         hook = hooks()[number]
-        with self._lock:
-            self.tensors += 1
-            backward = what > FORWARD_OUT
-            call = self._backward_call(label) if backward else self._forward_call(label)
-            direction = "backward" if backward else "forward"
-            part = {FORWARD_IN: "input_args", FORWARD_OUT: "output", GRADIENT_OUT: "input"}.get(what, "output")
-            part = "input_kwargs" if isinstance(place, str) else part
-            name = self._open(hook, direction, call)
-            path: Path = [place] if inner == NOT_NESTED else [place, inner]
-            if self._wanted[name]:
-                self._opened.pop(name)
-                self._opened[name] = hook, call, direction  # to the end: they are told in the order of completion
-                self._session.put_array(name, part, path, array, dtype)
+        backward = what > FORWARD_OUT
+        call = self._backward_call(label) if backward else self._forward_call(label)
+        direction = "backward" if backward else "forward"
+        part = {FORWARD_IN: "input_args", FORWARD_OUT: "output", GRADIENT_OUT: "input"}.get(what, "output")
+        part = "input_kwargs" if isinstance(place, str) else part
+        name = self._open(hook, direction, call)
+        if not self._wanted[name]:
+            return None
+        self._opened.pop(name)
+        self._opened[name] = hook, call, direction  # to the end: they are told in the order of completion
+        return name, part, [place] if inner == NOT_NESTED else [place, inner]
 
     def finish(self, *, forget: bool = False) -> None:
         """A graph has run: parents are known only now, since any number of calls may share one.
@@ -95,6 +145,7 @@ class GraphCalls:
             forget: Nothing of its calls is still to come, so a session of many steps need not know them any more.
         """
         session = self._session
+        self._empty()
         with self._lock:
             opened, self._opened = self._opened, {}
         # Where a gradient needs no value the backward pass may overtake the forward one.
@@ -108,8 +159,11 @@ class GraphCalls:
             session.recording.open(name, self._parent(hook, call, direction), frames, hook.attributes)
             if direction == "forward" and hook.label.module:
                 session.outline_part(name, "parameters", {})
-                for each, (array, dtype) in (self._parameters or {}).get(hook.number, {}).items():
-                    session.put_array(name, "parameters", [each], array, dtype)
+                for each, value in (self._parameters or {}).get(hook.number, {}).items():
+                    if self._collector is None:
+                        session.put_array(name, "parameters", [each], *value)
+                    else:
+                        self._collector.writer.value(name, "parameters", [each], value)
             session.recording.close(name)
             session.entries += 1
         if forget:

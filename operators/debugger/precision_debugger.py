@@ -110,7 +110,7 @@ class PrecisionDebugger:
         self._session = Session(self.config, recording)
         self._graph = graph = GraphCalls(self._session, self._room)
         self._session.after_graph = self._after_graph
-        delivery.deliver_to(self._graph.receive)
+        graph.listen()
         waiting.keep_outputs(True, before=lambda: self._before_graph(graph, nets), after=self._after_each_graph)
         current.set_session(self._session)
         if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
@@ -207,7 +207,12 @@ class PrecisionDebugger:
             return OverflowRecording(self.config, self._folder(), self._counter, sees_all=self.config.apis and eager)
         if self.config.bench_path is not None:
             return self._against_ledger(self.config.bench_path)
-        return DumpRecording(DumpWriter(self._folder(), self.config, read=delivery.read_moments, check=delivery.crc32))
+        return DumpRecording(
+            DumpWriter(
+                self._folder(), self.config,
+                read=delivery.read_moments, check=delivery.crc32, both=delivery.summarise,
+            )
+        )  # fmt: skip
 
     def _against_ledger(self, healthy: Path) -> Recording | None:
         """None where the healthy run has nothing to compare with, which is said."""

@@ -26,6 +26,9 @@ class Recording(Protocol):
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
         """A tensor of it as an array that is valid during the call only."""
 
+    def summaries(self) -> DumpWriter | None:
+        """Who says what is kept of a tensor, where that is all; None where the tensors themselves are asked for."""
+
     def close(self, name: str) -> None:
         """All values of an entry are known."""
 
@@ -57,6 +60,10 @@ class DumpRecording:
         """See `Recording`."""
         told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
         self._writer.value(name, part, path, told)
+
+    def summaries(self) -> DumpWriter | None:
+        """See `Recording`."""
+        return self._writer if self._writer.only_tells else None
 
     def close(self, name: str) -> None:
         """See `Recording`."""
