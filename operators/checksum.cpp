@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "hash.h"
 #include "portable.h"
 
 extern "C" int64_t asd_record_score(int64_t slot, double score);
@@ -89,14 +90,8 @@ bool format_of(const char* dtype, Format* format) {
   return true;
 }
 
-uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 // The same for every product: a random vector of signs is as good as any other against faults that do not know it.
-float sign_of(int64_t column) { return (mix(0x9e3779b97f4a7c15u * static_cast<uint64_t>(column + 1)) & 1) ? -1.0f : 1.0f; }
+float sign_of(int64_t column) { return (asd::mix(0x9e3779b97f4a7c15u * static_cast<uint64_t>(column + 1)) & 1) ? -1.0f : 1.0f; }
 
 // 1.13 times the two-sided quantile of the normal distribution for one false residual in a million products.
 double kappa_of(int64_t residuals) {

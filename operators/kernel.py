@@ -35,7 +35,7 @@ SLOT_DTYPE = np.dtype(
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
 STREAM_DTYPE = np.dtype([("dropout", np.int64), ("node", np.uint64), ("state", np.uint64)])
-"""One random stream of a dropout, as `struct Stream` in kernel.cpp."""
+"""One random stream of a dropout, as `struct Stream` in dropout.cpp."""
 
 
 class Header(ctypes.Structure):
