@@ -1,8 +1,9 @@
 """The journal of a dump: JSON lines appended while a step runs, made into the three JSON files when it ends.
 
-Each line reaches the operating system before the training goes on, so a process that is killed leaves all of it but the
-line it was writing. `Gathered` makes `dump.json`, `stack.json` and `construct.json` of lines: of a living run as they
-are written, of a run that was killed as `finish` reads them. There is one way only.
+Each line reaches the operating system before the training goes on, or in a compiled graph a second later, so a process
+that is killed leaves all of it but the line it was writing or the last second of a graph. `Gathered` makes `dump.json`,
+`stack.json` and `construct.json` of lines: of a living run as they are written, of a run that was killed as `finish`
+reads them. There is one way only.
 
     {"header": {"task": ..., "level": ..., "framework": ..., "dump_data_dir": ...}}
     {"name": entry, "part": "output", "path": [0], "value": {...}}       one value; path [] sets the whole part

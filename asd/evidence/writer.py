@@ -98,8 +98,13 @@ class DumpWriter:
             path: Indices of lists and keys of objects.
             value: What JSON can hold, as `tensor` and the like return it.
         """
-        if self._config.task != "structure":
+        if self.tells:
             self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is said of a tensor: `structure` leaves them out."""
+        return self._config.task != "structure"
 
     @property
     def only_tells(self) -> bool:

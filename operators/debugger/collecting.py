@@ -61,14 +61,14 @@ class Collector:
         """Empties the queue, in one thread at a time: the label of each tensor and what is told of it if it is read."""
         library = delivery.library
         while library is not None and (count := library.asd_take(self._records.ctypes.data, _ROOM)):
-            columns = (self._records[name][:count].tolist() for name in _RECORD.names)
-            for number, label, crc, state, dimensions, sizes, moments, copy, dtype in zip(*columns, strict=True):
+            columns = (self._records[name][:count].tolist() for name in _RECORD.fields or ())
+            for number, label, crc, state, dimensions, sizes, found, copy, dtype in zip(*columns, strict=True):
                 shape = tuple(sizes[:dimensions])
                 told = self._handed_over.pop(number, None) if state == _HANDED_OVER else None
                 if state == _SUMMARY:
                     check = f"{crc:08x}" if self._checks else None
                     name = delivery.dtype_name_of(dtype.decode())
-                    told = self.writer.told_of(Moments(*moments, 0), check, shape, name)
+                    told = self.writer.told_of(Moments(found[0], found[1], found[2], found[3], 0), check, shape, name)
                 elif state == _COPY:
                     told = self.writer.told(*delivery.array_at(copy, shape, dtype))
                     library.asd_free(copy)

@@ -190,4 +190,4 @@ def summarise(array: np.ndarray, check: bool) -> tuple[statistics.Moments, str |
     pointer = ctypes.byref(found) if check else None
     if library.asd_summarise(array.ctypes.data, array.size, b"float32", out, pointer) != 0:
         return None
-    return statistics.Moments(*out, 0), f"{found.value:08x}" if check else None
+    return statistics.Moments(out[0], out[1], out[2], out[3], 0), f"{found.value:08x}" if check else None

@@ -75,7 +75,7 @@ class GraphCalls:
         if writer is None or config.names or config.scope:
             return None
         kinds = [kind for kind, (direction, side) in _KINDS.items() if {direction, side} <= config.data_mode]
-        return Collector(writer, kinds, self._empty, checks=config.md5)
+        return Collector(writer, kinds if writer.tells else [], self._empty, checks=config.md5)
 
     def remember_parameters(self, nets: Iterable[nn.Cell]) -> None:
         """Reads the parameters before the first graph of the step: when it has run they may be updated already."""
@@ -94,7 +94,8 @@ class GraphCalls:
 
     def _kept(self, key: tuple[int, str], array: np.ndarray, dtype: str) -> Any:
         if self._collector is not None:
-            return self._collector.writer.told(array, dtype)
+            writer = self._collector.writer
+            return writer.told(array, dtype) if writer.tells else None
         return self._copy(key, array), dtype
 
     def _copy(self, key: tuple[int, str], array: np.ndarray) -> np.ndarray:
