@@ -34,6 +34,7 @@ _NOT_RECORDED = re.compile(
 )
 
 
+_CASTS = ("fp16", "fp32", "bf16")
 _HOLDERS = (nn.CellList, nn.CellDict)  # they compute nothing
 
 
@@ -116,7 +117,10 @@ def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
             if isinstance(value, ops.Primitive) and not _NOT_RECORDED.match(value.name) and not name.startswith("asd_"):
                 label = Label(f"Primitive.{name}.{value.name}", module=False, counted=f"Primitive.{value.name}")
                 new = _new_hook(label, counts, cell, hook, attributes_of(value))
-                object.__setattr__(holder, place, _Operator(value, new, in_graph=in_graph))
+                operator = _Operator(value, new, in_graph=in_graph)
+                # What `to_float` says: the compiler casts what goes into an operator.
+                operator.add_flags(**{name: flag for name, flag in cell.get_flags().items() if name in _CASTS})
+                object.__setattr__(holder, place, operator)
 
 
 def unhook(nets: Sequence[nn.Cell]) -> None:

@@ -218,3 +218,21 @@ def test_a_compiled_graph_records_the_operators_its_modules_hold_and_says_that_f
     }
     assert {name for name in data if "Reshape" not in name} == expected
     assert [record.message.count("use PyNative") for record in caplog.records] == [1]
+
+
+def test_a_module_that_computes_in_float16_does_so_under_taps_on_its_operators(tmp_path):
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+    def loss(config):
+        net = nn.SequentialCell(nn.Dense(8, 8, weight_init="ones", bias_init="zeros").to_float(ms.float16))
+        debugger = PrecisionDebugger(DebuggerConfig.of(config)) if config else None
+        if debugger:
+            debugger.start(net)
+        found = net(batches(1)[0]).asnumpy()
+        if debugger:
+            debugger.stop()
+        return found.tobytes()
+
+    assert loss({"task": "md5", "level": "L1", "dump_path": str(tmp_path)}) == loss(None)
+    (product,) = [entry for name, entry in dump_of(tmp_path)[0]["data"].items() if "MatMul" in name]
+    assert product["output"][0]["dtype"] == "Float16"
