@@ -101,6 +101,7 @@ class Judges:
         self._tiers = config.active_tiers
         self._judges: dict[str, Judge] = {}
         self._kinds: dict[str, str] = {}
+        self._unseen: dict[str, Judge] = {}  # by kind: judges of nothing
         self._tails = {symbol: Tails(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
@@ -124,7 +125,12 @@ class Judges:
 
     def limit(self, name: str, kind: str = _GRADIENT) -> dict[str, float]:
         """Per feature the largest value of checkpoint `name` that is not a first-level anomaly in the next step."""
-        return (self._judges.get(name) or self._new(kind)).limit()
+        judge = self._judges.get(name)
+        if judge is not None:
+            return judge.limit()
+        if kind not in self._unseen:  # a checkpoint without a call is asked for in every step
+            self._unseen[kind] = self._new(kind)
+        return self._unseen[kind].limit()
 
     def broken(self, name: str, kind: str, features: Features) -> bool:
         """Whether checkpoint `name` has a first-level anomaly; nothing is learned from it."""

@@ -87,10 +87,14 @@ class KernelTable:
     def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
         """See `Table`."""
         self._slots["judged"][self._sites.dead(self._header.used)] = 0
-        given = [(site.slot, limit, divisor(site.kind, scale)) for site, limit in limits]
-        slots = [slot for slot, _, _ in given]
-        for feature, column in zip(FEATURES, ("limit_max", "limit_l2", "limit_mean"), strict=True):
-            self._slots[column][slots] = [largest_raw(limit[feature], by) for _, limit, by in given]
+        slots, rows = [], []
+        for site, limit in limits:
+            by = divisor(site.kind, scale)
+            slots.append(site.slot)
+            rows.append([limit[feature] if by == 1.0 else largest_raw(limit[feature], by) for feature in FEATURES])
+        given = np.array(rows).reshape(-1, len(FEATURES))
+        for i, column in enumerate(("limit_max", "limit_l2", "limit_mean")):
+            self._slots[column][slots] = given[:, i]
         self._slots["judged"][slots] = 1
 
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001

@@ -150,7 +150,8 @@ class History:
 
         `update` answers `Level.ERROR` exactly when a tensor is not finite or a feature is above its limit.
         """
-        return dict(zip(FEATURES, self._current(), strict=True))
+        largest, l2, mean = self._current()
+        return {"max_abs": largest, "l2": l2, "mean_abs": mean}
 
     def accept(self) -> None:
         """Says that what it flags is no fault of a device: a new level is learned from the next step on."""
@@ -196,22 +197,27 @@ class History:
         self._limits = None
 
     def _current(self) -> tuple[float, float, float]:
-        if self._limits is None or self._version != self._tails.version:
-            traces = self._traces
-            if traces[0].n < FIRST:
-                self._within = _UNLIMITED
+        tails = self._tails
+        if self._limits is None or self._version != tails.version:
+            first, second, third = self._traces
+            if first.n < FIRST:
+                bits = self._within = _UNLIMITED
             else:
-                self._within = (self._bits(0), self._bits(1), self._bits(2))
-            if self._strict or traces[0].n < FIRST:
-                bits = self._within
-            else:
-                bits = (traces[0].ceiling() + WIDE, traces[1].ceiling() + WIDE, traces[2].ceiling() + WIDE)
-            largest, l2, mean = (_power(each) for each in bits)
+                margins = tails.margins
+                self._within = (
+                    self._below_deviations(first.ceiling + margins[0]),
+                    second.ceiling + margins[1],
+                    third.ceiling + margins[2],
+                )
+                bits = (first.ceiling + WIDE, second.ceiling + WIDE, third.ceiling + WIDE)
+                if self._strict:
+                    bits = self._within
+            largest, l2, mean = map(_power, bits)
             if self._norm is not None:
                 norm = self._norm.limit()
                 if norm < l2:
                     l2 = norm
-            self._limits, self._version = (largest, l2, mean), self._tails.version
+            self._limits, self._version = (largest, l2, mean), tails.version
         return self._limits
 
     @property
@@ -219,13 +225,12 @@ class History:
         """Whether one value above the margin is an error at once."""
         return not self.kind.gradient or self._high >= PATIENCE - 1
 
-    def _bits(self, i: int) -> float:
-        """The logarithm of the largest value that is within the margins."""
-        trace, tails = self._traces[i], self._tails
-        bits: float = trace.ceiling() + tails.envelope[i].margin
-        if i == 0 and tails.deviations is not None and trace.n >= WARM:
+    def _below_deviations(self, bits: float) -> float:
+        """The logarithm of the largest maximum that is within the margins, of which `bits` is one."""
+        trace, deviations = self._traces[0], self._tails.deviations
+        if deviations is not None and trace.n >= WARM:
             dev = trace.dev if trace.dev > DEVIATION_FLOOR else DEVIATION_FLOOR
-            above: float = trace.mu + tails.deviations.margin * dev
+            above: float = trace.mu + deviations.margin * dev
             if above < bits:
                 return above
         return bits
@@ -243,7 +248,7 @@ class History:
         return high or self._judge_low(x) or cusum
 
     def _reason(self, i: int, x: float | None, norm: Verdict | None) -> str:
-        own = self._traces[i].ceiling() + WIDE if self._traces[i].n >= FIRST and not self._strict else self._within[i]
+        own = self._traces[i].ceiling + WIDE if self._traces[i].n >= FIRST and not self._strict else self._within[i]
         if norm is not None and norm.level is Level.ERROR and not (x is not None and x > own):
             return f"{_WORDS[FEATURES[i]]}: {norm.reason}"
         return f"{_WORDS[FEATURES[i]]} {self._how_far(i, own)}"
@@ -251,7 +256,7 @@ class History:
     def _how_far(self, i: int, bits: float) -> str:
         trace, tails = self._traces[i], self._tails
         lasting = f" for {PATIENCE} steps" if self.kind.gradient and self._strict else ""
-        if tails.deviations is not None and bits < trace.ceiling() + tails.envelope[i].margin:
+        if tails.deviations is not None and bits < trace.ceiling + tails.envelope[i].margin:
             return f"more than {tails.deviations.margin:.3g} deviations above its mean{lasting}"
         return f"more than {2 ** (bits - trace.env):.3g} times the recent largest{lasting}"
 
@@ -331,9 +336,9 @@ class History:
         first, second, third = self._traces
         largest, l2, mean = x
         return [
-            largest - first.ceiling(),
-            l2 - second.ceiling() if l2 is not None else -inf,
-            mean - third.ceiling() if mean is not None else -inf,
+            largest - first.ceiling,
+            l2 - second.ceiling if l2 is not None else -inf,
+            mean - third.ceiling if mean is not None else -inf,
             first.deviations(largest) if self.kind.deviations is not None and first.n >= WARM else -inf,
         ]
 

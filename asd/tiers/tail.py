@@ -118,6 +118,7 @@ class Tails:
         kind: See `asd.tiers.kinds`.
 
     Attributes:
+        margins: Those in force, of each feature and in deviations where there is one.
         version: Counts the changes of the margins.
     """
 
@@ -128,6 +129,7 @@ class Tails:
             self.deviations = Tail(kind.deviations, 2 * kind.deviations, 4 * kind.deviations)
         self.version = 0
         self._tails = [*self.envelope, *([self.deviations] if self.deviations is not None else [])]
+        self.margins = self._margins()
 
     def add(self, distances: Sequence[float]) -> None:
         """Takes in the distances of a healthy value: of each feature, and in deviations; `-inf` for none."""
@@ -137,13 +139,13 @@ class Tails:
 
     def refit(self) -> None:
         """Ends a step: brings all margins up to date."""
-        before = self._margins()
         for tail in self._tails:
             tail.refit()
-        self.version += self._margins() != before
+        before, self.margins = self.margins, self._margins()
+        self.version += self.margins != before
 
-    def _margins(self) -> list[float]:
-        return [tail.margin for tail in self._tails]
+    def _margins(self) -> tuple[float, ...]:
+        return tuple(tail.margin for tail in self._tails)
 
     def state(self) -> list[dict[str, Any]]:
         """What `restore` takes; ready for JSON."""
@@ -168,4 +170,5 @@ class Tails:
             for tail, values in zip(tails, before, strict=True):
                 tail.restore(values)
             raise
+        self.margins = self._margins()
         self.version += 1

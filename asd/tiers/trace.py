@@ -50,23 +50,18 @@ class Trace:
         rise: How far a value was recently above the envelope.
         low: Floor, the recent smallest.
         n: Values learned.
+        ceiling: How far growth that goes on takes the next value: as far as lately, or as a power of the steps does.
+
+    A weight moves by at most the learning rate in a step of Adam, so after n steps a product of p of them has grown as
+    n**p at most, by p * log2(1 + 1/n) bits in the next. Deep parts of a network are such products.
     """
 
-    __slots__ = ("dev", "env", "low", "mu", "n", "rise")
+    __slots__ = ("ceiling", "dev", "env", "low", "mu", "n", "rise")
 
     def __init__(self) -> None:
-        self.mu = self.env = self.rise = self.low = 0.0
+        self.mu = self.env = self.rise = self.low = self.ceiling = 0.0
         self.dev = DEVIATION_START
         self.n = 0
-
-    def ceiling(self) -> float:
-        """How far growth that goes on takes the next value: as far as lately, or as a power of the steps does.
-
-        A weight moves by at most the learning rate in a step of Adam, so after n steps a product of p of them has
-        grown as n**p at most, by p * log2(1 + 1/n) bits in the next. Deep parts of a network are such products.
-        """
-        power = _POWERS[self.n] if self.n < len(_POWERS) else 0.0
-        return self.env + (power if power > self.rise else self.rise)
 
     def deviations(self, x: float) -> float:
         """How far `x` is above the mean."""
@@ -77,7 +72,8 @@ class Trace:
         n, mu, dev = self.n, self.mu, self.dev
         self.n = n + 1
         if n == 0:
-            self.mu = self.env = self.low = x
+            self.mu = self.env = self.low = self.ceiling = x
+            self.ceiling += _POWERS[1]
             return
         # Comparisons instead of min() and max(): three traces of each checkpoint learn in every step.
         above = x - mu
@@ -94,6 +90,8 @@ class Trace:
         self.rise = rise if rise > kept else kept
         self.env = x if rise > -DECAY else self.env - DECAY
         self.low = x if x < self.low + DECAY else self.low + DECAY
+        power = _POWERS[n + 1] if n + 1 < len(_POWERS) else 0.0
+        self.ceiling = self.env + (power if power > self.rise else self.rise)
 
     def state(self) -> dict[str, float]:
         """The five numbers and the count."""
@@ -108,6 +106,7 @@ class Trace:
             check_number(what, key, values[key], 0 if key in ("dev", "rise") else None) for key in _NUMBERS
         )
         trace.n = check_count(what, "n", values["n"])
+        trace.ceiling = trace.env + max(_POWERS[trace.n] if trace.n < len(_POWERS) else 0.0, trace.rise)
         if trace.low > trace.env:
             raise StateError(
                 f"State of {what}: low has the value {trace.low!r}, which is not valid: at most env, {trace.env!r}."
