@@ -31,7 +31,8 @@ def write_whole(path: Path, content: str | bytes, *, flush: bool = True) -> None
         flush: Wait until it is on the disk. Without, a power failure may leave an empty file; a killed process may not.
 
     Raises:
-        OSError: The disk is full or the folder can't be written; what was at `path` before is still there. It names `path`.
+        OSError: The disk is full or the folder can't be written; what was at `path` before is still there. It names
+            `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile: its files are for one user alone, whatever the umask says.
