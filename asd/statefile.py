@@ -31,22 +31,25 @@ def write_whole(path: Path, content: str | bytes, *, flush: bool = True) -> None
         flush: Wait until it is on the disk. Without, a power failure may leave an empty file; a killed process may not.
 
     Raises:
-        OSError: The disk is full or the folder can't be written; what was at `path` before is still there.
+        OSError: The disk is full or the folder can't be written; what was at `path` before is still there. It names
+            `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile: its files are for one user alone, whatever the umask says.
     name = path.parent / f".{path.name}.{secrets.token_hex(8)}"
-    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             if flush:
                 os.fsync(file.fileno())
         name.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             name.unlink()
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if not flush:
         return

@@ -52,8 +52,9 @@ _OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _EPILOG = """\
 Examples:
-  asd env                        which settings are in force, and where each comes from
   asd demo                       a corrupted gradient, found and refused, in a real training
+  asd run python train.py        a training of your own, with detection on
+  asd env                        which settings are in force, and where each comes from
   NPU_ASD_ENABLE=1 asd env       the same, with the environment of one command
 
 exit codes: 0 done, 1 the job failed, 2 wrong usage or a wrong setting, 130 interrupted.
@@ -117,9 +118,12 @@ def _run(arguments: list[str]) -> int:
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     parser = _parser(chosen)
     try:
-        args = parser.parse_args(arguments)
+        args, unknown = parser.parse_known_args(arguments)
     except SystemExit as stop:  # argparse ends the process after --help and after wrong usage
         return int(stop.code or _OK)
+    if unknown:  # argparse's own message points to the help of `asd`, which does not have the command's options
+        command = f" {args.command}" if args.command else ""
+        return _say(f"unrecognized arguments: {' '.join(unknown)}; see `asd{command} --help`.", _USAGE)
     if args.command is None:
         parser.print_help(sys.stderr)
         return _USAGE

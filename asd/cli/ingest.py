@@ -94,6 +94,7 @@ class _Job:
     def __init__(self, args: argparse.Namespace, folder: Path, files: LogFiles, alarms: Alarms) -> None:
         self._args = args
         self._folder = folder
+        self._files = files
         self._cursor = run_dir.cursor_file(folder, "ingest")
         self._log = EventLog(run_dir.ingest_file(folder))
         self._unsynced = False
@@ -144,7 +145,7 @@ class _Job:
         if self._args.json:
             summary = {
                 "files": ingest.files, "lines": ingest.lines, "events": dict(events), "repeated": ingest.repeated,
-                "skipped_lines": ingest.skipped, "lost_files": ingest.lost, "unreadable": ingest.unreadable,
+                "skipped_lines": ingest.skipped, "lost_files": ingest.lost, "unreadable": self._unreadable(),
                 "event_log": str(self._log.path),
             }  # fmt: skip
             _show(json.dumps(summary))
@@ -174,7 +175,7 @@ class _Job:
         write_whole(self._cursor, json.dumps(state))
 
     def _complain(self) -> None:
-        for path, reason in self.ingest.unreadable.items():
+        for path, reason in self._unreadable().items():
             self._once(path, f"{path}: {reason}; it is left out.")
         if self.ingest.skipped:
             self._once(f"skipped {self.ingest.skipped}", f"{self.ingest.skipped} lines were too long and left out.")
@@ -182,6 +183,9 @@ class _Job:
             self._once(
                 f"lost {self.ingest.lost}", f"{self.ingest.lost} files vanished before they were read to their end."
             )
+
+    def _unreadable(self) -> dict[str, str]:
+        return {**self._files.unreadable, **self.ingest.unreadable}
 
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -54,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(facts, indent=1))
     else:
         print(f"{facts['verdict']['lead']}\n{output}")
+    for file, reason in data.unreadable.items():
+        print(f"asd: {file} could not be read to the end: {reason}", file=sys.stderr)
     return 0
 
 

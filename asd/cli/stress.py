@@ -78,18 +78,18 @@ def run(args: argparse.Namespace) -> int:
     rank = None if args.rank is None else _whole("--rank", args.rank)
     run_dir = args.run_dir or (Path(config.run_dir) if fault is None and _is_wanted(config) else None)
     device = str(args.device)
-    with tempfile.TemporaryDirectory() as folder:
-        quiet(Path(folder), is_temporary=True)
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            quiet(Path(folder), is_temporary=True)
             from asd.operators.stress import use_device
 
             device = use_device(device, args.mode)
             rank = rank if rank is not None else rank_of(run_dir, device)
             outcome = _test(args, device, seconds, seed, fault)
-        except ModuleNotFoundError as error:
-            return _complain(f"a stress test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
-        except UnsupportedError as error:
-            return _complain(f"{device} could not be tested: {error}")
+    except ModuleNotFoundError as error:
+        return _complain(f"a stress test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
+    except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
+        return _complain(f"{device} could not be tested: {error}")
     return _finish(args, config, device, rank, outcome, run_dir)
 
 

@@ -46,15 +46,20 @@ class LogFiles:
         without: A folder whose files are never listed: our own.
 
     Packed files are passed over.
+
+    Attributes:
+        unreadable: Folders that could not be listed the last time, with the reason.
     """
 
     def __init__(self, places: Sequence[str], without: Path | None = None) -> None:
         self.places = places
+        self.unreadable: dict[str, str] = {}
         self._without = None if without is None else without.absolute()
 
     def __call__(self) -> list[Path]:
         """The files that are there now."""
         found: dict[Path, None] = {}
+        self.unreadable = {}
         for place in self.places:
             for path in sorted(self._of(place), key=_age):
                 if not self._is_ours(path) and not path.name.lower().endswith(_PACKED):
@@ -70,35 +75,38 @@ class LogFiles:
     def _of(self, place: str) -> Iterable[Path]:
         path = Path(place)
         if path.is_dir():
-            return _below(path)
+            return self._below(path)
         if not _MAGIC.search(place) or path.exists():
-            return _parts(path)
+            return self._parts(path)
         return _matching(place)
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        for root, folders, names in os.walk(folder, onerror=self._hidden):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            yield from (Path(root) / name for name in names if _LOG.fullmatch(name))
+
+    def _parts(self, path: Path) -> list[Path]:
+        """The file and what it was rotated to, as in `x.log.1`, `x.log-20250826` or `x.1.log`."""
+        try:
+            names = os.listdir(path.parent)
+        except OSError as error:
+            self._hidden(error)
+            return []
+        stem, suffix = path.stem, path.suffix
+        return [
+            path.parent / name
+            for name in names
+            if name == path.name
+            or (name.startswith(path.name) and _ROTATED.fullmatch(name[len(path.name) :]))
+            or (suffix and re.fullmatch(rf"{re.escape(stem)}\.\d+{re.escape(suffix)}", name))
+        ]
+
+    def _hidden(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            self.unreadable[str(error.filename)] = error.strerror or str(error)
 
     def _is_ours(self, path: Path) -> bool:
         return self._without is not None and path.absolute().is_relative_to(self._without)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(root) / name for name in names if _LOG.fullmatch(name))
-
-
-def _parts(path: Path) -> list[Path]:
-    """The file and what it was rotated to, as in `x.log.1`, `x.log-20250826` or `x.1.log`."""
-    try:
-        names = os.listdir(path.parent)
-    except OSError:
-        return []
-    stem, suffix = path.stem, path.suffix
-    return [
-        path.parent / name
-        for name in names
-        if name == path.name
-        or (name.startswith(path.name) and _ROTATED.fullmatch(name[len(path.name) :]))
-        or (suffix and re.fullmatch(rf"{re.escape(stem)}\.\d+{re.escape(suffix)}", name))
-    ]
 
 
 def _matching(pattern: str) -> list[Path]:

@@ -84,7 +84,9 @@ def _listed(names: Iterable[str]) -> str:
 def _first_level(data: RunData) -> str:
     hit = [rank for rank in data.ranks if rank.count("first")]
     total, known = data.count("first"), [event for event in data.events if sort_of(event) == "first"]
-    where = f"on {_named(hit[0])}" if len(hit) == 1 else f"on {counted(len(hit), 'device')}"
+    devices, runs = len({(rank.host, rank.device) for rank in hit}), len({rank.run for rank in hit})
+    where = "on " + (_listed(map(_named, hit)) if devices == 1 else counted(devices, "device"))
+    where += f" in {counted(runs, 'run')}" if runs > 1 else ""
     lead = f"{counted(total, *SORTS['first'])} {where}"
     if not known:
         return f"{lead}; {'its event is' if total == 1 else 'their events are'} not in the logs."
@@ -95,7 +97,7 @@ def _first_level(data: RunData) -> str:
         known, key=lambda event: (0 if stepless else order[event.run], 0 if stepless else event.step, event.time)
     )
     lead += ", " if total == 1 else ", first "
-    lead += f"on {_named(data.rank_of(first))} " if len(hit) > 1 else ""
+    lead += f"on {_named(data.rank_of(first))} " if devices > 1 else ""
     lead += f"{_at(first)} (value {number(first.value)}"
     lead += f", limit {number(first.limits[0])}); " if first.limits else "); "
     return lead + f"{_refusal(known, followed=bool(data.count('follower')))}{_others(data, hit, first)}."

@@ -32,8 +32,8 @@ def _clean(monkeypatch, tmp_path):
         (["--fault", "gradient:norm:flip=30:step=1"],
          "--fault has the value 'gradient:norm:flip=30:step=1', which is not valid: valid is a fault whose step is "
          "from 2 to 60, see --steps."),
-        (["--speed"], "unrecognized arguments: --speed; see `asd --help`."),
-        (["--step", "30"], "unrecognized arguments: --step 30; see `asd --help`."),
+        (["--speed"], "unrecognized arguments: --speed; see `asd demo --help`."),
+        (["--step", "30"], "unrecognized arguments: --step 30; see `asd demo --help`."),
     ],
 )  # fmt: skip
 def test_a_wrong_option_ends_with_one_sentence_and_code_2_and_leaves_nothing(capsys, tmp_path, options, sentence):

@@ -29,7 +29,7 @@ def _clean(monkeypatch, tmp_path):
                                         "a fault whose step is from 1 to 40, see --steps."),
         (["gradient:a:flip=3:step=1", "--rule", "none"], "rule has the value 'none', which is not valid: "),
         (["gradient:a:flip=3:step=1", "--steps", "0"], "FAULT has the value 'gradient:a:flip=3:step=1'"),
-        (["gradient:a:flip=3:step=1", "extra"], "unrecognized arguments: extra; see `asd --help`."),
+        (["gradient:a:flip=3:step=1", "extra"], "unrecognized arguments: extra; see `asd drill --help`."),
     ],
 )  # fmt: skip
 def test_wrong_usage_ends_with_one_sentence_and_code_2_and_leaves_nothing(capsys, tmp_path, options, sentence):

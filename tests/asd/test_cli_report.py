@@ -53,6 +53,14 @@ def test_it_writes_the_report_into_the_folder_of_the_run_and_says_so(run_dir, ca
     assert LEAD in page
 
 
+def test_a_file_that_could_not_be_read_is_named_beside_the_verdict(run_dir, capsys):
+    event_file(run_dir, 4).write_text("torn\n")
+    assert main(["report", str(run_dir)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{LEAD}\n{run_dir}/report.html\n"
+    assert err.startswith("asd: events-rank4.jsonl could not be read to the end: 1 line is no event and passed over; ")
+
+
 @pytest.mark.parametrize("name", ["asd_run", "other"])
 def test_the_folder_is_that_of_the_settings(run_dir, tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)

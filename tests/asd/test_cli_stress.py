@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tempfile
 
 import pytest
 
@@ -39,6 +40,12 @@ def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options
     assert err.startswith(f"asd: {sentence}")
     assert err.count("\n") == 1
     assert not any(tmp_path.iterdir())
+
+
+def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert main(["stress", "--device", "CPU:0"]) == 3
+    assert "asd stress: CPU:0 could not be tested: [Errno 2]" in capsys.readouterr().err
 
 
 def leave_status(run_dir, rank, device):

@@ -311,6 +311,25 @@ def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
     assert sorted(str(path.relative_to(tmp_path)) for path in listed) == sorted(logs)
 
 
+def test_a_folder_that_cant_be_listed_is_named_and_the_others_are_listed(tmp_path, monkeypatch):
+    for name in ("closed/x.log", "open/y.log"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    files, scandir = LogFiles([str(tmp_path)]), os.scandir
+
+    def guarded(path):
+        if os.path.basename(path) == "closed":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", guarded)
+        assert files() == [tmp_path / "open" / "y.log"]
+        assert files.unreadable == {str(tmp_path / "closed"): "Permission denied"}
+    assert len(files()) == 2
+    assert files.unreadable == {}
+
+
 def test_a_pattern_lists_new_files_and_rotated_ones(tmp_path):
     files = LogFiles([str(tmp_path / "**" / "worker_*.log")])
     assert files() == []

@@ -221,7 +221,7 @@ def test_a_file_that_outgrows_its_disk_leaves_the_old_one_and_no_rest(tmp_path):
         text=True,
         check=False,
     )
-    assert "OSError: [Errno 27] File too large" in done.stderr
+    assert f"OSError: [Errno 27] File too large: '{path}'" in done.stderr
     assert load_state(path) == {"old": True}
     assert os.listdir(tmp_path) == ["state.json"]
 

@@ -165,6 +165,18 @@ def test_the_first_anomaly_is_that_of_the_earliest_step_not_the_loudest(tmp_path
     )
 
 
+def test_a_device_that_failed_in_two_runs_of_one_folder_is_one_device(tmp_path):
+    earlier = Rank(tmp_path, run="run1").train(1, 9, {6: {"model.norm_out": 5e8}})
+    earlier.end()
+    later = Rank(tmp_path, run="run2")
+    later.now = earlier.now
+    later.train(1, 9, {7: {"model.norm_out": 6e8}}).end(started=earlier.now)
+    assert words(tmp_path)[1] == (
+        "2 first-level anomalies on node7 device Ascend:0 (rank 0) in 2 runs, first at step 6 in model.norm_out "
+        "(value 5e8, limit 1e6); all of the 2 updates were refused."
+    )
+
+
 def test_ranks_that_refused_the_update_too_are_no_second_anomaly(tmp_path):
     Rank(tmp_path, 0).train(1, 9, {5: {"model.norm_out": 5e8}}).end()
     other = Rank(tmp_path, 1).train(1, 4)
