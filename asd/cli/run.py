@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     environ["ASD_RUN"] = config.name_of_run()  # one name for all ranks that the command starts
     program = shutil.which(command[0])
     if program is None:
-        raise ConfigError("COMMAND", command[0], "valid is a program that can be found in PATH")
+        raise ConfigError("COMMAND", command[0], "valid is a program in PATH, or the path of an executable file")
     try:
         os.execve(program, command, environ)
     except OSError as error:

@@ -53,7 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warnings", metavar="SHARE", default="1e-4", help="false alarms of either level per check (default: 1e-4)"
     )
-    parser.add_argument("--rule", choices=tuple(RULES), help="the rule that judges (default: that of the run)")
+    parser.add_argument(
+        "--rule", choices=tuple(RULES), metavar="RULE",
+        help="threshold, silent_check_v3 or adaptive (default: that of the run)",
+    )  # fmt: skip
     parser.add_argument(
         "--keep-flagged", action="store_true", help="take flagged steps as healthy: their alarms were false"
     )

@@ -87,9 +87,9 @@ def test_a_command_killed_by_a_signal_is_seen_as_such():
         (["--"], "asd: COMMAND has the value '', which is not valid: valid is a command, for example "
                  "`asd run python train.py`.\n"),
         (["no-such-program"], "asd: COMMAND has the value 'no-such-program', which is not valid: valid is a program "
-                              "that can be found in PATH.\n"),
-        (["/etc/passwd"], "asd: COMMAND has the value '/etc/passwd', which is not valid: valid is a program that can "
-                          "be found in PATH.\n"),
+                              "in PATH, or the path of an executable file.\n"),
+        (["/etc/passwd"], "asd: COMMAND has the value '/etc/passwd', which is not valid: valid is a program in PATH, "
+                          "or the path of an executable file.\n"),
     ],
 )  # fmt: skip
 def test_a_command_that_can_not_be_started_ends_with_one_sentence_and_code_2(command, sentence):
