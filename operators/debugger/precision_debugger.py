@@ -251,13 +251,16 @@ class PrecisionDebugger:
             self.stop()
 
     def _after_graph(self) -> None:
-        if self._graph is None:
+        if self._graph is None or self._session is None:
             return
-        if waiting.is_due():
-            self._say_graph_limits()
+        is_due, before = waiting.is_due(), self._session.entries
+        if is_due:
             self._wait()
         # In graph mode a graph holds the backward calls of all its forward calls.
         self._graph.finish(forget=context.get_context("mode") == context.GRAPH_MODE)
+        # A graph of which nothing is recorded may be the optimizer's, of which nothing is to be said.
+        if is_due and (self._session.entries > before or not delivery.available()):
+            self._say_graph_limits()
 
     def _recover(self) -> None:
         try:

@@ -1,6 +1,7 @@
 """A debugger that is stopped in the middle of a step, a process that is killed in one, and dumps of stacks alone."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -65,6 +66,21 @@ def test_stop_before_the_backward_pass_leaves_the_forward_pass_and_a_training_as
         names = list(dump_of(tmp_path, step=step)[0]["data"])
         assert len(names) == 4
         assert all(".forward." in name for name in names)
+
+
+def test_the_compiled_graph_of_an_optimizer_is_no_reason_to_warn_of_what_graphs_do_not_show(tmp_path, caplog):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    net = Net()
+    optimizer = nn.SGD(net.trainable_params(), 0.05)
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "md5", "level": "mix", "dump_path": str(tmp_path)}))
+    with caplog.at_level(logging.WARNING, "asd"):
+        debugger.start(net)
+        debugger.end_training_at_once()
+        _, gradients = ms.value_and_grad(net, None, optimizer.parameters)(batches(1)[0])
+        optimizer(gradients)
+        debugger.stop()
+    assert "Cell.head.Dense.backward.0" in dump_of(tmp_path)[0]["data"]
+    assert not [record for record in caplog.records if record.name == "asd"]
 
 
 def test_a_process_killed_within_a_step_leaves_files_that_the_next_debugger_completes(tmp_path):
