@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["CHECK_FAIL", "COMPUTING_HIGH", "COMPUTING_LOW", "FaultCode", "decode", "is_code"]
+__all__ = ["CHECK_FAIL", "COMPUTING_HIGH", "COMPUTING_LOW", "NO_FAULT", "FaultCode", "decode", "is_code"]
 
 CHECK_FAIL = "80818C00"
 """An accuracy-sensitive feature value was abnormal."""
@@ -17,6 +17,8 @@ COMPUTING_HIGH = "80818C05"
 """The hardware's computing check failed, high risk."""
 COMPUTING_LOW = "80818C06"
 """The hardware's computing check failed, low risk."""
+NO_FAULT = "00000000"
+"""No fault of a device: what looks for the others must not find it."""
 
 _NODE_TYPES = {0x40: "SoC"}
 _SENSOR_TYPES = {0xC6: "Check Sensor"}

@@ -9,6 +9,7 @@ from typing import Any
 
 from asd.attribution import Attribution
 from asd.event import Event
+from asd.fault_code import NO_FAULT
 from asd.origin import Origin
 from asd.reading import Reading
 from asd.verdict import Level, Verdict
@@ -90,8 +91,10 @@ class Reports:
         return event
 
     def problem(self, step: int, checkpoint: str, reason: str) -> Event:
-        """The detector itself could not do its work."""
-        return self._event(step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False, key=reason)
+        """The detector itself could not do its work; nothing is said of the device."""
+        return self._event(
+            step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False, key=reason, code=NO_FAULT
+        )
 
     def _event(
         self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,

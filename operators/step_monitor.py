@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from asd.operators.repeatable_step import Step
 from asd.operators.training import WatchedTraining
 
 __all__ = ["StepMonitor"]
+
+_LOG = logging.getLogger("asd")
 
 
 class StepMonitor(Callback):
@@ -104,6 +107,8 @@ class StepMonitor(Callback):
         """
         if self.config.enabled:
             self._training.attach(net, optimizer)
+        else:
+            _say_that_it_is_off()
         return optimizer
 
     def step(self, outputs: Any = None) -> list[Event]:
@@ -176,6 +181,7 @@ class StepMonitor(Callback):
     def on_train_begin(self, run_context: Any) -> None:
         """Attaches to the network that is about to be trained."""
         if not self.config.enabled:
+            _say_that_it_is_off()
             return
         training = run_context.original_args()
         train_network = training.train_network
@@ -209,3 +215,9 @@ class StepMonitor(Callback):
         """Saves the state of a last checkpoint and lets the gate go."""
         self._training.save_new_states()
         self.close()
+
+
+@functools.cache
+def _say_that_it_is_off() -> None:
+    """Once: who put a monitor into a program should not believe that it watches."""
+    _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect.")

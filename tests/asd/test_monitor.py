@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd import Config, Level
+from asd import Config, Level, fault_code
 from asd.attribution import Seen, attribute
 from asd.monitor import Monitor, Outcome
 from asd.origin import Origin
@@ -293,6 +293,13 @@ def test_a_problem_is_counted_and_belongs_to_the_step_being_made():
     assert events == [event]
     assert (event.kind, event.level, event.step, event.checkpoint) == ("problem", Level.NORMAL, 4, "a")
     assert (event.refused, event.reason, watch.status.problems) == (False, "the state can't be written", 1)
+
+
+def test_a_problem_of_the_detector_has_no_fault_code_that_could_have_a_healthy_device_isolated():
+    event = monitor(lambda _: None).problem("the disk is full")
+    assert event.code == "00000000"
+    assert not any(fault_code.decode(event.code))
+    assert fault_code.CHECK_FAIL not in event.sentence() + event.to_json()
 
 
 @pytest.mark.parametrize("action", ["log", "skip", "stop"])

@@ -24,7 +24,7 @@ from mindspore import Tensor, amp, nn, ops
 from mindspore.train import CheckpointConfig, Model, ModelCheckpoint
 
 from asd import AnomalyDetected, Config, ConfigError, Level, UnsupportedError
-from asd.operators import GatherASD, StepMonitor, slots
+from asd.operators import GatherASD, StepMonitor, slots, step_monitor
 from asd.rules import Threshold
 from asd.statefile import load_state
 
@@ -141,6 +141,16 @@ def test_switched_off_it_does_nothing_at_all(mode):
     assert type(run.optimizer) is nn.Adam
     assert slots.table().sites() == before
     assert run.events == []
+
+
+def test_switched_off_it_says_so_once(caplog):
+    step_monitor._say_that_it_is_off.cache_clear()
+    for _ in range(2):
+        run = Run(Config(enable=0))
+        assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
+    assert [record.getMessage() for record in caplog.records] == [
+        "nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect."
+    ]
 
 
 def test_after_the_training_the_gate_lets_everything_pass(corner):
