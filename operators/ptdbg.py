@@ -185,7 +185,7 @@ def _todays(name: str) -> str:
 
 
 def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", **_: Any) -> Any:
-    """Compares two dumps; the result is a `compare_result_{timestamp}.csv` in `output_path`.
+    """Compares two dumps; the result is a `compare_result_{timestamp}.csv` in `output_path`, which is printed.
 
     Args:
         input_param: `npu_pkl_path` and `bench_pkl_path`, or `npu_path` and `bench_path`: `dump.json` or
@@ -198,7 +198,10 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     """
     from asd.evidence.job import compare as compare_dumps  # reading is needed by a few programs only
 
-    return compare_dumps(_with_todays_paths(input_param), str(output_path))
+    outcome = compare_dumps(_with_todays_paths(input_param), str(output_path))
+    files = [file for pair in outcome.pairs for file in pair.files]
+    print(*files, outcome.sentence, sep="\n")  # noqa: T201 - the classic scripts print nothing themselves
+    return outcome
 
 
 def _with_todays_paths(given: Mapping[str, str]) -> dict[str, str]:

@@ -150,13 +150,17 @@ dump_result_param={{
 
 compare(dump_result_param, "./out")
 """
-    for program, arguments in ((train, ["npu"]), (train, ["cpu"]), (compare, [])):
-        subprocess.run([sys.executable, "-c", program, *arguments], cwd=tmp_path, check=True)
+    for side in ("npu", "cpu"):
+        subprocess.run([sys.executable, "-c", train, side], cwd=tmp_path, check=True)
+    compared = subprocess.run([sys.executable, "-c", compare], cwd=tmp_path, check=True, capture_output=True, text=True)
     overflow = train.replace("acc_cmp_dump)", "overflow_check, overflow_nums=1)").replace(
         "batches(2)", "[batches(1)[0] * 0 + 3e38]"
     )
     overflow = overflow.replace('"./dump_data_new/" + sys.argv[1]', "\"./data/dump\", dump_tag='npu_overflow'")
     (result,) = (tmp_path / "out").glob("compare_result_*.csv")
+    file, sentence = compared.stdout.splitlines()
+    assert Path(file).name == result.name
+    assert sentence.startswith("The runs do not part")
     rows = result.read_text().splitlines()
     assert "Accuracy Reached or Not" in rows[0]
     assert len(rows) > 20
