@@ -29,6 +29,7 @@ RISE_KEPT = 0.9
 POWER = 8.0
 """A value that grows with this power of the number of steps is healthy, whatever it was at first."""
 _POWERS = tuple(POWER * log2(1 + 1 / n) if n else 0.0 for n in range(512))
+"""By how many bits it grows after n steps; of later steps nothing is left that counts."""
 _NUMBERS = ("mu", "dev", "env", "rise", "low")
 
 
@@ -72,8 +73,8 @@ class Trace:
         n, mu, dev = self.n, self.mu, self.dev
         self.n = n + 1
         if n == 0:
-            self.mu = self.env = self.low = self.ceiling = x
-            self.ceiling += _POWERS[1]
+            self.mu = self.env = self.low = x
+            self._raise_ceiling()
             return
         # Comparisons instead of min() and max(): three traces of each checkpoint learn in every step.
         above = x - mu
@@ -90,7 +91,10 @@ class Trace:
         self.rise = rise if rise > kept else kept
         self.env = x if rise > -DECAY else self.env - DECAY
         self.low = x if x < self.low + DECAY else self.low + DECAY
-        power = _POWERS[n + 1] if n + 1 < len(_POWERS) else 0.0
+        self._raise_ceiling()
+
+    def _raise_ceiling(self) -> None:
+        power = _POWERS[self.n] if self.n < len(_POWERS) else 0.0
         self.ceiling = self.env + (power if power > self.rise else self.rise)
 
     def state(self) -> dict[str, float]:
@@ -106,7 +110,7 @@ class Trace:
             check_number(what, key, values[key], 0 if key in ("dev", "rise") else None) for key in _NUMBERS
         )
         trace.n = check_count(what, "n", values["n"])
-        trace.ceiling = trace.env + max(_POWERS[trace.n] if trace.n < len(_POWERS) else 0.0, trace.rise)
+        trace._raise_ceiling()
         if trace.low > trace.env:
             raise StateError(
                 f"State of {what}: low has the value {trace.low!r}, which is not valid: at most env, {trace.env!r}."

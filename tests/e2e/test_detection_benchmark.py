@@ -14,6 +14,7 @@ from benchmarks.detection.plan import HORIZON, SPLITS, draw_faults, make_plan
 from benchmarks.detection.report import make_report, print_report, write_report
 from benchmarks.detection.schedule import Record
 from benchmarks.detection.score import score_unit
+from benchmarks.detection.targets import regressions
 from benchmarks.detection.wilson import per_million, wilson
 
 ROOT = Path(__file__).parents[2]
@@ -201,6 +202,26 @@ def test_a_fault_that_changed_nothing_is_counted_and_left_out(scored, tmp_path, 
     assert json.loads((tmp_path / "out.json").read_text())["no_ops_removed"] == 1
     print_report(report)
     assert "MISSED injections that changed something: 3 (>= 3000)" in capsys.readouterr().out
+
+
+def test_what_broke_is_told_in_a_sentence_each_and_nothing_else_is(scored):
+    report = make_report([scored], "tiny", 0, missing=0)
+    adaptive, checked = (report["detectors"][name] for name in ("asd adaptive", "asd adaptive + checksum"))
+    adaptive["single"]["own_steps"] = {"found": 85, "of": 100, "share": 0.85}
+    checked["single"]["own_steps"] = {"found": 95, "of": 100, "share": 0.95}
+    assert regressions(report) == []
+    adaptive["single"]["own_steps"] = {"found": 84, "of": 100, "share": 0.84}
+    checked["single"]["own_steps"] = {"found": 94, "of": 100, "share": 0.94}
+    adaptive["false_alarms"]["normal_runs"] = 2
+    report["controls"]["resume"] = {"isolations": 1}
+    report["clean_branches_bit_identical"] = False
+    assert regressions(report) == [
+        "asd adaptive found 84 of 100 harmful single events; valid is 85%.",
+        "asd adaptive + checksum found 94 of 100 harmful single events; valid is 95%.",
+        "2 first-level alarms in trainings without fault and event; valid is none.",
+        "1 isolations in trainings without a fault; valid is none.",
+        "a step made again without a fault had other bits; all of them must be the same.",
+    ]
 
 
 def test_the_command_says_in_a_sentence_that_there_is_nothing_to_score(tmp_path):
