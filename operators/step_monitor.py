@@ -73,6 +73,8 @@ class StepMonitor(Callback):
     ) -> None:
         super().__init__()
         self.config = config if config is not None else Config.of_process()
+        if config is None and not self.config.enabled:
+            _say_that_it_is_off()
         self._training = WatchedTraining(
             self.config,
             loss_scale=loss_scale,
@@ -107,8 +109,6 @@ class StepMonitor(Callback):
         """
         if self.config.enabled:
             self._training.attach(net, optimizer)
-        else:
-            _say_that_it_is_off()
         return optimizer
 
     def step(self, outputs: Any = None) -> list[Event]:
@@ -181,7 +181,6 @@ class StepMonitor(Callback):
     def on_train_begin(self, run_context: Any) -> None:
         """Attaches to the network that is about to be trained."""
         if not self.config.enabled:
-            _say_that_it_is_off()
             return
         training = run_context.original_args()
         train_network = training.train_network
@@ -219,5 +218,9 @@ class StepMonitor(Callback):
 
 @functools.cache
 def _say_that_it_is_off() -> None:
-    """Once: who put a monitor into a program should not believe that it watches."""
+    """Once: who put a monitor into a program should not believe that it watches.
+
+    Only where the environment decides: who passes a `Config` that checks nothing, as a comparison without detection
+    does, knows.
+    """
     _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect.")

@@ -143,10 +143,14 @@ def test_switched_off_it_does_nothing_at_all(mode):
     assert run.events == []
 
 
-def test_switched_off_it_says_so_once(caplog):
+def test_switched_off_by_the_environment_it_says_so_once_and_by_its_config_never(caplog, monkeypatch):
     step_monitor._say_that_it_is_off.cache_clear()
+    monkeypatch.setenv("NPU_ASD_ENABLE", "0")
+    run = Run(Config(enable=0))
+    assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
+    assert caplog.records == []
     for _ in range(2):
-        run = Run(Config(enable=0))
+        run = Run(None)
         assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
     assert [record.getMessage() for record in caplog.records] == [
         "nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect."
