@@ -245,13 +245,13 @@ class Judges:
     def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
         try:
             for symbol, tails in self._tails.items():
-                tails.restore(tiers["tails"][symbol])
+                tails.restore(tiers["tails"].get(symbol, tails.state()))  # older states lack a kind
             for name, (symbol, size, values) in tiers["ranks"].items():
                 self._ranks[name] = Ranks(symbol, size)
                 self._ranks[name].restore(values)
             self._bound.restore(tiers["bound"])
             self._seal.restore(tiers.get("seal", self._seal.state()))  # older states have none
-        except (KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
             raise StateError(f"the saved state of the tiers can't be used: {error}") from error
 
     def _new(self, kind: str) -> Judge:

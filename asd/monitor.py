@@ -22,7 +22,7 @@ from asd.event import LEVEL_NAMES, Event
 from asd.feature_values import features_of, value_of
 from asd.judges import Judges
 from asd.origin import Origin
-from asd.reading import CHECKSUM, OUTPUT, Capture, Reading
+from asd.reading import AVERAGED, CHECKSUM, OUTPUT, Capture, Reading
 from asd.reports import Reports
 from asd.status import Status
 from asd.tiers import Features, Sealed
@@ -156,6 +156,8 @@ class Monitor:
         """What the ranks tell one another about a step, before anything is judged; nothing is changed by it."""
         seen = {}
         for reading in readings:
+            if reading.kind == AVERAGED:
+                continue  # a rank that sees another one's fault in the mean has none of its own
             features = features_of(reading, loss_scale)
             value = value_of(features, self.feature)
             broken = self._judges.broken(reading.checkpoint, reading.kind, features)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["CHECKSUM", "OUTPUT", "SAMPLE", "Capture", "Reading", "divisor"]
+__all__ = ["AVERAGED", "CHECKSUM", "OUTPUT", "SAMPLE", "Capture", "Reading", "divisor"]
 
+AVERAGED = "A"
+"""The kind of a gradient that is the mean over ranks: all of them see the same, so none can be named for it."""
 CHECKSUM = "checksum"
 """The kind of a checkpoint that holds no size of a tensor but the score of a matrix product, as `max_abs`."""
 SAMPLE = "sample"
@@ -29,7 +31,7 @@ class Reading(NamedTuple):
         mean_abs: Mean magnitude of the worst call; `inf` or `nan` when an element is.
         elements: Number of elements of the tensor; 0 when it is not known.
         kind: `Y` for an output of the forward pass, `B` for the gradient of an activation, `W` for that of a parameter;
-            `CHECKSUM` or `SAMPLE`.
+            `AVERAGED`, `CHECKSUM` or `SAMPLE`.
     """
 
     checkpoint: str

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from asd.reading import CHECKSUM, Reading
+from asd.reading import AVERAGED, CHECKSUM, Reading
 
 __all__ = ["Answer", "Finding", "assignment", "difference", "find"]
 
@@ -39,9 +39,13 @@ class Answer(NamedTuple):
 
     @classmethod
     def of(cls, loss: bytes, readings: Iterable[Reading], hashes: Sequence[int] = ()) -> Answer:
-        """From readings in any order; `hashes` belong to them one by one, or there are none."""
+        """From readings in any order; `hashes` belong to them one by one, or there are none.
+
+        Means over the ranks are left out: what another rank did is no answer of this one.
+        """
         readings = list(readings)
-        order = sorted(range(len(readings)), key=lambda i: readings[i].order)
+        own = (i for i, reading in enumerate(readings) if reading.kind != AVERAGED)
+        order = sorted(own, key=lambda i: readings[i].order)
         return cls(loss.hex(), tuple(readings[i] for i in order), tuple(hashes[i] for i in order) if hashes else ())
 
     def by_checkpoint(self) -> dict[str, tuple[Reading, int | None]]:

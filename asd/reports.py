@@ -11,7 +11,7 @@ from asd.attribution import Attribution
 from asd.event import Event
 from asd.fault_code import NO_FAULT
 from asd.origin import Origin
-from asd.reading import Reading
+from asd.reading import AVERAGED, Reading
 from asd.verdict import Level, Verdict
 from asd.weights import Difference
 
@@ -45,18 +45,33 @@ class Reports:
             rule: Which rule it was.
             refused: Whether the update was kept away from the weights.
             evidence: Folder with the evidence; empty for none.
-            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower.
+            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. All ranks see
+                the same averaged gradient, so where none broke a limit of its own, rank 0 has an anomaly that names no
+                device.
         """
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         kind, reason = "anomaly", verdict.reason
         if verdict.level is Level.ERROR and attribution is not None and len(attribution.ranks) > 1:
             if attribution.origin not in (None, self._origin.rank):
                 kind = "follower"
-            reason = f"{reason}; {attribution.reason}"
-        return self._event(
+            reason = _with(reason, attribution.reason)
+        event = self._event(
             step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
             feature=feature, rule=rule, micro_batch=reading.worst_call, evidence=evidence,
         )  # fmt: skip
+        return self._of_all_ranks(event, attribution) if reading.kind == AVERAGED else event
+
+    def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
+        """An anomaly of what all ranks see alike."""
+        if attribution is not None and self._origin.rank in attribution.ranks:
+            return event
+        if attribution is not None and attribution.ranks:
+            return replace(event, kind="follower", reason=_with(event.reason, attribution.reason))
+        told = "no gradient of a rank broke a limit" if attribution is not None else "the ranks were not compared"
+        event = replace(event, reason=f"{event.reason}; {told}, so no rank can be named for their mean")
+        if self._origin.rank != 0:
+            return replace(event, kind="follower")
+        return replace(event, rank=-1, device="unknown")
 
     def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event:
         """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
@@ -105,3 +120,7 @@ class Reports:
             kind=kind, rule=rule or self._rule, feature=feature or self._feature, reason=reason,
             refused=refused, time=self._clock(), **more,
         )  # fmt: skip
+
+
+def _with(reason: str, more: str) -> str:
+    return reason if reason.endswith(more) else f"{reason}; {more}"

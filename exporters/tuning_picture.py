@@ -17,7 +17,7 @@ from asd.tuning.scores import BINS
 
 __all__ = ["draw_tuning"]
 
-_COLORS = {"Y": "#4477aa", "B": "#228833", "W": "#ee7733"}
+_COLORS = {"Y": "#4477aa", "B": "#228833", "W": "#ee7733", "A": "#aa3377"}
 _LOWEST = 0.5
 """Bottom of the axis, so that a single value shows."""
 

@@ -10,12 +10,10 @@ import json
 import logging
 
 from mindspore import nn
-from mindspore.ops import functional as F  # noqa: N812
 
 from asd.combined_scheme import Action, CombinedScheme, Message, Poll
-from asd.operators.compiled_super import mend_super
 from asd.operators.exchange import Exchange
-from asd.operators.look import make_observer
+from asd.operators.own_gradients import own_gradients, reducer_of
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.reading import SAMPLE
@@ -38,17 +36,14 @@ def sample_gradients(net: nn.Cell | None, optimizer: nn.Cell, *, every: int) -> 
     Returns:
         The checkpoints, called `gradient.` and the name of the parameter; those that are there already, if any.
     """
-    cells = net.cells_and_names() if net is not None else ()
-    holder = next((cell for _, cell in cells if isinstance(cell, nn.DistributedGradReducer)), optimizer)
-    present = getattr(holder, "asd_samples", None)
-    if present is None:
+    look = own_gradients(reducer_of(net) or optimizer)
+    if not look.sites_of(SAMPLE):
         matrices = [
             (i, parameter) for i, parameter in enumerate(getattr(optimizer, "parameters", ())) if parameter.ndim > 1
         ]
-        chosen = [(i, table().new_site(f"gradient.{parameter.name}", SAMPLE)) for i, parameter in matrices[::every]]
-        present = _Look([site for _, site in chosen], [i for i, _ in chosen])
-        _attach(holder, present)
-    return list(present.sites)
+        chosen = matrices[::every]
+        look.add([(i, table().new_site(f"gradient.{parameter.name}", SAMPLE)) for i, parameter in chosen])
+    return look.sites_of(SAMPLE)
 
 
 def poll(scheme: CombinedScheme, own: Message, exchange: Exchange) -> Poll:
@@ -67,33 +62,3 @@ def poll(scheme: CombinedScheme, own: Message, exchange: Exchange) -> Poll:
         if exchange.rank in agreed.ranks:
             _LOG.error("CheckSum detects MatMul error on rank %d", exchange.rank)
     return agreed
-
-
-class _Look(nn.Cell):
-    """The gradients as they are, after those at `places` were looked at."""
-
-    def __init__(self, sites: list[Site], places: list[int]) -> None:
-        super().__init__(auto_prefix=False)
-        self.sites, self.places = tuple(sites), tuple(places)
-        for site in sites:
-            site.claimed = True
-        self.observers = tuple(make_observer(site) for site in sites)
-
-    def construct(self, gradients):
-        seen = ()
-        for i in range(len(self.places)):
-            seen = (*seen, self.observers[i](gradients[self.places[i]]))  # type: ignore[assignment]
-        return F.depend(gradients, seen)
-
-
-def _attach(holder: nn.Cell, look: _Look) -> None:
-    mend_super()
-    base = type(holder)
-
-    class Sampled(base):  # type: ignore[misc, valid-type]
-        def construct(self, gradients, *args):
-            return super().construct(self.asd_samples(gradients), *args)
-
-    Sampled.__name__, Sampled.__qualname__, Sampled.__module__ = base.__name__, base.__qualname__, base.__module__
-    holder.asd_samples = look
-    holder.__class__ = Sampled

@@ -23,8 +23,9 @@ from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.tap import kernel_function
+from asd.reading import AVERAGED
 
-__all__ = ["gradient_sites", "guard", "is_guarded"]
+__all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
 
 _ANNOUNCEMENT = 1 / 65536
 """As `kAnnouncement` of kernel.cpp: too little, even from 32767 ranks, to refuse an update."""
@@ -40,7 +41,8 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
 
     Args:
         optimizer: Any optimizer that is called with a tuple of gradients.
-        gradients: Whether the gradients it is called with are checked too, each under the name of its Parameter.
+        gradients: Whether the gradients it is called with are checked too, each under the name of its Parameter; in
+            data parallel, where they are means over the ranks, with `averaged.` before it.
 
     Returns:
         `optimizer` itself.
@@ -70,7 +72,11 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
     Guarded.__name__, Guarded.__qualname__ = base.__name__, base.__qualname__
     slots = table()
     weights = getattr(optimizer, "parameters", ()) if gradients else ()
-    sites = [slots.new_site(weight.name, "W") for weight in weights]
+    averaged = are_averaged()
+    sites = [
+        slots.new_site(f"averaged.{weight.name}", AVERAGED) if averaged else slots.new_site(weight.name, "W")
+        for weight in weights
+    ]
     for site in sites:
         site.claimed = True
     optimizer.asd_gate = _OperatorGate(slots, sites) if isinstance(slots, OperatorTable) else _KernelGate(sites)
@@ -83,6 +89,11 @@ def is_guarded(optimizer: nn.Cell) -> bool:
     return getattr(optimizer, "asd_gate", None) is not None
 
 
+def are_averaged() -> bool:
+    """Whether optimizers are called with means over several ranks that hold the same network."""
+    return _ranks() > 1 and ms.get_auto_parallel_context("parallel_mode") in ("stand_alone", "data_parallel")
+
+
 def gradient_sites(optimizer: nn.Cell) -> list[Site]:
     """The checkpoints of the gradients that a guarded optimizer is called with."""
     return list(optimizer.asd_gate.sites) if is_guarded(optimizer) else []
@@ -90,7 +101,11 @@ def gradient_sites(optimizer: nn.Cell) -> list[Site]:
 
 def _agreement() -> Any:
     """Sums a number over all ranks, or hands it back where there is one rank only."""
-    return P.AllReduce() if GlobalComm.INITED and get_group_size() > 1 else _same
+    return P.AllReduce() if _ranks() > 1 else _same
+
+
+def _ranks() -> int:
+    return int(get_group_size()) if GlobalComm.INITED else 1
 
 
 def _same(x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from asd.injection import Change, Fault
 from asd.operators.slots import table
 from asd.operators.tap import InsertGradientOf
 
-__all__ = ["FaultInjector", "numpy_operator"]
+__all__ = ["FaultInjector", "gradient_fault", "numpy_operator"]
 
 _LOG = logging.getLogger("asd.injection")
 
@@ -121,7 +121,7 @@ class _Faulty(nn.Cell):
         super().__init__(auto_prefix=False)
         self.site = tap.site
         self.tap = tap
-        self.fault = _gradient_fault(strike) if on_gradient else _OutputFault(strike)
+        self.fault = gradient_fault(strike) if on_gradient else _OutputFault(strike)
 
     def construct(self, x):
         return self.fault(self.tap(x))
@@ -136,7 +136,8 @@ def numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
     return ops.Custom(corrupt, out_shape=lambda shape: shape, out_dtype=lambda dtype: dtype, func_type="pyfunc")
 
 
-def _gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> InsertGradientOf:
+def gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> InsertGradientOf:
+    """An identity whose gradient `strike` changes, in graph mode and PyNative alike; CPU only."""
     corrupt = numpy_operator(strike)
 
     def in_graph(gradient):

@@ -18,7 +18,7 @@ from asd.operators.kernel_table import KernelTable
 from asd.operators.parallel_reading import read_each
 from asd.operators.slots import table
 from asd.operators.tap import statistics_by_operators
-from asd.reading import Reading
+from asd.reading import AVERAGED, Reading
 
 __all__ = ["OptimizerState"]
 
@@ -92,7 +92,9 @@ class OptimizerState:
 
     def note(self, readings: Iterable[Reading]) -> None:
         """Takes in the gradients of a step whose update was applied."""
-        largest = [reading.max_abs / self._scale * reading.calls for reading in readings if reading.kind == "W"]
+        readings = list(readings)
+        kind = AVERAGED if any(reading.kind == AVERAGED for reading in readings) else "W"
+        largest = [reading.max_abs / self._scale * reading.calls for reading in readings if reading.kind == kind]
         if largest:
             self._sum += max(largest)
             self._squares += max(largest) ** 2

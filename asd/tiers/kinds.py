@@ -13,7 +13,7 @@ class Kind(NamedTuple):
     """One kind of tensors and its margins, in bits: factors of two above or below what a checkpoint has shown.
 
     Attributes:
-        symbol: `Y`, `B` or `W`.
+        symbol: `Y`, `B`, `W` or `A`.
         name: In reasons and names of checkpoints.
         envelope: Per feature (`max_abs`, `l2`, `mean_abs`) the distance above what growth explains that is too much; a
             fit may widen it, never narrow it.
@@ -43,9 +43,11 @@ KINDS: Final[dict[str, Kind]] = {
         Kind("Y", "forward", (1.7, 1.7, 1.7), 1.7, None, (0.68, 0.71), None, absolute=False, gradient=False),
         Kind("B", "gradient", (2.5, 2.5, 2.5), 4.0, 12.2, (1.26, 1.27), 60.0, absolute=True, gradient=True),
         Kind("W", "weight gradient", (2.4, 2.8, 2.8), 4.0, 13.3, (1.63, 1.52), 20.0, absolute=False, gradient=True),
+        Kind("A", "averaged gradient", (2.4, 2.8, 2.8), 4.0, 13.3, (1.63, 1.52), 20.0, absolute=False, gradient=True),
     )
 }
-"""`Y`: outputs of the forward pass. `B`: gradients of activations. `W`: gradients of parameters.
+"""`Y`: outputs of the forward pass. `B`: gradients of activations. `W`: gradients of parameters. `A`: their mean over
+the ranks, with the margins of `W`.
 
 Margins of gradients, drops and sums of deviations are a little above what 1.03 million checks of clean trainings of
 small transformers came to; that of outputs is above the 1.55 bits by which a batch of noise raised those of a first

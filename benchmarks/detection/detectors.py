@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple, Protocol
@@ -28,11 +28,17 @@ class Setup(NamedTuple):
         names: Names of the sites, in order of execution.
         kinds: Their kinds, `Y`, `B`, `W` or `G`.
         ranks: Number of ranks.
+        weights: Of each weight the site of its gradient, -1 where that is none.
     """
 
     names: list[str]
     kinds: list[str]
     ranks: int
+    weights: list[int]
+
+    def place_of(self, weight: int) -> int:
+        """The place of an alarm about the averaged gradient of a weight: after all sites."""
+        return len(self.names) + weight
 
 
 @dataclass
@@ -108,7 +114,12 @@ class NotFinite:
 
 
 class Sites:
-    """The package's tiers on tensors: finite and adaptive at every site, and ranks against each other."""
+    """The package's tiers on tensors: finite and adaptive at every site, and ranks against each other.
+
+    The optimizer's input is judged as a training's guard does. With one rank that is the gradient of each weight, in
+    the place of the site where it was computed; with several it is the mean over them, beside each rank's own gradient,
+    and an alarm about it names no rank.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -116,13 +127,36 @@ class Sites:
         self.tails = [{symbol: Tails(kind) for symbol, kind in KINDS.items()} for _ in range(setup.ranks)]
         self.histories = [[History(kind, tails=tails[kind]) for kind in kinds] for tails in self.tails]
         self.compared = [Ranks(kind, setup.ranks) for kind in kinds]
+        alone = setup.ranks == 1
+        self.weight_at = {site: weight for weight, site in enumerate(setup.weights) if alone and site >= 0}
+        kind = "W" if alone else "A"
+        self.averaged = {
+            weight: History(kind, tails=self.tails[0][kind])
+            for weight in range(len(setup.weights))
+            if weight not in self.weight_at.values()
+        }
 
     def step(self, number: int, record: Record) -> Alarm:
         alarm = Alarm()
+        averaged = [Features(*row[:3], int(row[3])) for row in record.averaged.tolist()]
+        flagged, outliers = self._judge_sites(record, averaged, alarm)
+        in_mean = self._judge_averaged(averaged, alarm)
+        for tails in self.tails:
+            for each in tails.values():
+                each.refit()
+        alarm.cause = self.cause(flagged, outliers) or ("unknown" if in_mean else "")
+        if len(flagged | outliers) == 1:
+            (alarm.suspect,) = flagged | outliers
+        return alarm
+
+    def _judge_sites(self, record: Record, averaged: Sequence[Features], alarm: Alarm) -> tuple[set[int], set[int]]:
+        """The ranks that their own past or the other ranks speak against."""
         flagged: set[int] = set()
         outliers: set[int] = set()
         for place in range(len(self.setup.names)):
             seen = [Features(*row[:3], int(row[3])) for row in record.features[:, place].tolist()]
+            if place in self.weight_at:
+                seen = [averaged[self.weight_at[place]]]
             compared = self.compared[place].update(seen) if self.setup.ranks > 1 else None
             for rank, features in enumerate(seen):
                 own = self.histories[rank][place].update(features).level
@@ -132,13 +166,15 @@ class Sites:
                 if other is Level.ERROR:
                     outliers.add(rank)
                 alarm.add(max(own, other), rank, place)
-        for tails in self.tails:
-            for each in tails.values():
-                each.refit()
-        alarm.cause = self.cause(flagged, outliers)
-        if len(flagged | outliers) == 1:
-            (alarm.suspect,) = flagged | outliers
-        return alarm
+        return flagged, outliers
+
+    def _judge_averaged(self, averaged: Sequence[Features], alarm: Alarm) -> bool:
+        """Whether there is a first-level anomaly in what the optimizer gets and no site shows."""
+        errors = len(alarm.errors)
+        for weight, history in self.averaged.items():
+            rank = 0 if self.setup.ranks == 1 else -1
+            alarm.add(history.update(averaged[weight]).level, rank, self.setup.place_of(weight))
+        return len(alarm.errors) > errors
 
     def cause(self, flagged: set[int], outliers: set[int]) -> str:
         """Many ranks of which none differs from the others are no fault of a device, as the package says."""

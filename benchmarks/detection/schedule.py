@@ -66,6 +66,7 @@ class Record(NamedTuple):
         blocks: Of each rank and each tensor of its weights, the master weights and both moments, how many blocks have
             another hash at the beginning of the step than at the end of the one before, and how many there are; shape
             (R, T, 2). A tensor that is the same memory as another one has none.
+        averaged: Of each weight the features of its averaged gradient, which the optimizer gets; shape (W, 4).
     """
 
     features: Array
@@ -75,3 +76,4 @@ class Record(NamedTuple):
     bounds: Array
     odd: int
     blocks: Array
+    averaged: Array

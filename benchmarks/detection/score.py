@@ -50,8 +50,12 @@ def score_unit(path: Path) -> dict[str, Any]:
         found.
     """
     meta, clean, branches = read_unit(path)
-    places = meta["places"]
-    setup = Setup([p["name"] for p in places], [p["kind"] for p in places], meta["unit"]["ranks"])
+    sites, ranks = meta["places"], meta["unit"]["ranks"]
+    places = [*sites, *(_averaged(weight, ranks) for weight in meta["weights"])]
+    kinds = [place["kind"] for place in places]
+    of_weights = {site["operator"]: i for i, site in enumerate(sites) if site["kind"] == "W"}
+    weights = [of_weights.get(place["operator"], -1) for place in places[len(sites) :]]
+    setup = Setup([site["name"] for site in sites], kinds[: len(sites)], ranks, weights)
     faults = [{**fault, "found": {}} for fault in meta["faults"]]
     starts = {fault["start"] for fault in faults}
     counts = {}
@@ -62,22 +66,30 @@ def score_unit(path: Path) -> dict[str, Any]:
             if step in starts:
                 saved[step] = _Frozen(detector)
             alarms.append(detector.step(step, record))
-        counts[name] = {**_count(alarms, meta["replayed"], setup.kinds), "seconds": time.process_time() - began}
+        counts[name] = {**_count(alarms, meta["replayed"], kinds), "seconds": time.process_time() - began}
         for fault, branch in zip(faults, branches, strict=True):
             if branch:
                 fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, alarms)
     _compose(faults, counts)
     early = min(WARM_UP, len(clean))
-    warm_up, later = (
-        {kind: places * setup.ranks * steps for kind, places in Counter(setup.kinds).items()}
-        for steps in (early, len(clean) - early)
-    )
+    tensors = Counter({kind: count * ranks for kind, count in Counter(setup.kinds).items()})
+    tensors.update(kinds[setup.place_of(i)] for i, site in enumerate(weights) if ranks > 1 or site < 0)
+    warm_up, later = ({kind: count * steps for kind, count in tensors.items()} for steps in (early, len(clean) - early))
     return {
-        **{key: meta[key] for key in ("unit", "places", "replayed", "cpu_seconds", "checksums")},
+        **{key: meta[key] for key in ("unit", "replayed", "cpu_seconds", "checksums")},
+        "places": places,
         "checks": {"warm_up": sum(warm_up.values()), "later": sum(later.values()), "later_by_kind": later},
         "alarms": counts,
         "faults": faults,
     }
+
+
+def _averaged(weight: str, ranks: int) -> dict[str, str]:
+    """The gradient of a weight as the optimizer gets it, as a place."""
+    operator = weight.rpartition(".")[0] or weight
+    if ranks == 1:
+        return {"name": weight, "operator": operator, "kind": "W"}
+    return {"name": f"averaged.{weight}", "operator": operator, "kind": "A"}
 
 
 class _Frozen:

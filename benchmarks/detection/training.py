@@ -124,6 +124,7 @@ class Training:
         gradient = average(gradients)
         if fault is not None and fault.target == "reduced" and fault.active(step):
             gradient = self._strike_vector(gradient, fault)
+        averaged = np.array([features(gradient[part]) for part in self.engine.slices()], np.float32)
         rate, updates = self.schedule.rate(step), state.updates + 1
         with np.errstate(all="ignore"):
             spikes = int(((np.square(gradient) > 5000 * state.v) & (state.v > 0)).sum())
@@ -136,7 +137,7 @@ class Training:
             moments = [np.abs(m).max(), v.max(), v.min()]
             bounds = np.array([[moments[0], moments[1], np.abs(w).max(), moments[2]] for w in weights], np.float32)
         new = State(weights, master, m, v, updates)
-        return new, Record(seen, float(np.mean(losses)), norm, spikes, bounds, odd_rank(weights), blocks)
+        return new, Record(seen, float(np.mean(losses)), norm, spikes, bounds, odd_rank(weights), blocks, averaged)
 
     def clean_pass(self, step: int, rank: int) -> Pass:
         """A kept pass."""

@@ -11,8 +11,9 @@ from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.monitor import Monitor
 from asd.operators.gradient_samples import sample_gradients
-from asd.operators.guard import gradient_sites, guard
+from asd.operators.guard import are_averaged, gradient_sites, guard
 from asd.operators.install import install
+from asd.operators.own_gradients import look_before_reduction
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.training.checksum_plan import ChecksumPlan
@@ -72,6 +73,8 @@ class Checks:
         if self._config.refuses or self._judges_history:
             guard(optimizer, gradients=self._judges_history)
             sites += [site for site in gradient_sites(optimizer) if site not in sites]
+            if self._judges_history and are_averaged():
+                sites += [site for site in look_before_reduction(net, optimizer) if site not in sites]
         if self._config.combined.enable:
             # Outside the guard: what a refused update would have been is a sample too.
             sites += sample_gradients(net, optimizer, every=self._config.combined.grad_sample_interval)

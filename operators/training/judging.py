@@ -19,7 +19,7 @@ from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.training.problems import Problems
 from asd.operators.training.state_checks import StateChecks
-from asd.reading import SAMPLE, Reading
+from asd.reading import AVERAGED, SAMPLE, Reading
 from asd.tiers import KINDS, Features
 
 __all__ = ["Judging"]
@@ -133,7 +133,7 @@ class Judging:
         if "ranks" not in self._config.active_tiers or self.ranks.size == 1 or not comparable():
             return None
         try:
-            sizes = [reading for reading in readings if reading.kind in KINDS]
+            sizes = [reading for reading in readings if reading.kind in KINDS and reading.kind != AVERAGED]
             told = features_of_ranks(self.ranks, sizes, self.scale)
         except Exception as error:  # a rank may have died; what this one saw is judged all the same
             self._problems.once(monitor, f"the ranks could not be compared: {error}")

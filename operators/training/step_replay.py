@@ -73,7 +73,8 @@ class StepReplay:
         Raises:
             RankLostError: Another rank did not answer.
         """
-        anomaly = fatal if fatal is not None and fatal.kind == "anomaly" else None
+        named = fatal is not None and fatal.kind == "anomaly" and fatal.rank >= 0
+        anomaly = fatal if named else None
         finding: Finding | None = Finding("undetermined", "the network is not known, so its steps can't be made again")
         if self._replay is not None:
             try:

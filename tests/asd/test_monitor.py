@@ -10,15 +10,15 @@ from asd import Config, Level, fault_code
 from asd.attribution import Seen, attribute
 from asd.monitor import Monitor, Outcome
 from asd.origin import Origin
-from asd.reading import Reading
+from asd.reading import AVERAGED, Reading
 from asd.rules import RULES, make_rule
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 LIMIT = 1_000_000.0
 
 
-def monitor(*sinks, config=None, **options):
-    return Monitor(config or Config(enable=1), ORIGIN, sinks, clock=lambda: 5.0, **options)
+def monitor(*sinks, config=None, rank=3, **options):
+    return Monitor(config or Config(enable=1), ORIGIN._replace(rank=rank), sinks, clock=lambda: 5.0, **options)
 
 
 def reading(checkpoint="a", value=1.0, *, non_finite=0, calls=1, order=0):
@@ -329,6 +329,39 @@ def test_a_rank_that_was_dragged_along_becomes_a_follower_that_names_the_origin(
     assert "; rank 0 broke its limit at a; it stands " in event.reason
     assert outcome.fatal is event  # all ranks end together
     assert watch.status.anomalies == {"first": 0, "second": 0}
+
+
+def averaged(value, order=5):
+    return reading("averaged.a", value, order=order)._replace(kind=AVERAGED)
+
+
+def test_a_mean_over_the_ranks_blames_the_rank_whose_own_value_broke_a_limit_and_no_other():
+    tiers = Config(enable=1, rule="adaptive", upper=(1000, 100))
+    for rank, own, kinds in ((3, 1.0, ["follower"]), (3, 2e6, ["anomaly", "anomaly"])):
+        watch = monitor(config=tiers)
+        taught = [[reading("a", 1.0), averaged(1.0)] for _ in range(9)]
+        for step, readings in enumerate(taught, 1):
+            assert watch.judge(step, readings).events == []
+        other = {"a": Seen(0, 1e12, broken=own == 1.0)}
+        outcome = attributed(watch, 10, {0: other}, reading("a", own), averaged(1e9))
+        errors = [event for event in outcome.events if event.level is Level.ERROR]
+        assert ([event.kind for event in errors], {event.rank for event in errors}) == (kinds, {rank})
+        assert errors[-1].checkpoint == "averaged.a"
+
+
+@pytest.mark.parametrize(("rank", "named", "kind"), [(0, (-1, "unknown"), "anomaly"), (3, (3, "CPU:0"), "follower")])
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_mean_that_is_abnormal_alone_names_no_device(rank, named, kind, compared):
+    watch = monitor(config=Config(enable=1, rule="adaptive"), rank=rank)
+    for step in range(1, 10):
+        watch.judge(step, [averaged(1.0)])
+    whose = attribute({0: {}, 1: {}}) if compared else None
+    (event,) = watch.judge(10, [averaged(1e9)], refused=compared, attribution=whose).events
+    assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
+    assert event.reason.endswith(
+        ("no gradient of a rank broke a limit" if compared else "the ranks were not compared")
+        + ", so no rank can be named for their mean"
+    )
 
 
 def test_the_origin_stays_an_anomaly_and_so_does_every_rank_when_none_stands_out():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.event import VERDICTS
-from asd.reading import Reading
+from asd.reading import AVERAGED, Reading
 from asd.replay import Answer, assignment, difference, find
 
 LIMIT = 1000.0
@@ -79,6 +79,12 @@ def test_one_bit_of_a_gradient_is_a_difference_and_a_sibling_s_loss_is_none():
     assert difference(answer(1.0), answer(1.0, loss=b"")) == ""
     assert difference(answer(1.0), answer(1.0, 2.0)) == "c1 was checked in one run only"
     assert difference(answer(0.0), answer(-0.0)) != ""
+
+
+def test_what_the_ranks_have_in_common_is_no_answer_of_one():
+    own, mean = Reading("c0", 1.0, 1.0, 0, 1, 1), Reading("averaged.c0", 1.0, 2.0, 0, 1, 2, kind=AVERAGED)
+    other = mean._replace(l2=3.0)
+    assert Answer.of(b"", [mean, own], [7, 8]) == Answer.of(b"", [own, other], [8, 9]) == Answer.of(b"", [own], [8])
 
 
 def test_a_number_that_is_none_equals_itself():

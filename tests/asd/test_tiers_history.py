@@ -35,8 +35,8 @@ def taught(kind):
 
 def plain(kind, sizes):
     """Level and trace of the maximum by the formulas as they are written down, before any margin is fitted."""
-    margin = {"Y": 1.7, "B": 4.0, "W": 4.0}[kind]
-    most = {"Y": math.inf, "B": 24.4, "W": 26.6}[kind]
+    margin = {"Y": 1.7, "B": 4.0, "W": 4.0, "A": 4.0}[kind]
+    most = {"Y": math.inf, "B": 24.4, "W": 26.6, "A": 26.6}[kind]
     mu = dev = env = rise = None
     levels, n, high = [], 0, 0
     for size in sizes:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.detection.detectors import DETECTORS, Setup
 from benchmarks.detection.faults import PATTERNS, Fault, corrupt, round_to_bfloat16
 from benchmarks.detection.plan import HORIZON, SPLITS, draw_faults, make_plan
 from benchmarks.detection.report import make_report, print_report, write_report
@@ -110,7 +111,8 @@ def records(count, random, spoiled=None):
             seen[0, spoiled[0], 3] = spoiled[2]
         bounds = np.float32([[1.0, 1.0, 1.0, 0.0]])
         blocks = np.int32([[[0, 1]] * 3])
-        yield Record(seen, 2.0 + 0.01 * random.random(), 1.0 + 0.1 * random.random(), 0, bounds, -1, blocks)
+        loss, norm = 2.0 + 0.01 * random.random(), 1.0 + 0.1 * random.random()
+        yield Record(seen, loss, norm, 0, bounds, -1, blocks, seen[0, 1:2])
 
 
 def write_trace(path, branches, clean=None, differing=()):
@@ -121,7 +123,7 @@ def write_trace(path, branches, clean=None, differing=()):
     faults = [{"phase": "peak", **fault.data(), **(note if spoil else {"no_op": True})} for fault, spoil in branches]
     unit = make_plan("tiny")[0].data()
     meta = {
-        "unit": unit, "places": PLACES, "sizes": [1, 1, 1], "weights": ["w"],
+        "unit": unit, "places": PLACES, "sizes": [1, 1, 1], "weights": ["a.weight"],
         "replayed": {"start": 30, "steps": 20, "differing": list(differing)}, "cpu_seconds": 1.0,
         "faults": faults, "lengths": [len(branch) for branch in spoiled], "checksums": {"products": 0},
     }  # fmt: skip
@@ -152,6 +154,22 @@ def test_each_detector_finds_what_its_rule_can_see(scored):
     assert large["asd adaptive"]["error"] == 0
     assert large["combined, every gradient"]["error"] == -1  # it does not look at this site
     assert {name for name, found in small.items() if found["error"] >= 0} == set()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_fault_in_the_mean_alone_is_found_and_names_a_rank_only_where_there_is_one(ranks):
+    sites = DETECTORS["asd finite+adaptive+ranks"](Setup(["a.Y", "a.W"], ["Y", "W"], ranks, [1, -1]))
+    random = np.random.default_rng(2)
+    for step in range(30):
+        sizes = np.float32([4.0, 20.0, 1.0, 0.0]) * np.float32(1 + 0.1 * random.random())
+        seen, averaged = np.tile(sizes, (ranks, 2, 1)), np.tile(sizes, (2, 1))
+        if step == 29:
+            averaged *= np.float32([[1e6], [1e7]])
+        alarm = sites.step(step, Record(seen, 1.0, 1.0, 0, seen, -1, seen, averaged))
+        assert (alarm.errors == []) is (step < 29)
+    # Of one rank the first is what its site computed, the second has no site.
+    assert alarm.errors == ([(0, 1), (0, 3)] if ranks == 1 else [(-1, 2), (-1, 3)])
+    assert (alarm.suspect, alarm.cause) == ((0, "unknown") if ranks == 1 else (-1, "unknown"))
 
 
 def test_clean_checks_are_counted_and_no_detector_flags_them(scored):

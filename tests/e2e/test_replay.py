@@ -58,6 +58,19 @@ def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runne
     assert named == [story == "persistent"] * len(sentences)
 
 
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all_that_see_the_mean(runner, mode):
+    healthy, suspect = train_together(runner, mode, "weight gradient", replay="1")
+    assert (verdicts(healthy), verdicts(suspect)) == (set(), {"persistent"})
+    errors = [[line for line in rank["named"] if line[2] == "ERROR"] for rank in (healthy, suspect)]
+    assert errors[0] == [[step, "follower", "ERROR", 0, "averaged.extra"] for step in (8, 9)]
+    assert [line[1:] for line in errors[1] if line[0] == 8] == [
+        ["anomaly", "ERROR", 1, "extra"], ["anomaly", "ERROR", 1, "averaged.extra"], ["replay", "ERROR", 1, "extra"],
+    ]  # fmt: skip
+    reasons = {reason.partition("; ")[2].partition(";")[0] for step, kind, _, reason in healthy["events"] if step >= 8}
+    assert reasons == {"rank 1 broke its limit at extra"}
+
+
 @pytest.mark.slow
 def test_ranks_whose_weights_differ_are_no_siblings(runner):
     healthy, suspect = train_together(runner, "graph", "weights apart", replay="1")

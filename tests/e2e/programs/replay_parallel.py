@@ -1,7 +1,8 @@
 """One of several ranks that train together: `replay_parallel.py MODE STORY REPLAY`; started by msrun.
 
-What goes wrong in step 3 is one of `STORIES`. REPLAY is 0, 1, or `narrow` for a search for the operator too. The
-network has dropout and moving statistics, every rank its own batches. Each rank prints one JSON object at the end.
+What goes wrong in step 3 is one of `STORIES`; in step 8 for `weight gradient`, which the tiers judge. REPLAY is 0, 1,
+or `narrow` for a search for the operator too. The network has dropout and moving statistics, every rank its own
+batches. Each rank prints one JSON object at the end.
 """
 
 import json
@@ -10,13 +11,13 @@ import time
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import get_rank, init
 
 from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor
-from asd.operators.inject import FaultInjector
+from asd.operators.inject import FaultInjector, gradient_fault
 from asd.operators.random_state import control_dropouts
 from asd.operators.workload import digest
 
@@ -24,6 +25,7 @@ STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",
     "persistent": "gradient:norm:flip=30:step=3:duration=9:rank=1",
     "forward": "output:norm:scale=-1e9:step=3:duration=9:rank=1",
+    "weight gradient": "gradient:extra:scale=1e12:step=8:duration=9:rank=1",
     "poisoned": None,
     "weights apart": None,
 }
@@ -35,9 +37,17 @@ init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
 
 
+def strike(gradient):
+    """Of the weight `extra`, where it was computed: no checkpoint is there, so no injector finds the place."""
+    fault = Fault.parse(STORIES[story])
+    return fault.apply(gradient, number) if fault.is_active(number, rank) else gradient
+
+
 class Net(nn.Cell):
     def __init__(self):
         super().__init__()
+        self.extra = Parameter(Tensor(np.eye(8), ms.float32)) if judged_by_tiers else None
+        self.broken = gradient_fault(strike)
         self.embedding, self.drop = nn.Embedding(16, 8), nn.Dropout(p=0.3)
         self.first, self.bn, self.norm, self.last = (
             nn.Dense(8, 8),
@@ -48,31 +58,40 @@ class Net(nn.Cell):
 
     def construct(self, x, y):
         x = self.drop(self.embedding(x))
+        if self.extra is not None:
+            x = ops.matmul(x, self.broken(self.extra))
         x = self.norm(x + self.bn(self.first(x)))
         return ((self.last(self.drop(x)) - y) ** 2).mean()
 
 
 ms.set_seed(1)
 np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global generator
-rank = get_rank()
+rank, number = get_rank(), 0
+judged_by_tiers = story == "weight gradient"
 net = Net()
 optimizer = nn.Adam(net.trainable_params(), 1e-2)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()
 events = []
 monitor = StepMonitor(
-    Config(enable=1, on_anomaly="skip", upper=(1000, 100), narrow=replay == "narrow"),
+    Config(
+        enable=1,
+        on_anomaly="skip",
+        upper=(1000, 100),
+        narrow=replay == "narrow",
+        rule="adaptive" if judged_by_tiers else "threshold",
+    ),
     sinks=[events.append],
     replay=replay != "0",
 )
 control_dropouts(train_step)  # without a replay too, for MindSpore's own dropout is not the same twice
 monitor.attach(train_step, optimizer)
 injector = None
-if STORIES[story]:
+if STORIES[story] and not judged_by_tiers:
     injector = FaultInjector(Fault.parse(STORIES[story]))
     injector.attach(train_step)
 step = monitor.watch_step(train_step)
 losses, digests, seconds = [], [], []
-for number in range(1, 7):
+for number in range(1, 10 if judged_by_tiers else 7):
     if injector is not None:
         injector.begin_step()
     if story == "weights apart" and number == 3 and rank == 1:
@@ -90,6 +109,7 @@ for number in range(1, 7):
 line = {
     "rank": rank, "losses": losses, "digests": digests, "seconds": seconds,
     "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
+    "named": [[event.step, event.kind, event.level.name, event.rank, event.checkpoint] for event in events],
     "refused": monitor.monitor.status.refused, "changes": len(injector.changes) if injector else 0,
 }  # fmt: skip
 print("RANK " + json.dumps(line), flush=True)

@@ -1,0 +1,87 @@
+"""Gradients of parameters while they are still this rank's own: before a reducer takes their mean over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mindspore import nn
+from mindspore.ops import functional as F  # noqa: N812
+
+from asd.operators.compiled_super import mend_super
+from asd.operators.look import make_observer
+from asd.operators.site import Site
+from asd.operators.slots import table
+
+__all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of"]
+
+
+def reducer_of(net: nn.Cell | None) -> nn.Cell | None:
+    """The first reducer in `net`; None where gradients are not reduced by a cell of it."""
+    cells = net.cells_and_names() if net is not None else ()
+    return next((cell for _, cell in cells if isinstance(cell, nn.DistributedGradReducer)), None)
+
+
+def look_before_reduction(net: nn.Cell | None, optimizer: nn.Cell) -> list[Site]:
+    """Looks at the gradient of every parameter where `net` has a reducer, before it.
+
+    Args:
+        net: The training cell, which is not compiled yet; it is searched for a reducer.
+        optimizer: The optimizer, whose parameters the gradients belong to.
+
+    Returns:
+        The checkpoints, each called like its parameter; none where no reducer was found.
+    """
+    reducer = reducer_of(net)
+    if reducer is None:
+        return []
+    look = own_gradients(reducer)
+    weights = getattr(optimizer, "parameters", ())
+    if not look.sites_of("W"):
+        look.add([(i, table().new_site(weight.name, "W")) for i, weight in enumerate(weights)])
+    return look.sites_of("W")
+
+
+class OwnGradients(nn.Cell):
+    """The gradients as they are, after some of them were looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.sites: tuple[Site, ...] = ()
+        self.places: tuple[int, ...] = ()
+        self.observers: tuple[object, ...] = ()
+
+    def sites_of(self, kind: str) -> list[Site]:
+        """The checkpoints of one kind."""
+        return [site for site in self.sites if site.kind == kind]
+
+    def add(self, chosen: Sequence[tuple[int, Site]]) -> None:
+        """Looks at more of them: each a place among the gradients, and its checkpoint."""
+        for place, site in chosen:
+            site.claimed = True
+            self.sites, self.places = (*self.sites, site), (*self.places, place)
+            self.observers = (*self.observers, make_observer(site))
+
+    def construct(self, gradients):
+        """The same gradients."""
+        seen = ()
+        for i in range(len(self.places)):
+            seen = (*seen, self.observers[i](gradients[self.places[i]]))  # type: ignore[assignment, operator]
+        return F.depend(gradients, seen)
+
+
+def own_gradients(holder: nn.Cell) -> OwnGradients:
+    """What looks at the gradients that a reducer or an optimizer is called with; put there at the first call."""
+    present = getattr(holder, "asd_own_gradients", None)
+    if present is not None:
+        return present  # type: ignore[no-any-return]
+    mend_super()
+    base = type(holder)
+
+    class Looked(base):  # type: ignore[misc, valid-type]
+        def construct(self, gradients, *args):
+            return super().construct(self.asd_own_gradients(gradients), *args)
+
+    Looked.__name__, Looked.__qualname__, Looked.__module__ = base.__name__, base.__qualname__, base.__module__
+    look = holder.asd_own_gradients = OwnGradients()
+    holder.__class__ = Looked
+    return look
