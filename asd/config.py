@@ -42,6 +42,7 @@ class Config:
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
         tiers: Names of the detector tiers that are on, see `asd.settings`; empty for none, None for those of the rule.
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
+        confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -66,6 +67,7 @@ class Config:
     tiers: tuple[str, ...] | None = None
     combined: CombinedConfig = field(default_factory=CombinedConfig)
     record: bool = False
+    confirm: float = 0.0
 
     def __post_init__(self) -> None:
         for variable in VARIABLES:
@@ -77,6 +79,14 @@ class Config:
             raise ConfigError("ASD_TIERS", ",".join(tiers), "tier adaptive needs ASD_RULE=adaptive")
         if self.rule != "adaptive" and "finite" in tiers:
             raise ConfigError("ASD_TIERS", ",".join(tiers), f"rule {self.rule} does what tier finite does itself")
+        if self.confirm and "adaptive" not in tiers:
+            raise ConfigError(
+                "ASD_CONFIRM", self.confirm, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"
+            )
+        if self.confirm and not self.refuses:
+            raise ConfigError(
+                "ASD_CONFIRM", self.confirm, "it needs updates that can be refused: ASD_ON_ANOMALY=skip or stop"
+            )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
@@ -179,4 +189,6 @@ def _in_force(variable: Variable, config: Config, environ: Mapping[str, str]) ->
 def _spell(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(int(value)) if isinstance(value, bool) else str(value)

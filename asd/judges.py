@@ -132,6 +132,30 @@ class Judges:
             self._unseen[kind] = self._new(kind)
         return self._unseen[kind].limit()
 
+    def second_limit(self, name: str, kind: str = _GRADIENT) -> dict[str, float]:
+        """As `limit`, with the margins above which a gradient is suspicious where the tier `adaptive` judges."""
+        judge = self._judges.get(name)
+        return judge.second_limit() if isinstance(judge, History) else self.limit(name, kind)
+
+    def suspicion(self, name: str, kind: str, features: Features) -> tuple[Verdict, str] | None:
+        """The verdict about a tensor above its second-level limit if the same step does not show it again.
+
+        Returns:
+            It and the feature that it is about; None where nothing is suspicious. Nothing is learned.
+        """
+        if kind == SAMPLE:  # a strike is never one
+            return None
+        first, second = self.limit(name, kind), self.second_limit(name, kind)
+        above = [feature for i, feature in enumerate(FEATURES) if not features[i] <= second[feature]]
+        if not above and features.finite:
+            return None
+        feature = above[0] if above else FEATURES[0]
+        value: float = getattr(features, feature) if features.finite else features.not_a_number()
+        level = "second" if value <= first[feature] else "first"
+        called = f"{KINDS[kind].name}: " if kind in KINDS else ""
+        reason = f"{called}above its {level}-level limit, but not when the same step was made again"
+        return Verdict(Level.ERROR, reason, value, second[feature]), EVENT_FEATURES[feature]
+
     def broken(self, name: str, kind: str, features: Features) -> bool:
         """Whether checkpoint `name` has a first-level anomaly; nothing is learned from it."""
         if kind == SAMPLE:  # a strike is never one

@@ -110,6 +110,7 @@ class Monitor:
         captures: Sequence[Capture] = (),
         attribution: Attribution | None = None,
         ranks: Mapping[str, Sequence[Features]] | None = None,
+        vanished: Sequence[Reading] = (),
     ) -> Outcome:
         """Judges the readings of one step.
 
@@ -124,13 +125,19 @@ class Monitor:
             attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
                 first-level anomalies of this one become followers, which name that rank.
             ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them.
+            vanished: What was suspicious in a first run of this step, whose update was refused, and is not in
+                `readings`, which come from a second one: first-level anomalies of a device that failed once.
         """
         self.step = step
         self.readings, self.loss_scale, self.captures = readings, loss_scale, captures
         self.status.step = step
         self.status.steps += 1
         self.status.refused += refused
-        events: list[Event] = []
+        events = [
+            self._anomaly(step, reading, *suspicion, attribution, refused=True)
+            for reading in sorted(vanished, key=_backward_order)
+            if (suspicion := self.suspicion(reading, loss_scale)) is not None
+        ]
         for reading in sorted(readings, key=_backward_order):
             if reading.calls == 0:
                 continue
@@ -165,6 +172,18 @@ class Monitor:
                 value = math.inf  # no matter what other ranks saw: the operands were this rank's own
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
+
+    def second_limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
+        """As `limit`, with the margins above which a gradient is suspicious."""
+        return self._judges.second_limit(checkpoint, kind)
+
+    def suspicion(self, reading: Reading, loss_scale: float) -> tuple[Verdict, str] | None:
+        """The verdict about a tensor above its second-level limit if the same step does not show it again.
+
+        Returns:
+            It and the feature that it is about; None where nothing is suspicious. Nothing is learned.
+        """
+        return self._judges.suspicion(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
     def judge_state(
         self,

@@ -23,6 +23,7 @@ __all__ = [
     "parse_mode",
     "parse_names",
     "parse_pair",
+    "parse_share",
     "up_to",
 ]
 
@@ -61,6 +62,11 @@ def parse_names(text: str) -> tuple[str, ...]:
 def parse_count(text: str) -> int | None:
     """A whole number of at most nine digits."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None
+
+
+def parse_share(text: str) -> float | None:
+    """A decimal number from 0 to 1."""
+    return float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}", text, re.ASCII) else None
 
 
 def is_pair(value: object) -> bool:

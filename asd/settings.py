@@ -28,6 +28,7 @@ from asd.setting_values import (
     parse_mode,
     parse_names,
     parse_pair,
+    parse_share,
     up_to,
 )
 
@@ -215,6 +216,18 @@ VARIABLES = (
         accepts=lambda value: isinstance(value, bool),
         valid="it must be 0 or 1",
         meaning=lambda on: f"a replay is {'' if on else 'not '}searched for the first wrong operator",
+    ),
+    Variable(
+        name="ASD_CONFIRM",
+        field="confirm",
+        parse=parse_share,
+        accepts=lambda value: isinstance(value, float | int) and 0 <= value <= 1,
+        valid="it must be a share of the steps from 0, for never, to 1, for example 0.01",
+        meaning=lambda share: (
+            f"suspicious steps, at most {100 * share:.3g} % of all, are made again before their update"
+            if share
+            else "no step is made again before its update"
+        ),
     ),
     Variable(
         name="ASD_MANIFEST",

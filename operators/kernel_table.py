@@ -33,6 +33,7 @@ class KernelTable:
         self._unsupported = int(self._header.unsupported)
         self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
         self._before_replay = (GATE["off"], 0)
+        self.repeating = False
         self._nanoseconds = int(self._header.nanoseconds)
 
     def new_site(self, name: str, kind: str = "B") -> Site:
@@ -120,8 +121,8 @@ class KernelTable:
 
     @property
     def replaying(self) -> bool:
-        """Whether a step is being replayed."""
-        return bool(self._header.armed == GATE["replay"])
+        """Whether a step is being made again."""
+        return self.repeating or bool(self._header.armed == GATE["replay"])
 
     def begin_replay(self) -> None:
         """See `Table`."""

@@ -47,6 +47,7 @@ class OperatorTable:
         self.due = self._parameter("due", 0.0, self.CAPACITY)
         self._judged = np.zeros(self.CAPACITY, np.float32)
         self._gate = self._gate_before_replay = GATE["off"]
+        self.repeating = False
 
     @staticmethod
     def _parameter(name: str, value: float, size: int) -> Parameter:
@@ -133,8 +134,8 @@ class OperatorTable:
 
     @property
     def replaying(self) -> bool:
-        """Whether a step is being replayed."""
-        return self._gate == GATE["replay"]
+        """Whether a step is being made again."""
+        return self.repeating or self._gate == GATE["replay"]
 
     def begin_replay(self) -> None:
         """See `Table`."""

@@ -57,17 +57,23 @@ class RepeatableStep:
         sites: The checkpoints whose values belong to the answer of a step.
         also: More Parameters that a step may change, such as those of a loss scaler.
         ranks: How many ranks make each step together.
+        keeps_moving: Whether moving statistics are kept before each step too, so that one can be made anew.
 
     Attributes:
         step: The step that was made last, or None where it is not known.
         random: The random streams.
         moving: Parameters that a step writes and does not read.
+        is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
     """
 
     def __init__(
-        self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter], ranks: int
-    ) -> None:
+        self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter], ranks: int,
+        *, keeps_moving: bool = False,
+    ) -> None:  # fmt: skip
         self.step: Step | None = None
+        self._keeps_moving = keeps_moving
+        self._moving_before: list[np.ndarray] = []
+        self.is_repeatable = False
         self._net, self._sites, self._ranks = net, sites, ranks
         control_dropouts(net)
         watch_draws()
@@ -85,12 +91,15 @@ class RepeatableStep:
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
         if self.step is not None and not self._searched:
-            self.obstacle()  # the step is compiled by now: its graph is searched once, before a replay is in a hurry
+            # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
+            self.is_repeatable = not self.obstacle()
             self._searched = True
         self.step = step
         forget_draws()
         if not self._too_large:
             self._before = [to_host(parameter) for parameter in self._read], self.random.save()
+            if self._keeps_moving:
+                self._moving_before = [to_host(parameter) for parameter in self.moving]
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
@@ -130,6 +139,26 @@ class RepeatableStep:
             slots.read(self._sites)
             slots.end_replay()
             self._put(self._written, *after)
+
+    def make_anew(self) -> str:
+        """Makes the step once more for good: the gate judges it, and what it writes stays.
+
+        Returns:
+            Why it was not made, if so.
+        """
+        slots = table()
+        slots.repeating = True
+        try:
+            for parameter, value in zip(self.moving, self._moving_before, strict=True):
+                parameter.copy_(tensor_like(parameter, value))
+            bits_of_first(self._make(b""))  # a compiled graph runs on until an output is read
+        except UnsupportedError as error:
+            return str(error)
+        except Exception as error:  # the other ranks must hear of it
+            return f"the step can't be made again: {error!r}"
+        finally:
+            slots.repeating = False
+        return ""
 
     def make_again(self, parcel: bytes = b"") -> tuple[Answer, str]:
         """Makes the step once more, from where it began.

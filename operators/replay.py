@@ -44,25 +44,27 @@ class Replay:
         sites: The checkpoints whose values are compared.
         also: More Parameters that a step may change, such as those of a loss scaler.
         exchange: The ranks; those of this job if not given.
+        keeps_moving: See `RepeatableStep`.
 
     Attributes:
         narrowed: Which operator the last anomaly came from, where that was asked for.
+        step: The step that is repeated.
     """
 
     def __init__(
         self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter] = (),
-        exchange: Exchange | None = None,
+        exchange: Exchange | None = None, *, keeps_moving: bool = False,
     ) -> None:  # fmt: skip
         self.narrowed: Narrowed | None = None
         self._net = net
         self._exchange = exchange if exchange is not None else Exchange()
-        self._step = RepeatableStep(net, optimizer, sites, also, self._exchange.size)
+        self.step = RepeatableStep(net, optimizer, sites, also, self._exchange.size, keeps_moving=keeps_moving)
         self._weights = list(net.trainable_params())
         self._searches = 0
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with."""
-        self._step.remember(step)
+        self.step.remember(step)
 
     def judge(
         self, original: Answer, anomaly: Event | None, scale: float = 1.0, *, folder: Path | None = None
@@ -82,7 +84,7 @@ class Replay:
         Raises:
             RankLostError: Another rank did not answer.
         """
-        told = self._tell(suspect=anomaly is not None, obstacle=self._step.obstacle())
+        told = self._tell(suspect=anomaly is not None, obstacle=self.step.obstacle())
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
             return None
@@ -92,7 +94,7 @@ class Replay:
             where = "" if rank == self._exchange.rank else f"on rank {rank}: "
             return Finding("undetermined", where + reason) if anomaly is not None else None
         self.narrowed = None
-        with self._step.without_a_trace():
+        with self.step.without_a_trace():
             if self._exchange.size == 1:
                 finding = self._alone(original, _breaks(anomaly, scale))
             else:
@@ -102,11 +104,11 @@ class Replay:
         return finding if anomaly is not None else None
 
     def _alone(self, original: Answer, abnormal: Callable[[Answer], bool]) -> Finding:
-        again, failure = self._step.make_again()
+        again, failure = self.step.make_again()
         repeated = None
         if not failure and difference(original, again):
             # A third run tells hardware that failed once from a step that never says the same twice.
-            repeated, failure = self._step.make_again()
+            repeated, failure = self.step.make_again()
         if failure:
             return Finding("undetermined", failure)
         return find(original, again, repeated=repeated, abnormal=abnormal)
@@ -114,8 +116,8 @@ class Replay:
     def _together(self, original: Answer, suspects: list[int], abnormal: Callable[[Answer], bool]) -> Finding:
         rank, size = self._exchange.rank, self._exchange.size
         runs = assignment(size, suspects)
-        again, failure = self._step.make_again()
-        parcel = self._step.pack() if rank in suspects else b""
+        again, failure = self.step.make_again()
+        parcel = self.step.pack() if rank in suspects else b""
         first = self._tell(
             failure=failure, changed=difference(original, again), size=len(parcel), weights=self._hash_of_weights()
         )
@@ -126,7 +128,7 @@ class Replay:
         for root in sorted({batch for taker, batch in enumerate(runs) if batch != taker}):
             message = self._exchange.broadcast(parcel, root, first[root]["size"])
             borrowed = message if root == runs[rank] and root != rank else borrowed
-        answer, failure = self._step.make_again(borrowed)
+        answer, failure = self.step.make_again(borrowed)
         second = self._tell(failure=failure, answer=answer.to_json())
         failures = [words["failure"] for words in second if words["failure"]]
         if failures:
@@ -159,14 +161,14 @@ class Replay:
         if not wanted or self._searches == _MOST_SEARCHES:
             return finding
         self._searches += 1
-        suspect, moving, random = wanted[0], self._step.moving, self._step.random
-        narrowing = Narrowing(self._net, lambda parcel: self._step.make_again(parcel)[1], self._exchange)
+        suspect, moving, random = wanted[0], self.step.moving, self.step.random
+        narrowing = Narrowing(self._net, lambda parcel: self.step.make_again(parcel)[1], self._exchange)
         seeds = random.seeds()
         try:
             if self._exchange.size == 1:
                 self.narrowed = narrowing.alone(folder)
             else:
-                parcel = self._sent(self._step.pack() if rank == suspect else b"", suspect)
+                parcel = self._sent(self.step.pack() if rank == suspect else b"", suspect)
                 # Every tensor is compared now, and masks that begin anew in PyNative too.
                 random.set_seeds(unpack(self._sent(pack([seeds]), suspect))[0])
                 narrowing.begin_with(moving, unpack(self._sent(pack(list(map(to_host, moving))), suspect)))

@@ -23,10 +23,20 @@ __all__ = ["Table", "table", "use_backend"]
 
 
 class Table(Protocol):
-    """What `StepMonitor` and the guard need of a table."""
+    """What `StepMonitor` and the guard need of a table.
+
+    Attributes:
+        backend: `kernel` or `operators`.
+        repeating: Whether a step is being made again for good: the gate judges it as any other.
+        replaying: Whether a step is being made again at all.
+    """
 
     backend: str
-    replaying: bool
+    repeating: bool
+
+    @property
+    def replaying(self) -> bool:
+        """See `Table`."""
 
     def new_site(self, name: str, kind: str = "B") -> Site:
         """A fresh slot under `name`."""

@@ -153,6 +153,11 @@ class History:
         largest, l2, mean = self._current()
         return {"max_abs": largest, "l2": l2, "mean_abs": mean}
 
+    def second_limit(self) -> dict[str, float]:
+        """Per feature the largest value that is within the margins next: above it a gradient is a warning at least."""
+        largest, l2, mean = map(min, self._current(), map(_power, self._within))
+        return {"max_abs": largest, "l2": l2, "mean_abs": mean}
+
     def accept(self) -> None:
         """Says that what it flags is no fault of a device: a new level is learned from the next step on."""
         self._errors = max(self._errors, FREEZE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from asd.attribution import Attribution
 from asd.checkpoint_health import Health
@@ -19,13 +19,33 @@ from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.training.problems import Problems
 from asd.operators.training.state_checks import StateChecks
-from asd.reading import AVERAGED, SAMPLE, Reading
+from asd.reading import AVERAGED, SAMPLE, Capture, Reading
 from asd.tiers import KINDS, Features
 
-__all__ = ["Judging"]
+__all__ = ["Judging", "Look"]
 
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
 _UNSUPPORTED = "a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64"
+
+
+class Look(NamedTuple):
+    """What is to be judged of a step.
+
+    Attributes:
+        readings: What its checkpoints saw; of its second run, if there was one.
+        captures: Tensors that broke a limit, of the run that is to blame.
+        again: Whether there was a second run.
+        vanished: The readings that were suspicious in the first run and not in the second.
+        elsewhere: Whether any rank has such readings.
+        attribution: Whose they are; None where no rank has any.
+    """
+
+    readings: Sequence[Reading]
+    captures: Sequence[Capture]
+    again: bool = False
+    vanished: Sequence[Reading] = ()
+    elsewhere: bool = False
+    attribution: Attribution | None = None
 
 
 class Judging:
@@ -61,11 +81,18 @@ class Judging:
         self._refused = table().refused()
         self.write_limits(monitor)
 
-    def write_limits(self, monitor: Monitor) -> None:
-        """Tells the gate what to compare the next step with."""
-        self.scale = self.loss_scale.read()
+    def write_limits(self, monitor: Monitor, *, second_level: bool = False, scale: float | None = None) -> None:
+        """Tells the gate what to compare the next step with.
+
+        Args:
+            monitor: Knows the limits.
+            second_level: Whether suspicious gradients are refused too.
+            scale: The loss scale of that step; read if not given.
+        """
+        self.scale = self.loss_scale.read() if scale is None else scale
+        limit = monitor.second_limit if second_level else monitor.limit
         judged = [site for site in self.sites if site.kind != SAMPLE]
-        table().set_limits([(site, monitor.limit(site.name, site.kind)) for site in judged], self.scale)
+        table().set_limits([(site, limit(site.name, site.kind)) for site in judged], self.scale)
 
     def refused(self) -> int:
         """Updates refused since the last call."""
@@ -73,44 +100,46 @@ class Judging:
         self._refused += new
         return new
 
-    def judge(self, monitor: Monitor, step: int, *, refused: bool) -> tuple[list[Event], Event | None]:
+    def judge(
+        self, monitor: Monitor, step: int, *, refused: bool, look: Look | None = None
+    ) -> tuple[list[Event], Event | None]:
         """Judges the step that has just been made; in data parallel a call of all ranks.
 
         Args:
             monitor: Judges the readings and publishes the events.
             step: Its number.
             refused: Whether its update was refused.
+            look: What was read of the step already, and what became of a second run.
 
         Returns:
             The events, and the first of first level.
         """
         slots = table()
-        captures = slots.captures(self.sites)
-        readings = slots.read(self.sites)
-        attribution = self._whose_fault(monitor, readings) if refused else None
+        if look is None:
+            captures = slots.captures(self.sites)
+            look = Look(slots.read(self.sites), captures)
+        readings = look.readings
+        attribution = self._whose_fault(monitor, readings) if refused else look.attribution
         outcome = monitor.judge(
             step,
             readings,
             loss_scale=self.scale,
             overflow_expected=self.loss_scale.dynamic,
             refused=refused,
-            captures=captures,
+            captures=look.captures,
             attribution=attribution,
             ranks=self._seen_by_ranks(monitor, readings),
+            vanished=look.vanished,
         )
         fatal = outcome.fatal
+        if fatal is None:
+            fatal = self._follow(monitor, step, attribution, refused=refused, apart=outcome.elsewhere, look=look)
+            outcome.events.extend([fatal] if fatal is not None else [])
         if not refused:
-            if fatal is None and outcome.elsewhere:
-                fatal = monitor.follow(step, refused=False)
-                outcome.events.append(fatal)
             in_state = self._state.judge(monitor, step, readings)
             if in_state is not None:
                 outcome.events.append(in_state)
                 fatal = fatal or in_state
-        if refused and fatal is None and not self.loss_scale.dynamic:
-            # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
-            fatal = monitor.follow(step, attribution)
-            outcome.events.append(fatal)
         if not readings:
             self._problems.once(monitor, _NOTHING)
         for event in outcome.events:
@@ -119,6 +148,17 @@ class Judging:
             self._problems.once(monitor, _UNSUPPORTED)
         self.write_limits(monitor)
         return outcome.events, fatal
+
+    def _follow(
+        self, monitor: Monitor, step: int, attribution: Attribution | None, *, refused: bool, apart: bool, look: Look
+    ) -> Event | None:
+        """Reports that another rank has a first-level anomaly where this one has none."""
+        if look.elsewhere:
+            return monitor.follow(step, attribution)
+        if not refused:
+            return monitor.follow(step, refused=False) if apart else None
+        # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
+        return None if self.loss_scale.dynamic else monitor.follow(step, attribution)
 
     def _whose_fault(self, monitor: Monitor, readings: Sequence[Reading]) -> Attribution | None:
         try:

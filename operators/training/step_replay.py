@@ -14,7 +14,7 @@ from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.exchange import Exchange
-from asd.operators.repeatable_step import Step
+from asd.operators.repeatable_step import RepeatableStep, Step
 from asd.operators.replay import Replay
 from asd.operators.site import Site
 from asd.operators.step_tensors import bits_of_first
@@ -35,6 +35,7 @@ class StepReplay:
 
     def __init__(self, config: Config, *, wanted: bool, scaler: Any) -> None:
         self.wanted = wanted
+        self._confirms = config.confirm > 0
         self._config, self._scaler = config, scaler
         self._replay: Replay | None = None
 
@@ -43,12 +44,12 @@ class StepReplay:
     ) -> None:
         """Makes the steps of `net` repeatable; must be called before it is compiled."""
         self._replay = None
-        if not self.wanted or net is None:
+        if not (self.wanted or self._confirms) or net is None:
             return
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         try:
             also = [value for value in held if isinstance(value, Parameter)]
-            self._replay = Replay(net, optimizer, sites, also, ranks)
+            self._replay = Replay(net, optimizer, sites, also, ranks, keeps_moving=self._confirms)
         except UnsupportedError as error:
             monitor.problem(f"no step will be replayed: {error}")
 
@@ -56,6 +57,11 @@ class StepReplay:
         """Says that `step` comes next."""
         if self._replay is not None:
             self._replay.remember(step)
+
+    @property
+    def step(self) -> RepeatableStep | None:
+        """The last step, to be made again; None where that is not known."""
+        return self._replay.step if self._replay is not None else None
 
     def judge(self, monitor: Monitor, step: int, outputs: Any, fatal: Event | None, scale: float) -> list[Event]:
         """Makes a refused step again; in data parallel a call of all ranks.

@@ -24,6 +24,7 @@ from asd.operators.resume import CheckpointWatch, resumed_step
 from asd.operators.slots import table
 from asd.operators.training.checks import Checks
 from asd.operators.training.checksum_plan import ChecksumPlan
+from asd.operators.training.confirming import Confirming
 from asd.operators.training.ending import Ending
 from asd.operators.training.judging import Judging
 from asd.operators.training.problems import Problems
@@ -71,6 +72,7 @@ class WatchedTraining:
         self._checks = Checks(config, include, exclude, self._checksums)
         self._weights = WeightWatch(self.health)
         self._replay = StepReplay(config, wanted=config.replay if replay is None else replay, scaler=loss_scale)
+        self._confirming = Confirming(config, self.judging, self._replay)
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
         self._sinks, self._history = sinks, history
@@ -127,7 +129,11 @@ class WatchedTraining:
         events: list[Event] = []
         fatal = None
         try:
-            events, fatal = self.judging.judge(monitor, self._step, refused=refused > 0)
+            look = self._confirming.look(monitor) if refused and self._confirming.wanted else None
+            refused = self.judging.refused() if look is not None and look.again else refused
+            events, fatal = self.judging.judge(monitor, self._step, refused=refused > 0, look=look)
+            if look is not None and look.vanished:
+                events += self._confirming.verdict(monitor, events)
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problems.once(monitor, f"a step was not judged: {error!r}")
         finally:
@@ -157,6 +163,8 @@ class WatchedTraining:
     def remember(self, step: Step) -> None:
         """Says that `step` comes next."""
         self._replay.remember(step)
+        if self.monitor is not None and self._confirming.wanted:
+            self._confirming.prepare(self.monitor, self._step + 1)
 
     def end(self, fatal: Event | None, damage: Event | None = None) -> None:
         """Ends the training because of an event, if the settings say so.

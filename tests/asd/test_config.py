@@ -99,6 +99,7 @@ def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
         *(("ASD_METRICS_ADDRESS", text, "an address or host name") for text in (" ", "a b", "a\0", "http://a")),
         ("ASD_WEB_CONFIG", "a\0b", "the name of a file"),
         *(("ASD_EVIDENCE_MB", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
+        *(("ASD_CONFIRM", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "٠", "." * 99)),
     ],
 )
 def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
@@ -206,6 +207,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_WEIGHT_HASH": str(port),
         "ASD_TIERS": "state,ranks",
         "ASD_RECORD": str(int(replay)),
+        "ASD_CONFIRM": "0",
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ
@@ -237,6 +239,7 @@ def test_describe_says_where_a_value_comes_from():
         ("ASD_TIERS", "state", "bounds on the weights and on the optimizer's state"),
         ("ASD_EVIDENCE_MB", "0", "no tensor is kept as evidence"),
         ("ASD_EVIDENCE_MB", "64", "MiB of a bad tensor kept as evidence"),
+        ("ASD_CONFIRM", ".0", "no step is made again before its update"),
     ],
 )
 def test_describe_says_what_a_value_does(variable, text, meaning):
@@ -278,3 +281,17 @@ def test_tiers_that_are_unknown_or_do_not_fit_the_rule_are_refused(environ, vali
     with pytest.raises(ConfigError, match=valid) as caught:
         Config.from_env(environ)
     assert (caught.value.variable, caught.value.value) == ("ASD_TIERS", environ["ASD_TIERS"])
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"),
+        ({"ASD_RULE": "adaptive", "ASD_TIERS": "finite"}, "only tier adaptive"),
+        ({"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "log"}, "it needs updates that can be refused"),
+    ],
+)
+def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
+    with pytest.raises(ConfigError, match=reason):
+        Config.from_env({"ASD_CONFIRM": "0.01", **more})
+    assert Config.from_env({"ASD_CONFIRM": "0.01", "ASD_RULE": "adaptive"}).confirm == 0.01

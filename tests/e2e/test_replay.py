@@ -71,6 +71,20 @@ def test_a_fault_in_a_weight_s_gradient_is_blamed_on_its_own_rank_and_not_on_all
     assert reasons == {"rank 1 broke its limit at extra"}
 
 
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+def test_a_second_look_heals_on_all_ranks_what_one_did_once_and_blames_that_one(runner, mode):
+    healed = train_together(runner, mode, "weight gradient once", replay="confirm")
+    healthy = train_together(runner, mode, "weight gradient never", replay="0")
+    for name in ("losses", "digests", "refused"):
+        assert [rank[name] for rank in healed] == [rank[name] for rank in healthy], name
+    assert [verdicts(rank) for rank in healed] == [set(), {"transient"}]
+    assert [line for line in healed[0]["named"] if line[0] == 8] == [[8, "follower", "ERROR", 0, "averaged.extra"]]
+    assert [line for line in healed[1]["named"] if line[0] == 8] == [
+        [8, "anomaly", "ERROR", 1, "extra"], [8, "anomaly", "ERROR", 1, "averaged.extra"],
+        [8, "replay", "ERROR", 1, "extra"],
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_ranks_whose_weights_differ_are_no_siblings(runner):
     healthy, suspect = train_together(runner, "graph", "weights apart", replay="1")

@@ -1,0 +1,189 @@
+"""A second look: what a device did once is healed bit for bit, and what the data did is applied as without it."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import HIDDEN, Decoder, assert_same_bits, fill, ids, targets, values
+from mindspore import amp, nn, ops
+from mindspore.train import Model
+
+from asd import AnomalyDetected, Config
+from asd.injection import Fault
+from asd.operators import StepMonitor, slots
+from asd.operators.inject import FaultInjector
+from asd.operators.random_state import control_dropouts
+from asd.operators.repeatable_step import RepeatableStep
+
+pytestmark = pytest.mark.usefixtures("clean")
+STEPS, BAD = 9, 7
+SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
+
+
+class Noisy(Decoder):
+    """Dropout and moving statistics, which a second run must not draw and move twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.bn = nn.Dropout(p=0.25), nn.BatchNorm1d(HIDDEN)
+
+    def construct(self, x, y):
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = x + self.drop(block(x))
+        shape = x.shape
+        x = self.bn(x.reshape((-1, HIDDEN))).reshape(shape)
+        return ops.mean(ops.square(self.norm_out(x) - y))
+
+
+def settings(**more):
+    return Config(**{"enable": 1, "on_anomaly": "skip", "rule": "adaptive", "confirm": 0.01, **more})
+
+
+class Training:
+    """Nine steps by Model.train, of which the seventh may have a fault or a far too large target."""
+
+    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None):
+        ms.set_seed(3)
+        np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
+        self.events, self.runs = [], 0
+        self.net = fill(Noisy())
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
+        self.monitor = StepMonitor(config or settings(), sinks=[self.events.append], replay=False)
+        control_dropouts(self.net)  # without a second look too, for MindSpore's own dropout is not the same twice
+        injector = FaultInjector(Fault.parse(fault)) if fault else None
+        rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(factor if i == BAD else 1)) for i in range(1, 10)]
+        data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+        make_anew = RepeatableStep.make_anew
+
+        def count(step):
+            self.runs += 1
+            return make_anew(step)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RepeatableStep, "make_anew", count)
+            Model(self.net, optimizer=self.optimizer).train(
+                1, data, dataset_sink_mode=False, callbacks=[self.monitor, *([injector] if injector else [])],
+            )  # fmt: skip
+
+    def state(self):
+        return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
+
+    def told(self):
+        return [(event.step, event.kind, event.level.name, event.verdict) for event in self.events]
+
+
+@pytest.fixture
+def graph():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend", "fault"),
+    [
+        ("graph", "kernel", SUSPICIOUS),
+        ("graph", "kernel", f"gradient:norm_out:flip=30:step={BAD}"),
+        ("graph", "kernel", f"gradient:norm_out:set=nan:step={BAD}"),
+        ("pynative", "kernel", SUSPICIOUS),
+        pytest.param("graph", "operators", SUSPICIOUS, marks=pytest.mark.slow),
+        pytest.param("pynative", "operators", SUSPICIOUS, marks=pytest.mark.slow),
+    ],
+    indirect=["mode", "backend"],
+)
+def test_what_happened_once_is_told_and_leaves_no_trace(mode, backend, fault, monkeypatch):
+    healed, healthy = Training(monkeypatch, fault), Training(monkeypatch)
+    told = healed.told()
+    assert {line[:3] for line in told} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
+    assert [line[3] for line in told if line[1] == "replay"] == ["transient"]
+    assert (healed.runs, healthy.runs, healthy.events) == (1, 0, [])
+    assert_same_bits(healed.state(), healthy.state())
+    assert "norm_out" in {event.checkpoint for event in healed.events}
+    assert all(event.refused for event in healed.events)
+    assert healed.monitor.monitor.status.refused == 0  # the step was made, with its own update
+
+
+def test_what_the_data_did_stays_a_warning_and_is_applied_as_without_a_second_look(graph, monkeypatch):
+    looked, plain = (Training(monkeypatch, factor=3e2, config=settings(confirm=share)) for share in (0.01, 0.0))
+    assert (looked.runs, plain.runs) == (1, 0)
+    assert looked.told() == plain.told()
+    assert {line[:3] for line in looked.told()} == {(BAD, "anomaly", "WARNING")}
+    assert_same_bits(looked.state(), plain.state())
+
+
+def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_second_look(graph, monkeypatch):
+    training = Training(monkeypatch, SUSPICIOUS + ":duration=9")
+    assert training.runs == 3
+    of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "norm_out"]
+    assert of_place == [(7, "WARNING"), (8, "WARNING"), (9, "ERROR")]
+
+
+def test_an_anomaly_that_is_healed_ends_a_training_that_asked_for_it(graph, monkeypatch):
+    with pytest.raises(AnomalyDetected, match="but not when the same step was made again"):
+        Training(monkeypatch, SUSPICIOUS, config=settings(on_anomaly="stop"))
+
+
+def test_an_overflow_under_a_dynamic_loss_scale_is_lost_as_it_should_be(graph, monkeypatch):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    scaler = amp.DynamicLossScaler(scale_value=2.0**10, scale_factor=2, scale_window=1000)
+
+    def forward(x, y):
+        return scaler.scale(net(x, y))
+
+    gradients = ms.value_and_grad(forward, None, optimizer.parameters)
+    events = []
+    monitor = StepMonitor(settings(), sinks=[events.append], replay=False, loss_scale=scaler)
+    monitor.attach(net, optimizer)
+
+    @monitor.watch_step
+    def step(x, y):
+        loss, grads = gradients(x, y)
+        optimizer(scaler.unscale(grads))
+        return loss
+
+    monkeypatch.setattr(RepeatableStep, "make_anew", lambda _: pytest.fail("an overflow was made again"))
+    for i in range(1, STEPS + 1):
+        monitor.step(step(ids(i), targets(i) * (np.inf if i == BAD else 1)))
+    assert {(event.step, event.level.name) for event in events} == {(BAD, "WARNING")}
+    assert monitor.monitor.status.refused == 1
+
+
+def test_a_step_that_can_t_be_made_again_is_told_and_the_training_goes_on(graph, monkeypatch):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    gradients = ms.value_and_grad(net, None, optimizer.parameters)
+    events = []
+    monitor = StepMonitor(settings(), sinks=[events.append], replay=False)
+    monitor.attach(net, optimizer)
+
+    @monitor.watch_step
+    def step(x, y):
+        if slots.table().replaying:
+            raise RuntimeError("not again")
+        loss, grads = gradients(x, y)
+        optimizer(grads)
+        return loss
+
+    for i in range(1, STEPS + 1):
+        monitor.step(step(ids(i), targets(i) * (3e2 if i == BAD else 1)))
+    problems = [event.reason for event in events if event.kind == "problem"]
+    assert len(problems) == 1
+    assert problems[0].startswith("the update of a suspicious step is lost, for the step can't be made again: ")
+    assert "not again" in problems[0]
+    assert monitor.monitor.status.steps == STEPS
+
+
+def test_a_loop_that_shows_no_step_is_judged_as_without_a_second_look(graph):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    gradients = ms.value_and_grad(net, None, optimizer.parameters)
+    events = []
+    monitor = StepMonitor(settings(), sinks=[events.append], replay=False)
+    monitor.attach(net, optimizer)
+    for i in range(1, STEPS + 1):
+        loss, grads = gradients(ids(i), targets(i) * (3e2 if i == BAD else 1))
+        optimizer(grads)
+        monitor.step(loss)
+    assert {event.level.name for event in events} == {"WARNING"}
+    assert monitor.monitor.status.refused == 0
