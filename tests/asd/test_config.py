@@ -99,7 +99,7 @@ def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
         *(("ASD_METRICS_ADDRESS", text, "an address or host name") for text in (" ", "a b", "a\0", "http://a")),
         ("ASD_WEB_CONFIG", "a\0b", "the name of a file"),
         *(("ASD_EVIDENCE_MB", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
-        *(("ASD_CONFIRM", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "٠", "." * 99)),
+        *(("ASD_CONFIRM", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
     ],
 )
 def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
