@@ -7,18 +7,24 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from asd.confirmation import Allowance
 from asd.rules import Combined, Rule, SilentCheckV3, Threshold
-from asd.tiers import Features, History, Ranks, Seal, Sealed, StateBound
+from asd.tiers import FEATURES, Features, History, Ranks, Seal, Sealed, StateBound
 from asd.tiers.kinds import KINDS
 from asd.tiers.tail import Tails
 from asd.verdict import Level
 from benchmarks.detection.schedule import BETA1, BETA2, CLIP, Record
 
-__all__ = ["COMPOSITES", "DETECTORS", "STATE", "Alarm", "Detector", "Setup"]
+__all__ = ["COMPOSITES", "DETECTORS", "STATE", "WITH_SECOND_LOOK", "Alarm", "Detector", "SecondLook", "Setup"]
 
 STATE = -1
 """The place of an alarm about weights or the optimizer's state, or about the run as a whole."""
 HASH_EVERY = 50
+SHARE_AGAIN = 0.01
+"""Of the steps, at most, those that a second look makes again."""
+WITH_SECOND_LOOK = "asd adaptive + second look"
 
 
 class Setup(NamedTuple):
@@ -48,6 +54,7 @@ class Alarm:
     Attributes:
         errors: Rank and place of each first-level alarm; the rank is -1 when it can't be told.
         warnings: Rank and place of each second-level alarm.
+        suspicious: Rank and place of each of either level above its second-level limit, which a second look is about.
         suspect: Rank that is named; -1 for none.
         place: Place that is named.
         cause: `hardware`, `software`, `data` or `unknown`; empty when the detector does not tell.
@@ -55,6 +62,7 @@ class Alarm:
 
     errors: list[tuple[int, int]] = field(default_factory=list)
     warnings: list[tuple[int, int]] = field(default_factory=list)
+    suspicious: list[tuple[int, int]] = field(default_factory=list)
     suspect: int = -1
     place: int = STATE
     cause: str = ""
@@ -138,7 +146,7 @@ class Sites:
 
     def step(self, number: int, record: Record) -> Alarm:
         alarm = Alarm()
-        averaged = [Features(*row[:3], int(row[3])) for row in record.averaged.tolist()]
+        averaged = [_features(row) for row in record.averaged]
         flagged, outliers = self._judge_sites(record, averaged, alarm)
         in_mean = self._judge_averaged(averaged, alarm)
         for tails in self.tails:
@@ -154,12 +162,12 @@ class Sites:
         flagged: set[int] = set()
         outliers: set[int] = set()
         for place in range(len(self.setup.names)):
-            seen = [Features(*row[:3], int(row[3])) for row in record.features[:, place].tolist()]
+            seen = [_features(row) for row in record.features[:, place]]
             if place in self.weight_at:
                 seen = [averaged[self.weight_at[place]]]
             compared = self.compared[place].update(seen) if self.setup.ranks > 1 else None
             for rank, features in enumerate(seen):
-                own = self.histories[rank][place].update(features).level
+                own = self._judge(self.histories[rank][place], features, rank, place, alarm)
                 other = compared[rank].level if compared is not None else Level.NORMAL
                 if own is Level.ERROR:
                     flagged.add(rank)
@@ -172,15 +180,76 @@ class Sites:
         """Whether there is a first-level anomaly in what the optimizer gets and no site shows."""
         errors = len(alarm.errors)
         for weight, history in self.averaged.items():
-            rank = 0 if self.setup.ranks == 1 else -1
-            alarm.add(history.update(averaged[weight]).level, rank, self.setup.place_of(weight))
+            rank, place = 0 if self.setup.ranks == 1 else -1, self.setup.place_of(weight)
+            alarm.add(self._judge(history, averaged[weight], rank, place, alarm), rank, place)
         return len(alarm.errors) > errors
+
+    @staticmethod
+    def _judge(history: History, features: Features, rank: int, place: int, alarm: Alarm) -> Level:
+        level = history.update(features).level
+        # Nothing above a second-level limit was learned, so the limit is the one that it was held against.
+        if level is not Level.NORMAL and _is_above(history, features):
+            alarm.suspicious.append((rank, place))
+        return level
+
+    def comes_again(self, record: Record, again: Record, rank: int, place: int) -> bool:
+        """Whether a step made again shows there what is above the second-level limit; nothing is learned."""
+        weight = place - len(self.setup.names)
+        if weight >= 0:
+            history, rows = self.averaged[weight], [each.averaged[weight] for each in (record, again)]
+        else:
+            at, history = self.weight_at.get(place, -1), self.histories[rank][place]
+            rows = [each.averaged[at] if at >= 0 else each.features[rank, place] for each in (record, again)]
+        # The same is as suspicious as it was, though the margins may have been fitted anew meanwhile.
+        return np.array_equal(*rows, equal_nan=True) or _is_above(history, _features(rows[1]))
 
     def cause(self, flagged: set[int], outliers: set[int]) -> str:
         """Many ranks of which none differs from the others are no fault of a device, as the package says."""
         if outliers:
             return "hardware"
         return "software" if 2 * len(flagged) > self.setup.ranks > 1 else "unknown" if flagged else ""
+
+
+class SecondLook:
+    """The package's tiers on tensors, and a second run of a step with something suspicious, as `ASD_CONFIRM` makes it.
+
+    Attributes:
+        made_again: Steps that were made again.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.sites = Sites(setup)
+        self.allowance = Allowance(SHARE_AGAIN)
+        self.made_again = 0
+
+    def step(self, number: int, record: Record, again: Record) -> Alarm:
+        """Judges a step.
+
+        Args:
+            number: From 0.
+            record: What was seen of it.
+            again: What is seen of it when it is made once more.
+        """
+        alarm = self.sites.step(number, record)
+        if alarm.suspicious and self.allowance.left(number + 1):
+            self.allowance.spend()
+            self.made_again += 1
+            gone = [where for where in alarm.suspicious if not self.sites.comes_again(record, again, *where)]
+            if gone and not alarm.errors:
+                alarm.suspect, alarm.place = next((where for where in gone if where[0] >= 0), gone[0])
+            alarm.errors += [where for where in gone if where not in alarm.errors]
+            alarm.cause = "hardware" if gone else alarm.cause
+        return alarm
+
+
+def _features(row: Any) -> Features:
+    largest, l2, mean, bad = row.tolist()
+    return Features(largest, l2, mean, int(bad))
+
+
+def _is_above(history: History, features: Features) -> bool:
+    limits = history.second_limit()
+    return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
 
 
 class Bounds:
@@ -290,6 +359,7 @@ def _v2(vendor: bool) -> Callable[[], Rule]:
 
 DETECTORS: dict[str, Callable[[Setup], Any]] = {
     "asd finite+adaptive+ranks": Sites,
+    "asd second look": SecondLook,
     "asd state bound": Bounds,
     "asd state seal": Seals,
     "asd weight hash": lambda setup: Hash(setup, HASH_EVERY),
@@ -313,5 +383,6 @@ _TIERS = ("asd finite+adaptive+ranks", "asd state bound", "asd state seal")
 COMPOSITES = {
     "asd adaptive": (*_TIERS, "asd weight hash"),
     "asd adaptive, hash each step": (*_TIERS, "asd weight hash, each step"),
+    WITH_SECOND_LOOK: ("asd second look", *_TIERS[1:], "asd weight hash"),
 }
 """Detectors that are several others at once: what any of them finds."""

@@ -51,6 +51,7 @@ def make_report(units: list[Row], split: str, seed: int, missing: int) -> Row:
         "checksum_on_clean_products": {
             key: sum(unit["checksums"].get(key, 0) for unit in units) for key in ("products", *CHECKSUMS)
         },
+        "made_again_by_second_looks": {key: sum(unit["made_again"][key] for unit in units) for key in ("steps", "of")},
         "harm_by_stratum": harm(real),
         "controls": controls(units),
         "sensitivity": sensitivity(seed),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.detectors import COMPOSITES, DETECTORS, STATE, Alarm, Setup
+from benchmarks.detection.detectors import COMPOSITES, DETECTORS, STATE, Alarm, SecondLook, Setup
 from benchmarks.detection.runner import run_parallel
 from benchmarks.detection.schedule import Record
 
@@ -58,18 +58,20 @@ def score_unit(path: Path) -> dict[str, Any]:
     setup = Setup([site["name"] for site in sites], kinds[: len(sites)], ranks, weights)
     faults = [{**fault, "found": {}} for fault in meta["faults"]]
     starts = {fault["start"] for fault in faults}
-    counts = {}
+    counts, made_again = {}, 0
     for name, make in DETECTORS.items():
         detector = make(setup)
         alarms, saved, began = [], {}, time.process_time()
         for step, record in enumerate(clean):
             if step in starts:
                 saved[step] = _Frozen(detector)
-            alarms.append(detector.step(step, record))
+            alarms.append(_step(detector, step, record, record))
         counts[name] = {**_count(alarms, meta["replayed"], kinds), "seconds": time.process_time() - began}
+        if isinstance(detector, SecondLook):
+            made_again = detector.made_again
         for fault, branch in zip(faults, branches, strict=True):
             if branch:
-                fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, alarms)
+                fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, clean, alarms)
     _compose(faults, counts)
     early = min(WARM_UP, len(clean))
     tensors = Counter({kind: count * ranks for kind, count in Counter(setup.kinds).items()})
@@ -80,6 +82,7 @@ def score_unit(path: Path) -> dict[str, Any]:
         "places": places,
         "checks": {"warm_up": sum(warm_up.values()), "later": sum(later.values()), "later_by_kind": later},
         "alarms": counts,
+        "made_again": {"steps": made_again, "of": len(clean)},
         "faults": faults,
     }
 
@@ -104,15 +107,29 @@ class _Frozen:
         return twin
 
 
-def _judge(detector: Any, fault: dict[str, Any], branch: list[Record], clean: list[Alarm]) -> dict[str, Any]:
-    """What a detector found in a branch: steps to the first alarm that the clean run did not raise as well."""
+def _step(detector: Any, number: int, record: Record, again: Record) -> Alarm:
+    """Lets a detector judge a step; only one that makes it again gets to see what that shows."""
+    if isinstance(detector, SecondLook):
+        return detector.step(number, record, again)
+    alarm: Alarm = detector.step(number, record)
+    return alarm
+
+
+def _judge(
+    detector: Any, fault: dict[str, Any], branch: list[Record], clean: list[Record], alarms: list[Alarm]
+) -> dict[str, Any]:
+    """What a detector found in a branch: steps to the first alarm that the clean run did not raise as well.
+
+    A step made again shows the same, but where a computation failed in that step only; what a state lost stays lost.
+    """
+    passes = fault["duration"] == 1 and fault["target"] in {"site", "reduced"}
     found: dict[str, Any] = {"error": -1, "warning": -1}
     for offset, record in enumerate(branch):
         step = fault["start"] + offset
-        alarm = detector.step(step, record)
-        if found["warning"] < 0 and set(alarm.warnings) - set(clean[step].warnings):
+        alarm = _step(detector, step, record, clean[step] if passes and offset == 0 else record)
+        if found["warning"] < 0 and set(alarm.warnings) - set(alarms[step].warnings):
             found["warning"] = offset
-        if set(alarm.errors) - set(clean[step].errors):
+        if set(alarm.errors) - set(alarms[step].errors):
             found |= {"error": offset, "rank": alarm.suspect, "place": alarm.place, "cause": alarm.cause}
             if fault["target"] == "site":
                 found["matched"] = (fault["rank"], fault["place"]) in alarm.errors

@@ -172,6 +172,24 @@ def test_a_fault_in_the_mean_alone_is_found_and_names_a_rank_only_where_there_is
     assert (alarm.suspect, alarm.cause) == ((0, "unknown") if ranks == 1 else (-1, "unknown"))
 
 
+@pytest.mark.parametrize(("comes_again", "errors"), [(False, [(0, 1)]), (True, [])])
+def test_a_second_look_finds_what_is_suspicious_and_does_not_come_again(comes_again, errors):
+    setup = Setup(["a.Y", "a.B"], ["Y", "B"], 1, [])
+    detector, plain = DETECTORS["asd second look"](setup), DETECTORS["asd finite+adaptive+ranks"](setup)
+    random = np.random.default_rng(2)
+    for step in range(30):
+        sizes = np.float32([4.0, 20.0, 1.0, 0.0]) * np.float32(1 + 0.1 * random.random())
+        clean = Record(np.tile(sizes, (1, 2, 1)), 1.0, 1.0, 0, sizes, -1, sizes, sizes[None][:0])
+        record = clean._replace(features=clean.features.copy())
+        if step == 29:
+            record.features[0, 1, :3] *= 100
+        alarm, other = detector.step(step, record, record if comes_again else clean), plain.step(step, record)
+        assert (other.errors, other.suspicious) == ([], [(0, 1)] if step == 29 else [])
+    assert alarm.errors == errors
+    assert (alarm.suspect, alarm.place, alarm.cause) == ((0, 1, "hardware") if errors else (-1, -1, ""))
+    assert detector.made_again == 1
+
+
 def test_clean_checks_are_counted_and_no_detector_flags_them(scored):
     later = STEPS - 20
     assert scored["checks"] == {
