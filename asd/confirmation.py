@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from asd.reading import Reading
+from asd.tiers.features import FEATURES
 
 __all__ = ["Allowance", "vanished"]
 
@@ -28,17 +29,18 @@ class Allowance:
         >>> allowance = Allowance(0.25)
         >>> for step in range(5):
         ...     allowance.spend()
-        >>> allowance.left(step=3), allowance.left(step=4)
-        (False, True)
+        >>> [allowance.next_step() for step in range(4)]
+        [False, False, False, True]
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._spent = 0
+        self._steps = self._spent = 0
 
-    def left(self, step: int) -> bool:
-        """Whether step number `step`, from 1, may be made again."""
-        return self._share > 0 and self._spent < BURST + int(self._share * step)
+    def next_step(self) -> bool:
+        """Counts a step and says whether it may be made again."""
+        self._steps += 1
+        return self._share > 0 and self._spent < BURST + int(self._share * self._steps)
 
     def spend(self) -> None:
         """Says that a step was made again."""
@@ -55,12 +57,23 @@ def vanished(
 
     Args:
         first: What the checkpoints saw.
-        again: The same of the second run; a checkpoint that is missing there says nothing.
+        again: The same of the second run; a checkpoint that is missing there, or was checked more or less often, as by
+            an evaluation before the step, says nothing.
         suspicious: Whether a reading is above its second-level limit.
     """
     then = {reading.checkpoint: reading for reading in again}
     return [
         reading
         for reading in first
-        if suspicious(reading) and reading.checkpoint in then and not suspicious(then[reading.checkpoint])
+        if suspicious(reading)
+        and (other := then.get(reading.checkpoint)) is not None
+        and other.calls == reading.calls
+        and not suspicious(other)
+        and _has_fallen(reading, other)
     ]
+
+
+def _has_fallen(one: Reading, other: Reading) -> bool:
+    """Whether it is below half of what it was: a limit between two nearly equal values shows nothing."""
+    sizes = ((getattr(one, name), getattr(other, name)) for name in FEATURES)
+    return one.non_finite > 0 or any(before > 2 * after for before, after in sizes)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from asd.combined_scheme import CombinedScheme, Strike
 from asd.config import Config
 from asd.errors import StateError
-from asd.reading import CHECKSUM, SAMPLE
+from asd.reading import AVERAGED, CHECKSUM, SAMPLE
 from asd.rules import Rule, make_rule
 from asd.rules.base import largest_root
 from asd.rules.checksum import Checksum
@@ -19,7 +19,7 @@ from asd.rules.sampled_gradient import SampledGradient
 from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
 from asd.verdict import Level, Verdict
 
-__all__ = ["EVENT_FEATURES", "Judge", "Judges", "RuleJudge"]
+__all__ = ["EVENT_FEATURES", "Judge", "Judges", "RuleJudge", "with_means"]
 
 EVENT_FEATURES = {"max_abs": "max", "l2": "l2", "mean_abs": "mean"}
 """What events call the features of a tensor."""
@@ -151,7 +151,7 @@ class Judges:
             return None
         feature = above[0] if above else FEATURES[0]
         value: float = getattr(features, feature) if features.finite else features.not_a_number()
-        level = "second" if value <= first[feature] else "first"
+        level = "second" if features.finite and value <= first[feature] else "first"
         called = f"{KINDS[kind].name}: " if kind in KINDS else ""
         reason = f"{called}above its {level}-level limit, but not when the same step was made again"
         return Verdict(Level.ERROR, reason, value, second[feature]), EVENT_FEATURES[feature]
@@ -295,3 +295,32 @@ class Judges:
 
     def _strike_counts(self) -> bool:
         return self.scheme.strike(self._clock()) is Strike.RECORDED
+
+
+def with_means(state: Mapping[str, Any], known: Collection[str]) -> Mapping[str, Any]:
+    """A saved state in which means over the ranks have a kind of their own.
+
+    Before they had, what was learned at the optimizer of a data-parallel training was called like each rank's own
+    gradient, which is larger than the mean.
+
+    Args:
+        state: As saved.
+        known: Names of the checkpoints of this network.
+    """
+    tiers = state.get("tiers")
+    if not isinstance(tiers, Mapping) or AVERAGED in (tails := tiers.get("tails") or {}):
+        return state
+    kinds, checkpoints = tiers.get("kinds") or {}, state["checkpoints"]
+    means = {name: f"averaged.{name}" for name, kind in kinds.items() if kind == "W" and f"averaged.{name}" in known}
+    if not means:
+        return state
+    return {
+        **state,
+        "checkpoints": {means.get(name, name): values for name, values in checkpoints.items()},
+        "tiers": {
+            **tiers,
+            "kinds": {means.get(name, name): AVERAGED if name in means else kind for name, kind in kinds.items()},
+            "ranks": {name: values for name, values in (tiers.get("ranks") or {}).items() if name not in means},
+            "tails": {AVERAGED if symbol == "W" else symbol: values for symbol, values in tails.items()},
+        },
+    }

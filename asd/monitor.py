@@ -20,7 +20,7 @@ from asd.delivery import Delivery, Sink
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.feature_values import features_of, value_of
-from asd.judges import Judges
+from asd.judges import Judges, with_means
 from asd.origin import Origin
 from asd.reading import AVERAGED, CHECKSUM, OUTPUT, Capture, Reading
 from asd.reports import Reports
@@ -159,12 +159,18 @@ class Monitor:
         self._after_step(events)
         return Outcome(events, next((event for event in events if event.level is Level.ERROR), None), elsewhere)
 
-    def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0) -> dict[str, Seen]:
-        """What the ranks tell one another about a step, before anything is judged; nothing is changed by it."""
+    def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0, averaged: bool = False) -> dict[str, Seen]:
+        """What the ranks tell one another about a step, before anything is judged; nothing is changed by it.
+
+        Args:
+            readings: Of the step.
+            loss_scale: Every value is divided by it.
+            averaged: Whether about the means over the ranks, else about what each saw alone.
+        """
         seen = {}
         for reading in readings:
-            if reading.kind == AVERAGED:
-                continue  # a rank that sees another one's fault in the mean has none of its own
+            if (reading.kind == AVERAGED) is not averaged:
+                continue
             features = features_of(reading, loss_scale)
             value = value_of(features, self.feature)
             broken = self._judges.broken(reading.checkpoint, reading.kind, features)
@@ -176,6 +182,10 @@ class Monitor:
     def second_limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
         """As `limit`, with the margins above which a gradient is suspicious."""
         return self._judges.second_limit(checkpoint, kind)
+
+    def is_broken(self, reading: Reading, loss_scale: float) -> bool:
+        """Whether it is a first-level anomaly; nothing is learned from it."""
+        return self._judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
     def suspicion(self, reading: Reading, loss_scale: float) -> tuple[Verdict, str] | None:
         """The verdict about a tensor above its second-level limit if the same step does not show it again.
@@ -308,7 +318,7 @@ class Monitor:
             raise StateError(
                 f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
             )
-        self._judges = Judges.of(self.config, state, self.clock)
+        self._judges = Judges.of(self.config, with_means(state, known), self.clock)
         self.step = step
 
     def _judge_one(

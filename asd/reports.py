@@ -45,9 +45,8 @@ class Reports:
             rule: Which rule it was.
             refused: Whether the update was kept away from the weights.
             evidence: Folder with the evidence; empty for none.
-            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. All ranks see
-                the same averaged gradient, so where none broke a limit of its own, rank 0 has an anomaly that names no
-                device.
+            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where all
+                ranks see the same bad mean and none a bad gradient of its own, rank 0 has an anomaly without a device.
         """
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         kind, reason = "anomaly", verdict.reason
@@ -63,15 +62,15 @@ class Reports:
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
         """An anomaly of what all ranks see alike."""
-        if attribution is not None and self._origin.rank in attribution.ranks:
+        if attribution is None:
+            reason = _with(event.reason, "the ranks were not compared, so none can be named for their mean")
+            return replace(event, rank=-1, device="unknown", reason=reason)
+        if self._origin.rank in attribution.ranks:
             return event
-        if attribution is not None and attribution.ranks:
+        if attribution.ranks:
             return replace(event, kind="follower", reason=_with(event.reason, attribution.reason))
-        told = "no gradient of a rank broke a limit" if attribution is not None else "the ranks were not compared"
-        event = replace(event, reason=f"{event.reason}; {told}, so no rank can be named for their mean")
-        if self._origin.rank != 0:
-            return replace(event, kind="follower")
-        return replace(event, rank=-1, device="unknown")
+        event = replace(event, reason=_with(event.reason, "all ranks have the same mean, so none can be named for it"))
+        return replace(event, rank=-1, device="unknown") if self._origin.rank == 0 else replace(event, kind="follower")
 
     def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event:
         """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""

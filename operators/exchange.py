@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -91,6 +91,14 @@ class Exchange:
             return [message]
         self._meet()
         return self._gather(message, size)
+
+    def tell(self, **words: Any) -> list[dict[str, Any]]:
+        """What every rank has to say, by rank: each word something that JSON can hold.
+
+        Raises:
+            RankLostError: As `gather`.
+        """
+        return [json.loads(message) for message in self.gather(json.dumps(words).encode())]
 
     def broadcast(self, message: bytes, root: int, size: int) -> bytes:
         """The message of `root`, whose length in bytes all ranks know; the others' are ignored.

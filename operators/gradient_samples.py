@@ -36,7 +36,7 @@ def sample_gradients(net: nn.Cell | None, optimizer: nn.Cell, *, every: int) -> 
     Returns:
         The checkpoints, called `gradient.` and the name of the parameter; those that are there already, if any.
     """
-    look = own_gradients(reducer_of(net) or optimizer)
+    look = own_gradients(reducer_of(net, optimizer) or optimizer)
     if not look.sites_of(SAMPLE):
         matrices = [
             (i, parameter) for i, parameter in enumerate(getattr(optimizer, "parameters", ())) if parameter.ndim > 1

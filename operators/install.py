@@ -20,7 +20,7 @@ from asd.errors import ConfigError, UnsupportedError
 from asd.operators.base import ASDBase
 from asd.operators.compiled_super import mend_super
 from asd.operators.look import LookAndTap, make_look
-from asd.operators.site import Site
+from asd.operators.site import Site, is_ours
 from asd.operators.slots import table
 from asd.operators.tap import make_tap
 
@@ -100,7 +100,7 @@ def install(
     """
     wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
     done = Installation()
-    cells = [(cell_name(name), cell) for name, cell in net.cells_and_names() if not _is_ours(name)]
+    cells = [(cell_name(name), cell) for name, cell in net.cells_and_names() if not is_ours(name)]
     for name, cell in cells:
         operators = list(_check_operators(name, cell))
         asked_for = any(pattern.search(name) for pattern in wanted)
@@ -163,10 +163,6 @@ def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pat
         return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
     except re.error as error:
         raise ConfigError(argument, error.pattern, f"valid is a regular expression ({error})") from error
-
-
-def _is_ours(name: str) -> bool:
-    return "asd_tap" in name or "asd_gate" in name
 
 
 def _looks_checkable(cell: nn.Cell) -> bool:

@@ -30,7 +30,7 @@ class OperatorTable:
     """
 
     backend = "operators"
-    CAPACITY = 1024
+    CAPACITY = 4096
 
     def __init__(self) -> None:
         self._sites = Sites(self.CAPACITY)

@@ -15,10 +15,12 @@ from asd.operators.slots import table
 __all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of"]
 
 
-def reducer_of(net: nn.Cell | None) -> nn.Cell | None:
-    """The first reducer in `net`; None where gradients are not reduced by a cell of it."""
+def reducer_of(net: nn.Cell | None, optimizer: nn.Cell) -> nn.Cell | None:
+    """The reducer in `net` of as many gradients as `optimizer` has parameters; None where no cell of it is one."""
     cells = net.cells_and_names() if net is not None else ()
-    return next((cell for _, cell in cells if isinstance(cell, nn.DistributedGradReducer)), None)
+    parameters = getattr(optimizer, "parameters", ())
+    reducers = (cell for _, cell in cells if isinstance(cell, nn.DistributedGradReducer))
+    return next((cell for cell in reducers if len(cell.allreduce_filter) == len(parameters)), None)
 
 
 def look_before_reduction(net: nn.Cell | None, optimizer: nn.Cell) -> list[Site]:
@@ -31,7 +33,7 @@ def look_before_reduction(net: nn.Cell | None, optimizer: nn.Cell) -> list[Site]
     Returns:
         The checkpoints, each called like its parameter; none where no reducer was found.
     """
-    reducer = reducer_of(net)
+    reducer = reducer_of(net, optimizer)
     if reducer is None:
         return []
     look = own_gradients(reducer)

@@ -14,17 +14,27 @@ from asd.operators.exchange import Exchange
 __all__ = ["attribution_of"]
 
 
-def attribution_of(exchange: Exchange, seen: Mapping[str, Seen]) -> Attribution | None:
+def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mapping[str, Seen]) -> Attribution | None:
     """Whose fault it was; None when there is no other rank. A call of all ranks.
 
     Args:
         exchange: The ranks.
-        seen: What this rank saw, per checkpoint.
+        own: What this rank saw alone, per checkpoint.
+        averaged: The means over the ranks, which should be the same on all of them. They count where no rank has a
+            fault of its own: one whose copy is bad while others are not.
 
     Raises:
         RankLostError: A rank did not answer, see `Exchange.gather`.
     """
     if exchange.size == 1:
         return None
-    messages = exchange.gather(pack_seen(seen))
-    return attribute({rank: unpack_seen(message) for rank, message in enumerate(messages)})
+    first, second = pack_seen(own), pack_seen(averaged)
+    messages = exchange.gather(len(first).to_bytes(4, "little") + first + second)
+    ends = [4 + int.from_bytes(message[:4], "little") for message in messages]
+    told = enumerate(zip(messages, ends, strict=True))
+    found = attribute({rank: unpack_seen(message[4:end]) for rank, (message, end) in told})
+    if found.ranks:
+        return found
+    told = enumerate(zip(messages, ends, strict=True))
+    in_mean = attribute({rank: unpack_seen(message[end:]) for rank, (message, end) in told})
+    return in_mean if len(in_mean.ranks) < exchange.size else found

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, nn
+from mindspore.experimental import optim as experimental
 
 from asd.errors import UnsupportedError
 from asd.operators.base import ASDBase
 from asd.operators.exchange import pack, unpack
+from asd.operators.guard import is_guarded
 from asd.operators.random_state import (
     RandomState,
     compiled_functions,
@@ -31,6 +33,7 @@ __all__ = ["RepeatableStep", "Step"]
 _MOST_KEPT = 1 << 20
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
+_OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
 _PARALLEL = ("stand_alone", "data_parallel")
 
 
@@ -74,6 +77,9 @@ class RepeatableStep:
         self._keeps_moving = keeps_moving
         self._moving_before: list[np.ndarray] = []
         self.is_repeatable = False
+        self._is_current = False
+        self._optimizer = optimizer
+        self._updates_before = 0
         self._net, self._sites, self._ranks = net, sites, ranks
         control_dropouts(net)
         watch_draws()
@@ -92,21 +98,41 @@ class RepeatableStep:
         """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
         if self.step is not None and not self._searched:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
-            self.is_repeatable = not self.obstacle()
+            self.is_repeatable = not self._obstacle_in(self._find_obstacle)
             self._searched = True
-        self.step = step
+        self.step, self._is_current = step, True
         forget_draws()
         if not self._too_large:
             self._before = [to_host(parameter) for parameter in self._read], self.random.save()
             if self._keeps_moving:
+                self._updates_before = self._updates()
                 self._moving_before = [to_host(parameter) for parameter in self.moving]
+
+    def forget(self) -> None:
+        """Says that the step that was remembered is over: another one may come that nobody remembers."""
+        self._is_current = False
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
+        return self._obstacle_in(self._find_obstacle) if self._is_current else _UNREPEATABLE
+
+    def obstacle_for_good(self) -> str:
+        """The same for `make_anew`, after a step whose update was refused."""
+        if self._is_current and self._updates() != self._updates_before:
+            return "it has updated the weights once already"
+        return self.obstacle()
+
+    @staticmethod
+    def _obstacle_in(find: Callable[[], str]) -> str:
         try:
-            return self._find_obstacle()
+            return find()
         except Exception as error:  # all ranks go on together, whatever happens on one of them
             return repr(error)
+
+    def _updates(self) -> int:
+        """Updates of the optimizer so far, where it counts them; to read it waits for the step."""
+        count = getattr(self._optimizer, "global_step", None)
+        return int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -118,6 +144,9 @@ class RepeatableStep:
         if self._ranks > 1 and mode not in _PARALLEL:
             return f"ranks hold different parts of the network in parallel mode {mode}"
         cells = [cell for root in self._roots() for _, cell in root.cells_and_names()]
+        free = next((cell for cell in cells if isinstance(cell, _OPTIMIZERS) and not is_guarded(cell)), None)
+        if free is not None:
+            return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
         return uncontrolled(cells, compiled_functions() - self._compiled_before)
 
     def _roots(self) -> Iterator[nn.Cell]:
@@ -140,25 +169,28 @@ class RepeatableStep:
             slots.end_replay()
             self._put(self._written, *after)
 
-    def make_anew(self) -> str:
+    def make_anew(self) -> tuple[Any, str]:
         """Makes the step once more for good: the gate judges it, and what it writes stays.
 
+        Random streams are then where the first run left them: others may have drawn from them since.
+
         Returns:
-            Why it was not made, if so.
+            What it returned, and why it was not made if so.
         """
-        slots = table()
+        slots, streams = table(), self.random.save()
         slots.repeating = True
         try:
             for parameter, value in zip(self.moving, self._moving_before, strict=True):
                 parameter.copy_(tensor_like(parameter, value))
-            bits_of_first(self._make(b""))  # a compiled graph runs on until an output is read
-        except UnsupportedError as error:
-            return str(error)
+            outputs = self._make(b"")
+            bits_of_first(outputs)  # a compiled graph runs on until an output is read
+            self._updates()
         except Exception as error:  # the other ranks must hear of it
-            return f"the step can't be made again: {error!r}"
+            return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
         finally:
             slots.repeating = False
-        return ""
+            self.random.restore(streams)
+        return outputs, ""
 
     def make_again(self, parcel: bytes = b"") -> tuple[Answer, str]:
         """Makes the step once more, from where it began.

@@ -8,10 +8,8 @@ suspect's, because their steps wait for each other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from mindspore import Parameter, nn
 
@@ -84,7 +82,7 @@ class Replay:
         Raises:
             RankLostError: Another rank did not answer.
         """
-        told = self._tell(suspect=anomaly is not None, obstacle=self.step.obstacle())
+        told = self._exchange.tell(suspect=anomaly is not None, obstacle=self.step.obstacle())
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:
             return None
@@ -118,7 +116,7 @@ class Replay:
         runs = assignment(size, suspects)
         again, failure = self.step.make_again()
         parcel = self.step.pack() if rank in suspects else b""
-        first = self._tell(
+        first = self._exchange.tell(
             failure=failure, changed=difference(original, again), size=len(parcel), weights=self._hash_of_weights()
         )
         failures = [words["failure"] for words in first if words["failure"]]
@@ -129,7 +127,7 @@ class Replay:
             message = self._exchange.broadcast(parcel, root, first[root]["size"])
             borrowed = message if root == runs[rank] and root != rank else borrowed
         answer, failure = self.step.make_again(borrowed)
-        second = self._tell(failure=failure, answer=answer.to_json())
+        second = self._exchange.tell(failure=failure, answer=answer.to_json())
         failures = [words["failure"] for words in second if words["failure"]]
         if failures:
             return Finding("undetermined", failures[0])
@@ -156,7 +154,7 @@ class Replay:
     def _narrow(self, finding: Finding, suspects: list[int], folder: Path) -> Finding:
         """Looks for the operator of the first suspect whose fault comes back; its finding tells what came of it."""
         rank = self._exchange.rank
-        told = self._tell(wanted=rank in suspects and finding.verdict in _COMES_BACK)
+        told = self._exchange.tell(wanted=rank in suspects and finding.verdict in _COMES_BACK)
         wanted = [other for other, words in enumerate(told) if words["wanted"]]
         if not wanted or self._searches == _MOST_SEARCHES:
             return finding
@@ -186,11 +184,7 @@ class Replay:
 
     def _sent(self, message: bytes, root: int) -> bytes:
         """The message of `root`, whose length only that rank knows."""
-        return self._exchange.broadcast(message, root, self._tell(size=len(message))[root]["size"])
-
-    def _tell(self, **words: Any) -> list[dict[str, Any]]:
-        """What every rank has to say."""
-        return [json.loads(message) for message in self._exchange.gather(json.dumps(words).encode())]
+        return self._exchange.broadcast(message, root, self._exchange.tell(size=len(message))[root]["size"])
 
     def _hash_of_weights(self) -> int:
         return total_of(hashes_of(self._weights, use_kernel=kernel.library is not None))

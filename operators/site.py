@@ -10,12 +10,17 @@ import numpy as np
 
 from asd.errors import UnsupportedError
 
-__all__ = ["GATE", "Limits", "Site", "Sites", "largest_raw"]
+__all__ = ["GATE", "Limits", "Site", "Sites", "is_ours", "largest_raw"]
 
 GATE = {"off": 0, "judge": 1, "replay": 2}
 """What the gate does; the numbers are `enum Gate` of kernel.cpp. In a replay it refuses every update, uncounted."""
 Limits = Mapping[str, float]
 """Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass."""
+
+
+def is_ours(path: str) -> bool:
+    """Whether the cell at `path` of a network is one that checks, and no part of the network itself."""
+    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients"))
 
 
 class Site:

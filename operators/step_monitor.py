@@ -207,7 +207,10 @@ class StepMonitor(Callback):
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Judges the step."""
-        self.step(run_context.original_args().net_outputs)
+        training = run_context.original_args()
+        self.step(training.net_outputs)
+        if self._training.outputs_again is not None:
+            training.net_outputs = self._training.outputs_again  # the other callbacks must not see what was healed
         self._training.save_new_states()
 
     def on_train_end(self, run_context: Any) -> None:

@@ -25,6 +25,7 @@ from asd.operators.debugger.graph_taps import InputTap, OutputTap, operator_tap
 from asd.operators.debugger.session import Label
 from asd.operators.debugger.values import attributes_of
 from asd.operators.precheck.modules import module_attributes
+from asd.operators.site import is_ours
 
 __all__ = ["Hook", "hook_modules", "hook_operators", "hooks", "unhook"]
 
@@ -168,7 +169,7 @@ def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | 
         prefix = "" if len(nets) == 1 else f"{index}."
         known: dict[str, nn.Cell] = {}
         for path, cell in list(net.cells_and_names()):
-            if not path or "asd_tap" in path or "asd_gate" in path or isinstance(cell, _HOLDERS):
+            if not path or is_ours(path) or isinstance(cell, _HOLDERS):
                 continue
             known[path] = cell
             around = path

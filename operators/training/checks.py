@@ -67,14 +67,22 @@ class Checks:
         self._checksums.expect(sites)
         return sites
 
-    def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, sites: list[Site]) -> None:
+    def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, monitor: Monitor, sites: list[Site]) -> None:
         """Guards `optimizer` and samples gradients, where the settings say so; adds the new checkpoints to `sites`."""
         # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
         if self._config.refuses or self._judges_history:
             guard(optimizer, gradients=self._judges_history)
             sites += [site for site in gradient_sites(optimizer) if site not in sites]
             if self._judges_history and are_averaged():
-                sites += [site for site in look_before_reduction(net, optimizer) if site not in sites]
+                sites += [site for site in self._before_reduction(net, optimizer, monitor) if site not in sites]
         if self._config.combined.enable:
             # Outside the guard: what a refused update would have been is a sample too.
             sites += sample_gradients(net, optimizer, every=self._config.combined.grad_sample_interval)
+
+    @staticmethod
+    def _before_reduction(net: nn.Cell | None, optimizer: nn.Cell, monitor: Monitor) -> list[Site]:
+        try:
+            return look_before_reduction(net, optimizer)
+        except UnsupportedError as error:  # no slot is free
+            monitor.problem(f"gradients of parameters are judged as means over the ranks only: {error}")
+            return []

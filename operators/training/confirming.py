@@ -6,22 +6,23 @@ once more, with the limits of the first level: that run is the step. See `asd.co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from asd.attribution import Attribution
 from asd.config import Config
 from asd.confirmation import Allowance, vanished
+from asd.errors import RankLostError
 from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.slots import table
 from asd.operators.training.judging import Judging, Look
 from asd.operators.training.step_replay import StepReplay
-from asd.reading import AVERAGED, Reading
+from asd.reading import AVERAGED, SAMPLE, Reading
 
 __all__ = ["Confirming"]
+
+_NOT_ARMED = "it was not remembered, or enough steps were made again"
 
 
 class Confirming:
@@ -39,42 +40,52 @@ class Confirming:
         self._judging, self._replay = judging, replay
         self._armed = False
 
-    def prepare(self, monitor: Monitor, step: int) -> None:
-        """Gives the gate second-level limits for `step`, which is about to be made and was remembered."""
+    def prepare(self, monitor: Monitor) -> None:
+        """Gives the gate second-level limits for the next step, which was remembered and is about to be made."""
         again = self._replay.step
-        self._armed = again is not None and again.is_repeatable and self._allowance.left(step)
-        if self._armed:
-            self._judging.write_limits(monitor, second_level=True)
+        self._armed = self._allowance.next_step() and again is not None and again.is_repeatable
+        self._judging.write_limits(monitor, second_level=self._armed)
 
-    def look(self, monitor: Monitor) -> Look:
-        """Makes the step, whose update was refused, once more, if that is due; in data parallel a call of all ranks."""
-        judging, again, scale = self._judging, self._replay.step, self._judging.scale
+    def after(self, monitor: Monitor, *, refused: bool) -> Look | None:
+        """Makes a step whose update was refused once more, if that is due; in data parallel a call of all ranks.
+
+        Returns:
+            What is to be judged; None if the readings are still in the slots.
+        """
         armed, self._armed = self._armed, False
+        return self._look(monitor, armed=armed) if refused and self.wanted else None
+
+    def _look(self, monitor: Monitor, *, armed: bool) -> Look:
+        judging, again, scale = self._judging, self._replay.step, self._judging.scale
         first = self._read()
-        told = self._tell(
-            armed=armed,
-            obstacle=again.obstacle() if armed and again is not None else "",
-            # A dynamic loss scale finds its value by overflowing: that step is to be lost.
-            overflow=judging.loss_scale.dynamic and scale > 1 and any(each.non_finite for each in first.readings),
-            suspicious=any(monitor.suspicion(reading, scale) is not None for reading in first.readings),
-        )
-        judging.write_limits(monitor, scale=scale)
-        due = all(rank["armed"] and not rank["overflow"] for rank in told) and any(rank["suspicious"] for rank in told)
-        if not due:
+        try:
+            told = judging.ranks.tell(
+                obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
+                # A dynamic loss scale finds its value by overflowing: that step is to be lost.
+                overflow=judging.loss_scale.dynamic and scale > 1 and any(each.non_finite for each in first.readings),
+                broken=any(monitor.is_broken(each, scale) for each in first.readings if each.kind != SAMPLE),
+                suspicious=any(monitor.suspicion(each, scale) is not None for each in first.readings),
+            )
+            judging.write_limits(monitor, scale=scale)
+            if any(rank["overflow"] for rank in told) or not any(rank["suspicious"] for rank in told):
+                return first
+            reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
+            if again is not None and not reasons:
+                self._allowance.spend()
+                outputs, failure = again.make_anew()
+                second = self._read()
+                reasons = [rank["failure"] for rank in judging.ranks.tell(failure=failure) if rank["failure"]]
+                if not reasons:
+                    return self._compare(monitor, first, second._replace(again=True, outputs=outputs), scale)
+        except RankLostError:  # the exchange keeps it, which ends the step
             return first
-        reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
-        if not reasons and again is not None:
-            self._allowance.spend()
-            failure = again.make_anew()
-            reasons = [rank["failure"] for rank in self._tell(failure=failure) if rank["failure"]]
-        if reasons:
-            monitor.problem(f"the update of a suspicious step is lost, for the step can't be made again: {reasons[0]}")
-            return first
-        second = self._read()
-        gone = vanished(first.readings, second.readings, lambda reading: monitor.suspicion(reading, scale) is not None)
+        return first._replace(lost="" if any(rank["broken"] for rank in told) else reasons[0])
+
+    def _compare(self, monitor: Monitor, first: Look, second: Look, scale: float) -> Look:
+        gone = vanished(first.readings, second.readings, lambda each: monitor.suspicion(each, scale) is not None)
         elsewhere, attribution = self._whose(gone)
         captures = first.captures if gone else second.captures
-        return Look(second.readings, captures, True, gone, elsewhere, attribution)
+        return second._replace(captures=captures, vanished=gone, elsewhere=elsewhere, attribution=attribution)
 
     def _read(self) -> Look:
         sites = self._judging.sites
@@ -87,15 +98,16 @@ class Confirming:
         if anomaly is None:
             return []
         event = replace(
-            anomaly, kind="replay", verdict="transient", reason="within its limits when the same step was made again"
-        )
+            anomaly, kind="replay", verdict="transient", time=monitor.clock(),
+            reason="within its limits when the same step was made again",
+        )  # fmt: skip
         monitor.publish(event)
         return [event]
 
     def _whose(self, gone: Sequence[Reading]) -> tuple[bool, Attribution | None]:
         """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
         own = next((reading.checkpoint for reading in gone if reading.kind != AVERAGED), "")
-        told = self._tell(gone=bool(gone), own=own)
+        told = self._judging.ranks.tell(gone=bool(gone), own=own)
         guilty = [rank for rank, words in enumerate(told) if words["own"]]
         if not any(words["gone"] for words in told) or self._judging.ranks.size == 1:
             return bool(gone), None
@@ -105,6 +117,3 @@ class Confirming:
         origin = guilty[0] if len(guilty) == 1 else None
         followers = tuple(rank for rank in guilty if rank != origin)
         return True, Attribution(origin, told[guilty[0]]["own"], followers, f"what was suspicious is gone on {names}")
-
-    def _tell(self, **words: Any) -> list[dict[str, Any]]:
-        return [json.loads(message) for message in self._judging.ranks.gather(json.dumps(words).encode())]

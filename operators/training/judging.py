@@ -19,7 +19,7 @@ from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.training.problems import Problems
 from asd.operators.training.state_checks import StateChecks
-from asd.reading import AVERAGED, SAMPLE, Capture, Reading
+from asd.reading import SAMPLE, Capture, Reading
 from asd.tiers import KINDS, Features
 
 __all__ = ["Judging", "Look"]
@@ -35,6 +35,8 @@ class Look(NamedTuple):
         readings: What its checkpoints saw; of its second run, if there was one.
         captures: Tensors that broke a limit, of the run that is to blame.
         again: Whether there was a second run.
+        outputs: What it returned.
+        lost: Why an update was refused for good though no rank has a first-level anomaly; else empty.
         vanished: The readings that were suspicious in the first run and not in the second.
         elsewhere: Whether any rank has such readings.
         attribution: Whose they are; None where no rank has any.
@@ -43,9 +45,15 @@ class Look(NamedTuple):
     readings: Sequence[Reading]
     captures: Sequence[Capture]
     again: bool = False
+    outputs: Any = None
+    lost: str = ""
     vanished: Sequence[Reading] = ()
     elsewhere: bool = False
     attribution: Attribution | None = None
+
+    def of_refused(self) -> Look:
+        """The same where the second run is refused too: what is wrong in that one counts."""
+        return self._replace(vanished=(), elsewhere=False, attribution=None)
 
 
 class Judging:
@@ -155,6 +163,9 @@ class Judging:
         """Reports that another rank has a first-level anomaly where this one has none."""
         if look.elsewhere:
             return monitor.follow(step, attribution)
+        if look.lost:
+            monitor.problem(f"the update of a suspicious step is lost, for the step can't be made again: {look.lost}")
+            return None
         if not refused:
             return monitor.follow(step, refused=False) if apart else None
         # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
@@ -162,7 +173,11 @@ class Judging:
 
     def _whose_fault(self, monitor: Monitor, readings: Sequence[Reading]) -> Attribution | None:
         try:
-            return attribution_of(self.ranks, monitor.seen(readings, loss_scale=self.scale))
+            return attribution_of(
+                self.ranks,
+                monitor.seen(readings, loss_scale=self.scale),
+                monitor.seen(readings, loss_scale=self.scale, averaged=True),
+            )
         except RankLostError:
             pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step
         except Exception as error:  # as in `StepMonitor.step`
@@ -173,7 +188,7 @@ class Judging:
         if "ranks" not in self._config.active_tiers or self.ranks.size == 1 or not comparable():
             return None
         try:
-            sizes = [reading for reading in readings if reading.kind in KINDS and reading.kind != AVERAGED]
+            sizes = [reading for reading in readings if reading.kind in KINDS]
             told = features_of_ranks(self.ranks, sizes, self.scale)
         except Exception as error:  # a rank may have died; what this one saw is judged all the same
             self._problems.once(monitor, f"the ranks could not be compared: {error}")

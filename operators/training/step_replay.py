@@ -51,12 +51,17 @@ class StepReplay:
             also = [value for value in held if isinstance(value, Parameter)]
             self._replay = Replay(net, optimizer, sites, also, ranks, keeps_moving=self._confirms)
         except UnsupportedError as error:
-            monitor.problem(f"no step will be replayed: {error}")
+            monitor.problem(f"no step will be made again: {error}")
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next."""
         if self._replay is not None:
             self._replay.remember(step)
+
+    def forget(self) -> None:
+        """Says that the step that was remembered is over."""
+        if self._replay is not None:
+            self._replay.step.forget()
 
     @property
     def step(self) -> RepeatableStep | None:

@@ -45,6 +45,7 @@ class WatchedTraining:
         health: What the steps since the last checkpoint came to.
         judging: Reads the slots and writes the limits.
         state: Judges the weights and the optimizer's state.
+        outputs_again: What the last step returned when it was made again for good; None where it was not.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class WatchedTraining:
     ) -> None:
         self.config = config
         self.monitor: Monitor | None = None
+        self.outputs_again: Any = None
         self.health = Health()
         problems = Problems()
         self.state = StateChecks(self.health, problems)
@@ -102,7 +104,7 @@ class WatchedTraining:
         weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
         self._weights.watch(weights, judging.ranks, self.config.weight_hash)
         if optimizer is not None:
-            self._checks.put_around(optimizer, net, judging.sites)
+            self._checks.put_around(optimizer, net, monitor, judging.sites)
             if self.config.refuses:
                 self._replay.watch(monitor, net, optimizer, judging.sites, judging.ranks)
             if "state" in self.config.active_tiers:
@@ -123,16 +125,20 @@ class WatchedTraining:
         if monitor is None or table().replaying:
             return []
         self._step += 1
+        self.outputs_again = None
         _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
         begin = time.perf_counter()
         refused, scale = self.judging.refused(), self.judging.scale
         events: list[Event] = []
         fatal = None
         try:
-            look = self._confirming.look(monitor) if refused and self._confirming.wanted else None
-            refused = self.judging.refused() if look is not None and look.again else refused
+            look = self._confirming.after(monitor, refused=refused > 0)
+            if look is not None and look.again:
+                refused = self.judging.refused()
+                outputs = self.outputs_again = look.outputs
+                look = look.of_refused() if refused else look
             events, fatal = self.judging.judge(monitor, self._step, refused=refused > 0, look=look)
-            if look is not None and look.vanished:
+            if look is not None and look.vanished and not refused:
                 events += self._confirming.verdict(monitor, events)
         except Exception as error:  # whatever it is: the detector's own failure must not end a training
             self._problems.once(monitor, f"a step was not judged: {error!r}")
@@ -152,6 +158,7 @@ class WatchedTraining:
             self.end(fatal)  # an anomaly of this step is the better reason
             self.close()
             raise
+        self._replay.forget()
         self.end(fatal, damage)
         self.state.close(monitor, self._step)
         return events
@@ -164,7 +171,7 @@ class WatchedTraining:
         """Says that `step` comes next."""
         self._replay.remember(step)
         if self.monitor is not None and self._confirming.wanted:
-            self._confirming.prepare(self.monitor, self._step + 1)
+            self._confirming.prepare(self.monitor)
 
     def end(self, fatal: Event | None, damage: Event | None = None) -> None:
         """Ends the training because of an event, if the settings say so.

@@ -29,8 +29,8 @@ def taught(**readings):
 @given(st.floats(0, 1), st.integers(1, 10_000))
 def test_no_more_steps_are_made_again_than_the_share_and_the_first_few(share, steps):
     allowance, spent = Allowance(share), 0
-    for step in range(1, steps + 1):
-        if allowance.left(step):
+    for _ in range(steps):
+        if allowance.next_step():
             allowance.spend()
             spent += 1
     assert spent <= BURST + share * steps
@@ -38,8 +38,11 @@ def test_no_more_steps_are_made_again_than_the_share_and_the_first_few(share, st
 
 
 def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanished():
-    first = [reading("gone", 9.0), reading("stays", 9.0), reading("healthy", 1.0), reading("missing", 9.0)]
-    again = [reading("gone", 1.0), reading("stays", 9.0), reading("healthy", 9.0)]
+    first = [reading(name, 9.0) for name in ("gone", "stays", "missing", "nearly", "counted")] + [reading("fine", 1.0)]
+    again = [
+        reading("gone", 1.0), reading("stays", 9.0), reading("fine", 9.0), reading("nearly", 4.9),
+        reading("counted", 1.0)._replace(calls=2),
+    ]  # fmt: skip
     found = vanished(first, again, lambda seen: seen.l2 > 5)
     assert [seen.checkpoint for seen in found] == ["gone"]
 

@@ -350,18 +350,45 @@ def test_a_mean_over_the_ranks_blames_the_rank_whose_own_value_broke_a_limit_and
 
 
 @pytest.mark.parametrize(("rank", "named", "kind"), [(0, (-1, "unknown"), "anomaly"), (3, (3, "CPU:0"), "follower")])
-@pytest.mark.parametrize("compared", [True, False])
-def test_a_mean_that_is_abnormal_alone_names_no_device(rank, named, kind, compared):
+def test_a_mean_that_is_as_bad_on_all_ranks_names_no_device(rank, named, kind):
+    (event,) = bad_mean(rank, attribution=attribute({0: {}, 1: {}}))
+    assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
+    assert event.reason.endswith("; all ranks have the same mean, so none can be named for it")
+
+
+def test_a_mean_that_is_bad_on_one_rank_only_is_blamed_on_that_one():
+    calm, loud = {"averaged.a": Seen(5, 1.0, broken=False)}, {"averaged.a": Seen(5, 1e9, broken=True)}
+    (event,) = bad_mean(3, attribution=attribute({0: calm, 1: calm, 3: loud}))
+    assert (event.kind, event.rank) == ("anomaly", 3)
+
+
+def test_a_mean_of_ranks_that_were_not_compared_names_no_device():
+    (event,) = bad_mean(3, attribution=None)
+    assert (event.kind, event.rank, event.device) == ("anomaly", -1, "unknown")
+    assert event.reason.endswith("; the ranks were not compared, so none can be named for their mean")
+
+
+def bad_mean(rank, **more):
     watch = monitor(config=Config(enable=1, rule="adaptive"), rank=rank)
     for step in range(1, 10):
         watch.judge(step, [averaged(1.0)])
-    whose = attribute({0: {}, 1: {}}) if compared else None
-    (event,) = watch.judge(10, [averaged(1e9)], refused=compared, attribution=whose).events
-    assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
-    assert event.reason.endswith(
-        ("no gradient of a rank broke a limit" if compared else "the ranks were not compared")
-        + ", so no rank can be named for their mean"
-    )
+    return watch.judge(10, [averaged(1e9)], refused=True, **more).events
+
+
+def test_a_state_of_before_the_means_had_a_kind_gives_them_what_was_learned_of_them():
+    older = monitor(config=Config(enable=1, rule="adaptive"))
+    for step in range(1, 30):
+        older.judge(step, [reading("a", 2.0**-step)._replace(kind="W"), reading("b", 1.0)])
+    state = older.state()
+    del state["tiers"]["tails"]["A"]
+    watch = monitor(config=Config(enable=1, rule="adaptive"))
+    watch.restore(state, ["a", "averaged.a", "b"])
+    assert watch.limit("averaged.a", "A") == older.limit("a", "W")
+    assert watch.limit("a", "W")["max_abs"] == math.inf  # what each rank sees alone is learned anew
+    assert watch.limit("b") == older.limit("b")
+    alone = monitor(config=Config(enable=1, rule="adaptive"))
+    alone.restore(state, ["a", "b"])
+    assert alone.limit("a", "W") == older.limit("a", "W")
 
 
 def test_the_origin_stays_an_anomaly_and_so_does_every_rank_when_none_stands_out():

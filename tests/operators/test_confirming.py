@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from checked_nets import HIDDEN, Decoder, assert_same_bits, fill, ids, targets, values
 from mindspore import amp, nn, ops
-from mindspore.train import Model
+from mindspore.train import Callback, Model
 
 from asd import AnomalyDetected, Config
 from asd.injection import Fault
@@ -42,7 +42,7 @@ def settings(**more):
 class Training:
     """Nine steps by Model.train, of which the seventh may have a fault or a far too large target."""
 
-    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None):
+    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, callback=None):
         ms.set_seed(3)
         np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
         self.events, self.runs = [], 0
@@ -62,7 +62,7 @@ class Training:
         with monkeypatch.context() as patch:
             patch.setattr(RepeatableStep, "make_anew", count)
             Model(self.net, optimizer=self.optimizer).train(
-                1, data, dataset_sink_mode=False, callbacks=[self.monitor, *([injector] if injector else [])],
+                1, data, dataset_sink_mode=False, callbacks=[self.monitor, *filter(None, [callback, injector])],
             )  # fmt: skip
 
     def state(self):
@@ -149,29 +149,127 @@ def test_an_overflow_under_a_dynamic_loss_scale_is_lost_as_it_should_be(graph, m
     assert monitor.monitor.status.refused == 1
 
 
-def test_a_step_that_can_t_be_made_again_is_told_and_the_training_goes_on(graph, monkeypatch):
+def own_loop(config, *, step_of):
+    """Nine steps, the seventh with far too large a target: the events and the monitor."""
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     gradients = ms.value_and_grad(net, None, optimizer.parameters)
     events = []
-    monitor = StepMonitor(settings(), sinks=[events.append], replay=False)
+    monitor = StepMonitor(config, sinks=[events.append], replay=False)
     monitor.attach(net, optimizer)
-
-    @monitor.watch_step
-    def step(x, y):
-        if slots.table().replaying:
-            raise RuntimeError("not again")
-        loss, grads = gradients(x, y)
-        optimizer(grads)
-        return loss
-
+    step = step_of(monitor, gradients, optimizer)
     for i in range(1, STEPS + 1):
         monitor.step(step(ids(i), targets(i) * (3e2 if i == BAD else 1)))
+    return events, monitor.monitor.status
+
+
+@pytest.mark.parametrize("on_anomaly", ["skip", "stop"])
+def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(on_anomaly, graph):
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            if slots.table().replaying:
+                raise RuntimeError("not again")
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        return monitor.watch_step(step)
+
+    events, status = own_loop(settings(on_anomaly=on_anomaly), step_of=step_of)
     problems = [event.reason for event in events if event.kind == "problem"]
     assert len(problems) == 1
     assert problems[0].startswith("the update of a suspicious step is lost, for the step can't be made again: ")
     assert "not again" in problems[0]
-    assert monitor.monitor.status.steps == STEPS
+    assert {(event.step, event.kind) for event in events} == {(BAD, "problem"), (BAD, "anomaly")}
+    assert (status.steps, status.refused) == (STEPS, 1)
+
+
+def test_a_step_with_two_updates_is_not_made_again(graph):
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            optimizer(gradients(x, targets())[1])
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        return monitor.watch_step(step)
+
+    events, _ = own_loop(settings(), step_of=step_of)
+    problems = [event.reason for event in events if event.kind == "problem"]
+    assert len(problems) == 1
+    assert problems[0].endswith("it has updated the weights once already")
+
+
+def test_an_unguarded_optimizer_in_the_step_is_an_obstacle(graph):
+    net = fill(Decoder())
+    guarded, free = (nn.Adam(net.trainable_params(), 1e-3) for _ in range(2))
+    cell = nn.TrainOneStepCell(net, guarded)
+    cell.other = free
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    monitor.attach(cell, guarded)
+    step = monitor.watch_step(cell)
+    monitor.step(step(ids(), targets()))
+    monitor.remember(cell, ids(), targets())
+    again = monitor._training._replay.step
+    assert again.obstacle() == "optimizer Adam is not guarded, so it would update its weights again"
+    assert not again.is_repeatable
+
+
+def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before(graph):
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        watched, made = monitor.watch_step(step), []
+
+        def sometimes(x, y):
+            made.append(1)
+            return (step if len(made) == BAD else watched)(x, y)
+
+        return sometimes
+
+    events, status = own_loop(settings(), step_of=step_of)
+    assert {event.level.name for event in events} == {"WARNING"}
+    assert status.refused == 0
+
+
+def test_global_random_numbers_drawn_between_a_step_and_its_judgement_are_not_drawn_twice(graph):
+    drawn = []
+
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        watched = monitor.watch_step(step)
+
+        def then_draw(x, y):
+            loss = watched(x, y)
+            drawn.append(np.random.random())  # noqa: NPY002 - as a data pipeline in this process does
+            return loss
+
+        return then_draw
+
+    np.random.seed(4)  # noqa: NPY002
+    own_loop(settings(), step_of=step_of)
+    assert len(set(drawn)) == STEPS
+
+
+def test_callbacks_behind_the_monitor_see_the_loss_of_the_run_that_counts(graph, monkeypatch):
+    def losses(fault):
+        seen = []
+
+        class Losses(Callback):
+            def on_train_step_end(self, run_context):
+                seen.append(run_context.original_args().net_outputs.asnumpy().tobytes())
+
+        Training(monkeypatch, fault, callback=Losses())
+        return seen
+
+    assert losses(f"output:norm_out:set=nan:step={BAD}") == losses(None)
 
 
 def test_a_loop_that_shows_no_step_is_judged_as_without_a_second_look(graph):
