@@ -70,11 +70,15 @@ class ApiHooks:
 
     Args:
         nets: Functions that the modules of these networks imported by name are hooked where they are.
+
+    Attributes:
+        modules: Names of the modules whose code the networks run.
     """
 
     def __init__(self, nets: Sequence[nn.Cell]) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []  # where, name, what was there, the hook
         self._in_place = False
+        self._names: dict[tuple[int, str], str] = {}
         by_original: dict[int, Any] = {}
         communication = sys.modules.get("mindspore.communication.comm_func")
         for prefix, module, names in (
@@ -89,16 +93,30 @@ class ApiHooks:
                 hook = _hooked(f"{prefix}.{name}", original)
                 by_original.setdefault(id(original), hook)
                 self._replaced.append((module, name, original, hook))
+                self._names[id(module), name] = f"{prefix}.{name}"
         known = {name for name, _ in [*_functions(ops, ops.__all__), *_functions(mint, mint.__all__)]}
         for name in sorted((known & set(dir(Tensor))) | set(_METHODS)):
             method = getattr(Tensor, name, None)
             if callable(method):
                 own = Tensor.__dict__.get(name)
                 self._replaced.append((Tensor, name, own, _hooked(f"Tensor.{name}", method)))
+                self._names[id(Tensor), name] = f"Tensor.{name}"
         for module in _modules_of(nets):
             for name, value in list(vars(module).items()):
                 if id(value) in by_original and isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
-                    self._replaced.append((module, name, value, by_original[id(value)]))
+                    hook = by_original[id(value)]
+                    self._replaced.append((module, name, value, hook))
+                    self._names.setdefault((id(module), name), hook.asd_name)
+        self.modules = frozenset(module.__name__ for module in _modules_of(nets))
+
+    def name_of(self, owner: Any, name: str) -> str | None:
+        """What calls of an attribute are recorded as, such as `Mint.add`; None if they are not.
+
+        Args:
+            owner: A module, or the class Tensor.
+            name: Of the attribute.
+        """
+        return self._names.get((id(owner), name))
 
     def put(self) -> None:
         """Puts the hooks in place."""
@@ -147,6 +165,7 @@ def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         return session.call(label, original, args, kwargs)
 
+    hook.asd_name = text  # type: ignore[attr-defined]
     return hook
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from mindspore import nn
 
+from asd.operators.debugger.call_order import Site
+from asd.operators.debugger.call_taps import constants, live
 from asd.operators.debugger.cells import Hook, hooks
 from asd.operators.debugger.collecting import Collector
 from asd.operators.debugger.delivery import deliver_to, dtype_name, to_array
@@ -22,7 +24,7 @@ from asd.operators.debugger.graph_taps import (
     place_of,
 )
 from asd.operators.debugger.session import Session
-from asd.operators.debugger.values import Path
+from asd.operators.debugger.values import Path, leaves
 
 __all__ = ["GraphCalls", "Room"]
 
@@ -55,6 +57,8 @@ class GraphCalls:
         self._outputs: Counter[int] = Counter()
         self._numbers: dict[tuple[int, int], int] = {}
         self._taken: set[tuple[str, int]] = set()
+        self._begins: dict[tuple[str, int, int], int] = {}  # numbers from which one run of a graph counts a name
+        self._free: Counter[str] = Counter()
         self._waiting: dict[Key, list[int]] = defaultdict(list)  # forward calls that had no backward call yet
         self._known: Counter[Key] = Counter()  # how many calls were ever waiting, or had it before their forward call
         self._opened: dict[str, tuple[Hook, int, str]] = {}
@@ -127,6 +131,8 @@ class GraphCalls:
         number, what, coded, inner = label
         place = place_of(coded)
         hook = hooks()[number]
+        if isinstance(hook, Site) and number not in live:
+            return None  # its result turned out to be no tensor
         backward = what > FORWARD_OUT
         call = self._backward_call(label) if backward else self._forward_call(label)
         direction = "backward" if backward else "forward"
@@ -157,7 +163,8 @@ class GraphCalls:
             if not self._wanted[name]:
                 continue
             frames = hook.frames() if direction == "forward" else ()
-            session.recording.open(name, self._parent(hook, call, direction), frames, hook.attributes)
+            attributes = hook.attributes if direction == "forward" else None
+            session.recording.open(name, self._parent(hook, call, direction), frames, attributes)
             if direction == "forward" and hook.label.module:
                 session.outline_part(name, "parameters", {})
                 for each, value in (self._parameters or {}).get(hook.number, {}).items():
@@ -165,12 +172,22 @@ class GraphCalls:
                         session.put_array(name, "parameters", [each], *value)
                     else:
                         self._collector.writer.value(name, "parameters", [each], value)
+            if direction == "forward" and isinstance(hook, Site):
+                self._put_constants(name, hook)
             session.recording.close(name)
             session.entries += 1
         if forget:
             self._wanted.clear()
             self._numbers.clear()
             self._taken.clear()
+
+    def _put_constants(self, name: str, site: Site) -> None:
+        """Arguments that no graph computes."""
+        if "input" in self._session.config.data_mode:
+            for (place, *inner), value in constants.get(site.number, {}).items():
+                part, start = ("input_kwargs", [place]) if isinstance(place, str) else ("input_args", [place])
+                for path, leaf in leaves(value, [*start, *inner]):
+                    self._session.recording.put(name, part, path, leaf)
 
     def _forward_call(self, key: Key) -> int:
         # An argument that earlier calls did not have belongs to the call whose output is still to come.
@@ -210,13 +227,23 @@ class GraphCalls:
     def _number(self, hook: Hook, call: int) -> int:
         """That of the call among those of its kind; PyNative may have made some before it, and goes on after it."""
         if (hook.number, call) not in self._numbers:
-            counted, number = hook.label.counted, hook.count(call)
-            if not hook.label.module:
+            counted = hook.label.counted
+            number = self._in_source(hook, call) if isinstance(hook, Site) else hook.count(call)
+            if not hook.label.module and not isinstance(hook, Site):
                 while number < self._session.counted(counted) or (counted, number) in self._taken:
                     number += hook.counts[counted]
                 self._taken.add((counted, number))
             self._numbers[hook.number, call] = number
         return self._numbers[hook.number, call]
+
+    def _in_source(self, site: Site, call: int) -> int:
+        """As `_number`, of a call that was found in the source: where its graph stands in the step, and it in that."""
+        cycle, counted = site.cycle(call), site.label.counted
+        key = (counted, id(site.code.graph), cycle.run)
+        if key not in self._begins:
+            self._begins[key] = max(self._session.counted(counted), self._free[counted])
+            self._free[counted] = self._begins[key] + cycle.calls
+        return self._begins[key] + cycle.place
 
     def _parent(self, hook: Hook, call: int, direction: str) -> str | None:
         if hook.inside is None:

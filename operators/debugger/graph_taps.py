@@ -29,6 +29,9 @@ __all__ = [
     "NOT_NESTED",
     "InputTap",
     "OutputTap",
+    "delivery_of",
+    "gradient_tap",
+    "is_float_tensor",
     "operator_tap",
     "place_of",
 ]
@@ -64,7 +67,8 @@ def _is_float(dtype):
 
 
 @constexpr
-def _is_float_tensor(kind):
+def is_float_tensor(kind):
+    """Whether a type is that of a tensor that may have a gradient."""
     return isinstance(kind, ms.TensorType) and kind.element_type() in (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
 
@@ -193,7 +197,7 @@ def operator_tap(number: int) -> OperatorTap:
 
 
 def _look(tap, value):
-    if _is_float_tensor(F.typeof(value)):
+    if is_float_tensor(F.typeof(value)):
         return tap(value)
     return value
 
@@ -251,13 +255,32 @@ def _delivery():
     return deliver_value
 
 
-def _gradient_taps(number: int, what: int, count: int) -> tuple[InsertGradientOf, ...]:
-    return tuple(_gradient_tap(number, what, place) for place in range(count))
-
-
-def _gradient_tap(number: int, what: int, place: int) -> InsertGradientOf:
+@functools.cache
+def delivery_of() -> Any:
+    """A function that delivers one tensor; what it returns stands for that."""
     deliver = kernel_function("asd_deliver")
-    label = Tensor([number, what, place, NOT_NESTED], ms.int32)
+
+    def deliver_one(value, tap, what, place, inner):
+        return deliver(F.stop_gradient(value), _label(tap, what, place, inner))
+
+    return deliver_one
+
+
+def _gradient_taps(number: int, what: int, count: int) -> tuple[InsertGradientOf, ...]:
+    return tuple(gradient_tap(number, what, place) for place in range(count))
+
+
+def gradient_tap(number: int, what: int, place: int, inner: int = NOT_NESTED) -> InsertGradientOf:
+    """An identity whose gradient is delivered.
+
+    Args:
+        number: Of the tap.
+        what: `GRADIENT_IN` or `GRADIENT_OUT`.
+        place: Of the tensor among the inputs or outputs.
+        inner: Its place in a list among those.
+    """
+    deliver = kernel_function("asd_deliver")
+    label = Tensor([number, what, place, inner], ms.int32)
 
     def look_in_graph(gradient):
         return F.depend(gradient, deliver(gradient, label))

@@ -16,7 +16,7 @@ from asd.evidence.crc_ledger import read_step
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import recover
 from asd.evidence.writer import DumpWriter
-from asd.operators.debugger import current, delivery, gradients, waiting
+from asd.operators.debugger import compiled_calls, current, delivery, gradients, waiting
 from asd.operators.debugger.apis import ApiHooks
 from asd.operators.debugger.cells import hook_modules, hook_operators
 from asd.operators.debugger.dump_config import DumpConfig
@@ -102,6 +102,8 @@ class PrecisionDebugger:
         if self.config.modules and not nets:
             raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
         self._hook(nets)
+        if self._apis is not None and delivery.available():
+            compiled_calls.begin(self._apis)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
         recording = self._recording()
@@ -133,6 +135,8 @@ class PrecisionDebugger:
         Raises:
             OverflowDetected: With the task `overflow_check`, when as many calls as `overflow_nums` says overflowed.
         """
+        if self._apis is not None:
+            compiled_calls.end()
         session, graph = self._session, self._graph
         if session is None or graph is None:
             return

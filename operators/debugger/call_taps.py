@@ -1,0 +1,320 @@
+"""Taps around a call inside a compiled graph: of a function, of a method of Tensor, or of an operator of Python.
+
+The compiler parses the functions below in place of the calls that `call_sites` found in the source of a network. What
+turns out to be no tensor when types are known is left as it was written.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from mindspore import Tensor
+from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops.primitive import constexpr
+
+from asd.operators.debugger.graph_taps import (
+    FORWARD_IN,
+    FORWARD_OUT,
+    GRADIENT_IN,
+    GRADIENT_OUT,
+    NOT_NESTED,
+    delivery_of,
+    gradient_tap,
+    is_float_tensor,
+)
+
+__all__ = ["OPERATORS", "constants", "functions", "live", "new_taps", "reflected"]
+
+live: set[int] = set()
+"""Numbers of the taps that a compiled graph has: source is parsed that no graph is made of."""
+reflected: set[int] = set()
+"""Of those of operators, the ones whose tensor is on the right: `__radd__`."""
+constants: dict[int, dict[tuple[int | str, ...], Any]] = {}
+"""By the number of a tap: the arguments that were known to the compiler, by their places."""
+
+
+@constexpr
+def _made(number, is_reflected):
+    live.add(number)
+    if is_reflected:
+        reflected.add(number)
+    return number
+
+
+@constexpr
+def _note(number, place, inner, value):
+    path = (place,) if inner == NOT_NESTED else (place, inner)
+    constants.setdefault(number, {})[path] = value
+    return True
+
+
+def new_taps(number: int, inputs: list[int], outputs: int) -> tuple[Any, ...]:
+    """What the compiler has to know of one call.
+
+    Args:
+        number: Of the tap.
+        inputs: For each positional argument, how many tensors it holds at most; 0 for one that is a tensor itself, and
+            the place of an earlier argument, counted from the end, for one that is the same tensor.
+        outputs: How many results have their gradient looked at.
+    """
+    before = tuple(_tap_of(number, place, count, len(inputs)) for place, count in enumerate(inputs))
+    after = tuple(gradient_tap(number, GRADIENT_OUT, place) for place in range(outputs))
+    return number, before, after
+
+
+def _tap_of(number: int, place: int, count: int, places: int) -> Any:
+    if count < 0:
+        return places + count
+    if count > 0:
+        return tuple(gradient_tap(number, GRADIENT_IN, place, inner) for inner in range(count))
+    return gradient_tap(number, GRADIENT_IN, place)
+
+
+@functools.cache
+def functions() -> dict[str, Any]:
+    """The functions that calls are replaced by, by the names they have in the changed source."""
+    deliver = delivery_of()
+
+    def look(tap, value, read):
+        if is_float_tensor(F.typeof(value)):
+            return tap(F.depend(value, read))
+        return value
+
+    def look_into(taps, value, read):
+        if isinstance(taps, tuple):
+            if isinstance(value, (tuple, list)):
+                return look_at_items(taps, value, read)
+            return value
+        return look(taps, value, read)
+
+    def look_at_items(taps, values, read):
+        seen = ()
+        for place, value in enumerate(values):
+            if place < len(taps):
+                seen = (*seen, look(taps[place], value, read))
+            else:
+                seen = (*seen, value)
+        return seen
+
+    # The identities come after all inputs were read: so the gradients of a tensor that goes to several calls are summed
+    # in the order in which they are without taps.
+    def before(taps, inputs, read):
+        if len(inputs) == 0 or len(taps) == 0:
+            return inputs
+        if len(inputs) == 1:
+            return (look_into(taps[0], inputs[0], read),)
+        if len(inputs) == 2 and len(taps) == 2:
+            first = look_into(taps[0], inputs[0], read)
+            if isinstance(taps[1], int):
+                return (first, first)
+            return (first, look_into(taps[1], inputs[1], read))
+        seen = ()
+        for place, value in enumerate(inputs):
+            if place >= len(taps):
+                seen = (*seen, value)
+            elif isinstance(taps[place], int):
+                seen = (*seen, seen[taps[place]])
+            else:
+                seen = (*seen, look_into(taps[place], value, read))
+        return seen
+
+    def read_one(number, place, value, read):
+        if isinstance(value, Tensor):
+            return F.depend(deliver(value, number, FORWARD_IN, place, NOT_NESTED), read)
+        if isinstance(value, (tuple, list)) and len(value) > 0:
+            return read_items(number, place, value, read)
+        if F.isconstant(value):
+            return (read, _note(number, place, NOT_NESTED, value))
+        return read
+
+    def read_items(number, place, values, read):
+        for inner, value in enumerate(values):
+            if isinstance(value, Tensor):
+                read = F.depend(deliver(value, number, FORWARD_IN, place, inner), read)
+            elif F.isconstant(value):
+                read = (read, _note(number, place, inner, value))
+        return read
+
+    def read_all(number, inputs):
+        read = ()
+        for place, value in enumerate(inputs):
+            read = read_one(number, place, value, read)
+        return read
+
+    def read_keywords(number, keywords, read):
+        for name in keywords:
+            read = read_one(number, name, keywords[name], read)
+        return read
+
+    def after(site, output, read, is_reflected):
+        number, backs = site[0], site[2]
+        if isinstance(output, Tensor):
+            number = _made(number, is_reflected)
+            read = deliver(F.depend(output, read), number, FORWARD_OUT, 0, NOT_NESTED)
+            return look_at_output(backs[0], output, read)
+        if isinstance(output, (tuple, list)):
+            return several(number, backs, output, read)
+        return output
+
+    def look_at_output(back, value, read):
+        value = F.depend(value, read)
+        if is_float_tensor(F.typeof(value)):
+            return back(value)
+        return value
+
+    def several(number, backs, output, read):
+        for place, value in enumerate(output):
+            if isinstance(value, Tensor):
+                read = deliver(F.depend(value, read), _made(number, False), FORWARD_OUT, place, NOT_NESTED)
+        seen = ()
+        for place, value in enumerate(output):
+            if isinstance(value, Tensor):
+                if place < len(backs):
+                    seen = (*seen, look_at_output(backs[place], value, read))
+                else:
+                    seen = (*seen, F.depend(value, read))
+            else:
+                seen = (*seen, value)
+        if isinstance(output, list):
+            return list(seen)
+        return seen
+
+    def call(site, function, *inputs):
+        read = read_all(site[0], inputs)
+        return after(site, function(*before(site[1], inputs, read)), read, False)
+
+    def call_with_keywords(site, function, *inputs, **keywords):
+        read = read_keywords(site[0], keywords, read_all(site[0], inputs))
+        return after(site, function(*before(site[1], inputs, read), **keywords), read, False)
+
+    def method(site, name, *inputs):
+        value = inputs[0]
+        if isinstance(value, Tensor):
+            read = read_all(site[0], inputs)
+            seen = before(site[1], inputs, read)
+            return after(site, getattr(seen[0], name)(*seen[1:]), read, False)
+        return getattr(value, name)(*inputs[1:])
+
+    def method_with_keywords(site, name, *inputs, **keywords):
+        value = inputs[0]
+        if isinstance(value, Tensor):
+            read = read_keywords(site[0], keywords, read_all(site[0], inputs))
+            seen = before(site[1], inputs, read)
+            return after(site, getattr(seen[0], name)(*seen[1:], **keywords), read, False)
+        return getattr(value, name)(*inputs[1:], **keywords)
+
+    def binary(site, operator, left, right):
+        if isinstance(left, Tensor):
+            read = read_all(site[0], (left, right))
+            seen = before(site[1], (left, right), read)
+            return after(site, operator(seen[0], seen[1]), read, False)
+        if isinstance(right, Tensor):
+            read = read_all(site[0], (right, left))
+            seen = before(site[1], (right, left), read)
+            return after(site, operator(seen[1], seen[0]), read, True)
+        return operator(left, right)
+
+    def unary(site, operator, value):
+        if isinstance(value, Tensor):
+            read = read_all(site[0], (value,))
+            return after(site, operator(*before(site[1], (value,), read)), read, False)
+        return operator(value)
+
+    return {
+        "asd_call": call, "asd_call_with_keywords": call_with_keywords, "asd_method": method,
+        "asd_method_with_keywords": method_with_keywords, "asd_binary": binary, "asd_unary": unary,
+    }  # fmt: skip
+
+
+def _add(a, b):
+    return a + b
+
+
+def _sub(a, b):
+    return a - b
+
+
+def _mul(a, b):
+    return a * b
+
+
+def _div(a, b):
+    return a / b
+
+
+def _floordiv(a, b):
+    return a // b
+
+
+def _mod(a, b):
+    return a % b
+
+
+def _pow(a, b):
+    return a**b
+
+
+def _matmul(a, b):
+    return a @ b
+
+
+def _and(a, b):
+    return a & b
+
+
+def _or(a, b):
+    return a | b
+
+
+def _xor(a, b):
+    return a ^ b
+
+
+def _eq(a, b):
+    return a == b
+
+
+def _ne(a, b):
+    return a != b
+
+
+def _lt(a, b):
+    return a < b
+
+
+def _le(a, b):
+    return a <= b
+
+
+def _gt(a, b):
+    return a > b
+
+
+def _ge(a, b):
+    return a >= b
+
+
+def _neg(a):
+    return -a
+
+
+def _invert(a):
+    return ~a
+
+
+def _item(a, index):
+    return a[index]
+
+
+OPERATORS = {
+    "Add": ("__add__", "__radd__", _add), "Sub": ("__sub__", "__rsub__", _sub), "Mult": ("__mul__", "__rmul__", _mul),
+    "Div": ("__truediv__", "__rtruediv__", _div), "FloorDiv": ("__floordiv__", "__rfloordiv__", _floordiv),
+    "Mod": ("__mod__", "__rmod__", _mod), "Pow": ("__pow__", "__rpow__", _pow),
+    "MatMult": ("__matmul__", "__rmatmul__", _matmul), "BitAnd": ("__and__", "__rand__", _and),
+    "BitOr": ("__or__", "__ror__", _or), "BitXor": ("__xor__", "__rxor__", _xor), "Eq": ("__eq__", "__eq__", _eq),
+    "NotEq": ("__ne__", "__ne__", _ne), "Lt": ("__lt__", "__gt__", _lt), "LtE": ("__le__", "__ge__", _le),
+    "Gt": ("__gt__", "__lt__", _gt), "GtE": ("__ge__", "__le__", _ge), "USub": ("__neg__", "", _neg),
+    "Invert": ("__invert__", "", _invert), "Subscript": ("__getitem__", "", _item),
+}  # fmt: skip
+"""By the class of ast: the method of a tensor on the left, that of one on the right, and the operator."""
