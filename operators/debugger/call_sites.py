@@ -28,10 +28,9 @@ _NO_RESULTS = {"len", "isinstance", "hasattr", "type", "int", "float", "bool", "
 _SEVERAL = frozenset(
     "split chunk unbind unstack tensor_split hsplit vsplit dsplit array_split meshgrid topk max min sort median mode "
     "kthvalue cummax cummin broadcast_tensors unique unique_consecutive var_mean std_mean frexp aminmax svd qr eigh "
-    "slogdet lstm nonzero where split_with_size max_pool2d adaptive_max_pool2d batch_norm layer_norm".split()
+    "slogdet split_with_size".split()
 )  # what may return several tensors
 _IN_PLACE = re.compile(r"\.(assign\w*|scatter_\w+|inplace_\w+|index_add|\w*[^_]_)$")
-_MOST_ITEMS = 8  # tensors in a list, or results, of which the gradients are looked at
 _OWN_PLACES = ("mindspore.nn.", "mindspore.mint.nn.layer.", "mindspore.experimental.")
 _NOT_OURS = ("mindspore.nn.cell", "mindspore.nn.optim", "mindspore.nn.wrap")
 
@@ -237,16 +236,16 @@ class Sites(ast.NodeTransformer):
 
     def _taps(self, site: Site, values: list[Any], text: str) -> ast.AST:
         inputs: list[int] = []
-        texts = [ast.dump(value) if isinstance(value, (ast.Name, ast.Attribute)) else "" for value in values]
-        for place, value in enumerate(values):
+        for value in values:
             if isinstance(value, ast.Starred):
                 break
             items = len(value.elts) if isinstance(value, (ast.Tuple, ast.List)) else 0
-            same = texts.index(texts[place]) if texts[place] else place
-            inputs.append(min(items, _MOST_ITEMS) if same == place else same - len(values))
+            inputs.append(min(items, call_taps.MOST_ITEMS))
+        if len(values) == 2 and isinstance(values[0], ast.Name) and ast.dump(values[0]) == ast.dump(values[1]):
+            inputs = [0, -1]
         if _IN_PLACE.search(text):
             inputs = []  # they need the Parameter itself, which no identity may stand before
-        outputs = _MOST_ITEMS if text.rpartition(".")[2] in _SEVERAL else 1
+        outputs = call_taps.MOST_ITEMS if text.rpartition(".")[2] in _SEVERAL else 1
         name = f"asd_site_{site.number}"
         self.names[name] = call_taps.new_taps(site.number, inputs, outputs)
         return ast.Name(name, ast.Load())

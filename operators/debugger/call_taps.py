@@ -11,6 +11,7 @@ from typing import Any
 
 from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops.composite.base import Map
 from mindspore.ops.primitive import constexpr
 
 from asd.operators.debugger.graph_taps import (
@@ -24,8 +25,11 @@ from asd.operators.debugger.graph_taps import (
     is_float_tensor,
 )
 
-__all__ = ["OPERATORS", "constants", "functions", "live", "new_taps", "reflected"]
+__all__ = ["MOST_ITEMS", "OPERATORS", "constants", "functions", "live", "new_taps", "reflected"]
 
+MOST_ITEMS = 8
+"""Tensors in a list, or results, that are looked at."""
+PLACES = tuple(range(MOST_ITEMS))
 live: set[int] = set()
 """Numbers of the taps that a compiled graph has: source is parsed that no graph is made of."""
 reflected: set[int] = set()
@@ -54,18 +58,18 @@ def new_taps(number: int, inputs: list[int], outputs: int) -> tuple[Any, ...]:
 
     Args:
         number: Of the tap.
-        inputs: For each positional argument, how many tensors it holds at most; 0 for one that is a tensor itself, and
-            the place of an earlier argument, counted from the end, for one that is the same tensor.
+        inputs: For each positional argument, how many tensors it holds at most; 0 for one that is a tensor itself, -1
+            for the second of two that are the same tensor.
         outputs: How many results have their gradient looked at.
     """
-    before = tuple(_tap_of(number, place, count, len(inputs)) for place, count in enumerate(inputs))
+    before = tuple(_tap_of(number, place, count) for place, count in enumerate(inputs))
     after = tuple(gradient_tap(number, GRADIENT_OUT, place) for place in range(outputs))
     return number, before, after
 
 
-def _tap_of(number: int, place: int, count: int, places: int) -> Any:
+def _tap_of(number: int, place: int, count: int) -> Any:
     if count < 0:
-        return places + count
+        return 0
     if count > 0:
         return tuple(gradient_tap(number, GRADIENT_IN, place, inner) for inner in range(count))
     return gradient_tap(number, GRADIENT_IN, place)
@@ -74,28 +78,28 @@ def _tap_of(number: int, place: int, count: int, places: int) -> Any:
 @functools.cache
 def functions() -> dict[str, Any]:
     """The functions that calls are replaced by, by the names they have in the changed source."""
-    deliver = delivery_of()
+    deliver, each = delivery_of(), Map()
 
     def look(tap, value, read):
         if is_float_tensor(F.typeof(value)):
             return tap(F.depend(value, read))
         return value
 
-    def look_into(taps, value, read):
+    def look_into(read, taps, value):
         if isinstance(taps, tuple):
             if isinstance(value, (tuple, list)):
-                return look_at_items(taps, value, read)
+                return look_at_first(look_at, taps, value, read)
             return value
         return look(taps, value, read)
 
-    def look_at_items(taps, values, read):
-        seen = ()
-        for place, value in enumerate(values):
-            if place < len(taps):
-                seen = (*seen, look(taps[place], value, read))
-            else:
-                seen = (*seen, value)
-        return seen
+    def look_at(read, tap, value):
+        return look(tap, value, read)
+
+    # The compiler may drop items of a tuple that a loop makes, so what is mapped is preferred.
+    def look_at_first(function, taps, values, read):
+        if len(values) > len(taps):
+            return (*each(F.partial(function, read), taps, values[: len(taps)]), *values[len(taps) :])
+        return each(F.partial(function, read), taps[: len(values)], values)
 
     # The identities come after all inputs were read: so the gradients of a tensor that goes to several calls are summed
     # in the order in which they are without taps.
@@ -103,21 +107,13 @@ def functions() -> dict[str, Any]:
         if len(inputs) == 0 or len(taps) == 0:
             return inputs
         if len(inputs) == 1:
-            return (look_into(taps[0], inputs[0], read),)
+            return (look_into(read, taps[0], inputs[0]),)
         if len(inputs) == 2 and len(taps) == 2:
-            first = look_into(taps[0], inputs[0], read)
+            first = look_into(read, taps[0], inputs[0])
             if isinstance(taps[1], int):
                 return (first, first)
-            return (first, look_into(taps[1], inputs[1], read))
-        seen = ()
-        for place, value in enumerate(inputs):
-            if place >= len(taps):
-                seen = (*seen, value)
-            elif isinstance(taps[place], int):
-                seen = (*seen, seen[taps[place]])
-            else:
-                seen = (*seen, look_into(taps[place], value, read))
-        return seen
+            return (first, look_into(read, taps[1], inputs[1]))
+        return look_at_first(look_into, taps, inputs, read)
 
     def read_one(number, place, value, read):
         if isinstance(value, Tensor):
@@ -163,22 +159,29 @@ def functions() -> dict[str, Any]:
             return back(value)
         return value
 
+    def deliver_output(number, place, value):
+        if isinstance(value, Tensor):
+            return deliver(value, _made(number, False), FORWARD_OUT, place, NOT_NESTED)
+        return ()
+
+    def look_at_result(read, back, value):
+        if isinstance(value, Tensor):
+            return look_at_output(back, value, read)
+        return value
+
     def several(number, backs, output, read):
-        for place, value in enumerate(output):
-            if isinstance(value, Tensor):
-                read = deliver(F.depend(value, read), _made(number, False), FORWARD_OUT, place, NOT_NESTED)
-        seen = ()
-        for place, value in enumerate(output):
-            if isinstance(value, Tensor):
-                if place < len(backs):
-                    seen = (*seen, look_at_output(backs[place], value, read))
-                else:
-                    seen = (*seen, F.depend(value, read))
-            else:
-                seen = (*seen, value)
-        if isinstance(output, list):
-            return list(seen)
-        return seen
+        count = len(output)
+        if count == 0 or count > len(PLACES):
+            return output
+        read = (read, each(F.partial(deliver_output, number), PLACES[:count], output))
+        if count > len(backs):
+            return each(F.partial(hold, read), output)
+        return each(F.partial(look_at_result, read), backs[:count], output)
+
+    def hold(read, value):
+        if isinstance(value, Tensor):
+            return F.depend(value, read)
+        return value
 
     def call(site, function, *inputs):
         read = read_all(site[0], inputs)
