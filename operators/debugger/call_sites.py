@@ -115,8 +115,10 @@ class Sites(ast.NodeTransformer):
         if text is None and self._is_foreign(function, value):
             return node
         original = copy.deepcopy(function)
-        if not isinstance(function, ast.Name):
-            node.func.value = self.visit(function.value) if isinstance(function, ast.Attribute) else function  # type: ignore[attr-defined]
+        if isinstance(function, ast.Attribute):
+            function.value = self.visit(function.value)
+        elif not isinstance(function, ast.Name):
+            node.func = self.visit(function)
         node.args = [self.visit(each) for each in node.args]
         node.keywords = [self.visit(each) for each in node.keywords]
         if text is not None:
@@ -125,7 +127,7 @@ class Sites(ast.NodeTransformer):
             return self._known_call(node, value, original)
         if isinstance(function, ast.Attribute) and not self._is_super(function.value):
             name = self._apis.name_of(Tensor, function.attr)
-            if name is not None:
+            if name is not None and not self._is_of_self(function.value):
                 return self._method_site(node, function, name)
         self._events.append(original)
         return node
@@ -164,8 +166,8 @@ class Sites(ast.NodeTransformer):
         if names is None or not isinstance(node.target, ast.Name):
             return node
         left = _at(ast.Name(node.target.id, ast.Load()), node.target)
-        value = self._operator_site(node, type(node.op).__name__, [left, node.value], in_place=True)
-        return _at(ast.Assign([node.target], value), node)
+        value = self._operator_site(left, type(node.op).__name__, [left, node.value], in_place=True)
+        return node if value is left else _at(ast.Assign([node.target], value), node)
 
     def _call_site(self, node: ast.Call, text: str) -> ast.AST:
         site = self._new_site(node, text)
@@ -303,6 +305,11 @@ class Sites(ast.NodeTransformer):
 
     def _is_text(self, node: ast.AST) -> bool:
         return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+    def _is_of_self(self, node: ast.AST) -> bool:
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        return isinstance(node, ast.Name) and self._known(node) is not _UNKNOWN
 
     @staticmethod
     def _is_super(node: ast.AST) -> bool:

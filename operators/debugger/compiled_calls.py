@@ -61,7 +61,7 @@ def _with_taps(parser: Any, tree: Any, apis: ApiHooks) -> Any:
     if tree is None or not isinstance(function, types.FunctionType) or not is_user_code(function.__module__, apis):
         return tree
     instance = getattr(parser.asd_function, "__self__", None)
-    if not isinstance(tree.body[0], ast.FunctionDef):
+    if not isinstance(tree.body[0], ast.FunctionDef) or function.__name__ == "bprop":
         return tree
     graph = graph_of(function, instance)
     caller = getattr(function, "asd_called_by", None)
