@@ -9,20 +9,23 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import operator
 import sys
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import mindspore as ms
 from mindspore import nn
 
 from asd.operators.debugger import call_taps
-from asd.operators.debugger.cells import Hook, add_hook, frame_of
+from asd.operators.debugger.cells import Hook, add_hook, frame_of, hooks
+from asd.operators.debugger.graph_taps import live
 from asd.operators.debugger.session import Label
 
-__all__ = ["Code", "Cycle", "Graph", "Site", "Unknown", "graph_of", "known", "of_the_source"]
+__all__ = ["RETURN", "Branch", "Code", "Cycle", "Graph", "Loop", "Site", "Unknown", "graph_of", "graph_of_call", "known", "of_the_source"]
 
 _BUILTINS = {"range", "len", "enumerate", "zip", "reversed", "list", "tuple"}
 
@@ -54,6 +57,8 @@ def known(node: ast.AST, code: Code, values: dict[str, Any] | None = None) -> An
         owner, index = known(node.value, code, values), known(node.slice, code, values)
         if isinstance(owner, (list, tuple, dict, nn.CellList, nn.SequentialCell, nn.CellDict)):
             return _found(lambda: owner[index])
+    if isinstance(node, (ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare)):
+        return _computed(node, code, values)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
         make = code.value_of(node.func.id, values or {})
         arguments = [known(each, code, values) for each in node.args]
@@ -62,11 +67,70 @@ def known(node: ast.AST, code: Code, values: dict[str, Any] | None = None) -> An
     raise Unknown
 
 
+_COMPUTE = {
+    ast.Not: operator.not_, ast.USub: operator.neg, ast.Add: operator.add, ast.Sub: operator.sub,
+    ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+_PLAIN = (bool, int, float, str, bytes, type(None), ms.Type)
+
+
+def _computed(node: Any, code: Code, values: dict[str, Any] | None) -> Any:
+    if isinstance(node, ast.BoolOp):
+        ends = isinstance(node.op, ast.Or)
+        value: Any = not ends
+        for each in node.values:
+            value = known(each, code, values)
+            if bool(_plain(value)) is ends:
+                break
+        return value
+    if isinstance(node, ast.UnaryOp):
+        sides, kind = [node.operand], type(node.op)
+    elif isinstance(node, ast.BinOp):
+        sides, kind = [node.left, node.right], type(node.op)
+    else:
+        sides, kind = [node.left, *node.comparators], type(node.ops[0]) if len(node.ops) == 1 else ast.Compare
+    if kind not in _COMPUTE:
+        raise Unknown
+    found = [known(each, code, values) for each in sides]
+    if kind not in (ast.Is, ast.IsNot):
+        found = [_plain(each) for each in found]
+    return _found(lambda: _COMPUTE[kind](*found))
+
+
+def _plain(value: Any) -> Any:
+    """Itself: with anything but numbers, texts and lists of those the code of somebody else would run."""
+    if isinstance(value, _PLAIN) or (isinstance(value, (tuple, list)) and all(isinstance(v, _PLAIN) for v in value)):
+        return value
+    raise Unknown
+
+
 def _found(find: Any) -> Any:
     try:
         return find()
     except Exception as error:
         raise Unknown from error
+
+
+class Loop(NamedTuple):
+    """What happens as often as `over` has items, which `target` is called."""
+
+    target: ast.AST
+    over: ast.AST
+    events: list[Any]
+
+
+class Branch(NamedTuple):
+    """What happens if `test` is true, and what otherwise."""
+
+    test: ast.AST
+    events: list[Any]
+    otherwise: list[Any]
+
+
+RETURN = object()
+"""What ends a function."""
 
 
 @dataclass(eq=False)
@@ -149,10 +213,6 @@ class Site:
         here = frame_of(function.__code__.co_filename, self.line, function.__name__)
         return here + (self.inside.frames() if self.inside is not None else ())
 
-    def cycle(self, call: int) -> Cycle:
-        """Where a call has its place."""
-        return self.code.graph.cycle(self, call)
-
 
 @dataclass(frozen=True)
 class Cycle:
@@ -175,59 +235,90 @@ class Graph:
     def __init__(self) -> None:
         self.codes: dict[tuple[int, int], Code] = {}
         self.is_asked = False
-        self._places: dict[Site, list[int]] = {}
+        self._places: dict[int, list[int]] = {}
         self._counts: Counter[str] = Counter()
 
-    def cycle(self, site: Site, call: int) -> Cycle:
-        """See `Site.cycle`."""
-        if not self.is_asked:
-            self.is_asked = True
-            self._count()
-        places = self._places.get(site) or [0]
+    def cycle(self, hook: Hook | Site, call: int) -> Cycle:
+        """Where a call has its place."""
+        if hook.number not in self._places:
+            live.add(hook.number)
+            self._add(hook)
+        places = self._places[hook.number]
         run, turn = divmod(call, len(places))
-        return Cycle(run, places[turn], max(self._counts[site.label.counted], 1))
+        return Cycle(run, places[turn], self._counts[hook.label.counted])
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Gives all calls their places: the graph is made."""
+        self.is_asked = True
         called: set[Code] = set()
-        order: dict[Code, list[Site]] = {}
-        for code in self.codes.values():
-            order[code] = list(_walk(code, {}, (), called))
-        for code, sites in order.items():
-            if code in called:
-                continue
-            for site in sites:
-                if site.number in call_taps.live:
-                    counted = site.label.counted
-                    self._places.setdefault(site, []).append(self._counts[counted])
-                    self._counts[counted] += 1
+        order = {code: list(_walk(code, (), called)) for code in self.codes.values()}
+        for code, found in order.items():
+            if code not in called:
+                for hook in found:
+                    self._add(hook)
+        modules = {id(code.instance) for code in self.codes.values()}
+        for hook in hooks():  # operators whose calls were not found
+            if isinstance(hook, Hook) and hook.number not in self._places and id(hook.cell) in modules:
+                self._add(hook)
+
+    def _add(self, hook: Hook | Site) -> None:
+        if hook.number in live and not hook.label.module:
+            _planned[hook.number] = self
+            counted = hook.label.counted
+            self._places.setdefault(hook.number, []).append(self._counts[counted])
+            self._counts[counted] += 1
 
     def of_cell(self, cell: nn.Cell, name: str) -> list[Code]:
         """The methods `name` of a module: its own, then those it inherits."""
         return [code for code in self.codes.values() if code.instance is cell and code.function.__name__ == name]
 
 
-def _walk(code: Code, values: dict[str, Any], running: tuple[Code, ...], called: set[Code]) -> Iterator[Site]:
+def _walk(code: Code, running: tuple[Code, ...], called: set[Code]) -> Iterator[Hook | Site]:
     if code not in running:
-        yield from _walk_events(code.events, code, values, (*running, code), called)
+        yield from _walk_events(code.events, code, {}, (*running, code), called)
 
 
 def _walk_events(
     events: list[Any], code: Code, values: dict[str, Any], running: tuple[Code, ...], called: set[Code]
-) -> Iterator[Site]:
+) -> Generator[Hook | Site, None, bool]:
+    """Returns whether the function ended."""
     for event in events:
+        if event is RETURN:
+            return True
         if isinstance(event, Site):
             yield event
-        elif not isinstance(event, tuple):
-            for each in _called(event, code, values):
-                called.add(each)
-                yield from _walk(each, {}, running, called)
+        elif isinstance(event, Loop):
+            for bound in _turns(event.target, event.over, code, values):
+                yield from _walk_events(event.events, code, {**values, **bound}, running, called)
+        elif isinstance(event, Branch):
+            if (yield from _walk_branch(event, code, values, running, called)):
+                return True
         else:
-            target, over, inner = event
-            for bound in _turns(target, over, code, values):
-                yield from _walk_events(inner, code, {**values, **bound}, running, called)
+            for each in _called(event, code, values):
+                if isinstance(each, Code):
+                    called.add(each)
+                    yield from _walk(each, running, called)
+                else:
+                    yield each
+    return False
 
 
-def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Code]:
+def _walk_branch(
+    branch: Branch, code: Code, values: dict[str, Any], running: tuple[Code, ...], called: set[Code]
+) -> Generator[Hook | Site, None, bool]:
+    try:
+        chosen = branch.events if _plain(known(branch.test, code, values)) else branch.otherwise
+    except Unknown:  # of two calls of one operator the graph has one
+        seen = list(_walk_events(branch.events, code, values, running, called))
+        yield from seen
+        for each in _walk_events(branch.otherwise, code, values, running, called):
+            if each not in seen:
+                yield each
+        return False
+    return (yield from _walk_events(chosen, code, values, running, called))
+
+
+def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:
     graph = code.graph
     if isinstance(node, ast.AST) and _is_super(node):
         above = graph.of_cell(code.instance, node.attr)  # type: ignore[attr-defined]
@@ -236,6 +327,9 @@ def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Code]:
         value = known(node, code, values) if isinstance(node, ast.AST) else node
     except Unknown:
         return []
+    hook = getattr(getattr(value, "op", value), "asd_hook", None)
+    if hook is not None:
+        return [hook]
     if isinstance(value, nn.Cell):
         return graph.of_cell(value, "construct")[:1]
     function = inspect.unwrap(getattr(value, "__func__", value))
@@ -265,6 +359,7 @@ def _bound(target: ast.AST, item: Any) -> Iterator[tuple[str, Any]]:
 
 
 _graph = Graph()
+_planned: dict[int, Graph] = {}
 
 
 def graph_of(function: Any, instance: Any) -> Graph:
@@ -273,6 +368,19 @@ def graph_of(function: Any, instance: Any) -> Graph:
     if _graph.is_asked or (id(function), id(instance)) in _graph.codes:
         _graph = Graph()
     return _graph
+
+
+def graph_of_call(hook: Hook | Site) -> Graph:
+    """The graph that makes a call that was delivered."""
+    if isinstance(hook, Site):
+        graph = hook.code.graph
+    else:
+        if not _graph.is_asked:
+            _graph.count()
+        graph = _planned.get(hook.number, _graph)
+    if not graph.is_asked:
+        graph.count()
+    return graph
 
 
 def of_the_source(code: Code, text: str, other: str, line: int) -> Site:

@@ -19,7 +19,7 @@ from mindspore import Tensor, nn
 
 from asd.operators.debugger import call_taps
 from asd.operators.debugger.apis import ApiHooks
-from asd.operators.debugger.call_order import Code, Site, Unknown, known, of_the_source
+from asd.operators.debugger.call_order import RETURN, Branch, Code, Loop, Site, Unknown, known, of_the_source
 
 __all__ = ["Sites", "is_user_code"]
 
@@ -85,12 +85,29 @@ class Sites(ast.NodeTransformer):
         self._within(first.target, over, node, "elt")
         return node
 
+    def visit_If(self, node: ast.If | ast.IfExp) -> ast.AST:  # noqa: N802
+        test = copy.deepcopy(node.test)
+        node.test = self.visit(node.test)
+        self._events.append(Branch(test, self._inside(node, "body"), self._inside(node, "orelse")))
+        return node
+
+    visit_IfExp = visit_If  # noqa: N815
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        self._events.append(RETURN)
+        return node
+
     def _within(self, target: ast.AST, over: ast.AST, node: ast.AST, part: str) -> None:
+        self._events.append(Loop(target, over, self._inside(node, part)))
+
+    def _inside(self, node: ast.AST, part: str) -> list[Any]:
+        """Visits a part of a node; what it calls."""
         outer, self._events = self._events, []
         value = getattr(node, part)
         setattr(node, part, [self.visit(each) for each in value] if isinstance(value, list) else self.visit(value))
-        outer.append((target, over, self._events))
-        self._events = outer
+        inner, self._events = self._events, outer
+        return inner
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
         self.change(node)

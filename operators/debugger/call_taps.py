@@ -25,24 +25,20 @@ from asd.operators.debugger.graph_taps import (
     is_float_tensor,
 )
 
-__all__ = ["MOST_ITEMS", "OPERATORS", "constants", "functions", "live", "new_taps", "reflected"]
+__all__ = ["MOST_ITEMS", "OPERATORS", "constants", "functions", "new_taps", "reflected"]
 
 MOST_ITEMS = 8
 """Tensors in a list, or results, that are looked at."""
 PLACES = tuple(range(MOST_ITEMS))
-live: set[int] = set()
-"""Numbers of the taps that a compiled graph has: source is parsed that no graph is made of."""
 reflected: set[int] = set()
-"""Of those of operators, the ones whose tensor is on the right: `__radd__`."""
+"""Numbers of the taps of operators whose tensor is on the right: `__radd__`."""
 constants: dict[int, dict[tuple[int | str, ...], Any]] = {}
 """By the number of a tap: the arguments that were known to the compiler, by their places."""
 
 
 @constexpr
-def _made(number, is_reflected):
-    live.add(number)
-    if is_reflected:
-        reflected.add(number)
+def _is_reflected(number):
+    reflected.add(number)
     return number
 
 
@@ -143,10 +139,8 @@ def functions() -> dict[str, Any]:
             read = read_one(number, name, keywords[name], read)
         return read
 
-    def after(site, output, read, is_reflected):
-        number, backs = site[0], site[2]
+    def after(number, backs, output, read):
         if isinstance(output, Tensor):
-            number = _made(number, is_reflected)
             read = deliver(F.depend(output, read), number, FORWARD_OUT, 0, NOT_NESTED)
             return look_at_output(backs[0], output, read)
         if isinstance(output, (tuple, list)):
@@ -161,7 +155,7 @@ def functions() -> dict[str, Any]:
 
     def deliver_output(number, place, value):
         if isinstance(value, Tensor):
-            return deliver(value, _made(number, False), FORWARD_OUT, place, NOT_NESTED)
+            return deliver(value, number, FORWARD_OUT, place, NOT_NESTED)
         return ()
 
     def look_at_result(read, back, value):
@@ -185,18 +179,18 @@ def functions() -> dict[str, Any]:
 
     def call(site, function, *inputs):
         read = read_all(site[0], inputs)
-        return after(site, function(*before(site[1], inputs, read)), read, False)
+        return after(site[0], site[2], function(*before(site[1], inputs, read)), read)
 
     def call_with_keywords(site, function, *inputs, **keywords):
         read = read_keywords(site[0], keywords, read_all(site[0], inputs))
-        return after(site, function(*before(site[1], inputs, read), **keywords), read, False)
+        return after(site[0], site[2], function(*before(site[1], inputs, read), **keywords), read)
 
     def method(site, name, *inputs):
         value = inputs[0]
         if isinstance(value, Tensor):
             read = read_all(site[0], inputs)
             seen = before(site[1], inputs, read)
-            return after(site, getattr(seen[0], name)(*seen[1:]), read, False)
+            return after(site[0], site[2], getattr(seen[0], name)(*seen[1:]), read)
         return getattr(value, name)(*inputs[1:])
 
     def method_with_keywords(site, name, *inputs, **keywords):
@@ -204,24 +198,24 @@ def functions() -> dict[str, Any]:
         if isinstance(value, Tensor):
             read = read_keywords(site[0], keywords, read_all(site[0], inputs))
             seen = before(site[1], inputs, read)
-            return after(site, getattr(seen[0], name)(*seen[1:], **keywords), read, False)
+            return after(site[0], site[2], getattr(seen[0], name)(*seen[1:], **keywords), read)
         return getattr(value, name)(*inputs[1:], **keywords)
 
     def binary(site, operator, left, right):
         if isinstance(left, Tensor):
             read = read_all(site[0], (left, right))
             seen = before(site[1], (left, right), read)
-            return after(site, operator(seen[0], seen[1]), read, False)
+            return after(site[0], site[2], operator(seen[0], seen[1]), read)
         if isinstance(right, Tensor):
             read = read_all(site[0], (right, left))
             seen = before(site[1], (right, left), read)
-            return after(site, operator(seen[1], seen[0]), read, True)
+            return after(_is_reflected(site[0]), site[2], operator(seen[1], seen[0]), read)
         return operator(left, right)
 
     def unary(site, operator, value):
         if isinstance(value, Tensor):
             read = read_all(site[0], (value,))
-            return after(site, operator(*before(site[1], (value,), read)), read, False)
+            return after(site[0], site[2], operator(*before(site[1], (value,), read)), read)
         return operator(value)
 
     return {

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from mindspore import nn
 
-from asd.operators.debugger.call_order import Site
-from asd.operators.debugger.call_taps import constants, live
+from asd.operators.debugger.call_order import Site, graph_of_call
+from asd.operators.debugger.call_taps import constants
 from asd.operators.debugger.cells import Hook, hooks
 from asd.operators.debugger.collecting import Collector
 from asd.operators.debugger.delivery import deliver_to, dtype_name, to_array
@@ -21,6 +21,7 @@ from asd.operators.debugger.graph_taps import (
     GRADIENT_IN,
     GRADIENT_OUT,
     NOT_NESTED,
+    live,
     place_of,
 )
 from asd.operators.debugger.session import Session
@@ -56,7 +57,6 @@ class GraphCalls:
         self._seen: Counter[Key] = Counter()
         self._outputs: Counter[int] = Counter()
         self._numbers: dict[tuple[int, int], int] = {}
-        self._taken: set[tuple[str, int]] = set()
         self._begins: dict[tuple[str, int, int], int] = {}  # numbers from which one run of a graph counts a name
         self._free: Counter[str] = Counter()
         self._waiting: dict[Key, list[int]] = defaultdict(list)  # forward calls that had no backward call yet
@@ -179,7 +179,6 @@ class GraphCalls:
         if forget:
             self._wanted.clear()
             self._numbers.clear()
-            self._taken.clear()
 
     def _put_constants(self, name: str, site: Site) -> None:
         """Arguments that no graph computes."""
@@ -228,21 +227,19 @@ class GraphCalls:
         """That of the call among those of its kind; PyNative may have made some before it, and goes on after it."""
         if (hook.number, call) not in self._numbers:
             counted = hook.label.counted
-            number = self._in_source(hook, call) if isinstance(hook, Site) else hook.count(call)
-            if not hook.label.module and not isinstance(hook, Site):
-                while number < self._session.counted(counted) or (counted, number) in self._taken:
-                    number += hook.counts[counted]
-                self._taken.add((counted, number))
+            number = hook.count(call) if hook.label.module else self._in_source(hook, call)
             self._numbers[hook.number, call] = number
         return self._numbers[hook.number, call]
 
-    def _in_source(self, site: Site, call: int) -> int:
-        """As `_number`, of a call that was found in the source: where its graph stands in the step, and it in that."""
-        cycle, counted = site.cycle(call), site.label.counted
-        key = (counted, id(site.code.graph), cycle.run)
+    def _in_source(self, hook: Hook | Site, call: int) -> int:
+        """As `_number`, of a function or operator: where its graph stands in the step, and it in that."""
+        counted = hook.label.counted
+        graph = graph_of_call(hook)
+        cycle = graph.cycle(hook, call)
+        key = (counted, id(graph), cycle.run)
         if key not in self._begins:
             self._begins[key] = max(self._session.counted(counted), self._free[counted])
-            self._free[counted] = self._begins[key] + cycle.calls
+        self._free[counted] = max(self._free[counted], self._begins[key] + cycle.calls)
         return self._begins[key] + cycle.place
 
     def _parent(self, hook: Hook, call: int, direction: str) -> str | None:

@@ -32,6 +32,7 @@ __all__ = [
     "delivery_of",
     "gradient_tap",
     "is_float_tensor",
+    "live",
     "operator_tap",
     "place_of",
 ]
@@ -52,8 +53,14 @@ def place_of(number: int) -> int | str:
     return number if number < _FIRST_KEYWORD else _keywords[number - _FIRST_KEYWORD]
 
 
+live: set[int] = set()
+"""Numbers of the taps that compiled graphs have: the compiler reads source of which no graph is made, too."""
+
+
 @constexpr
 def _label(tap, what, place, inner):
+    if what == FORWARD_OUT:
+        live.add(tap)
     if isinstance(place, str):
         if place not in _keywords:
             _keywords.append(place)
