@@ -1,4 +1,4 @@
-"""The hook in MindSpore's parser by which calls in a compiled graph are recorded.
+"""The hook in MindSpore's parser by which calls in a compiled graph are recorded, and the gradients of parameters.
 
 It is there between `begin` and `end`, while a debugger records, and no longer.
 """
@@ -17,6 +17,7 @@ from mindspore import nn
 from asd.operators.debugger.apis import ApiHooks
 from asd.operators.debugger.call_order import Code, graph_of
 from asd.operators.debugger.call_sites import Sites, is_user_code
+from asd.operators.debugger.parameter_gradients import is_optimizer, with_gradients
 
 __all__ = ["begin", "end"]
 
@@ -25,8 +26,13 @@ _MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser") 
 _replaced: list[tuple[Any, Any, Any]] = []
 
 
-def begin(apis: ApiHooks) -> None:
-    """From now on the compiler sees the calls that `apis` records with taps around them."""
+def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
+    """From now on the compiler sees taps in what it reads.
+
+    Args:
+        apis: Around the calls that these record.
+        gradients: At what optimizers are called with.
+    """
     end()
     parser: Any = next((sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None)
     if parser is None:
@@ -41,7 +47,9 @@ def begin(apis: ApiHooks) -> None:
     def parse_with_taps(self: Any) -> Any:
         tokens, tree = parse(self)
         try:
-            return tokens, _with_taps(self, tree, apis)
+            if gradients and is_optimizer(getattr(self.asd_function, "__self__", None)):
+                return tokens, _with_names(self, *with_gradients(self.fn, self.asd_function.__self__, tree))
+            return tokens, tree if apis is None else _with_taps(self, tree, apis)
         except Exception as error:  # what can't be read must not end a training
             _LOG.warning("calls in %s are not recorded: %s", self.function_name, error)
             return tokens, tree
@@ -77,8 +85,12 @@ def _with_taps(parser: Any, tree: Any, apis: ApiHooks) -> Any:
     graph.codes[id(function), id(instance)] = code
     sites = Sites(code, apis)
     sites.change(definition)
+    return _with_names(parser, tree, sites.names)
+
+
+def _with_names(parser: Any, tree: Any, names: dict[str, Any]) -> Any:
     # A namespace of the parser is a tuple of dictionaries that are asked in turn; of a closure it holds its cells.
     cells, *others = parser.closure_namespace.dicts
-    new = {name: types.CellType(value) for name, value in sites.names.items()}
+    new = {name: types.CellType(value) for name, value in names.items()}
     parser.closure_namespace.dicts = ({**cells, **new}, *others)
     return tree

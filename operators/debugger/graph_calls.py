@@ -19,11 +19,13 @@ from asd.operators.debugger.graph_taps import (
     FORWARD_IN,
     FORWARD_OUT,
     GRADIENT_IN,
+    GRADIENT_OF_PARAMETER,
     GRADIENT_OUT,
     NOT_NESTED,
     live,
     place_of,
 )
+from asd.operators.debugger.parameter_gradients import ParameterHook
 from asd.operators.debugger.session import Session
 from asd.operators.debugger.values import Path, leaves
 
@@ -36,6 +38,7 @@ _KINDS = {
     FORWARD_OUT: ("forward", "output"),
     GRADIENT_OUT: ("backward", "input"),
     GRADIENT_IN: ("backward", "output"),
+    GRADIENT_OF_PARAMETER: ("backward", "output"),
 }  # of labels: the direction and the side
 
 
@@ -131,6 +134,8 @@ class GraphCalls:
         number, what, coded, inner = label
         place = place_of(coded)
         hook = hooks()[number]
+        if isinstance(hook, ParameterHook):
+            return self._place_of_parameter(hook, label)
         if isinstance(hook, Site) and number not in live:
             return None  # its result turned out to be no tensor
         backward = what > FORWARD_OUT
@@ -144,6 +149,14 @@ class GraphCalls:
         self._opened.pop(name)
         self._opened[name] = hook, call, direction  # to the end: they are told in the order of completion
         return name, part, [place] if inner == NOT_NESTED else [place, inner]
+
+    def _place_of_parameter(self, hook: ParameterHook, label: Key) -> tuple[str, str, Path] | None:
+        name = hook.entry(self._seen[label])
+        self._seen[label] += 1
+        config = self._session.config
+        if not {"backward", "output"} <= config.data_mode or not self._session.selection.enters(name, list(hook.above())):
+            return None
+        return name, hook.name, [0]
 
     def finish(self, *, forget: bool = False) -> None:
         """A graph has run: parents are known only now, since any number of calls may share one.

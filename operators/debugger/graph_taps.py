@@ -25,6 +25,7 @@ __all__ = [
     "FORWARD_IN",
     "FORWARD_OUT",
     "GRADIENT_IN",
+    "GRADIENT_OF_PARAMETER",
     "GRADIENT_OUT",
     "NOT_NESTED",
     "InputTap",
@@ -37,7 +38,7 @@ __all__ = [
     "place_of",
 ]
 
-FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT = range(4)
+FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT, GRADIENT_OF_PARAMETER = range(5)
 """Of a label: what is seen. GRADIENT_OUT is the gradient of an output, which the backward call gets."""
 NOT_NESTED = -1
 _MOST_INPUTS = 32  # further ones are not recorded

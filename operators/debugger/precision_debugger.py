@@ -102,8 +102,8 @@ class PrecisionDebugger:
         if self.config.modules and not nets:
             raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
         self._hook(nets)
-        if self._apis is not None and delivery.available():
-            compiled_calls.begin(self._apis)
+        if delivery.available():
+            compiled_calls.begin(self._apis, gradients=self.config.modules)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
         recording = self._recording()
@@ -135,8 +135,7 @@ class PrecisionDebugger:
         Raises:
             OverflowDetected: With the task `overflow_check`, when as many calls as `overflow_nums` says overflowed.
         """
-        if self._apis is not None:
-            compiled_calls.end()
+        compiled_calls.end()
         session, graph = self._session, self._graph
         if session is None or graph is None:
             return
