@@ -308,14 +308,22 @@ def _walk_branch(
 ) -> Generator[Hook | Site, None, bool]:
     try:
         chosen = branch.events if _plain(known(branch.test, code, values)) else branch.otherwise
-    except Unknown:  # of two calls of one operator the graph has one
-        seen = list(_walk_events(branch.events, code, values, running, called))
-        yield from seen
-        for each in _walk_events(branch.otherwise, code, values, running, called):
-            if each not in seen:
-                yield each
+    except Unknown:
+        yield from _likelier(
+            list(_walk_events(branch.events, code, values, running, called)),
+            list(_walk_events(branch.otherwise, code, values, running, called)),
+        )
         return False
     return (yield from _walk_events(chosen, code, values, running, called))
+
+
+def _likelier(first: list[Hook | Site], second: list[Hook | Site]) -> list[Hook | Site]:
+    """Of two branches that which the graph has: the calls of the other alone are not in it."""
+    only_first = any(each.number in live and each not in second for each in first)
+    only_second = any(each.number in live and each not in first for each in second)
+    if only_first != only_second:
+        return first if only_first else second
+    return first + [each for each in second if each not in first]
 
 
 def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:

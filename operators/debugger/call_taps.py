@@ -23,30 +23,21 @@ from asd.operators.debugger.graph_taps import (
     delivery_of,
     gradient_tap,
     is_float_tensor,
+    note,
 )
 
-__all__ = ["MOST_ITEMS", "OPERATORS", "constants", "functions", "new_taps", "reflected"]
+__all__ = ["MOST_ITEMS", "OPERATORS", "functions", "new_taps", "reflected"]
 
 MOST_ITEMS = 8
 """Tensors in a list, or results, that are looked at."""
 PLACES = tuple(range(MOST_ITEMS))
 reflected: set[int] = set()
 """Numbers of the taps of operators whose tensor is on the right: `__radd__`."""
-constants: dict[int, dict[tuple[int | str, ...], Any]] = {}
-"""By the number of a tap: the arguments that were known to the compiler, by their places."""
-
 
 @constexpr
 def _is_reflected(number):
     reflected.add(number)
     return number
-
-
-@constexpr
-def _note(number, place, inner, value):
-    path = (place,) if inner == NOT_NESTED else (place, inner)
-    constants.setdefault(number, {})[path] = value
-    return True
 
 
 def new_taps(number: int, inputs: list[int], outputs: int) -> tuple[Any, ...]:
@@ -117,7 +108,7 @@ def functions() -> dict[str, Any]:
         if isinstance(value, (tuple, list)) and len(value) > 0:
             return read_items(number, place, value, read)
         if F.isconstant(value):
-            return (read, _note(number, place, NOT_NESTED, value))
+            return (read, note(number, place, NOT_NESTED, value))
         return read
 
     def read_items(number, place, values, read):
@@ -125,7 +116,7 @@ def functions() -> dict[str, Any]:
             if isinstance(value, Tensor):
                 read = F.depend(deliver(value, number, FORWARD_IN, place, inner), read)
             elif F.isconstant(value):
-                read = (read, _note(number, place, inner, value))
+                read = (read, note(number, place, inner, value))
         return read
 
     def read_all(number, inputs):

@@ -11,7 +11,6 @@ import numpy as np
 from mindspore import nn
 
 from asd.operators.debugger.call_order import Site, graph_of_call
-from asd.operators.debugger.call_taps import constants
 from asd.operators.debugger.cells import Hook, hooks
 from asd.operators.debugger.collecting import Collector
 from asd.operators.debugger.delivery import deliver_to, dtype_name, to_array
@@ -22,6 +21,7 @@ from asd.operators.debugger.graph_taps import (
     GRADIENT_OF_PARAMETER,
     GRADIENT_OUT,
     NOT_NESTED,
+    constants,
     live,
     place_of,
 )
@@ -185,7 +185,7 @@ class GraphCalls:
                         session.put_array(name, "parameters", [each], *value)
                     else:
                         self._collector.writer.value(name, "parameters", [each], value)
-            if direction == "forward" and isinstance(hook, Site):
+            if direction == "forward":
                 self._put_constants(name, hook)
             session.recording.close(name)
             session.entries += 1
@@ -193,10 +193,10 @@ class GraphCalls:
             self._wanted.clear()
             self._numbers.clear()
 
-    def _put_constants(self, name: str, site: Site) -> None:
+    def _put_constants(self, name: str, hook: Hook | Site) -> None:
         """Arguments that no graph computes."""
         if "input" in self._session.config.data_mode:
-            for (place, *inner), value in constants.get(site.number, {}).items():
+            for (place, *inner), value in constants.get(hook.number, {}).items():
                 part, start = ("input_kwargs", [place]) if isinstance(place, str) else ("input_args", [place])
                 for path, leaf in leaves(value, [*start, *inner]):
                     self._session.recording.put(name, part, path, leaf)

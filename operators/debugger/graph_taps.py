@@ -30,10 +30,12 @@ __all__ = [
     "NOT_NESTED",
     "InputTap",
     "OutputTap",
+    "constants",
     "delivery_of",
     "gradient_tap",
     "is_float_tensor",
     "live",
+    "note",
     "operator_tap",
     "place_of",
 ]
@@ -67,6 +69,18 @@ def _label(tap, what, place, inner):
             _keywords.append(place)
         place = _FIRST_KEYWORD + _keywords.index(place)
     return Tensor([tap, what, place, inner], ms.int32)
+
+
+constants: dict[int, dict[tuple[int | str, ...], Any]] = {}
+"""By the number of a tap: the arguments that were known to the compiler, by their places."""
+
+
+@constexpr
+def note(tap, place, inner, value):
+    """Remembers an argument that no graph computes."""
+    path = (place,) if inner == NOT_NESTED else (place, inner)
+    constants.setdefault(tap, {})[path] = value
+    return tap
 
 
 @constexpr
@@ -250,6 +264,8 @@ def _delivery():
             return deliver(F.stop_gradient(value), _label(place[0], place[1], place[2], NOT_NESTED))
         if isinstance(value, (tuple, list)):
             return deliver_items(place, value)
+        if place[1] == FORWARD_IN and F.isconstant(value):
+            return (nothing, note(place[0], place[2], NOT_NESTED, value))
         return nothing
 
     def deliver_items(place, value):
@@ -258,6 +274,8 @@ def _delivery():
             if isinstance(item, Tensor):
                 label = _label(place[0], place[1], place[2], inner)
                 read = F.depend(deliver(F.stop_gradient(item), label), read)
+            elif place[1] == FORWARD_IN and F.isconstant(item):
+                read = F.depend(read, note(place[0], place[2], inner, item))
         return read
 
     return deliver_value
