@@ -1,7 +1,8 @@
 """Hooks on functions of `mindspore.ops` and `mindspore.mint` and on methods of Tensor, in PyNative.
 
 They are in place while a session records and no longer. A compiled graph never sees them: MindSpore's compiler reads
-Python source and could not read theirs, so they step aside while it compiles.
+Python source and could not read theirs, so they step aside while it compiles; what is recorded there, and under which
+name, is the same (see `compiled_calls`).
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ _SEVERAL = frozenset(
     "kthvalue cummax cummin broadcast_tensors unique unique_consecutive var_mean std_mean frexp aminmax svd qr eigh "
     "slogdet split_with_size".split()
 )  # what may return several tensors
+_OF_LISTS = frozenset("concat cat stack hstack vstack dstack column_stack row_stack add_n addn block_diag".split())
 _IN_PLACE = re.compile(r"\.(assign\w*|scatter_\w+|inplace_\w+|index_add|\w*[^_]_)$")
 _OWN_PLACES = ("mindspore.nn.", "mindspore.mint.nn.layer.", "mindspore.experimental.")
 _NOT_OURS = ("mindspore.nn.cell", "mindspore.nn.optim", "mindspore.nn.wrap")
@@ -205,7 +206,7 @@ class Sites(ast.NodeTransformer):
         if name is None:
             return node
         site = self._new_site(node, name, f"Tensor.{right}")
-        taps = self._taps(site, values, name)
+        taps = self._taps(site, [] if isinstance(node, ast.Compare) else values, name)  # those have no gradient
         self.names[f"asd_operator_{kind}"] = operator
         operator = _at(ast.Name(f"asd_operator_{kind}", ast.Load()), node)
         return self._replace(node, "asd_unary" if len(values) == 1 else "asd_binary", [taps, operator, *values], [])
@@ -259,6 +260,8 @@ class Sites(ast.NodeTransformer):
             if isinstance(value, ast.Starred):
                 break
             items = len(value.elts) if isinstance(value, (ast.Tuple, ast.List)) else 0
+            if not items and not inputs and text.rpartition(".")[2] in _OF_LISTS:
+                items = call_taps.MOST_ITEMS
             inputs.append(min(items, call_taps.MOST_ITEMS))
         if len(values) == 2 and isinstance(values[0], ast.Name) and ast.dump(values[0]) == ast.dump(values[1]):
             inputs = [0, -1]
@@ -337,7 +340,7 @@ _UNKNOWN = object()
 
 
 def _has_slice(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Slice) for each in ast.walk(node))
+    return any(isinstance(each, ast.Slice) for each in ast.walk(node))  # which can't be an argument
 
 
 def _at(new: Any, old: ast.AST) -> Any:

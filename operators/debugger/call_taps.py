@@ -74,8 +74,10 @@ def functions() -> dict[str, Any]:
 
     def look_into(read, taps, value):
         if isinstance(taps, tuple):
-            if isinstance(value, (tuple, list)):
+            if isinstance(value, tuple):
                 return look_at_first(look_at, taps, value, read)
+            if isinstance(value, list):
+                return list(look_at_first(look_at, taps, tuple(value), read))
             return value
         return look(taps, value, read)
 
@@ -158,8 +160,8 @@ def functions() -> dict[str, Any]:
         count = len(output)
         if count == 0 or count > len(PLACES):
             return output
-        read = (read, each(F.partial(deliver_output, number), PLACES[:count], output))
-        if count > len(backs):
+        read = (read, each(F.partial(deliver_output, number), PLACES[:count], tuple(output)))
+        if isinstance(output, list) or count > len(backs):
             return each(F.partial(hold, read), output)
         return each(F.partial(look_at_result, read), backs[:count], output)
 

@@ -21,6 +21,7 @@ from asd.operators.debugger.graph_taps import (
     GRADIENT_OF_PARAMETER,
     GRADIENT_OUT,
     NOT_NESTED,
+    SEVERAL,
     constants,
     live,
     place_of,
@@ -197,6 +198,8 @@ class GraphCalls:
         """Arguments that no graph computes."""
         if "input" in self._session.config.data_mode:
             for (place, *inner), value in constants.get(hook.number, {}).items():
+                if value is SEVERAL:
+                    continue
                 part, start = ("input_kwargs", [place]) if isinstance(place, str) else ("input_args", [place])
                 for path, leaf in leaves(value, [*start, *inner]):
                     self._session.recording.put(name, part, path, leaf)

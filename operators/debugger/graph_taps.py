@@ -28,6 +28,7 @@ __all__ = [
     "GRADIENT_OF_PARAMETER",
     "GRADIENT_OUT",
     "NOT_NESTED",
+    "SEVERAL",
     "InputTap",
     "OutputTap",
     "constants",
@@ -43,7 +44,7 @@ __all__ = [
 FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT, GRADIENT_OF_PARAMETER = range(5)
 """Of a label: what is seen. GRADIENT_OUT is the gradient of an output, which the backward call gets."""
 NOT_NESTED = -1
-_MOST_INPUTS = 32  # further ones are not recorded
+_MOST_INPUTS = 256  # further ones are not recorded
 _MOST_GRADIENTS = 2  # each costs a millisecond to make; further inputs and outputs are recorded forward only
 
 
@@ -71,6 +72,8 @@ def _label(tap, what, place, inner):
     return Tensor([tap, what, place, inner], ms.int32)
 
 
+SEVERAL = object()
+"""Instead of an argument that differs from call to call."""
 constants: dict[int, dict[tuple[int | str, ...], Any]] = {}
 """By the number of a tap: the arguments that were known to the compiler, by their places."""
 
@@ -79,7 +82,8 @@ constants: dict[int, dict[tuple[int | str, ...], Any]] = {}
 def note(tap, place, inner, value):
     """Remembers an argument that no graph computes."""
     path = (place,) if inner == NOT_NESTED else (place, inner)
-    constants.setdefault(tap, {})[path] = value
+    known = constants.setdefault(tap, {})
+    known[path] = value if repr(known.get(path, value)) == repr(value) else SEVERAL
     return tap
 
 

@@ -36,9 +36,10 @@ _LOG = logging.getLogger("asd")
 class PrecisionDebugger:
     """Dumps modules, APIs and operators of a training, or finds the one that overflows.
 
-    In PyNative everything is recorded, forward and backward. In a compiled graph (graph mode, `ms.jit`) modules and the
-    operators they hold are; functions that are called inside it are not, which is said once. Neither changes a bit of
-    what the network computes. Put `start` before the first step: a compiled graph can't be changed.
+    Everything is recorded, forward and backward, in PyNative and in compiled graphs (graph mode, `ms.jit`); there
+    `x[a:b]` and what a `bprop` calls are not, and the gradients of parameters are those that an optimizer in the graph
+    is called with. Not a bit changes of what the network computes. Put `start` before the first step: a compiled graph
+    can't be changed.
 
     A failure to write ends the recording, never the training. A process that is killed leaves a journal, which the next
     `PrecisionDebugger` with the same `dump_path`, or `asd.evidence.journal.recover`, makes into the usual files.
@@ -284,9 +285,6 @@ class PrecisionDebugger:
     def _say_graph_limits(self) -> None:
         if not delivery.available():
             self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
-        elif self.config.apis:
-            self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
-                      "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:
