@@ -19,15 +19,16 @@ from mindspore import Tensor, mint, nn, ops
 from asd.operators.debugger.current import eager_session
 from asd.operators.debugger.session import Label
 
-__all__ = ["ApiHooks"]
+__all__ = ["ApiHooks", "words"]
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """The words of a text."""
     return text.split()
 
 
 _NO_OPERATORS = frozenset(
-    _words("""
+    words("""
     arg_dtype_cast arg_handler gen_extend_func op_info_register custom_info_register constexpr reshard
     prim_attr_register prim_arg_register add_flags kernel ms_kernel deepcopy grad value_and_grad get_grad vmap jvp
     vjp jet derivative jacfwd jacrev linearize cond while_loop scan for_i_in_range foreach switch_layer map_
@@ -40,7 +41,7 @@ _NO_OPERATORS = frozenset(
     init_process_group destroy_process_group new_group barrier requires_grad_ register_hook remove_hook
 """)
 )
-_METHODS = _words("""
+_METHODS = words("""
     astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
     contiguous copy new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
     add_ sub_ mul_ div_ exp_ log_ sigmoid_ floor_ sign_ fill_ copy_ masked_fill_ scatter_ scatter_add_ index_add_
@@ -49,7 +50,7 @@ _METHODS = _words("""
     __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__ __invert__ __and__
     __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __getitem__ __setitem__
 """)
-_COLLECTIVES = _words("""
+_COLLECTIVES = words("""
     all_reduce all_gather all_gather_into_tensor all_to_all all_to_all_single broadcast reduce reduce_scatter
     reduce_scatter_tensor scatter_tensor scatter gather gather_into_tensor send recv isend irecv P2POp
     batch_isend_irecv

@@ -1,7 +1,7 @@
-"""In which order a compiled graph makes the calls that were found in the source: their numbers are those of PyNative.
+"""In which order a compiled graph makes the calls that were found in the source: they get the numbers of PyNative.
 
-A graph runs what does not depend on one another in any order, so the numbers come from the source: it is gone through as
-Python would run it, module by module and loop by loop.
+A graph runs what does not depend on one another in any order, so the numbers come from the source: it is gone through
+as Python would run it, module by module and loop by loop.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import operator
 import sys
 import types
 from collections import Counter
@@ -17,100 +16,15 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import mindspore as ms
 from mindspore import nn
 
 from asd.operators.debugger import call_taps
 from asd.operators.debugger.cells import Hook, add_hook, frame_of, hooks
 from asd.operators.debugger.graph_taps import live
 from asd.operators.debugger.session import Label
+from asd.operators.debugger.source_values import Unknown, found, known, plain
 
-__all__ = ["RETURN", "Branch", "Code", "Cycle", "Graph", "Loop", "Site", "Unknown", "graph_of", "graph_of_call", "known", "of_the_source"]
-
-_BUILTINS = {"range", "len", "enumerate", "zip", "reversed", "list", "tuple"}
-
-
-class Unknown(Exception):  # noqa: N818 - no error: the source does not tell
-    """What an expression is will be known when it runs."""
-
-
-def known(node: ast.AST, code: Code, values: dict[str, Any] | None = None) -> Any:
-    """What an expression is, as far as it does not depend on what is computed.
-
-    Args:
-        node: The expression.
-        code: Where it stands.
-        values: Of local variables.
-
-    Raises:
-        Unknown: It depends on that.
-    """
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return code.value_of(node.id, values or {})
-    if isinstance(node, ast.Attribute):
-        owner = known(node.value, code, values)
-        if isinstance(owner, (types.ModuleType, nn.Cell)) or node.attr in vars(type(owner)):
-            return _found(lambda: getattr(owner, node.attr))
-    if isinstance(node, ast.Subscript):
-        owner, index = known(node.value, code, values), known(node.slice, code, values)
-        if isinstance(owner, (list, tuple, dict, nn.CellList, nn.SequentialCell, nn.CellDict)):
-            return _found(lambda: owner[index])
-    if isinstance(node, (ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare)):
-        return _computed(node, code, values)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
-        make = code.value_of(node.func.id, values or {})
-        arguments = [known(each, code, values) for each in node.args]
-        if make is getattr(builtins, node.func.id) and not node.keywords:
-            return _found(lambda: make(*arguments))
-    raise Unknown
-
-
-_COMPUTE = {
-    ast.Not: operator.not_, ast.USub: operator.neg, ast.Add: operator.add, ast.Sub: operator.sub,
-    ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Eq: operator.eq,
-    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-    ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
-}  # fmt: skip
-_PLAIN = (bool, int, float, str, bytes, type(None), ms.Type)
-
-
-def _computed(node: Any, code: Code, values: dict[str, Any] | None) -> Any:
-    if isinstance(node, ast.BoolOp):
-        ends = isinstance(node.op, ast.Or)
-        value: Any = not ends
-        for each in node.values:
-            value = known(each, code, values)
-            if bool(_plain(value)) is ends:
-                break
-        return value
-    if isinstance(node, ast.UnaryOp):
-        sides, kind = [node.operand], type(node.op)
-    elif isinstance(node, ast.BinOp):
-        sides, kind = [node.left, node.right], type(node.op)
-    else:
-        sides, kind = [node.left, *node.comparators], type(node.ops[0]) if len(node.ops) == 1 else ast.Compare
-    if kind not in _COMPUTE:
-        raise Unknown
-    found = [known(each, code, values) for each in sides]
-    if kind not in (ast.Is, ast.IsNot):
-        found = [_plain(each) for each in found]
-    return _found(lambda: _COMPUTE[kind](*found))
-
-
-def _plain(value: Any) -> Any:
-    """Itself: with anything but numbers, texts and lists of those the code of somebody else would run."""
-    if isinstance(value, _PLAIN) or (isinstance(value, (tuple, list)) and all(isinstance(v, _PLAIN) for v in value)):
-        return value
-    raise Unknown
-
-
-def _found(find: Any) -> Any:
-    try:
-        return find()
-    except Exception as error:
-        raise Unknown from error
+__all__ = ["RETURN", "Branch", "Code", "Cycle", "Graph", "Loop", "Site", "graph_of", "graph_of_call", "of_the_source"]
 
 
 class Loop(NamedTuple):
@@ -171,9 +85,9 @@ class Code:
             raise Unknown
         free = self.function.__code__.co_freevars
         if name in free:
-            return _found(lambda: self.function.__closure__[free.index(name)].cell_contents)  # type: ignore[index]
+            return found(lambda: self.function.__closure__[free.index(name)].cell_contents)  # type: ignore[index]
         scope = self.function.__globals__
-        return scope[name] if name in scope else _found(lambda: getattr(builtins, name))
+        return scope[name] if name in scope else found(lambda: getattr(builtins, name))
 
 
 @dataclass(eq=False)
@@ -252,9 +166,9 @@ class Graph:
         self.is_asked = True
         called: set[Code] = set()
         order = {code: list(_walk(code, (), called)) for code in self.codes.values()}
-        for code, found in order.items():
+        for code, calls in order.items():
             if code not in called:
-                for hook in found:
+                for hook in calls:
                     self._add(hook)
         modules = {id(code.instance) for code in self.codes.values()}
         for hook in hooks():  # operators whose calls were not found
@@ -290,24 +204,27 @@ def _walk_events(
         elif isinstance(event, Loop):
             for bound in _turns(event.target, event.over, code, values):
                 yield from _walk_events(event.events, code, {**values, **bound}, running, called)
-        elif isinstance(event, Branch):
-            if (yield from _walk_branch(event, code, values, running, called)):
-                return True
-        else:
-            for each in _called(event, code, values):
-                if isinstance(each, Code):
-                    called.add(each)
-                    yield from _walk(each, running, called)
-                else:
-                    yield each
+        elif not isinstance(event, Branch):
+            yield from _walk_called(_called(event, code, values), running, called)
+        elif (yield from _walk_branch(event, code, values, running, called)):
+            return True
     return False
+
+
+def _walk_called(targets: list[Any], running: tuple[Code, ...], called: set[Code]) -> Iterator[Hook | Site]:
+    for each in targets:
+        if isinstance(each, Code):
+            called.add(each)
+            yield from _walk(each, running, called)
+        else:
+            yield each
 
 
 def _walk_branch(
     branch: Branch, code: Code, values: dict[str, Any], running: tuple[Code, ...], called: set[Code]
 ) -> Generator[Hook | Site, None, bool]:
     try:
-        chosen = branch.events if _plain(known(branch.test, code, values)) else branch.otherwise
+        chosen = branch.events if plain(known(branch.test, code, values)) else branch.otherwise
     except Unknown:
         yield from _likelier(
             list(_walk_events(branch.events, code, values, running, called)),
@@ -393,4 +310,5 @@ def graph_of_call(hook: Hook | Site) -> Graph:
 
 def of_the_source(code: Code, text: str, other: str, line: int) -> Site:
     """A new site."""
-    return add_hook(lambda number: Site(number, code, text, other, line))
+    site: Site = add_hook(lambda number: Site(number, code, text, other, line))
+    return site

@@ -1,9 +1,9 @@
-"""Calls in the source of a network that a compiled graph records, found and replaced while MindSpore's compiler reads it.
+"""Calls in the source of a network that a compiled graph records, found and replaced while the compiler reads it.
 
-The compiler's parser is Python: it hands over the syntax tree of each function that a graph is made of. In the tree of
+MindSpore's parser is Python: it hands over the syntax tree of each function that a graph is made of. In the tree of
 the user's code each call of a function of `mindspore.ops` or `mindspore.mint`, of a method of Tensor, and each operator
-that a tensor may be given to becomes a call of a function of `call_taps`. Functions of the user's own are copied for each
-call, so that each call has taps of its own.
+that a tensor may be given to becomes a call of a function of `call_taps`. Functions of the user's own are copied for
+each call, so that each call has taps of its own.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from typing import Any
 from mindspore import Tensor, nn
 
 from asd.operators.debugger import call_taps
-from asd.operators.debugger.apis import ApiHooks
-from asd.operators.debugger.call_order import RETURN, Branch, Code, Loop, Site, Unknown, known, of_the_source
+from asd.operators.debugger.apis import ApiHooks, words
+from asd.operators.debugger.call_order import RETURN, Branch, Code, Loop, Site, of_the_source
+from asd.operators.debugger.source_values import Unknown, known
 
 __all__ = ["Sites", "is_user_code"]
 
 _NO_TENSORS = {"shape", "ndim", "dtype", "rank"}
 _NO_RESULTS = {"len", "isinstance", "hasattr", "type", "int", "float", "bool", "str"}
-_SEVERAL = frozenset(
-    "split chunk unbind unstack tensor_split hsplit vsplit dsplit array_split meshgrid topk max min sort median mode "
-    "kthvalue cummax cummin broadcast_tensors unique unique_consecutive var_mean std_mean frexp aminmax svd qr eigh "
-    "slogdet split_with_size".split()
-)  # what may return several tensors
-_OF_LISTS = frozenset("concat cat stack hstack vstack dstack column_stack row_stack add_n addn block_diag".split())
+_SEVERAL = words("""
+    split chunk unbind unstack tensor_split hsplit vsplit dsplit array_split meshgrid topk max min sort median mode
+    kthvalue cummax cummin broadcast_tensors unique unique_consecutive var_mean std_mean frexp aminmax svd qr eigh
+    slogdet split_with_size
+""")  # what may return several tensors
+_OF_LISTS = words("concat cat stack hstack vstack dstack column_stack row_stack add_n addn block_diag")
 _IN_PLACE = re.compile(r"\.(assign\w*|scatter_\w+|inplace_\w+|index_add|\w*[^_]_)$")
 _OWN_PLACES = ("mindspore.nn.", "mindspore.mint.nn.layer.", "mindspore.experimental.")
 _NOT_OURS = ("mindspore.nn.cell", "mindspore.nn.optim", "mindspore.nn.wrap")
@@ -67,26 +68,30 @@ class Sites(ast.NodeTransformer):
 
     # The order of Python, which is not that of the fields.
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """The value comes before what it is assigned to."""
         node.value = self.visit(node.value)
         node.targets = [self.visit(each) for each in node.targets]
         return node
 
-    def visit_For(self, node: ast.For) -> ast.AST:  # noqa: N802
+    def visit_For(self, node: ast.For) -> ast.AST:
+        """What is gone through comes first, once."""
         over = copy.deepcopy(node.iter)
         node.iter = self.visit(node.iter)
         self._within(node.target, over, node, "body")
         node.orelse = [self.visit(each) for each in node.orelse]
         return node
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:  # noqa: N802
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        """As a loop."""
         first = node.generators[0]
         over = copy.deepcopy(first.iter)
         first.iter = self.visit(first.iter)
         self._within(first.target, over, node, "elt")
         return node
 
-    def visit_If(self, node: ast.If | ast.IfExp) -> ast.AST:  # noqa: N802
+    def visit_If(self, node: ast.If | ast.IfExp) -> ast.AST:
+        """The test comes first."""
         test = copy.deepcopy(node.test)
         node.test = self.visit(node.test)
         self._events.append(Branch(test, self._inside(node, "body"), self._inside(node, "orelse")))
@@ -94,7 +99,8 @@ class Sites(ast.NodeTransformer):
 
     visit_IfExp = visit_If  # noqa: N815
 
-    def visit_Return(self, node: ast.Return) -> ast.AST:  # noqa: N802
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        """Nothing comes after it."""
         self.generic_visit(node)
         self._events.append(RETURN)
         return node
@@ -110,23 +116,26 @@ class Sites(ast.NodeTransformer):
         inner, self._events = self._events, outer
         return inner
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """A function inside the function: its body."""
         self.change(node)
         return node
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:  # noqa: N802
-        # A method whose result nobody uses changes a list, which the compiler has to see.
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """A method whose result nobody uses changes a list, which the compiler has to see."""
         if isinstance(node.value, ast.Call) and self._label(node.value.func) is None:
             self.generic_visit(node.value)
             return node
         return self.generic_visit(node)
 
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:  # noqa: N802
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        """Left as it is."""
         return node
 
     visit_JoinedStr = visit_Raise = visit_Assert = visit_Lambda  # type: ignore[assignment]  # noqa: N815
 
-    def visit_Call(self, node: ast.Call) -> Any:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> Any:
+        """A call of a function, of a method, or of a module."""
         function = node.func
         value = self._known(function)
         text = self._label(function)
@@ -150,19 +159,22 @@ class Sites(ast.NodeTransformer):
         self._events.append(original)
         return node
 
-    def visit_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        """`a + b`."""
         hopeless = self._is_no_tensor(node.left) and self._is_no_tensor(node.right)
         self.generic_visit(node)
         if hopeless or any(self._is_text(each) for each in (node.left, node.right)):
             return node
         return self._operator_site(node, type(node.op).__name__, [node.left, node.right])
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        """`-a`."""
         hopeless = self._is_no_tensor(node.operand)
         self.generic_visit(node)
         return node if hopeless else self._operator_site(node, type(node.op).__name__, [node.operand])
 
-    def visit_Compare(self, node: ast.Compare) -> Any:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        """`a > b`."""
         sides = [node.left, *node.comparators]
         hopeless = any(self._is_no_tensor(each) and not self._is_number(each) for each in sides)
         hopeless = hopeless or all(self._is_no_tensor(each) for each in sides)
@@ -171,14 +183,16 @@ class Sites(ast.NodeTransformer):
             return node
         return self._operator_site(node, type(node.ops[0]).__name__, [node.left, node.comparators[0]])
 
-    def visit_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        """`a[0]`."""
         hopeless = self._is_no_tensor(node.value) or self._is_known(node.value) or _has_slice(node.slice)
         self.generic_visit(node)
         if hopeless or not isinstance(node.ctx, ast.Load):
             return node
         return self._operator_site(node, "Subscript", [node.value, node.slice])
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        """`a += b`, of which is made `a = a + b`."""
         node.value = self.visit(node.value)
         names = call_taps.OPERATORS.get(type(node.op).__name__)
         if names is None or not isinstance(node.target, ast.Name):
@@ -276,16 +290,16 @@ class Sites(ast.NodeTransformer):
         name += "_with_keywords" if keywords else ""
         self.names[name] = call_taps.functions()[name]
         arguments[0] = _at(arguments[0], node)
-        return _at(ast.Call(_at(ast.Name(name, ast.Load()), node), arguments, keywords), node)
+        call: ast.AST = _at(ast.Call(_at(ast.Name(name, ast.Load()), node), arguments, keywords), node)
+        return call
 
     def _label(self, function: ast.AST) -> str | None:
         """The name of a function that is recorded."""
         if isinstance(function, ast.Attribute):
             owner = self._known(function.value)
             return self._apis.name_of(owner, function.attr) if isinstance(owner, types.ModuleType) else None
-        if isinstance(function, ast.Name) and function.id in self._code.function.__globals__:
-            if function.id not in self._code.local:
-                return self._apis.name_of(self._code.module, function.id)
+        if isinstance(function, ast.Name) and function.id not in self._code.local:
+            return self._apis.name_of(self._code.module, function.id)
         return None
 
     def _known(self, node: ast.AST) -> Any:

@@ -34,6 +34,7 @@ PLACES = tuple(range(MOST_ITEMS))
 reflected: set[int] = set()
 """Numbers of the taps of operators whose tensor is on the right: `__radd__`."""
 
+
 @constexpr
 def _is_reflected(number):
     reflected.add(number)
@@ -63,7 +64,7 @@ def _tap_of(number: int, place: int, count: int) -> Any:
 
 
 @functools.cache
-def functions() -> dict[str, Any]:
+def functions() -> dict[str, Any]:  # noqa: C901 - many functions around two objects, none of them complex
     """The functions that calls are replaced by, by the names they have in the changed source."""
     deliver, each = delivery_of(), Map()
 

@@ -34,7 +34,9 @@ def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
         gradients: At what optimizers are called with.
     """
     end()
-    parser: Any = next((sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None)
+    parser: Any = next(
+        (sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None
+    )
     if parser is None:
         return
     init, parse = parser.__init__, parser.parse
@@ -78,7 +80,9 @@ def _with_taps(parser: Any, tree: Any, apis: ApiHooks) -> Any:
         inside = caller.inside
     tree = copy.deepcopy(tree)
     definition = tree.body[0]
-    local = {each.id for each in ast.walk(definition) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    local = {
+        each.id for each in ast.walk(definition) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
+    }
     local |= {each.arg for each in ast.walk(definition) if isinstance(each, ast.arg)}
     callers = (*(caller.callers if caller is not None else ()), function.__code__)
     code = Code(function, instance, inside, graph, callers, frozenset(local))

@@ -155,7 +155,9 @@ class GraphCalls:
         name = hook.entry(self._seen[label])
         self._seen[label] += 1
         config = self._session.config
-        if not {"backward", "output"} <= config.data_mode or not self._session.selection.enters(name, list(hook.above())):
+        if not {"backward", "output"} <= config.data_mode or not self._session.selection.enters(
+            name, list(hook.above())
+        ):
             return None
         return name, hook.name, [0]
 
@@ -179,20 +181,24 @@ class GraphCalls:
             frames = hook.frames() if direction == "forward" else ()
             attributes = hook.attributes if direction == "forward" else None
             session.recording.open(name, self._parent(hook, call, direction), frames, attributes)
-            if direction == "forward" and hook.label.module:
-                session.outline_part(name, "parameters", {})
-                for each, value in (self._parameters or {}).get(hook.number, {}).items():
-                    if self._collector is None:
-                        session.put_array(name, "parameters", [each], *value)
-                    else:
-                        self._collector.writer.value(name, "parameters", [each], value)
             if direction == "forward":
+                self._put_parameters(name, hook)
                 self._put_constants(name, hook)
             session.recording.close(name)
             session.entries += 1
         if forget:
             self._wanted.clear()
             self._numbers.clear()
+
+    def _put_parameters(self, name: str, hook: Hook | Site) -> None:
+        if not hook.label.module:
+            return
+        self._session.outline_part(name, "parameters", {})
+        for each, value in (self._parameters or {}).get(hook.number, {}).items():
+            if self._collector is None:
+                self._session.put_array(name, "parameters", [each], *value)
+            else:
+                self._collector.writer.value(name, "parameters", [each], value)
 
     def _put_constants(self, name: str, hook: Hook | Site) -> None:
         """Arguments that no graph computes."""
@@ -242,7 +248,6 @@ class GraphCalls:
     def _number(self, hook: Hook, call: int) -> int:
         """That of the call among those of its kind; PyNative may have made some before it, and goes on after it."""
         if (hook.number, call) not in self._numbers:
-            counted = hook.label.counted
             number = hook.count(call) if hook.label.module else self._in_source(hook, call)
             self._numbers[hook.number, call] = number
         return self._numbers[hook.number, call]

@@ -258,7 +258,7 @@ def _after():
 
 
 @functools.cache
-def _delivery():
+def _delivery():  # noqa: C901 - three functions around two objects
     """A function that delivers the tensors in a value; what it returns stands for that. One serves all taps."""
     deliver = kernel_function("asd_deliver")
     nothing = Tensor([0.0], ms.float32)

@@ -1,4 +1,4 @@
-"""A compiled graph records the calls that PyNative records, under the same names, and no bit of the training changes."""
+"""A compiled graph records the calls that PyNative records, under the same names; no bit of the training changes."""
 
 import importlib
 
@@ -123,9 +123,9 @@ def test_both_modes_record_the_same_entries_with_the_same_parents(dumps):
     assert graph_parents == parents
     expected = {
         "Functional.tanh.0.forward", "Functional.concat.1.backward", "Functional.pow.0.backward", "Mint.add.0.forward",
-        "MintFunctional.relu.0.backward", "Tensor.__rmul__.1.forward", "Tensor.exp.0.backward", "Tensor.__iadd__.0.forward",
-        "Tensor.reshape.0.forward", "Tensor.__getitem__.0.backward", "Jit.activation.0.backward",
-        "Cell.blocks.1.dense.Dense.parameters_grad.0",
+        "MintFunctional.relu.0.backward", "Tensor.__rmul__.1.forward", "Tensor.exp.0.backward",
+        "Tensor.__iadd__.0.forward", "Tensor.reshape.0.forward", "Tensor.__getitem__.0.backward",
+        "Jit.activation.0.backward", "Cell.blocks.1.dense.Dense.parameters_grad.0",
     }  # fmt: skip
     assert expected <= set(graph)
 
@@ -167,9 +167,7 @@ def test_gradients_reach_an_optimizer_that_is_a_graph_of_its_own(tmp_path):
         return net(x).mean()
 
     gradient = ms.value_and_grad(forward, None, optimizer.parameters)
-    debugger = PrecisionDebugger(
-        DebuggerConfig.of({"task": "statistics", "level": "L0", "dump_path": str(tmp_path)})
-    )
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "statistics", "level": "L0", "dump_path": str(tmp_path)}))
     debugger.start(net)
     _, gradients = gradient(batches(1)[0])
     optimizer(gradients)
