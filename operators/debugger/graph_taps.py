@@ -44,7 +44,7 @@ __all__ = [
 FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT, GRADIENT_OF_PARAMETER = range(5)
 """Of a label: what is seen. GRADIENT_OUT is the gradient of an output, which the backward call gets."""
 NOT_NESTED = -1
-_MOST_INPUTS = 256  # further ones are not recorded
+_MOST_INPUTS = 64  # further ones are not recorded
 _MOST_GRADIENTS = 2  # each costs a millisecond to make; further inputs and outputs are recorded forward only
 
 
