@@ -1,7 +1,8 @@
 """Hooks on functions of `mindspore.ops` and `mindspore.mint` and on methods of Tensor, in PyNative.
 
 They are in place while a session records and no longer. A compiled graph never sees them: MindSpore's compiler reads
-Python source and could not read theirs, so they step aside while it compiles.
+Python source and could not read theirs, so they step aside while it compiles; what is recorded there, and under which
+name, is the same (see `compiled_calls`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from mindspore import Tensor, mint, nn, ops
 from asd.operators.debugger.current import eager_session
 from asd.operators.debugger.session import Label
 
-__all__ = ["ApiHooks"]
+__all__ = ["ApiHooks", "words"]
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """The words of a text."""
     return text.split()
 
 
 _NO_OPERATORS = frozenset(
-    _words("""
+    words("""
     arg_dtype_cast arg_handler gen_extend_func op_info_register custom_info_register constexpr reshard
     prim_attr_register prim_arg_register add_flags kernel ms_kernel deepcopy grad value_and_grad get_grad vmap jvp
     vjp jet derivative jacfwd jacrev linearize cond while_loop scan for_i_in_range foreach switch_layer map_
@@ -39,7 +41,7 @@ _NO_OPERATORS = frozenset(
     init_process_group destroy_process_group new_group barrier requires_grad_ register_hook remove_hook
 """)
 )
-_METHODS = _words("""
+_METHODS = words("""
     astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
     contiguous copy new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
     add_ sub_ mul_ div_ exp_ log_ sigmoid_ floor_ sign_ fill_ copy_ masked_fill_ scatter_ scatter_add_ index_add_
@@ -48,7 +50,7 @@ _METHODS = _words("""
     __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__ __invert__ __and__
     __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __getitem__ __setitem__
 """)
-_COLLECTIVES = _words("""
+_COLLECTIVES = words("""
     all_reduce all_gather all_gather_into_tensor all_to_all all_to_all_single broadcast reduce reduce_scatter
     reduce_scatter_tensor scatter_tensor scatter gather gather_into_tensor send recv isend irecv P2POp
     batch_isend_irecv
@@ -70,11 +72,15 @@ class ApiHooks:
 
     Args:
         nets: Functions that the modules of these networks imported by name are hooked where they are.
+
+    Attributes:
+        modules: Names of the modules whose code the networks run.
     """
 
     def __init__(self, nets: Sequence[nn.Cell]) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []  # where, name, what was there, the hook
         self._in_place = False
+        self._names: dict[tuple[int, str], str] = {}
         by_original: dict[int, Any] = {}
         communication = sys.modules.get("mindspore.communication.comm_func")
         for prefix, module, names in (
@@ -89,16 +95,30 @@ class ApiHooks:
                 hook = _hooked(f"{prefix}.{name}", original)
                 by_original.setdefault(id(original), hook)
                 self._replaced.append((module, name, original, hook))
+                self._names[id(module), name] = f"{prefix}.{name}"
         known = {name for name, _ in [*_functions(ops, ops.__all__), *_functions(mint, mint.__all__)]}
         for name in sorted((known & set(dir(Tensor))) | set(_METHODS)):
             method = getattr(Tensor, name, None)
             if callable(method):
                 own = Tensor.__dict__.get(name)
                 self._replaced.append((Tensor, name, own, _hooked(f"Tensor.{name}", method)))
+                self._names[id(Tensor), name] = f"Tensor.{name}"
         for module in _modules_of(nets):
             for name, value in list(vars(module).items()):
                 if id(value) in by_original and isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
-                    self._replaced.append((module, name, value, by_original[id(value)]))
+                    hook = by_original[id(value)]
+                    self._replaced.append((module, name, value, hook))
+                    self._names.setdefault((id(module), name), hook.asd_name)
+        self.modules = frozenset(module.__name__ for module in _modules_of(nets))
+
+    def name_of(self, owner: Any, name: str) -> str | None:
+        """What calls of an attribute are recorded as, such as `Mint.add`; None if they are not.
+
+        Args:
+            owner: A module, or the class Tensor.
+            name: Of the attribute.
+        """
+        return self._names.get((id(owner), name))
 
     def put(self) -> None:
         """Puts the hooks in place."""
@@ -147,6 +167,7 @@ def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         return session.call(label, original, args, kwargs)
 
+    hook.asd_name = text  # type: ignore[attr-defined]
     return hook
 
 

@@ -12,7 +12,7 @@ import inspect
 import linecache
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from asd.operators.debugger.values import attributes_of
 from asd.operators.precheck.modules import module_attributes
 from asd.operators.site import is_ours
 
-__all__ = ["Hook", "hook_modules", "hook_operators", "hooks", "unhook"]
+__all__ = ["Hook", "add_hook", "frame_of", "hook_modules", "hook_operators", "hooks", "unhook"]
 
 _NOT_RECORDED = re.compile(
     r"^(Shape|DType|Rank|TensorShape|DynamicShape|Size|Depend|StopGradient|Print|HookBackward|InsertGradientOf|Custom"
@@ -82,16 +82,27 @@ class Hook:
 def _frame(construct: Any) -> tuple[str, ...]:
     """One frame, or none where the source is not known. Only its first line is read: Python's own reader parses all."""
     code = getattr(inspect.unwrap(construct), "__code__", None)
-    line = "" if code is None else linecache.getline(code.co_filename, code.co_firstlineno).strip()
-    return (f"File {code.co_filename}, line {code.co_firstlineno}, in construct, \n {line}",) if code and line else ()
+    return () if code is None else frame_of(code.co_filename, code.co_firstlineno, "construct")
 
 
-_hooks: list[Hook] = []
+def frame_of(file: str, number: int, function: str) -> tuple[str, ...]:
+    """One frame of a call stack, or none where the source is not known."""
+    line = linecache.getline(file, number).strip()
+    return (f"File {file}, line {number}, in {function}, \n {line}",) if line else ()
 
 
-def hooks() -> Sequence[Hook]:
+_hooks: list[Any] = []
+
+
+def hooks() -> Sequence[Any]:
     """All hooks made so far; the place of one is its number."""
     return _hooks
+
+
+def add_hook(make: Callable[[int], Any]) -> Any:
+    """Adds to `hooks` what `make` makes of its number."""
+    _hooks.append(make(len(_hooks)))
+    return _hooks[-1]
 
 
 def hook_modules(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
@@ -158,9 +169,10 @@ def _counts_of(nets: Sequence[nn.Cell]) -> Counter[str]:
 def _new_hook(
     label: Label, counts: Counter[str], cell: nn.Cell, inside: Hook | None, attributes: dict[str, Any] | None = None
 ) -> Hook:
-    _hooks.append(Hook(len(_hooks), counts[label.counted], label, counts, cell, inside, attributes))
+    place = counts[label.counted]
     counts[label.counted] += 1
-    return _hooks[-1]
+    hook: Hook = add_hook(lambda number: Hook(number, place, label, counts, cell, inside, attributes))
+    return hook
 
 
 def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | None]]:

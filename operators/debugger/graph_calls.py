@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from mindspore import nn
 
+from asd.operators.debugger.call_order import Site, graph_of_call
 from asd.operators.debugger.cells import Hook, hooks
 from asd.operators.debugger.collecting import Collector
 from asd.operators.debugger.delivery import deliver_to, dtype_name, to_array
@@ -17,12 +18,17 @@ from asd.operators.debugger.graph_taps import (
     FORWARD_IN,
     FORWARD_OUT,
     GRADIENT_IN,
+    GRADIENT_OF_PARAMETER,
     GRADIENT_OUT,
     NOT_NESTED,
+    SEVERAL,
+    constants,
+    live,
     place_of,
 )
+from asd.operators.debugger.parameter_gradients import ParameterHook
 from asd.operators.debugger.session import Session
-from asd.operators.debugger.values import Path
+from asd.operators.debugger.values import Path, leaves
 
 __all__ = ["GraphCalls", "Room"]
 
@@ -33,6 +39,7 @@ _KINDS = {
     FORWARD_OUT: ("forward", "output"),
     GRADIENT_OUT: ("backward", "input"),
     GRADIENT_IN: ("backward", "output"),
+    GRADIENT_OF_PARAMETER: ("backward", "output"),
 }  # of labels: the direction and the side
 
 
@@ -54,7 +61,8 @@ class GraphCalls:
         self._seen: Counter[Key] = Counter()
         self._outputs: Counter[int] = Counter()
         self._numbers: dict[tuple[int, int], int] = {}
-        self._taken: set[tuple[str, int]] = set()
+        self._begins: dict[tuple[str, int, int], int] = {}  # numbers from which one run of a graph counts a name
+        self._free: Counter[str] = Counter()
         self._waiting: dict[Key, list[int]] = defaultdict(list)  # forward calls that had no backward call yet
         self._known: Counter[Key] = Counter()  # how many calls were ever waiting, or had it before their forward call
         self._opened: dict[str, tuple[Hook, int, str]] = {}
@@ -127,6 +135,10 @@ class GraphCalls:
         number, what, coded, inner = label
         place = place_of(coded)
         hook = hooks()[number]
+        if isinstance(hook, ParameterHook):
+            return self._place_of_parameter(hook, label)
+        if isinstance(hook, Site) and number not in live:
+            return None  # its result turned out to be no tensor
         backward = what > FORWARD_OUT
         call = self._backward_call(label) if backward else self._forward_call(label)
         direction = "backward" if backward else "forward"
@@ -138,6 +150,16 @@ class GraphCalls:
         self._opened.pop(name)
         self._opened[name] = hook, call, direction  # to the end: they are told in the order of completion
         return name, part, [place] if inner == NOT_NESTED else [place, inner]
+
+    def _place_of_parameter(self, hook: ParameterHook, label: Key) -> tuple[str, str, Path] | None:
+        name = hook.entry(self._seen[label])
+        self._seen[label] += 1
+        config = self._session.config
+        if not {"backward", "output"} <= config.data_mode or not self._session.selection.enters(
+            name, list(hook.above())
+        ):
+            return None
+        return name, hook.name, [0]
 
     def finish(self, *, forget: bool = False) -> None:
         """A graph has run: parents are known only now, since any number of calls may share one.
@@ -157,20 +179,36 @@ class GraphCalls:
             if not self._wanted[name]:
                 continue
             frames = hook.frames() if direction == "forward" else ()
-            session.recording.open(name, self._parent(hook, call, direction), frames, hook.attributes)
-            if direction == "forward" and hook.label.module:
-                session.outline_part(name, "parameters", {})
-                for each, value in (self._parameters or {}).get(hook.number, {}).items():
-                    if self._collector is None:
-                        session.put_array(name, "parameters", [each], *value)
-                    else:
-                        self._collector.writer.value(name, "parameters", [each], value)
+            attributes = hook.attributes if direction == "forward" else None
+            session.recording.open(name, self._parent(hook, call, direction), frames, attributes)
+            if direction == "forward":
+                self._put_parameters(name, hook)
+                self._put_constants(name, hook)
             session.recording.close(name)
             session.entries += 1
         if forget:
             self._wanted.clear()
             self._numbers.clear()
-            self._taken.clear()
+
+    def _put_parameters(self, name: str, hook: Hook | Site) -> None:
+        if not hook.label.module:
+            return
+        self._session.outline_part(name, "parameters", {})
+        for each, value in (self._parameters or {}).get(hook.number, {}).items():
+            if self._collector is None:
+                self._session.put_array(name, "parameters", [each], *value)
+            else:
+                self._collector.writer.value(name, "parameters", [each], value)
+
+    def _put_constants(self, name: str, hook: Hook | Site) -> None:
+        """Arguments that no graph computes."""
+        if "input" in self._session.config.data_mode:
+            for (place, *inner), value in constants.get(hook.number, {}).items():
+                if value is SEVERAL:
+                    continue
+                part, start = ("input_kwargs", [place]) if isinstance(place, str) else ("input_args", [place])
+                for path, leaf in leaves(value, [*start, *inner]):
+                    self._session.recording.put(name, part, path, leaf)
 
     def _forward_call(self, key: Key) -> int:
         # An argument that earlier calls did not have belongs to the call whose output is still to come.
@@ -210,13 +248,20 @@ class GraphCalls:
     def _number(self, hook: Hook, call: int) -> int:
         """That of the call among those of its kind; PyNative may have made some before it, and goes on after it."""
         if (hook.number, call) not in self._numbers:
-            counted, number = hook.label.counted, hook.count(call)
-            if not hook.label.module:
-                while number < self._session.counted(counted) or (counted, number) in self._taken:
-                    number += hook.counts[counted]
-                self._taken.add((counted, number))
+            number = hook.count(call) if hook.label.module else self._in_source(hook, call)
             self._numbers[hook.number, call] = number
         return self._numbers[hook.number, call]
+
+    def _in_source(self, hook: Hook | Site, call: int) -> int:
+        """As `_number`, of a function or operator: where its graph stands in the step, and it in that."""
+        counted = hook.label.counted
+        graph = graph_of_call(hook)
+        cycle = graph.cycle(hook, call)
+        key = (counted, id(graph), cycle.run)
+        if key not in self._begins:
+            self._begins[key] = max(self._session.counted(counted), self._free[counted])
+        self._free[counted] = max(self._free[counted], self._begins[key] + cycle.calls)
+        return self._begins[key] + cycle.place
 
     def _parent(self, hook: Hook, call: int, direction: str) -> str | None:
         if hook.inside is None:

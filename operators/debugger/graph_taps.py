@@ -25,18 +25,26 @@ __all__ = [
     "FORWARD_IN",
     "FORWARD_OUT",
     "GRADIENT_IN",
+    "GRADIENT_OF_PARAMETER",
     "GRADIENT_OUT",
     "NOT_NESTED",
+    "SEVERAL",
     "InputTap",
     "OutputTap",
+    "constants",
+    "delivery_of",
+    "gradient_tap",
+    "is_float_tensor",
+    "live",
+    "note",
     "operator_tap",
     "place_of",
 ]
 
-FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT = range(4)
+FORWARD_IN, FORWARD_OUT, GRADIENT_IN, GRADIENT_OUT, GRADIENT_OF_PARAMETER = range(5)
 """Of a label: what is seen. GRADIENT_OUT is the gradient of an output, which the backward call gets."""
 NOT_NESTED = -1
-_MOST_INPUTS = 32  # further ones are not recorded
+_MOST_INPUTS = 64  # further ones are not recorded
 _MOST_GRADIENTS = 2  # each costs a millisecond to make; further inputs and outputs are recorded forward only
 
 
@@ -49,13 +57,34 @@ def place_of(number: int) -> int | str:
     return number if number < _FIRST_KEYWORD else _keywords[number - _FIRST_KEYWORD]
 
 
+live: set[int] = set()
+"""Numbers of the taps that compiled graphs have: the compiler reads source of which no graph is made, too."""
+
+
 @constexpr
 def _label(tap, what, place, inner):
+    if what == FORWARD_OUT:
+        live.add(tap)
     if isinstance(place, str):
         if place not in _keywords:
             _keywords.append(place)
         place = _FIRST_KEYWORD + _keywords.index(place)
     return Tensor([tap, what, place, inner], ms.int32)
+
+
+SEVERAL = object()
+"""Instead of an argument that differs from call to call."""
+constants: dict[int, dict[tuple[int | str, ...], Any]] = {}
+"""By the number of a tap: the arguments that were known to the compiler, by their places."""
+
+
+@constexpr
+def note(tap, place, inner, value):
+    """Remembers an argument that no graph computes."""
+    path = (place,) if inner == NOT_NESTED else (place, inner)
+    known = constants.setdefault(tap, {})
+    known[path] = value if repr(known.get(path, value)) == repr(value) else SEVERAL
+    return tap
 
 
 @constexpr
@@ -64,7 +93,8 @@ def _is_float(dtype):
 
 
 @constexpr
-def _is_float_tensor(kind):
+def is_float_tensor(kind):
+    """Whether a type is that of a tensor that may have a gradient."""
     return isinstance(kind, ms.TensorType) and kind.element_type() in (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
 
@@ -193,7 +223,7 @@ def operator_tap(number: int) -> OperatorTap:
 
 
 def _look(tap, value):
-    if _is_float_tensor(F.typeof(value)):
+    if is_float_tensor(F.typeof(value)):
         return tap(value)
     return value
 
@@ -228,7 +258,7 @@ def _after():
 
 
 @functools.cache
-def _delivery():
+def _delivery():  # noqa: C901 - three functions around two objects
     """A function that delivers the tensors in a value; what it returns stands for that. One serves all taps."""
     deliver = kernel_function("asd_deliver")
     nothing = Tensor([0.0], ms.float32)
@@ -238,6 +268,8 @@ def _delivery():
             return deliver(F.stop_gradient(value), _label(place[0], place[1], place[2], NOT_NESTED))
         if isinstance(value, (tuple, list)):
             return deliver_items(place, value)
+        if place[1] == FORWARD_IN and F.isconstant(value):
+            return (nothing, note(place[0], place[2], NOT_NESTED, value))
         return nothing
 
     def deliver_items(place, value):
@@ -246,18 +278,39 @@ def _delivery():
             if isinstance(item, Tensor):
                 label = _label(place[0], place[1], place[2], inner)
                 read = F.depend(deliver(F.stop_gradient(item), label), read)
+            elif place[1] == FORWARD_IN and F.isconstant(item):
+                read = F.depend(read, note(place[0], place[2], inner, item))
         return read
 
     return deliver_value
 
 
-def _gradient_taps(number: int, what: int, count: int) -> tuple[InsertGradientOf, ...]:
-    return tuple(_gradient_tap(number, what, place) for place in range(count))
-
-
-def _gradient_tap(number: int, what: int, place: int) -> InsertGradientOf:
+@functools.cache
+def delivery_of() -> Any:
+    """A function that delivers one tensor; what it returns stands for that."""
     deliver = kernel_function("asd_deliver")
-    label = Tensor([number, what, place, NOT_NESTED], ms.int32)
+
+    def deliver_one(value, tap, what, place, inner):
+        return deliver(F.stop_gradient(value), _label(tap, what, place, inner))
+
+    return deliver_one
+
+
+def _gradient_taps(number: int, what: int, count: int) -> tuple[InsertGradientOf, ...]:
+    return tuple(gradient_tap(number, what, place) for place in range(count))
+
+
+def gradient_tap(number: int, what: int, place: int, inner: int = NOT_NESTED) -> InsertGradientOf:
+    """An identity whose gradient is delivered.
+
+    Args:
+        number: Of the tap.
+        what: `GRADIENT_IN` or `GRADIENT_OUT`.
+        place: Of the tensor among the inputs or outputs.
+        inner: Its place in a list among those.
+    """
+    deliver = kernel_function("asd_deliver")
+    label = Tensor([number, what, place, inner], ms.int32)
 
     def look_in_graph(gradient):
         return F.depend(gradient, deliver(gradient, label))

@@ -16,7 +16,7 @@ from asd.evidence.crc_ledger import read_step
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.evidence.journal import recover
 from asd.evidence.writer import DumpWriter
-from asd.operators.debugger import current, delivery, gradients, waiting
+from asd.operators.debugger import compiled_calls, current, delivery, gradients, waiting
 from asd.operators.debugger.apis import ApiHooks
 from asd.operators.debugger.cells import hook_modules, hook_operators
 from asd.operators.debugger.dump_config import DumpConfig
@@ -36,9 +36,10 @@ _LOG = logging.getLogger("asd")
 class PrecisionDebugger:
     """Dumps modules, APIs and operators of a training, or finds the one that overflows.
 
-    In PyNative everything is recorded, forward and backward. In a compiled graph (graph mode, `ms.jit`) modules and the
-    operators they hold are; functions that are called inside it are not, which is said once. Neither changes a bit of
-    what the network computes. Put `start` before the first step: a compiled graph can't be changed.
+    Everything is recorded, forward and backward, in PyNative and in compiled graphs (graph mode, `ms.jit`); there
+    `x[a:b]` and what a `bprop` calls are not, and the gradients of parameters are those that an optimizer in the graph
+    is called with. Not a bit changes of what the network computes. Put `start` before the first step: a compiled graph
+    can't be changed.
 
     A failure to write ends the recording, never the training. A process that is killed leaves a journal, which the next
     `PrecisionDebugger` with the same `dump_path`, or `asd.evidence.journal.recover`, makes into the usual files.
@@ -102,6 +103,8 @@ class PrecisionDebugger:
         if self.config.modules and not nets:
             raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
         self._hook(nets)
+        if delivery.available():
+            compiled_calls.begin(self._apis, gradients=self.config.modules)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
         recording = self._recording()
@@ -133,6 +136,7 @@ class PrecisionDebugger:
         Raises:
             OverflowDetected: With the task `overflow_check`, when as many calls as `overflow_nums` says overflowed.
         """
+        compiled_calls.end()
         session, graph = self._session, self._graph
         if session is None or graph is None:
             return
@@ -281,9 +285,6 @@ class PrecisionDebugger:
     def _say_graph_limits(self) -> None:
         if not delivery.available():
             self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
-        elif self.config.apis:
-            self._say("in a compiled graph modules and the operators they hold are recorded; functions of ops and mint "
-                      "and methods of Tensor are not, use PyNative for those.")  # fmt: skip
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:

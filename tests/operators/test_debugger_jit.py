@@ -97,11 +97,12 @@ def test_operators_of_compiled_and_other_parts_are_counted_together(parts):
     assert [entry["output"][0]["shape"] for entry in entries] == [[4, 8], [4, 8], [4, 1]]
 
 
-def test_a_whole_step_that_is_compiled_is_recorded_and_says_what_is_missing(tmp_path, caplog):
+def test_a_whole_step_that_is_compiled_is_recorded(tmp_path, caplog):
     config = {"task": "md5", "level": "mix", "dump_path": str(tmp_path)}
     with caplog.at_level(logging.WARNING, "asd"):
         assert trained("step", config) == trained("step")
     data = dump_of(tmp_path)[0]["data"]
     assert {"Cell.head.Dense.forward.0", "Cell.first.Dense.backward.0", "Jit.jit_step.0.forward"} <= set(data)
+    assert {"Functional.tanh.0.backward", "Tensor.mean.0.forward", "Cell.head.Dense.parameters_grad.0"} <= set(data)
     assert "Primitive.matmul.MatMul.2.backward" in data
-    assert [record.message.count("use PyNative") for record in caplog.records if record.name == "asd"] == [1]
+    assert [record.message for record in caplog.records if record.name == "asd"] == []
