@@ -224,7 +224,7 @@ VARIABLES = (
         accepts=lambda value: isinstance(value, float | int) and 0 <= value <= 1,
         valid="it must be a share of the steps from 0, for never, to 1, for example 0.01",
         meaning=lambda share: (
-            f"suspicious steps, at most {100 * share:.3g} % of all, are made again before their update"
+            f"suspicious steps, at most five and {100 * share:.3g} % of all, are made again before their update"
             if share
             else "no step is made again before its update"
         ),

@@ -230,8 +230,8 @@ class SecondLook:
             record: What was seen of it.
             again: What is seen of it when it is made once more.
         """
-        alarm = self.sites.step(number, record)
-        if alarm.suspicious and self.allowance.left(number + 1):
+        alarm, may_be_again = self.sites.step(number, record), self.allowance.next_step()
+        if alarm.suspicious and may_be_again:
             self.allowance.spend()
             self.made_again += 1
             gone = [where for where in alarm.suspicious if not self.sites.comes_again(record, again, *where)]
