@@ -68,7 +68,8 @@ class History:
     step.
 
     Args:
-        kind: `Y` outputs of the forward pass, `B` gradients of activations, `W` gradients of parameters, `A` their means over ranks.
+        kind: `Y` outputs of the forward pass, `B` gradients of activations, `W` gradients of parameters, `A` their
+            means over ranks.
         upper: See `Threshold`.
         sigma: See `Threshold`.
         min_steps: See `Threshold`.
