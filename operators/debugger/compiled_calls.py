@@ -1,15 +1,18 @@
 """The hook in MindSpore's parser by which calls in a compiled graph are recorded, and the gradients of parameters.
 
-It is there between `begin` and `end`, while a debugger records, and no longer.
+It is there between `begin` and `end`, while a debugger records, and no longer. A graph that does not compile with taps
+is compiled without them.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
+import functools
 import logging
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from mindspore import nn
@@ -24,6 +27,7 @@ __all__ = ["begin", "end"]
 _LOG = logging.getLogger("asd")
 _MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
 _replaced: list[tuple[Any, Any, Any]] = []
+_compilers: list[Any] = []
 
 
 def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
@@ -39,6 +43,7 @@ def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
     )
     if parser is None:
         return
+    _mend_compilers()
     init, parse = parser.__init__, parser.parse
     _replaced.append((parser, init, parse))
 
@@ -64,6 +69,32 @@ def end() -> None:
     while _replaced:
         parser, init, parse = _replaced.pop()
         parser.__init__, parser.parse = init, parse
+
+
+def _mend_compilers() -> None:
+    if _compilers:
+        return
+    api: Any = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
+    for owner in (api._JitExecutor, api._CellGraphExecutor):
+        _compilers.append(owner)
+        owner.compile = _again_without_taps(owner.compile)
+
+
+def _again_without_taps(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compile_graph)
+    def compile_in_any_case(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return compile_graph(*args, **kwargs)
+        except Exception as error:
+            if not _replaced:
+                raise
+            end()
+            result = compile_graph(*args, **kwargs)  # an error of the network itself comes again
+            told = str(error).strip().partition("\n")[0]
+            _LOG.warning("a graph does not compile with taps, so calls in it are not recorded: %s", told)
+            return result
+
+    return compile_in_any_case
 
 
 def _with_taps(parser: Any, tree: Any, apis: ApiHooks) -> Any:

@@ -1,5 +1,6 @@
 """A compiled graph records the calls that PyNative records, under the same names; no bit of the training changes."""
 
+import ast
 import importlib
 
 import mindspore as ms
@@ -10,7 +11,8 @@ from mindspore.ops import functional as F  # noqa: N812
 
 from asd.evidence.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
-from asd.operators.debugger import delivery
+from asd.operators.debugger import compiled_calls, delivery
+from asd.operators.debugger.call_sites import Sites
 
 pytestmark = [
     pytest.mark.usefixtures("clean"),
@@ -21,6 +23,7 @@ PARSER = next(
     for name in ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")
     if importlib.util.find_spec(name.rpartition(".")[0]) and hasattr(module := importlib.import_module(name), "Parser")
 )
+PARSED_BY = PARSER.__init__, PARSER.parse
 
 
 def gate(x, y):
@@ -176,3 +179,52 @@ def test_gradients_reach_an_optimizer_that_is_a_graph_of_its_own(tmp_path):
     entry = dump_of(tmp_path)[0]["data"]["Cell.0.Dense.parameters_grad.0"]
     assert entry["bias"][0]["Max"] == 1.0
     assert entry["weight"][0]["Mean"] == pytest.approx(float(batches(1)[0].asnumpy().mean()), rel=1e-5)
+
+
+class Spoiled(Sites):
+    """Makes of every function something that no compiler takes."""
+
+    def change(self, function):
+        super().change(function)
+        function.body.insert(0, ast.parse("a_name_that_is_nowhere()").body[0])
+
+
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+def test_a_graph_that_does_not_compile_with_taps_is_compiled_without_them(mode, tmp_path, monkeypatch, caplog):
+    ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+    net = Net()
+    x = batches(1)[0]
+    expected = net(x).asnumpy().tobytes()
+    other = Net()
+    run = ms.jit(other.construct) if mode == "jit" else other
+    monkeypatch.setattr(compiled_calls, "Sites", Spoiled)
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "statistics", "level": "L1", "dump_path": str(tmp_path)}))
+    debugger.start(other)
+    found = run(x).asnumpy().tobytes()
+    debugger.stop()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert found == expected
+    assert any("does not compile with taps, so calls in it are not recorded" in each.message for each in caplog.records)
+    assert (PARSER.__init__, PARSER.parse) == PARSED_BY
+
+
+def test_an_error_of_the_network_itself_is_told_as_without_the_debugger(tmp_path):
+    class Wrong(nn.Cell):
+        def construct(self, x):
+            return ops.matmul(x, x)
+
+    def error_of(call):
+        with pytest.raises(RuntimeError, match="MatMulExt") as caught:
+            call()
+        return str(caught.value).partition("\n")[0]
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    x = ms.ops.ones((2, 3))
+    expected = error_of(lambda: Wrong()(x))
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "statistics", "level": "L1", "dump_path": str(tmp_path)}))
+    net = Wrong()
+    debugger.start(net)
+    found = error_of(lambda: net(x))
+    debugger.stop()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert found == expected
