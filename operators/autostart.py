@@ -98,7 +98,7 @@ def _with_own_monitor(call: Any) -> Any:
         monitor.remember(_again, call, self, *args, **kwargs)
         outputs = _again(call, self, *args, **kwargs)
         monitor.step(outputs)
-        return outputs
+        return outputs if monitor.outputs_again is None else monitor.outputs_again
 
     return monitored
 
@@ -132,6 +132,8 @@ def _around_optimizer(call: Any) -> Any:
 
 class _NoMonitor:
     """Stands for the monitor where somebody else judges, or nothing is to be judged."""
+
+    outputs_again = None
 
     def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None = None) -> None:
         """Does nothing."""

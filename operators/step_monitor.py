@@ -92,6 +92,11 @@ class StepMonitor(Callback):
         """What judges the training; None before `attach`."""
         return self._training.monitor
 
+    @property
+    def outputs_again(self) -> Any:
+        """What the last step returned when `ASD_CONFIRM` had it made again, which is what counts; else None."""
+        return self._training.outputs_again
+
     # What a training engineer calls in a loop of her own.
 
     def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None = None) -> nn.Cell | None:
@@ -209,8 +214,8 @@ class StepMonitor(Callback):
         """Judges the step."""
         training = run_context.original_args()
         self.step(training.net_outputs)
-        if self._training.outputs_again is not None:
-            training.net_outputs = self._training.outputs_again  # the other callbacks must not see what was healed
+        if self.outputs_again is not None:
+            training.net_outputs = self.outputs_again  # the other callbacks must not see what was healed
         self._training.save_new_states()
 
     def on_train_end(self, run_context: Any) -> None:

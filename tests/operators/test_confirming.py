@@ -9,13 +9,16 @@ from mindspore.train import Callback, Model
 
 from asd import AnomalyDetected, Config
 from asd.injection import Fault
-from asd.operators import StepMonitor, slots
+from asd.operators import StepMonitor, autostart, slots
 from asd.operators.inject import FaultInjector
 from asd.operators.random_state import control_dropouts
 from asd.operators.repeatable_step import RepeatableStep
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 9, 7
+ENVIRONMENT = {
+    "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_CONFIRM": "0.01",
+}  # fmt: skip
 SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
 
 
@@ -285,3 +288,27 @@ def test_a_loop_that_shows_no_step_is_judged_as_without_a_second_look(graph):
         monitor.step(loss)
     assert {event.level.name for event in events} == {"WARNING"}
     assert monitor.monitor.status.refused == 0
+
+
+def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+    def losses(fault):
+        net = fill(Decoder())
+        cell = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-3)).set_train()
+        injector = FaultInjector(Fault.parse(fault), 2)
+        found = [cell(ids(1), targets(1)).asnumpy().tobytes()]  # which puts the checks in
+        injector.attach(cell)
+        for i in range(2, STEPS + 1):
+            injector.begin_step()
+            found.append(cell(ids(i), targets(i)).asnumpy().tobytes())
+        return found, len(injector.changes)
+
+    autostart.start()
+    try:
+        struck, healthy = (losses(f"output:norm_out:set=nan:step={step}") for step in (BAD, 99))
+    finally:
+        autostart.stop()
+    assert (struck[1], healthy[1]) == (1, 0)
+    assert struck[0] == healthy[0]
