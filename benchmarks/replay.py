@@ -48,12 +48,17 @@ def timed(function: Callable[..., Any], *args: Any) -> float:
     return time.perf_counter() - began
 
 
+BARE = Config(enable=1, on_anomaly="skip")
+TIERS = Config(enable=1, on_anomaly="skip", rule="adaptive")
+CONFIRMING = Config(enable=1, on_anomaly="skip", rule="adaptive", confirm=0.01)
+
+
 class _Training:
-    def __init__(self, workload: Workload, fault: str = "", *, replay: bool) -> None:
+    def __init__(self, workload: Workload, fault: str = "", *, replay: bool, config: Config = BARE) -> None:
         net, optimizer = build(workload)
         self.cell = nn.TrainOneStepCell(net, optimizer)
         self.events: list[Any] = []
-        self.monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[self.events.append], replay=replay)
+        self.monitor = StepMonitor(config, sinks=[self.events.append], replay=replay)
         self.monitor.attach(self.cell, optimizer)
         self.injector = FaultInjector(Fault.parse(fault)) if fault else None
         if self.injector is not None:
@@ -67,10 +72,13 @@ class _Training:
         self.monitor.step(loss)
 
 
-def each_step(workload: Workload, mode: str, pairs: int) -> dict[str, Any]:
-    """A step with `ASD_REPLAY=1` over one with 0, and what is kept before each step alone."""
+def each_step(workload: Workload, mode: str, pairs: int, *, confirms: bool = False) -> dict[str, Any]:
+    """A step with `ASD_REPLAY=1` over one with 0, or with `ASD_CONFIRM`, and what is done before each step alone."""
     use_mode(mode)
-    bare, ours = _Training(workload, replay=False), _Training(workload, replay=True)
+    if confirms:
+        bare, ours = (_Training(workload, replay=False, config=config) for config in (TIERS, CONFIRMING))
+    else:
+        bare, ours = _Training(workload, replay=False), _Training(workload, replay=True)
     source = batches(workload)
     times, ratios, remembered = [], [], []
     for pair in range(pairs + 3):
@@ -139,6 +147,7 @@ def main() -> None:
             key = f"{name}, {mode}"
             result[key] = {
                 "each_step": each_step(workload, mode, 6 if args.quick else 60 if mode == "graph" else 20),
+                "each_step_confirming": each_step(workload, mode, 6 if args.quick else 40, confirms=True),
                 "one_replay": one_replay(workload, mode, 2 if args.quick else 10),
             }
             print(json.dumps({key: result[key]}, indent=1), flush=True)
