@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from asd.reading import Reading
+from asd.reading import AVERAGED, Reading
 from asd.tiers.features import FEATURES
 
 __all__ = ["Allowance", "vanished"]
 
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
+
+
+_OF_OPTIMIZER = ("W", AVERAGED)
 
 
 class Allowance:
@@ -58,7 +61,8 @@ def vanished(
     Args:
         first: What the checkpoints saw.
         again: The same of the second run; a checkpoint that is missing there, or was checked more or less often, as by
-            an evaluation before the step, says nothing.
+            an evaluation before the step, says nothing. What the optimizer gets is looked at once more where an update
+            is applied than where it is refused.
         suspicious: Whether a reading is above its second-level limit.
     """
     then = {reading.checkpoint: reading for reading in again}
@@ -67,7 +71,7 @@ def vanished(
         for reading in first
         if suspicious(reading)
         and (other := then.get(reading.checkpoint)) is not None
-        and other.calls == reading.calls
+        and (other.calls == reading.calls or reading.kind in _OF_OPTIMIZER)
         and not suspicious(other)
         and _has_fallen(reading, other)
     ]

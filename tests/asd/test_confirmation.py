@@ -38,13 +38,14 @@ def test_no_more_steps_are_made_again_than_the_share_and_the_first_few(share, st
 
 
 def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanished():
-    first = [reading(name, 9.0) for name in ("gone", "stays", "missing", "nearly", "counted")] + [reading("fine", 1.0)]
+    first = [reading(name, 9.0, "B") for name in ("gone", "stays", "missing", "nearly", "counted")]
+    first += [reading("fine", 1.0), reading("weight", 9.0)]
     again = [
         reading("gone", 1.0), reading("stays", 9.0), reading("fine", 9.0), reading("nearly", 4.9),
-        reading("counted", 1.0)._replace(calls=2),
+        reading("counted", 1.0, "B")._replace(calls=2), reading("weight", 1.0)._replace(calls=2),
     ]  # fmt: skip
     found = vanished(first, again, lambda seen: seen.l2 > 5)
-    assert [seen.checkpoint for seen in found] == ["gone"]
+    assert [seen.checkpoint for seen in found] == ["gone", "weight"]
 
 
 @given(st.sampled_from("YBWA"), st.lists(st.floats(0.5, 2.0), min_size=4, max_size=30), st.floats(-3, 16))
