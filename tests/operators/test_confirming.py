@@ -3,8 +3,8 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import HIDDEN, Decoder, assert_same_bits, fill, ids, targets, values
-from mindspore import amp, nn, ops
+from checked_nets import Decoder, Noisy, assert_same_bits, fill, ids, targets, values
+from mindspore import amp, nn
 from mindspore.train import Callback, Model
 
 from asd import AnomalyDetected, Config
@@ -20,22 +20,6 @@ ENVIRONMENT = {
     "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_CONFIRM": "0.01",
 }  # fmt: skip
 SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
-
-
-class Noisy(Decoder):
-    """Dropout and moving statistics, which a second run must not draw and move twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.drop, self.bn = nn.Dropout(p=0.25), nn.BatchNorm1d(HIDDEN)
-
-    def construct(self, x, y):
-        x = self.embedding(x)
-        for block in self.blocks:
-            x = x + self.drop(block(x))
-        shape = x.shape
-        x = self.bn(x.reshape((-1, HIDDEN))).reshape(shape)
-        return ops.mean(ops.square(self.norm_out(x) - y))
 
 
 def settings(**more):

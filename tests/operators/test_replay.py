@@ -5,7 +5,7 @@ import random
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import HIDDEN, Decoder, assert_same_bits, fill, ids, targets, values
+from checked_nets import HIDDEN, Decoder, Noisy, assert_same_bits, fill, ids, targets, values
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -38,22 +38,6 @@ ALONE = (
 
 def settings(**more):
     return Config(**{"enable": 1, "on_anomaly": "skip", "upper": (1000, 100), "replay": True, **more})
-
-
-class Noisy(Decoder):
-    """Dropout, called twice and shared, and moving statistics."""
-
-    def __init__(self):
-        super().__init__()
-        self.drop, self.bn = nn.Dropout(p=0.25), nn.BatchNorm1d(HIDDEN)
-
-    def construct(self, x, y):
-        x = self.embedding(x)
-        for block in self.blocks:
-            x = x + self.drop(block(x))
-        shape = x.shape
-        x = self.bn(x.reshape((-1, HIDDEN))).reshape(shape)
-        return ops.mean(ops.square(self.norm_out(x) - y))
 
 
 class Losses(Callback):
