@@ -17,8 +17,6 @@ __all__ = ["Allowance", "vanished"]
 
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
-
-
 _OF_OPTIMIZER = ("W", AVERAGED)
 
 

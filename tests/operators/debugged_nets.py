@@ -40,21 +40,27 @@ def batches(count):
     return [Tensor(draw.standard_normal((4, 8)).astype(np.float32)) for _ in range(count)]
 
 
+def recorded(step, net, given, debugger):
+    """The losses of a step for each batch, which a debugger records if there is one."""
+    losses = []
+    for batch in given:
+        if debugger:
+            debugger.start(net)
+        loss = step(batch)
+        if debugger:
+            debugger.stop()
+            debugger.step()
+        losses.append(float(loss.asnumpy()).hex())
+    return losses
+
+
 def trained(mode, config=None, steps=2, scale=1.0):
     """Losses, weights and the network after some steps."""
     ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     debugger = PrecisionDebugger(DebuggerConfig.of(config)) if config else None
-    losses = []
-    for batch in batches(steps):
-        if debugger:
-            debugger.start(net)
-        loss = step(batch * scale)
-        if debugger:
-            debugger.stop()
-            debugger.step()
-        losses.append(float(loss.asnumpy()).hex())
+    losses = recorded(lambda batch: step(batch * scale), net, batches(steps), debugger)
     return losses, [parameter.asnumpy().tobytes() for parameter in net.get_parameters()]
 
 

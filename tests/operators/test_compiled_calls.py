@@ -5,7 +5,7 @@ import importlib
 
 import mindspore as ms
 import pytest
-from debugged_nets import batches, dump_of
+from debugged_nets import batches, dump_of, recorded
 from mindspore import nn, ops
 from mindspore.ops import functional as F  # noqa: N812
 
@@ -81,15 +81,7 @@ def trained(mode, config=None, steps=2):
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     debugger = PrecisionDebugger(DebuggerConfig.of(config)) if config else None
-    losses = []
-    for batch in batches(steps):
-        if debugger:
-            debugger.start(net)
-        loss = step(batch)
-        if debugger:
-            debugger.stop()
-            debugger.step()
-        losses.append(float(loss.asnumpy()).hex())
+    losses = recorded(step, net, batches(steps), debugger)
     ms.set_context(mode=ms.PYNATIVE_MODE)
     return losses, [parameter.asnumpy().tobytes() for parameter in net.get_parameters()]
 

@@ -4,7 +4,7 @@ import logging
 
 import mindspore as ms
 import pytest
-from debugged_nets import Branches, Net, batches, dump_of
+from debugged_nets import Branches, Net, batches, dump_of, recorded
 from mindspore import nn, ops
 
 from asd.evidence.debugger_config import DebuggerConfig
@@ -49,15 +49,7 @@ def trained(kind, config=None):
 
     train = {"parts": step, "step": jit_step}[kind]
     debugger = PrecisionDebugger(DebuggerConfig.of(config)) if config else None
-    losses = []
-    for batch in batches(2):
-        if debugger:
-            debugger.start(net)
-        loss = train(batch)
-        if debugger:
-            debugger.stop()
-            debugger.step()
-        losses.append(float(loss.asnumpy()).hex())
+    losses = recorded(train, net, batches(2), debugger)
     return losses, [parameter.asnumpy().tobytes() for parameter in net.get_parameters()]
 
 
