@@ -4,9 +4,9 @@
     python benchmarks/checksum.py --parts sensitivity    only this one
     python benchmarks/checksum.py --quick --json out.json
 
-Cost: two equal trainings of the larger Llama in one process, with the default checks and with checksums as well, in
-interleaved pairs. Sensitivity: the smallest error of one element of a right product that a rule finds, as a multiple of
-the root mean square of the product; the largest of several seeded places. Nothing else heavy may run at the same time.
+Cost: equal trainings of the larger Llama in one process, with the default checks and with checksums as well, in turns.
+Sensitivity: the smallest error of one element of a right product that a rule finds, as a multiple of the root mean
+square of the product; the largest of several seeded places. Nothing else heavy may run at the same time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics as stats
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ os.environ.setdefault("GLOG_v", "3")
 os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import numpy as np
+from _turns import Step, in_turns
 from mindspore import Tensor, nn
 
 from asd import Config
@@ -35,44 +34,40 @@ ERRORS = [2.0 ** (exponent / 2) for exponent in range(-48, 15)]
 """Multiples of the root mean square that are tried, smallest first."""
 
 
-def cost(mode: str, every: int, pairs: int, *, small: bool) -> dict[str, Any]:
-    """Step time with checksums over step time without, pair by pair."""
+def cost(mode: str, every: int, turns: int, *, small: bool) -> dict[str, Any]:
+    """Step time with the default checks and checksums over step time with the default checks, in turns."""
     use_mode(mode)
     workload = SMALL if small else LARGE
-    steps = []
-    for checksum in (None, Checksum(every=every)):
+    monitors: list[StepMonitor] = []
+    checksums: list[Checksum] = []
+
+    def build_one(checksum: Checksum | None) -> Step:
         net, optimizer = build(workload)
         monitor = StepMonitor(Config(enable=1), sinks=[], checksum=checksum or False)
+        monitors.append(monitor)
         cell = nn.TrainOneStepCell(net, optimizer)
         monitor.attach(cell, optimizer)
-        steps.append((cell, monitor, checksum))
 
-    def step(which: int, batch: Tensor) -> tuple[float, float]:
-        cell, monitor, checksum = steps[which]
-        if checksum is None:
-            steps[1][2].stop()
-        else:
-            checksum.begin_step(monitor.monitor.step + 1)
-        began = time.perf_counter()
-        loss = cell(batch)
-        monitor.step(loss)
-        return float(loss.asnumpy()), time.perf_counter() - began
+        def step(batch: Tensor) -> float:
+            for other in checksums:
+                other.stop()  # what is sampled is common to all of a process
+            if checksum is not None:
+                checksum.begin_step(monitor.monitor.step + 1)
+            loss = cell(batch)
+            monitor.step(loss)
+            return float(loss.asnumpy())
 
-    source = batches(workload)
-    ratios, bare = [], []
-    for pair in range(pairs + 3):
-        batch = Tensor(next(source))
-        order = (0, 1) if pair % 2 == 0 else (1, 0)
-        found = {which: step(which, batch) for which in order}
-        assert found[0][0] == found[1][0], "checksums changed the loss"
-        if pair >= 3:
-            bare.append(found[0][1])
-            ratios.append(found[1][1] / found[0][1])
-    names = [name for name in steps[1][1].monitor.history if ".checksum" in name]
-    return {
-        "mode": mode, "every": every, "pairs": pairs, "products_seen": len(names), "step_seconds": stats.median(bare),
-        "ratio": stats.median(ratios), "ratio_quartiles": stats.quantiles(ratios, n=4)[::2],
-    }  # fmt: skip
+        return step
+
+    def with_checksum() -> Step:
+        checksums.append(Checksum(every=every))
+        return build_one(checksums[-1])
+
+    found = in_turns(lambda: build_one(None), with_checksum, batches(workload), turns)
+    names = [name for name in monitors[1].monitor.history if ".checksum" in name]
+    for monitor in monitors:
+        monitor.close()
+    return {"mode": mode, "every": every, "products_seen": len(names), **found.summary()}
 
 
 def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
@@ -134,8 +129,8 @@ def main() -> None:
                 print(json.dumps(result["sensitivity"][-1]), flush=True)
     if "cost" in args.parts:
         modes = ("graph",) if args.quick else ("graph", "pynative")
-        pairs = 6 if args.quick else 48
-        result["cost"] = [cost(mode, 16, pairs, small=args.quick) for mode in modes]
+        turns = 4 if args.quick else 32
+        result["cost"] = [cost(mode, 16, turns, small=args.quick) for mode in modes]
         print(json.dumps(result["cost"], indent=1), flush=True)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,6 @@ import re
 import resource
 import statistics as stats
 import tempfile
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +34,7 @@ os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import mindspore as ms
 import numpy as np
+from _turns import Step, in_turns, spread, timed
 from mindspore import Tensor, nn, ops
 
 from asd import Config
@@ -47,14 +47,8 @@ LINEAR = r"\.(wq|wk|wv|wo|w1|w2|w3)$"
 """With these every layer of the Llama is checked, not only norms and the embedding."""
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    """Median and quartiles."""
-    low, middle, high = stats.quantiles(values, n=4)
-    return {"median": middle, "q25": low, "q75": high, "n": len(values)}
-
-
-def whole_step(workload: Workload, mode: str, include: str | tuple[()], pairs: int, *, rule: str) -> dict[str, Any]:
-    """Step time with detection over step time without, in turns, two equal trainings in one process.
+def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: int, *, rule: str) -> dict[str, Any]:
+    """Step time with detection over step time without, in turns, equal trainings in one process.
 
     Returns:
         `ratio` of the times of a turn, which is one step, or with tiers as many as it takes until everything that is
@@ -63,53 +57,47 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], pairs: i
         kernel takes and what its reading costs the next kernel, and varies less than the time of whole steps.
     """
     use_mode(mode)
-    bare_net, bare_optimizer = build(workload)
-    bare = nn.TrainOneStepCell(bare_net, bare_optimizer)
-    net, optimizer = build(workload)
-    monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[], include=include)
-    checked = nn.TrainOneStepCell(net, optimizer)
-    monitor.attach(checked, optimizer)
-    watched = monitor.watch_step(checked)  # so that the seal is asked too, as `Model.train` does
+    monitors: list[StepMonitor] = []
 
-    def step_bare(batch: Tensor) -> float:
-        return float(bare(batch).asnumpy())
+    def bare() -> Step:
+        cell = nn.TrainOneStepCell(*build(workload))
+        return lambda batch: float(cell(batch).asnumpy())
 
-    def step_checked(batch: Tensor) -> float:
-        loss = watched(batch)
-        monitor.step(loss)
-        return float(loss.asnumpy())
+    def checked() -> Step:
+        net, optimizer = build(workload)
+        monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[], include=include)
+        monitors.append(monitor)
+        cell = nn.TrainOneStepCell(net, optimizer)
+        monitor.attach(cell, optimizer)
+        watched = monitor.watch_step(cell)  # so that the seal is asked too, as `Model.train` does
 
-    source = batches(workload)
+        def step(batch: Tensor) -> float:
+            loss = watched(batch)
+            monitor.step(loss)
+            return float(loss.asnumpy())
+
+        return step
+
     steps = SELDOM if rule == "adaptive" else 1
-    for _ in range(3 if rule == "threshold" else 64):  # until the pace at which the state is read has settled
-        batch = Tensor(next(source))
-        assert step_bare(batch) == step_checked(batch), "detection changed the loss"
-    bare_times, ratios, shares = [], [], []
-    for pair in range(max(pairs // steps, 4)):
-        some = [Tensor(next(source)) for _ in range(steps)]
-        order = (step_bare, step_checked) if pair % 2 == 0 else (step_checked, step_bare)
-        before = monitor.monitor.status.check_seconds
-        times = {step: [timed(step, batch) for batch in some] for step in order}
-        bare_times += times[step_bare]
-        took = sum(times[step_checked])
-        ratios.append(took / sum(times[step_bare]))
-        shares.append((monitor.monitor.status.check_seconds - before) / took)
-    monitor.close()
+    found = in_turns(
+        bare,
+        checked,
+        batches(workload),
+        max(turns // steps, 4),
+        steps=steps,
+        warm_up=3 if rule == "threshold" else 64,  # until the pace at which the state is read has settled
+        inside=lambda: sum(monitor.monitor.status.check_seconds for monitor in monitors),
+    )
+    for monitor in monitors:
+        monitor.close()
+    judged = monitors[0].monitor
     return {
-        "checkpoints": len(monitor.monitor.history),
-        "megabytes": sum(4 * reading.elements * reading.calls for reading in monitor.monitor.readings) / 1e6,
+        "checkpoints": len(judged.history),
+        "megabytes": sum(4 * reading.elements * reading.calls for reading in judged.readings) / 1e6,
         "steps_a_turn": steps,
-        "step_seconds": spread(bare_times),
-        "ratio": spread(ratios),
-        "in_checks": spread(shares),
+        **found.summary(),
+        "in_checks": spread(found.shares),
     }
-
-
-def timed(function: Callable[..., Any], *args: Any) -> float:
-    """Seconds of one call."""
-    began = time.perf_counter()
-    function(*args)
-    return time.perf_counter() - began
 
 
 class _Chain(nn.Cell):
@@ -307,9 +295,9 @@ def where() -> dict[str, Any]:
 def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
     """Every model, mode and choice of checkpoints; the outputs and states that the tiers read on the large model."""
     rows = {}
-    for name, workload, pairs in (
-        ("large", LARGE, {"graph": 120, "pynative": 25}),
-        ("small", SMALL, {"graph": 300, "pynative": 60}),
+    for name, workload, turns in (
+        ("large", LARGE, {"graph": 80, "pynative": 16}),
+        ("small", SMALL, {"graph": 200, "pynative": 40}),
     ):
         for mode in ("graph", "pynative"):
             for checkpoints, include, rule in (
@@ -317,7 +305,7 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
             ):  # fmt: skip
                 row = f"{name}, {mode}, {checkpoints}"
                 if chosen.search(row):
-                    rows[row] = whole_step(workload, mode, include, 4 if quick else pairs[mode], rule=rule)
+                    rows[row] = whole_step(workload, mode, include, 4 if quick else turns[mode], rule=rule)
     return rows
 
 

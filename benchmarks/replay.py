@@ -3,8 +3,8 @@
     python benchmarks/replay.py                          all of it
     python benchmarks/replay.py --quick --json out.json
 
-Steps with and without `ASD_REPLAY=1` are timed in interleaved pairs of two equal trainings, so that what else the
-machine does meets both alike. What `remember` does before each step is timed alone too, for a whole step can't resolve
+Steps with and without `ASD_REPLAY=1` are timed in turns of equal trainings, so that what else the machine does meets
+both alike. What `remember` does before each step is timed alone too, for a whole step can't resolve
 less than about 2 %.
 """
 
@@ -16,7 +16,6 @@ import os
 import statistics as stats
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import mindspore as ms
 import numpy as np
+from _turns import Step, in_turns, spread, timed
 from mindspore import Tensor, nn
 
 from asd import Config
@@ -33,20 +33,6 @@ from asd.operators import StepMonitor, kernel
 from asd.operators.inject import FaultInjector
 from asd.operators.weights import hash_of
 from asd.operators.workload import LARGE, SMALL, Workload, batches, build, use_mode
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median and quartiles."""
-    low, middle, high = stats.quantiles(values, n=4)
-    return {"median": middle, "q25": low, "q75": high, "n": len(values)}
-
-
-def timed(function: Callable[..., Any], *args: Any) -> float:
-    """Seconds of one call."""
-    began = time.perf_counter()
-    function(*args)
-    return time.perf_counter() - began
-
 
 BARE = Config(enable=1, on_anomaly="skip")
 TIERS = Config(enable=1, on_anomaly="skip", rule="adaptive")
@@ -65,35 +51,32 @@ class _Training:
             self.injector.attach(self.cell)
         self.watched = self.monitor.watch_step(self.cell)
 
-    def step(self, batch: Tensor) -> None:
+    def step(self, batch: Tensor) -> float:
         if self.injector is not None:
             self.injector.begin_step()
         loss = self.watched(batch)
         self.monitor.step(loss)
+        return float(loss.asnumpy())
 
 
-def each_step(workload: Workload, mode: str, pairs: int, *, confirms: bool = False) -> dict[str, Any]:
+def each_step(workload: Workload, mode: str, turns: int, *, confirms: bool = False) -> dict[str, Any]:
     """A step with `ASD_REPLAY=1` over one with 0, or with `ASD_CONFIRM`, and what is done before each step alone."""
     use_mode(mode)
-    if confirms:
-        bare, ours = (_Training(workload, replay=False, config=config) for config in (TIERS, CONFIRMING))
-    else:
-        bare, ours = _Training(workload, replay=False), _Training(workload, replay=True)
-    source = batches(workload)
-    times, ratios, remembered = [], [], []
-    for pair in range(pairs + 3):
-        batch = Tensor(next(source))
-        order = (bare, ours) if pair % 2 == 0 else (ours, bare)
-        took = {training: timed(training.step, batch) for training in order}
-        if pair >= 3:  # compiled and warm
-            times.append(took[bare])
-            ratios.append(took[ours] / took[bare])
-            remembered.append(timed(ours.monitor.remember, ours.cell, batch))
-    for training in (bare, ours):
+    trainings: list[_Training] = []
+
+    def build_one(*, ours: bool) -> Step:
+        config = (CONFIRMING if ours else TIERS) if confirms else BARE
+        training = _Training(workload, replay=ours and not confirms, config=config)
+        trainings.append(training)
+        return training.step
+
+    found = in_turns(lambda: build_one(ours=False), lambda: build_one(ours=True), batches(workload), turns)
+    ours, batch = trainings[1], Tensor(next(batches(workload)))
+    remembered = [timed(ours.monitor.remember, ours.cell, batch) for _ in range(turns)]
+    for training in trainings:
         training.monitor.close()
-    share = stats.median(remembered) / stats.median(times)
-    return {"step_seconds": spread(times), "ratio": spread(ratios), "remember_seconds": spread(remembered),
-            "remember_share": share}  # fmt: skip
+    share = stats.median(remembered) / stats.median(found.step_seconds)
+    return {**found.summary(), "remember_seconds": spread(remembered), "remember_share": share}
 
 
 def one_replay(workload: Workload, mode: str, rounds: int) -> dict[str, Any]:
@@ -146,8 +129,8 @@ def main() -> None:
                 continue
             key = f"{name}, {mode}"
             result[key] = {
-                "each_step": each_step(workload, mode, 6 if args.quick else 60 if mode == "graph" else 20),
-                "each_step_confirming": each_step(workload, mode, 6 if args.quick else 40, confirms=True),
+                "each_step": each_step(workload, mode, 4 if args.quick else 40 if mode == "graph" else 12),
+                "each_step_confirming": each_step(workload, mode, 4 if args.quick else 24, confirms=True),
                 "one_replay": one_replay(workload, mode, 2 if args.quick else 10),
             }
             print(json.dumps({key: result[key]}, indent=1), flush=True)

@@ -102,7 +102,9 @@ def _step_times() -> list[Row]:
     steps = _measured("overhead.json").get("steps", {})
     tiers = steps.get("large, graph, tiers", {}).get("ratio", {}).get("median")
     costs = _measured("checksum.json").get("cost", [])
-    checksum = next((cost["ratio"] for cost in costs if cost["mode"] == "graph" and cost["every"] == 16), None)
+    checksum = next(
+        (cost["ratio"]["median"] for cost in costs if cost["mode"] == "graph" and cost["every"] == 16), None
+    )
     return [
         _target(
             f"step time with {what}, larger Llama",

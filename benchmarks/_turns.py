@@ -1,0 +1,102 @@
+"""Times trainings against one another, fairly: the same batches, in turns, in one process, two trainings of each kind.
+
+A training that is built later in a process takes longer, whatever it does: of equal bare ones the second took up to 2 %
+longer, more than most of what is measured here. So two of each kind are built, in the order bare, watched, watched,
+bare, and a turn's ratio is that of the two sums. How much the order alone does is told beside it.
+"""
+
+from __future__ import annotations
+
+import statistics as stats
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from mindspore import Tensor
+
+__all__ = ["Comparison", "Step", "in_turns", "spread", "timed"]
+
+Step = Callable[[Tensor], float]
+"""Makes one step with a batch and returns its loss."""
+
+_ORDERS = ((0, 1, 2, 3), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1))
+"""Of the four trainings within a turn: each is in each place as often as the others."""
+
+
+class Comparison(NamedTuple):
+    """What was measured, a number for each turn.
+
+    Attributes:
+        step_seconds: Of a bare step.
+        ratio: Of watched steps to bare ones.
+        order: Of the bare training built last to the one built first: what is no cost of watching.
+        shares: Part of the watched steps that `inside` counted.
+    """
+
+    step_seconds: list[float]
+    ratio: list[float]
+    order: list[float]
+    shares: list[float]
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON: each with its quartiles."""
+        return {
+            "step_seconds": spread(self.step_seconds), "ratio": spread(self.ratio),
+            "built_later_alone": spread(self.order),
+        }  # fmt: skip
+
+
+def in_turns(
+    bare: Callable[[], Step], watched: Callable[[], Step], source: Iterator[np.ndarray], turns: int, *,
+    steps: int = 1, warm_up: int = 3, inside: Callable[[], float] = lambda: 0.0,
+) -> Comparison:  # fmt: skip
+    """Compares two kinds of training.
+
+    Args:
+        bare: Builds a training to compare with.
+        watched: Builds one that has to have the same losses, bit for bit.
+        source: Batches.
+        turns: How many; a multiple of four treats all alike.
+        steps: Of each training in a turn.
+        warm_up: Steps of each before the first turn: compilation, and what settles later.
+        inside: Seconds that the watched ones counted themselves so far.
+
+    Raises:
+        AssertionError: Losses differ.
+    """
+    trainings = [bare(), watched(), watched(), bare()]
+    for _ in range(warm_up):
+        batch = Tensor(next(source))
+        assert len({training(batch) for training in trainings}) == 1, "watching changed the loss"
+    found = Comparison([], [], [], [])
+    for turn in range(turns):
+        batches = [Tensor(next(source)) for _ in range(steps)]
+        counted, took = inside(), [0.0] * len(trainings)
+        losses: dict[int, list[float]] = {}
+        for which in _ORDERS[turn % len(_ORDERS)]:
+            losses[which] = []
+            for batch in batches:
+                began = time.perf_counter()
+                losses[which].append(trainings[which](batch))
+                took[which] += time.perf_counter() - began
+        assert all(each == losses[0] for each in losses.values()), "watching changed the loss"
+        first, *both, last = took
+        found.step_seconds.append((first + last) / 2 / steps)
+        found.ratio.append(sum(both) / (first + last))
+        found.order.append(last / first)
+        found.shares.append((inside() - counted) / sum(both))
+    return found
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, middle, high = stats.quantiles(values, n=4)
+    return {"median": middle, "q25": low, "q75": high, "n": len(values)}
+
+
+def timed(function: Callable[..., Any], *args: Any) -> float:
+    """Seconds of one call."""
+    began = time.perf_counter()
+    function(*args)
+    return time.perf_counter() - began
