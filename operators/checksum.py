@@ -1,8 +1,8 @@
 """Checksums on the matrix products of a network: which products, how often, and when all of them.
 
-Checking every product costs too much, so each is due in one step of sixteen, in turn. After anything suspicious all
-products of this rank are due for a while. What is due follows from the number of the step: a replay of a step checks
-the same products, and a resumed training goes on where it stopped.
+Checking every product costs too much, so each is due in one step of sixteen, in turn. In the first steps of a process,
+and after anything suspicious, all products of this rank are due for a while. Whose turn it is follows from the number
+of the step: a resumed training goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from asd.operators.matmul import ProductASD
 from asd.operators.product_check import TOLERANCES
 from asd.operators.site import Site
 from asd.operators.slots import table
+from asd.rules.checksum import EVERY, FIRST_STEPS, SUSPICIOUS_STEPS
 
 __all__ = ["Checksum", "claim_products", "install_checksum"]
 
@@ -36,6 +37,7 @@ class Checksum:
     Args:
         every: Each product is due in one step of so many; with 0 only after a suspicion.
         suspicious_steps: So many steps all products are due after a suspicion; 0 for none.
+        first_steps: So many steps all products are due from the first on; 0 for none.
         tolerance: How far a sum may be off: `variance`, or `mindspore` and `torch` for the two published rules.
         include: Regular expressions; only layers whose name one of them matches are checked; all if not given.
         exclude: Regular expressions; layers whose name one of them matches are not checked. It wins over `include`.
@@ -52,13 +54,14 @@ class Checksum:
     def __init__(
         self,
         *,
-        every: int = 16,
-        suspicious_steps: int = 20,
+        every: int = EVERY,
+        suspicious_steps: int = SUSPICIOUS_STEPS,
+        first_steps: int = FIRST_STEPS,
         tolerance: str = "variance",
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
     ) -> None:
-        for name, value in (("every", every), ("suspicious_steps", suspicious_steps)):
+        for name, value in (("every", every), ("suspicious_steps", suspicious_steps), ("first_steps", first_steps)):
             if type(value) is not int or value < 0:
                 raise ConfigError(name, value, "valid is a whole number from 0 on")
         if tolerance not in TOLERANCES:
@@ -66,6 +69,7 @@ class Checksum:
         self.every, self.suspicious_steps, self.tolerance = every, suspicious_steps, tolerance
         self._include, self._exclude = compile_patterns("include", include), compile_patterns("exclude", exclude)
         self._suspicious_until = 0
+        self._first_steps, self._step = first_steps, 0
 
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts a checksum on the matrix products of `net`, which is not compiled yet; see `install_checksum`."""
@@ -81,8 +85,16 @@ class Checksum:
         """
         if suspicious:
             self._suspicious_until = step + self.suspicious_steps
-        everything = everything or step < self._suspicious_until
-        table().schedule_checksums(self.every, step, everything, TOLERANCES[self.tolerance])
+        self._step = step
+        self._schedule(everything=everything or step < self._suspicious_until or self._first_steps > 0)
+        self._first_steps = max(self._first_steps - 1, 0)
+
+    def make_all_due(self) -> None:
+        """All products are due until the next `begin_step`."""
+        self._schedule(everything=True)
+
+    def _schedule(self, *, everything: bool) -> None:
+        table().schedule_checksums(self.every, self._step, everything, TOLERANCES[self.tolerance])
 
     def stop(self) -> None:
         """Nothing is due any more."""

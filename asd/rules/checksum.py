@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from asd.rules.base import Rule, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["Checksum"]
+__all__ = ["EVERY", "FIRST_STEPS", "SUSPICIOUS_STEPS", "Checksum"]
+
+EVERY = 16
+"""Each product is checked in one step of so many."""
+FIRST_STEPS = 32
+"""So many steps of a process each product is checked in every one: what fails from the start on looks healthy to tiers
+that compare a tensor with its own past."""
+SUSPICIOUS_STEPS = 20
+"""The same after an anomaly of either level."""
 
 
 class Checksum(Rule):

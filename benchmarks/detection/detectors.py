@@ -55,6 +55,7 @@ class Alarm:
         errors: Rank and place of each first-level alarm; the rank is -1 when it can't be told.
         warnings: Rank and place of each second-level alarm.
         suspicious: Rank and place of each of either level above its second-level limit, which a second look is about.
+        made_again: Whether the step was made again.
         suspect: Rank that is named; -1 for none.
         place: Place that is named.
         cause: `hardware`, `software`, `data` or `unknown`; empty when the detector does not tell.
@@ -63,6 +64,7 @@ class Alarm:
     errors: list[tuple[int, int]] = field(default_factory=list)
     warnings: list[tuple[int, int]] = field(default_factory=list)
     suspicious: list[tuple[int, int]] = field(default_factory=list)
+    made_again: bool = False
     suspect: int = -1
     place: int = STATE
     cause: str = ""
@@ -234,6 +236,7 @@ class SecondLook:
         if alarm.suspicious and may_be_again:
             self.allowance.spend()
             self.made_again += 1
+            alarm.made_again = True
             gone = [where for where in alarm.suspicious if not self.sites.comes_again(record, again, *where)]
             if gone and not alarm.errors:
                 alarm.suspect, alarm.place = next((where for where in gone if where[0] >= 0), gone[0])

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable
 from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.detection.detectors import COMPOSITES, DETECTORS
+from asd.rules.checksum import EVERY, FIRST_STEPS
+from benchmarks.detection.detectors import COMPOSITES, DETECTORS, WITH_SECOND_LOOK
 from benchmarks.detection.score import NOT_TOLD
 from benchmarks.detection.wilson import per_million, wilson
 
 __all__ = [
     "CHECKSUMS",
     "REPLAY",
+    "SAMPLED",
     "WITH_CHECKSUM",
     "Row",
     "chaos",
@@ -39,6 +41,9 @@ STATE_TARGETS = ("weight", "m", "v", "master")
 CHECKSUMS = {"variance": "asd checksum", "mindspore": "MindSpore checksum", "torch": "torch_npu checksum"}
 WITH_CHECKSUM, REPLAY = "asd adaptive + checksum", "full replay"
 """The checksum of every product beside the tiers, and every computation done twice on another device."""
+SAMPLED = "asd adaptive + second look + checksum, sampled"
+"""All tiers as they come: products are checked in turn, in the first steps of a process, after an anomaly of either
+level, and in a second look. A product that is wrong in the first step of a fault counts as wrong in all of them."""
 Row = dict[str, Any]
 
 
@@ -53,11 +58,11 @@ def rows_of(unit: Row) -> Iterable[Row]:
         row["operator"] = place["operator"] if place else ""
         row["operators"] = [p["operator"] for p in unit["places"]]
         if not fault["no_op"]:
-            _add_computed(row)
+            _add_computed(row, facts["schedule"])
         yield row
 
 
-def _add_computed(row: Row) -> None:
+def _add_computed(row: Row, schedule: Row) -> None:
     """What checksums and replays found, which need no history."""
     sums = row.get("checksum")
     for key, name in CHECKSUMS.items():
@@ -66,6 +71,20 @@ def _add_computed(row: Row) -> None:
     tiers = row["found"]["asd adaptive"]
     row["found"][WITH_CHECKSUM] = row["found"][CHECKSUMS["variance"]] if sums and sums.get("variance") else tiers
     row["found"][REPLAY] = _hit(row, row["target"] == "site")
+    looked = row["found"][WITH_SECOND_LOOK]
+    due = _first_due(row, schedule) if sums and sums.get("variance") else row["duration"]
+    earlier = due < row["duration"] and not 0 <= looked["error"] <= due
+    row["found"][SAMPLED] = {**_hit(row, True), "error": due} if earlier else looked
+
+
+def _first_due(row: Row, schedule: Row) -> int:
+    """Steps of a fault in a product until that product is checked, if it is sampled."""
+    resumed = schedule["event"] == "resume" and row["start"] >= schedule["at"]
+    if row["start"] - (schedule["at"] if resumed else 0) < FIRST_STEPS:
+        return 0
+    warned, again = row["found"][WITH_SECOND_LOOK]["warning"], row["found"]["asd second look"].get("again", -1)
+    in_turn: int = (row["place"] - row["start"]) % EVERY
+    return min([in_turn, *([again] if again >= 0 else []), *([warned + 1] if warned >= 0 else [])])
 
 
 def _hit(row: Row, hit: bool) -> Row:
@@ -210,8 +229,8 @@ def _operator(row: Row, name: str) -> str | None:
 
 
 def false_alarms(name: str, units: list[Row]) -> Row:
-    if name == WITH_CHECKSUM:
-        name = "asd adaptive"
+    if name in {WITH_CHECKSUM, SAMPLED}:  # checksums of healthy products are counted apart
+        name = WITH_SECOND_LOOK if name == SAMPLED else "asd adaptive"
     if name not in {*DETECTORS, *COMPOSITES}:
         key = next((key for key, shown in CHECKSUMS.items() if shown == name), None)
         products = sum(unit["checksums"]["products"] for unit in units)

@@ -12,6 +12,7 @@ from benchmarks.detection.detectors import COMPOSITES, DETECTORS
 from benchmarks.detection.measure import (
     CHECKSUMS,
     REPLAY,
+    SAMPLED,
     WITH_CHECKSUM,
     Row,
     chaos,
@@ -32,7 +33,7 @@ def make_report(units: list[Row], split: str, seed: int, missing: int) -> Row:
     """Everything the benchmark says, ready for JSON."""
     rows = [row for unit in units for row in rows_of(unit)]
     real = [row for row in rows if not row["no_op"]]
-    names = [*COMPOSITES, *DETECTORS, *CHECKSUMS.values(), WITH_CHECKSUM, REPLAY]
+    names = [*COMPOSITES, *DETECTORS, *CHECKSUMS.values(), WITH_CHECKSUM, SAMPLED, REPLAY]
     return {
         "benchmark": "detection",
         "split": split,

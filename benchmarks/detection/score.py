@@ -127,6 +127,8 @@ def _judge(
     for offset, record in enumerate(branch):
         step = fault["start"] + offset
         alarm = _step(detector, step, record, clean[step] if passes and offset == 0 else record)
+        if alarm.made_again and "again" not in found:
+            found["again"] = offset
         if found["warning"] < 0 and set(alarm.warnings) - set(alarms[step].warnings):
             found["warning"] = offset
         if set(alarm.errors) - set(alarms[step].errors):

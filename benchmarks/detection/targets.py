@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.detection.detectors import WITH_SECOND_LOOK
 from benchmarks.detection.measure import (
     CHECKSUMS,
+    SAMPLED,
     WITH_CHECKSUM,
     Row,
     checks_of,
@@ -55,6 +56,8 @@ def targets_of(rows: list[Row], units: list[Row]) -> list[Row]:
         ("single-event faults", single, 0.97, "asd adaptive"),
         ("single-event faults, with a second look,", single, 0.97, WITH_SECOND_LOOK),
         ("persistent faults", lasting, 0.99, "asd adaptive"),
+        ("persistent faults, with a second look and sampled checksums,", lasting, 0.99, SAMPLED),
+        ("persistent faults, with the checksum of every product,", lasting, 0.99, WITH_CHECKSUM),
     ):
         worst = coverage(name, some)["worst_stratum"]
         measured = (

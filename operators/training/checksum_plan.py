@@ -36,7 +36,7 @@ class ChecksumPlan:
             checksum = "checksum" in config.active_tiers
         self.checksum = Checksum() if checksum is True else checksum or None
         if self.checksum is None and self._combined:
-            self.checksum = Checksum(every=0, suspicious_steps=0)  # until a strike-out switches it on
+            self.checksum = Checksum(every=0, suspicious_steps=0, first_steps=0)  # until a strike-out switches it on
 
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts checksums on the products of `net`, if wanted; else takes those that its check operators bring."""
@@ -46,6 +46,11 @@ class ChecksumPlan:
         """Says which checkpoints there are: a check operator for products wants a schedule, asked for or not."""
         if self.checksum is None and any(site.kind == CHECKSUM for site in sites):
             self.checksum = Checksum()
+
+    def make_all_due(self) -> None:
+        """Makes all products due that are computed before the next `after`."""
+        if self.checksum is not None:
+            self.checksum.make_all_due()
 
     def after(self, monitor: Monitor, step: int, events: Sequence[Event], ranks: Exchange) -> None:
         """Asks the ranks about their strikes when it is time, and schedules the next step; a call of all ranks.

@@ -1,7 +1,8 @@
 """A second look: a suspicious step is made again before its update is applied.
 
 The gate gets second-level limits for a step that can be made again. If it refuses the update, all ranks make the step
-once more, with the limits of the first level: that run is the step. See `asd.confirmation` for what is made of the two.
+once more, with the limits of the first level and the checksums of all products: that run is the step. See
+`asd.confirmation` for what is made of the two.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from asd.errors import RankLostError
 from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.slots import table
+from asd.operators.training.checksum_plan import ChecksumPlan
 from asd.operators.training.judging import Judging, Look
 from asd.operators.training.step_replay import StepReplay
 from asd.reading import AVERAGED, SAMPLE, Reading
@@ -32,18 +34,21 @@ class Confirming:
         config: How many steps may be made again.
         judging: Has the checkpoints and the loss scale.
         replay: Knows the step.
+        checksums: Are all due in a second run.
     """
 
-    def __init__(self, config: Config, judging: Judging, replay: StepReplay) -> None:
+    def __init__(self, config: Config, judging: Judging, replay: StepReplay, checksums: ChecksumPlan) -> None:
         self.wanted = config.confirm > 0
         self._allowance = Allowance(config.confirm)
-        self._judging, self._replay = judging, replay
+        self._judging, self._replay, self._checksums = judging, replay, checksums
         self._armed = False
+        self._lost = False  # an update, for its step could not be made again: nor could the next
 
     def prepare(self, monitor: Monitor) -> None:
         """Gives the gate second-level limits for the next step, which was remembered and is about to be made."""
         again = self._replay.step
-        self._armed = self._allowance.next_step() and again is not None and again.is_repeatable
+        may_be = self._allowance.next_step() and again is not None and again.is_repeatable
+        self._armed = may_be and not self._lost
         self._judging.write_limits(monitor, second_level=self._armed)
 
     def after(self, monitor: Monitor, *, refused: bool) -> Look | None:
@@ -72,6 +77,7 @@ class Confirming:
             reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
             if again is not None and not reasons:
                 self._allowance.spend()
+                self._checksums.make_all_due()
                 outputs, failure = again.make_anew()
                 second = self._read()
                 reasons = [rank["failure"] for rank in judging.ranks.tell(failure=failure) if rank["failure"]]
@@ -79,7 +85,10 @@ class Confirming:
                     return self._compare(monitor, first, second._replace(again=True, outputs=outputs), scale)
         except RankLostError:  # the exchange keeps it, which ends the step
             return first
-        return first._replace(lost="" if any(rank["broken"] for rank in told) else reasons[0])
+        if any(rank["broken"] for rank in told):
+            return first
+        self._lost = True
+        return first._replace(lost=reasons[0])
 
     def _compare(self, monitor: Monitor, first: Look, second: Look, scale: float) -> Look:
         gone = vanished(first.readings, second.readings, lambda each: monitor.suspicion(each, scale) is not None)

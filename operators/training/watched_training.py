@@ -74,7 +74,7 @@ class WatchedTraining:
         self._checks = Checks(config, include, exclude, self._checksums)
         self._weights = WeightWatch(self.health)
         self._replay = StepReplay(config, wanted=config.replay if replay is None else replay, scaler=loss_scale)
-        self._confirming = Confirming(config, self.judging, self._replay)
+        self._confirming = Confirming(config, self.judging, self._replay, self._checksums)
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
         self._sinks, self._history = sinks, history

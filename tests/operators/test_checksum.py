@@ -114,7 +114,7 @@ def test_a_wrong_product_is_named_and_its_update_refused(mode, part, product):
 
 
 def test_each_product_is_due_once_in_as_many_steps_as_asked_for(mode):
-    monitor = StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=4))
+    monitor = StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=4, first_steps=0))
     trained(Net(), monitor, steps=8)
     seen = {name: [step for step, *_ in values] for name, values in monitor.monitor.history.items() if "check" in name}
     assert len(seen) == 15
@@ -123,7 +123,7 @@ def test_each_product_is_due_once_in_as_many_steps_as_asked_for(mode):
 
 
 def test_after_something_suspicious_all_products_are_due_for_a_while():
-    plan, checksum = schedule(), Checksum(every=16, suspicious_steps=3)
+    plan, checksum = schedule(), Checksum(every=16, suspicious_steps=3, first_steps=0)
     due = []
     for step in range(1, 8):
         checksum.begin_step(step, suspicious=step == 2)
@@ -131,6 +131,19 @@ def test_after_something_suspicious_all_products_are_due_for_a_while():
     assert due == [(1, 0), (2, 1), (3, 1), (4, 1), (5, 0), (6, 0), (7, 0)]
     checksum.stop()
     assert (plan.every, plan.all) == (0, 0)
+
+
+def test_in_the_first_steps_and_on_demand_all_products_are_due():
+    plan, checksum = schedule(), Checksum(every=16, first_steps=2)
+    due = []
+    for step in range(41, 45):  # of a resumed training, perhaps on another device
+        checksum.begin_step(step)
+        due.append((plan.turn, plan.all))
+    assert due == [(41, 1), (42, 1), (43, 0), (44, 0)]
+    checksum.make_all_due()
+    assert (plan.turn, plan.all) == (44, 1)
+    checksum.begin_step(45)
+    assert (plan.turn, plan.all) == (45, 0)
 
 
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16], ids=str)
@@ -201,6 +214,7 @@ def test_layers_are_chosen_by_name_and_installed_once():
     [
         ({"every": -1}, "every has the value -1"),
         ({"suspicious_steps": 1.5}, "suspicious_steps has the value 1.5"),
+        ({"first_steps": -2}, "first_steps has the value -2"),
         ({"tolerance": "ones"}, "tolerance has the value 'ones'"),
         ({"include": "("}, r"include has the value '\('"),
     ],

@@ -4,12 +4,12 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import Decoder, Noisy, assert_same_bits, fill, ids, targets, values
-from mindspore import amp, nn
+from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Callback, Model
 
 from asd import AnomalyDetected, Config
 from asd.injection import Fault
-from asd.operators import StepMonitor, autostart, slots
+from asd.operators import Checksum, StepMonitor, autostart, kernel, slots
 from asd.operators.inject import FaultInjector
 from asd.operators.random_state import control_dropouts
 from asd.operators.repeatable_step import RepeatableStep
@@ -103,6 +103,41 @@ def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_seco
     assert training.runs == 3
     of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "norm_out"]
     assert of_place == [(7, "WARNING"), (8, "WARNING"), (9, "ERROR")]
+
+
+class _Failing(nn.Cell):
+    """A product of which a device computes one element wrong as long as `by` is not 0."""
+
+    def __init__(self, op):
+        super().__init__(auto_prefix=False)
+        self.op = op
+        self.by = Parameter(Tensor(0.0, ms.float32), name="by", requires_grad=False)
+
+    def construct(self, a, b):
+        y = self.op(a, b)
+        hit = ops.one_hot(Tensor([5], ms.int32), y.size, Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
+        return y + hit.reshape(y.shape) * self.by
+
+
+@pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built")
+def test_a_product_that_a_second_look_finds_wrong_again_is_named_in_the_same_step(graph):
+    net, events = fill(Decoder()), []
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    step = nn.TrainOneStepCell(net, optimizer)
+    seldom = Checksum(every=0, suspicious_steps=0, first_steps=0)
+    tiers = ("finite", "adaptive", "checksum")
+    monitor = StepMonitor(settings(tiers=tiers), sinks=[events.append], replay=False, checksum=seldom)
+    monitor.attach(step, optimizer)
+    parts = net.blocks[0].up.matmul.product.parts
+    failing = parts.multiply_dx = _Failing(parts.multiply_dx)
+    watched = monitor.watch_step(step)
+    for i in range(1, STEPS + 1):
+        if i == BAD:
+            failing.by.copy_(Tensor(1e3, ms.float32))
+        monitor.step(watched(ids(i), targets(i)))
+    of_product = [(event.step, event.checkpoint, event.refused) for event in events if event.rule == "checksum"]
+    assert of_product == [(i, "blocks.0.up.checksum_dx", True) for i in range(BAD, STEPS + 1)]
+    assert monitor.monitor.status.refused == STEPS + 1 - BAD
 
 
 def test_an_anomaly_that_is_healed_ends_a_training_that_asked_for_it(graph, monkeypatch):
