@@ -83,7 +83,7 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: i
         bare,
         checked,
         batches(workload),
-        max(turns // steps, 4),
+        turns if steps == 1 else max(turns // 10, 4),
         steps=steps,
         warm_up=3 if rule == "threshold" else 64,  # until the pace at which the state is read has settled
         inside=lambda: sum(monitor.monitor.status.check_seconds for monitor in monitors),
@@ -305,7 +305,8 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
             ):  # fmt: skip
                 row = f"{name}, {mode}, {checkpoints}"
                 if chosen.search(row):
-                    rows[row] = whole_step(workload, mode, include, 4 if quick else turns[mode], rule=rule)
+                    found = whole_step(workload, mode, include, 4 if quick else turns[mode], rule=rule)
+                    rows[row] = {"processor": where()["processor"], **found}
     return rows
 
 
