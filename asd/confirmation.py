@@ -62,11 +62,14 @@ def vanished(
             an evaluation before the step, says nothing. What the optimizer gets is looked at once more where an update
             is applied than where it is refused.
         suspicious: Whether a reading is above its second-level limit.
+
+    Returns:
+        In backward order: the first one is where it began.
     """
     then = {reading.checkpoint: reading for reading in again}
     return [
         reading
-        for reading in first
+        for reading in sorted(first, key=lambda each: each.order)
         if suspicious(reading)
         and (other := then.get(reading.checkpoint)) is not None
         and (other.calls == reading.calls or reading.kind in _OF_OPTIMIZER)

@@ -46,6 +46,8 @@ def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanis
     ]  # fmt: skip
     found = vanished(first, again, lambda seen: seen.l2 > 5)
     assert [seen.checkpoint for seen in found] == ["gone", "weight"]
+    first[-1] = first[-1]._replace(order=-1)  # seen before all others
+    assert [seen.checkpoint for seen in vanished(first, again, lambda seen: seen.l2 > 5)] == ["weight", "gone"]
 
 
 @given(st.sampled_from("YBWA"), st.lists(st.floats(0.5, 2.0), min_size=4, max_size=30), st.floats(-3, 16))
