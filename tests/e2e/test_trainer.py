@@ -75,3 +75,22 @@ def test_asd_run_and_an_entry_in_the_yaml_judge_each_value_once(runner):
 def test_the_entry_can_be_switched_off_by_the_environment(runner):
     done = train(runner, "graph", 4, MONITOR, NPU_ASD_ENABLE="0")
     assert (done.code, values(done), runner.events()) == (0, [], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_a_second_look_heals_a_gradient_that_was_wrong_once(runner, mode):
+    looks = {"NPU_ASD_ENABLE": "3", "ASD_RULE": "adaptive", "ASD_CONFIRM": "0.01", "ASD_ON_ANOMALY": "skip"}
+    fault = DRILL.replace("step=3", "step=6")
+    seen = {}
+    for name, callbacks in (("healthy", MONITOR), ("healed", MONITOR + fault)):
+        done = train(runner, mode, 8, callbacks, ASD_RUN=name, **looks)
+        assert done.code == 0
+        seen[name] = re.findall(r"step=(\d+) checkpoint=(\S+) value=(\S+) ", done.err)
+    assert {step for step, _, _ in seen["healthy"]} == set("12345678")
+    told = [(event["step"], event["kind"], event["verdict"]) for event in runner.events() if event["level"] == "first"]
+    assert (6, "replay", "transient") in told
+    assert {step for step, _, _ in told} == {6}
+    # What was wrong was seen, but not learned, and nothing of it is in what came after.
+    values = {name: [line for line in lines if line[0] != "6"] for name, lines in seen.items()}
+    assert values["healed"] == values["healthy"]
