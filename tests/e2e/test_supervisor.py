@@ -168,6 +168,19 @@ def test_a_transient_fault_is_a_strike_and_the_same_devices_go_on(supervised, un
 
 
 @pytest.mark.slow
+def test_with_a_second_look_a_transient_fault_costs_no_restart_and_leaves_no_trace(supervised, undisturbed):
+    supervised.environ |= {"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_CONFIRM": "0.01"}
+    code, out, said = supervised.run(TRANSIENT, "replay=1")
+    assert code == 0, said
+    clean, found = ends(undisturbed.out), ends(out)
+    assert [found[rank]["digest"] for rank in (0, 1)] == [clean[rank]["digest"] for rank in (0, 1)]
+    assert [attempt["devices"] for attempt in supervised.record()["attempts"]] == [[0, 1]]
+    events = supervised.runner.events("asd_run/events-rank1.jsonl")
+    (replay,) = (event for event in events if event["kind"] == "replay")
+    assert (replay["step"], replay["verdict"], replay["checkpoint"]) == (5, "transient", "norm")
+
+
+@pytest.mark.slow
 def test_poisoned_data_leaves_no_device_out_and_ends_with_17(supervised):
     code, _, said = supervised.run("data=5")
     assert code == 17
