@@ -7,15 +7,15 @@ bare, and a turn's ratio is that of the two sums. How much the order alone does 
 
 from __future__ import annotations
 
-import statistics as stats
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from _timing import spread
 from mindspore import Tensor
 
-__all__ = ["Comparison", "Step", "in_turns", "spread", "timed"]
+__all__ = ["Comparison", "Step", "in_turns"]
 
 Step = Callable[[Tensor], float]
 """Makes one step with a batch and returns its loss."""
@@ -87,16 +87,3 @@ def in_turns(
         found.order.append(last / first)
         found.shares.append((inside() - counted) / sum(both))
     return found
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median and quartiles."""
-    low, middle, high = stats.quantiles(values, n=4)
-    return {"median": middle, "q25": low, "q75": high, "n": len(values)}
-
-
-def timed(function: Callable[..., Any], *args: Any) -> float:
-    """Seconds of one call."""
-    began = time.perf_counter()
-    function(*args)
-    return time.perf_counter() - began

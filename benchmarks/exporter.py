@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import statistics as stats
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from _timing import spread, timed
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from asd import Event, Level, Verdict, run_dir
@@ -46,19 +46,6 @@ def event(step: int, level: Level = Level.WARNING, rank: int = 0) -> Event:
         rule="threshold", feature="l2", reason="value above the first absolute threshold 1000000", refused=True,
         time=1.7e9 + step, micro_batch=1,
     )  # fmt: skip
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median and quartiles."""
-    low, middle, high = stats.quantiles(values, n=4)
-    return {"median": middle, "q25": low, "q75": high, "n": len(values)}
-
-
-def timed(function: Callable[..., Any], *args: Any) -> float:
-    """Seconds of one call."""
-    began = time.perf_counter()
-    function(*args)
-    return time.perf_counter() - began
 
 
 def cost_of_an_event(count: int) -> dict[str, Any]:

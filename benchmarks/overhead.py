@@ -34,7 +34,8 @@ os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import mindspore as ms
 import numpy as np
-from _turns import Step, in_turns, spread, timed
+from _timing import spread, timed
+from _turns import Step, in_turns
 from mindspore import Tensor, nn, ops
 
 from asd import Config

@@ -24,7 +24,8 @@ os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import mindspore as ms
 import numpy as np
-from _turns import Step, in_turns, spread, timed
+from _timing import spread, timed
+from _turns import Step, in_turns
 from mindspore import Tensor, nn
 
 from asd import Config
