@@ -64,7 +64,7 @@ def vanished(
         suspicious: Whether a reading is above its second-level limit.
 
     Returns:
-        In backward order: the first one is where it began.
+        In the order in which they were checked: the first one is where it began.
     """
     then = {reading.checkpoint: reading for reading in again}
     return [

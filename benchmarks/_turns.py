@@ -1,8 +1,8 @@
 """Times trainings against one another, fairly: the same batches, in turns, in one process, two trainings of each kind.
 
-A training that is built later in a process takes longer, whatever it does: of equal bare ones the second took up to 2 %
-longer, more than most of what is measured here. So two of each kind are built, in the order bare, watched, watched,
-bare, and a turn's ratio is that of the two sums. How much the order alone does is told beside it.
+Equal trainings in one process are not equally fast: of a large model in graph mode the one built last took 1 or 2 %
+longer, of others up to 8 %, more than most of what is measured here. So two of each kind are built, in the order bare,
+watched, watched, bare, and a turn's ratio is that of the two sums. How much the order alone does is told beside it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What detection costs: whole steps in turns, one check alone, the kernel, the host's work, and memory.
 
-    python benchmarks/overhead.py                        all of it, about half an hour on 2 cores
+    python benchmarks/overhead.py                        all of it, about an hour and a half on 2 cores
     python benchmarks/overhead.py --parts kernel host    only these
     python benchmarks/overhead.py --parts steps --rows 'large, graph'
     python benchmarks/overhead.py --quick --json out.json

@@ -1,8 +1,8 @@
 """Checksums on the matrix products of a network: which products, how often, and when all of them.
 
-Checking every product costs too much, so each is due in one step of sixteen, in turn. In the first steps of a process,
-and after anything suspicious, all products of this rank are due for a while. Whose turn it is follows from the number
-of the step: a resumed training goes on where it stopped.
+Checking every product costs too much, so each is due in one step of sixteen, in turn. All products of this rank are
+due in the first steps of a process, for a while after anything suspicious, and where a second look makes a step again.
+Whose turn it is follows from the number of the step: a resumed training goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Checksum:
     All `Checksum` of a process share one schedule: what was said last is in force.
 
     Args:
-        every: Each product is due in one step of so many; with 0 only after a suspicion.
+        every: Each product is due in one step of so many; with 0 in none but the others named here.
         suspicious_steps: So many steps all products are due after a suspicion; 0 for none.
         first_steps: So many steps all products are due from the first on; 0 for none.
         tolerance: How far a sum may be off: `variance`, or `mindspore` and `torch` for the two published rules.
@@ -68,7 +68,7 @@ class Checksum:
             raise ConfigError("tolerance", tolerance, f"valid is one of {', '.join(TOLERANCES)}")
         self.every, self.suspicious_steps, self.tolerance = every, suspicious_steps, tolerance
         self._include, self._exclude = compile_patterns("include", include), compile_patterns("exclude", exclude)
-        self._suspicious_until = 0
+        self._until = 0  # all are due in every step before this one
         self._first_steps, self._step = first_steps, 0
 
     def install(self, net: nn.Cell) -> list[Site]:
@@ -83,11 +83,10 @@ class Checksum:
             suspicious: Whether the step before it was; then all products are due for `suspicious_steps` steps.
             everything: Whether all products are due in this step in any case.
         """
-        if suspicious:
-            self._suspicious_until = step + self.suspicious_steps
-        self._step = step
-        self._schedule(everything=everything or step < self._suspicious_until or self._first_steps > 0)
-        self._first_steps = max(self._first_steps - 1, 0)
+        lasts = max(self._first_steps, self.suspicious_steps if suspicious else 0)
+        self._until = max(self._until, step + lasts)
+        self._first_steps, self._step = 0, step
+        self._schedule(everything=everything or step < self._until)
 
     def make_all_due(self) -> None:
         """All products are due until the next `begin_step`."""

@@ -32,11 +32,13 @@ class ChecksumPlan:
 
     def __init__(self, config: Config, checksum: bool | Checksum | None) -> None:  # noqa: FBT001 - as in StepMonitor
         self._combined = config.combined.enable and config.combined.with_checksum
+        self._waits = False  # for a strike-out: nothing else may switch it on
         if checksum is None:
             checksum = "checksum" in config.active_tiers
         self.checksum = Checksum() if checksum is True else checksum or None
         if self.checksum is None and self._combined:
-            self.checksum = Checksum(every=0, suspicious_steps=0, first_steps=0)  # until a strike-out switches it on
+            self.checksum = Checksum(every=0, suspicious_steps=0, first_steps=0)
+            self._waits = True
 
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts checksums on the products of `net`, if wanted; else takes those that its check operators bring."""
@@ -49,7 +51,7 @@ class ChecksumPlan:
 
     def make_all_due(self) -> None:
         """Makes all products due that are computed before the next `after`."""
-        if self.checksum is not None:
+        if self.checksum is not None and not self._waits:
             self.checksum.make_all_due()
 
     def after(self, monitor: Monitor, step: int, events: Sequence[Event], ranks: Exchange) -> None:

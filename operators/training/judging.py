@@ -164,7 +164,8 @@ class Judging:
         if look.elsewhere:
             return monitor.follow(step, attribution)
         if look.lost:
-            monitor.problem(f"the update of a suspicious step is lost, for the step can't be made again: {look.lost}")
+            lost = "the update of a suspicious step is lost, and no later one is held back, for it can't be made again"
+            monitor.problem(f"{lost}: {look.lost}")
             return None
         if not refused:
             return monitor.follow(step, refused=False) if apart else None

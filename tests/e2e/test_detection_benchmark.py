@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.detection import measure
 from benchmarks.detection.detectors import DETECTORS, Setup
 from benchmarks.detection.faults import PATTERNS, Fault, corrupt, round_to_bfloat16
 from benchmarks.detection.plan import HORIZON, SPLITS, draw_faults, make_plan
@@ -290,3 +291,26 @@ def test_a_tiny_benchmark_trains_injects_scores_and_goes_on_where_it_was(tmp_pat
     again = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=True)
     assert f"{report['trainings']} of {report['trainings']} trainings are there already" in again.stderr
     assert without_cost(json.loads(result.read_text())) == without_cost(report)
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen", "found"),
+    [
+        ({"start": 5}, {}, 0),  # in the first steps of a process each product is checked
+        ({"start": 90, "event": "resume"}, {}, 0),
+        ({"start": 90}, {}, 6),  # of sixteen steps one is its turn: 96
+        ({"start": 90, "duration": 6}, {}, -1),
+        ({"start": 90}, {"warning": 2}, 3),
+        ({"start": 90}, {"again": 1}, 1),
+        ({"start": 90, "duration": 1}, {"again": 0}, -1),  # it is right when the step is made again
+        ({"start": 90}, {"error": 4}, 4),
+        ({"start": 90, "checksum": {"variance": False}}, {"again": 1}, -1),
+    ],
+)
+def test_a_sampled_checksum_finds_a_wrong_product_when_that_is_due(fault, seen, found):
+    fault = {"duration": 10, "checksum": {"variance": True}, "event": "none", **fault}
+    looked = {"error": -1, "warning": -1, **seen}
+    row = {"target": "site", "place": 0, "rank": 0, **fault, "found": {"asd adaptive": {"error": -1, "warning": -1}}}
+    row["found"] |= {"asd adaptive + second look": looked, "asd second look": looked}
+    measure._add_computed(row, {"event": fault["event"], "at": 80})
+    assert row["found"][measure.SAMPLED]["error"] == found

@@ -200,7 +200,7 @@ def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_
     events, status = own_loop(settings(on_anomaly=on_anomaly), step_of=step_of)
     problems = [event.reason for event in events if event.kind == "problem"]
     assert len(problems) == 1
-    assert problems[0].startswith("the update of a suspicious step is lost, for the step can't be made again: ")
+    assert problems[0].startswith("the update of a suspicious step is lost, and no later one is held back, for it ")
     assert "not again" in problems[0]
     assert {(event.step, event.kind) for event in events} == {(BAD, "problem"), (BAD, "anomaly")}
     assert (status.steps, status.refused) == (STEPS, 1)
