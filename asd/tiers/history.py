@@ -19,8 +19,6 @@ __all__ = ["History"]
 
 FIRST = 3
 """Values to learn before the next is judged by them."""
-LOW_FROM = 5
-"""Values to learn before one is judged as too small."""
 PATIENCE = 3
 """Steps in a row that a gradient has to be above its margins to be an error: an unusual batch is over in one."""
 WIDE = 14.0
@@ -278,7 +276,7 @@ class History:
 
     def _judge_low(self, x: _Logarithms) -> _Finding | None:
         traces, drop = self._traces, self.kind.drop
-        if traces[0].n < LOW_FROM:
+        if traces[0].n < WARM:  # gradients of a training that learns fast fall to a third in its first steps
             return None
         for i in (1, 2):
             value = x[i]

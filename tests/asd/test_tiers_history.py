@@ -135,6 +135,12 @@ def test_a_norm_far_below_the_smallest_is_a_warning_and_learned():
     assert history.state()["l2"]["low"] == pytest.approx(math.log2(5 * 2.0**-13))
 
 
+def test_a_norm_that_falls_fast_is_none_in_the_first_twenty_steps():
+    history = History("W")
+    levels = [history.update(features(4.0**-step)).level for step in range(21)]
+    assert levels == [Level.NORMAL] * 20 + [Level.WARNING]
+
+
 def test_zeros_are_never_learned_and_are_a_warning_where_there_were_none():
     history, twin = History("B"), History("B")
     for size in stream(2, 30):
