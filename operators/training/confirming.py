@@ -42,7 +42,7 @@ class Confirming:
         self._allowance = Allowance(config.confirm)
         self._judging, self._replay, self._checksums = judging, replay, checksums
         self._armed = False
-        self._lost = False  # whether an update was lost, its step could not be made again; no later one is held back
+        self._lost = False  # an update whose step could not be made again: no later one is held back
 
     def prepare(self, monitor: Monitor) -> None:
         """Gives the gate second-level limits for the next step, which was remembered and is about to be made."""

@@ -135,7 +135,7 @@ def test_a_norm_far_below_the_smallest_is_a_warning_and_learned():
     assert history.state()["l2"]["low"] == pytest.approx(math.log2(5 * 2.0**-13))
 
 
-def test_a_norm_that_falls_fast_is_none_in_the_first_twenty_steps():
+def test_a_norm_that_falls_fast_is_no_anomaly_in_the_first_twenty_steps():
     history = History("W")
     levels = [history.update(features(4.0**-step)).level for step in range(21)]
     assert levels == [Level.NORMAL] * 20 + [Level.WARNING]
