@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from asd.combined_scheme import CombinedScheme, Strike
 from asd.config import Config
 from asd.errors import StateError
-from asd.reading import AVERAGED, CHECKSUM, SAMPLE
+from asd.reading import AVERAGED, MEAN, SAMPLE, SCORES
 from asd.rules import Rule, make_rule
 from asd.rules.base import largest_root
 from asd.rules.checksum import Checksum
@@ -121,7 +121,7 @@ class Judges:
 
     def rule_of(self, kind: str) -> str:
         """What events call the rule that judges a checkpoint of this kind."""
-        return {CHECKSUM: Checksum.name, SAMPLE: Combined.name}.get(kind, self._config.rule)
+        return {**dict.fromkeys(SCORES, Checksum.name), SAMPLE: Combined.name}.get(kind, self._config.rule)
 
     def limit(self, name: str, kind: str = _GRADIENT) -> dict[str, float]:
         """Per feature the largest value of checkpoint `name` that is not a first-level anomaly in the next step."""
@@ -208,7 +208,7 @@ class Judges:
     def state(self) -> dict[str, Any]:
         """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
         samples = {name for name, kind in self._kinds.items() if kind == SAMPLE}
-        learned = {name for name in self._judges if self._kinds[name] != CHECKSUM} - samples
+        learned = {name for name in self._judges if self._kinds[name] not in SCORES} - samples
         state: dict[str, Any] = {"checkpoints": self._states(learned)}
         if self._config.combined.enable:
             state["combined"] = {"scheme": self.scheme.state(), "samples": self._states(samples)}
@@ -280,8 +280,8 @@ class Judges:
 
     def _new(self, kind: str) -> Judge:
         config = self._config
-        if kind == CHECKSUM:
-            return RuleJudge(Checksum())
+        if kind in SCORES:
+            return RuleJudge(Checksum("mean over the ranks" if kind == MEAN else "matrix product"))
         if kind == SAMPLE:
             thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
             return RuleJudge(SampledGradient(*thresholds, counts=self._strike_counts))

@@ -22,7 +22,7 @@ from asd.event import LEVEL_NAMES, Event
 from asd.feature_values import features_of, value_of
 from asd.judges import Judges, with_means
 from asd.origin import Origin
-from asd.reading import AVERAGED, CHECKSUM, OUTPUT, Capture, Reading
+from asd.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.reports import Reports
 from asd.status import Status
 from asd.tiers import Features, Sealed
@@ -169,12 +169,12 @@ class Monitor:
         """
         seen = {}
         for reading in readings:
-            if (reading.kind == AVERAGED) is not averaged:
+            if (reading.kind in OF_ALL_RANKS) is not averaged:
                 continue
             features = features_of(reading, loss_scale)
             value = value_of(features, self.feature)
             broken = self._judges.broken(reading.checkpoint, reading.kind, features)
-            if broken and reading.kind == CHECKSUM:
+            if broken and reading.kind in SCORES:
                 value = math.inf  # no matter what other ranks saw: the operands were this rank's own
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
@@ -331,7 +331,7 @@ class Monitor:
         ranks: Sequence[Features] | None,
     ) -> tuple[Verdict, str]:
         name, features = reading.checkpoint, features_of(reading, loss_scale)
-        if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (CHECKSUM, OUTPUT):
+        if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (*SCORES, OUTPUT):
             reason, limits = "not finite: overflow under a dynamic loss scale", self._judges.limit(name, reading.kind)
             value = value_of(features, self.feature)
             verdict, feature = Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["AVERAGED", "CHECKSUM", "OUTPUT", "SAMPLE", "Capture", "Reading", "divisor"]
+__all__ = [
+    "AVERAGED",
+    "CHECKSUM",
+    "MEAN",
+    "OF_ALL_RANKS",
+    "OUTPUT",
+    "SAMPLE",
+    "SCORES",
+    "Capture",
+    "Reading",
+    "divisor",
+]
 
 AVERAGED = "A"
 """The kind of a gradient that is the mean over ranks: all of them see the same, so none can be named for it."""
 CHECKSUM = "checksum"
 """The kind of a checkpoint that holds no size of a tensor but the score of a matrix product, as `max_abs`."""
+MEAN = "mean"
+"""The kind of one that holds the score of a mean over ranks in the same way: how well it fits what the ranks gave."""
+SCORES = (CHECKSUM, MEAN)
+OF_ALL_RANKS = (AVERAGED, MEAN)
+"""Kinds to which all ranks contribute."""
 SAMPLE = "sample"
 """The kind of a gradient that the vendor's combined scheme samples."""
 OUTPUT = "Y"
@@ -31,7 +47,7 @@ class Reading(NamedTuple):
         mean_abs: Mean magnitude of the worst call; `inf` or `nan` when an element is.
         elements: Number of elements of the tensor; 0 when it is not known.
         kind: `Y` for an output of the forward pass, `B` for the gradient of an activation, `W` for that of a parameter;
-            `AVERAGED`, `CHECKSUM` or `SAMPLE`.
+            `AVERAGED`, `CHECKSUM`, `MEAN` or `SAMPLE`.
     """
 
     checkpoint: str

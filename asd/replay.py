@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from asd.reading import AVERAGED, CHECKSUM, Reading
+from asd.reading import CHECKSUM, OF_ALL_RANKS, Reading
 
 __all__ = ["Answer", "Finding", "assignment", "difference", "find"]
 
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
         Means over the ranks are left out: what another rank did is no answer of this one.
         """
         readings = list(readings)
-        own = (i for i, reading in enumerate(readings) if reading.kind != AVERAGED)
+        own = (i for i, reading in enumerate(readings) if reading.kind not in OF_ALL_RANKS)
         order = sorted(own, key=lambda i: readings[i].order)
         return cls(loss.hex(), tuple(readings[i] for i in order), tuple(hashes[i] for i in order) if hashes else ())
 

@@ -11,7 +11,7 @@ from asd.attribution import Attribution
 from asd.event import Event
 from asd.fault_code import NO_FAULT
 from asd.origin import Origin
-from asd.reading import AVERAGED, Reading
+from asd.reading import OF_ALL_RANKS, Reading
 from asd.verdict import Level, Verdict
 from asd.weights import Difference
 
@@ -58,7 +58,7 @@ class Reports:
             step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
             feature=feature, rule=rule, micro_batch=reading.worst_call, evidence=evidence,
         )  # fmt: skip
-        return self._of_all_ranks(event, attribution) if reading.kind == AVERAGED else event
+        return self._of_all_ranks(event, attribution) if reading.kind in OF_ALL_RANKS else event
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
         """An anomaly of what all ranks see alike."""

@@ -1,6 +1,6 @@
 """What detection costs: whole steps in turns, one check alone, the kernel, the host's work, and memory.
 
-    python benchmarks/overhead.py                        all of it, about an hour and a half on 2 cores
+    python benchmarks/overhead.py                        all of it, about two hours on 2 cores
     python benchmarks/overhead.py --parts kernel host    only these
     python benchmarks/overhead.py --parts steps --rows 'large, graph'
     python benchmarks/overhead.py --quick --json out.json
@@ -297,7 +297,7 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
     """Every model, mode and choice of checkpoints; the outputs and states that the tiers read on the large model."""
     rows = {}
     for name, workload, turns in (
-        ("large", LARGE, {"graph": 80, "pynative": 16}),
+        ("large", LARGE, {"graph": 320, "pynative": 16}),
         ("small", SMALL, {"graph": 200, "pynative": 40}),
     ):
         for mode in ("graph", "pynative"):

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "checksum.h"
 #include "hash.h"
 #include "portable.h"
 
@@ -26,16 +27,6 @@ constexpr double kSmallest = 0x1p-126;  // below it a kernel may flush to zero
 
 // Keep in step with `TOLERANCES` in product_check.py.
 enum Tolerance : int64_t { kVariance = 0, kMindSpore = 1, kTorch = 2 };
-
-struct Schedule {
-  int64_t every;      // each site is due in one step of so many; 0: never
-  int64_t turn;       // number of the step
-  int64_t all;        // 1: every site is due
-  int64_t tolerance;  // one of `Tolerance`
-  int64_t checked;    // products checked since the library was loaded
-  int64_t dismissed;  // of these, how many exceeded the tolerance and were right when computed again
-  int64_t unjudged;   // products that were not judged: an operand is not finite, or the shapes or types are unknown
-};
 
 struct Finding {
   double score = 0.0;     // worst residual as a multiple of its tolerance; above 1 only if the product is wrong
@@ -74,7 +65,7 @@ struct Suspect {
   int64_t row, block;
 };
 
-Schedule schedule = {0, 0, 0, kVariance, 0, 0, 0};
+asd::Schedule schedule = {0, 0, 0, kVariance, 0, 0, 0};
 std::mutex guard;
 
 bool format_of(const char* dtype, Format* format) {
@@ -466,28 +457,31 @@ bool check(const Operand& a, bool transpose_a, const Operand& b, bool transpose_
   return true;
 }
 
-bool is_due(int64_t slot) {
-  return schedule.all != 0 || (schedule.every > 0 && (slot + schedule.turn) % schedule.every == 0);
-}
-
 void check_and_record(int64_t slot, const Operand& a, bool transpose_a, const Operand& b, bool transpose_b,
                       const Operand& c) {
   Finding finding;
   const bool known = check(a, transpose_a, b, transpose_b, c, c.dtype, schedule.tolerance, &finding);
-  {
-    const std::lock_guard<std::mutex> lock(guard);
-    ++schedule.checked;
-    schedule.dismissed += known && finding.flagged > 0 && finding.judged && !(finding.score > 1.0);
-    schedule.unjudged += !known || !(finding.judged || finding.score > 1.0);
-  }
+  const bool wrong = finding.score > 1.0;
+  asd::count_checked(known && finding.flagged > 0 && finding.judged && !wrong, !known || !(finding.judged || wrong));
   if (known && (finding.judged || finding.score > 1.0)) asd_record_score(slot, finding.score);
 }
 
 }  // namespace
 
+bool asd::is_due(int64_t slot) {
+  return schedule.all != 0 || (schedule.every > 0 && (slot + schedule.turn) % schedule.every == 0);
+}
+
+void asd::count_checked(bool dismissed, bool unjudged) {
+  const std::lock_guard<std::mutex> lock(guard);
+  ++schedule.checked;
+  schedule.dismissed += dismissed ? 1 : 0;
+  schedule.unjudged += unjudged ? 1 : 0;
+}
+
 extern "C" {
 
-Schedule* asd_checksum_schedule() { return &schedule; }
+asd::Schedule* asd_checksum_schedule() { return &schedule; }
 
 double asd_checksum_sign(int64_t column) { return sign_of(column); }
 
@@ -521,7 +515,7 @@ int asd_checksum(int nparam, void** params, int* ndims, int64_t** shapes, const 
   if (nparam != 5) return 0;
   *static_cast<float*>(params[4]) = 0.0f;
   const int32_t* place = static_cast<const int32_t*>(params[3]);
-  if (!is_due(place[0])) return 0;
+  if (!asd::is_due(place[0])) return 0;
   try {
     check_and_record(place[0], {params[0], ndims[0], shapes[0], dtypes[0]}, place[1] != 0,
                      {params[1], ndims[1], shapes[1], dtypes[1]}, place[2] != 0,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
@@ -16,18 +18,31 @@ __all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of
 
 
 def reducer_of(net: nn.Cell | None, optimizer: nn.Cell) -> nn.Cell | None:
-    """The reducer in `net` of as many gradients as `optimizer` has parameters; None where no cell of it is one."""
-    cells = net.cells_and_names() if net is not None else ()
-    parameters = getattr(optimizer, "parameters", ())
-    reducers = (cell for _, cell in cells if isinstance(cell, nn.DistributedGradReducer))
-    return next((cell for cell in reducers if len(cell.allreduce_filter) == len(parameters)), None)
+    """The reducer of the gradients that `optimizer` is called with.
+
+    It is the one in `net` of as many gradients as `optimizer` has parameters; where no cell of it is one, as in a loop
+    of one's own around `value_and_grad`, the only one of that kind in this process. None where there is none.
+    """
+    count = len(getattr(optimizer, "parameters", ()))
+    cells = [cell for _, cell in net.cells_and_names()] if net is not None else []
+    found = _reducers(cells, count)
+    if found:
+        return found[0]
+    living = _reducers(gc.get_objects(), count)
+    return living[0] if len(living) == 1 else None
+
+
+def _reducers(things: Iterable[object], gradients: int) -> list[nn.Cell]:
+    # By type, for `isinstance` asks strange objects what they are.
+    reducers: list[Any] = [each for each in things if issubclass(type(each), nn.DistributedGradReducer)]
+    return [each for each in reducers if len(each.allreduce_filter) == gradients]
 
 
 def look_before_reduction(net: nn.Cell | None, optimizer: nn.Cell) -> list[Site]:
-    """Looks at the gradient of every parameter where `net` has a reducer, before it.
+    """Looks at the gradient of every parameter before its reducer.
 
     Args:
-        net: The training cell, which is not compiled yet; it is searched for a reducer.
+        net: The training cell, which is not compiled yet; it is searched for a reducer, see `reducer_of`.
         optimizer: The optimizer, whose parameters the gradients belong to.
 
     Returns:

@@ -20,7 +20,7 @@ Limits = Mapping[str, float]
 
 def is_ours(path: str) -> bool:
     """Whether the cell at `path` of a network is one that checks, and no part of the network itself."""
-    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients"))
+    return any(name in path for name in ("asd_tap", "asd_gate", "asd_own_gradients", "asd_mean_check"))
 
 
 class Site:

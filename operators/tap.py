@@ -41,11 +41,11 @@ def make_tap(site: Site) -> Tap:
     return _kernel_tap(site) if isinstance(chosen, KernelTable) else _OperatorTap(site, chosen)
 
 
-def kernel_function(name: str) -> ops.Custom:
-    """The kernel's function `name` as an operator that returns float32[1]."""
+def kernel_function(name: str, size: int = 1) -> ops.Custom:
+    """The kernel's function `name` as an operator that returns float32[size]."""
     return ops.Custom(
         f"{kernel.library_path()}:{name}",
-        out_shape=(1,),  # not functions, which the compiler would call whenever it infers types anew
+        out_shape=(size,),  # not functions, which the compiler would call whenever it infers types anew
         out_dtype=ms.float32,
         func_type="aot",
     )

@@ -1,4 +1,4 @@
-"""The verdict on a matrix product: its checksum fits or it doesn't."""
+"""The verdict on a matrix product or a mean over ranks: its checksum fits or it doesn't."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ SUSPICIOUS_STEPS = 20
 class Checksum(Rule):
     """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.
 
-    The score is the worst residual of a product as a multiple of what rounding explains. The tolerance depends on the
-    operands and the type, so it is computed where they are, see `asd.operators.product_check`.
+    The score is the worst residual as a multiple of what rounding explains. The tolerance depends on the operands and
+    the type, so it is computed where they are, see `asd.operators.product_check` and `asd.operators.mean_check`.
+
+    Args:
+        what: What was computed, for the reason of a verdict.
 
     >>> [Checksum().update(score).level.name for score in (0.3, 1.0, 1.5, float("nan"))]
     ['NORMAL', 'NORMAL', 'ERROR', 'ERROR']
@@ -31,12 +34,15 @@ class Checksum(Rule):
     name = "checksum"
     feature = "score"
 
+    def __init__(self, what: str = "matrix product") -> None:
+        self._what = what
+
     def update(self, value: float) -> Verdict:
         """Judges the score of this step; see `Rule.update`."""
         value = float(value)
         if value <= 1.0:
             return Verdict(Level.NORMAL, "", value, 1.0)
-        return Verdict(Level.ERROR, "the matrix product does not fit its checksum", value, 1.0)
+        return Verdict(Level.ERROR, f"the {self._what} does not fit its checksum", value, 1.0)
 
     def limit(self) -> float:
         """Always 1."""

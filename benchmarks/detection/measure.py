@@ -40,12 +40,14 @@ _DTYPES = ("float32", "bfloat16")
 STATE_TARGETS = ("weight", "m", "v", "master")
 CHECKSUMS = {"variance": "asd checksum", "mindspore": "MindSpore checksum", "torch": "torch_npu checksum"}
 WITH_CHECKSUM, REPLAY = "asd adaptive + checksum", "full replay"
-"""The checksum of every product beside the tiers, and every computation done twice on another device."""
+"""The checksum of every product and mean over ranks beside the tiers, and every computation done twice elsewhere."""
 SAMPLED = "asd adaptive + second look + checksum, sampled"
-"""All tiers as they come: products are checked in turn, in the first steps of a process, after an anomaly of either
-level, on whichever rank, and in a second look. A product that is wrong in the first step of a fault counts as wrong in
+"""All tiers as they come: products and means are checked in turn, in the first steps of a process, after an anomaly of
+either level, on whichever rank, and in a second look. One that is wrong in the first step of a fault counts as wrong in
 all of them. Runs are so short that three of six phases are first steps of a process."""
 Row = dict[str, Any]
+_OF_MEAN: Row = {"rank": -1, "cause": "unknown"}
+"""All ranks see a mean that is wrong, so nobody is named for it."""
 
 
 def rows_of(unit: Row) -> Iterable[Row]:
@@ -70,12 +72,14 @@ def _add_computed(row: Row, schedule: Row) -> None:
         hit = bool(sums and sums.get(key))
         row["found"][name] = _hit(row, hit)
     tiers = row["found"]["asd adaptive"]
-    row["found"][WITH_CHECKSUM] = row["found"][CHECKSUMS["variance"]] if sums and sums.get("variance") else tiers
+    shown = bool(row.get("mean") or (sums and sums.get("variance")))
+    in_checksum = {**_hit(row, shown), **({} if sums else _OF_MEAN)} if shown else tiers
+    row["found"][WITH_CHECKSUM] = in_checksum
     row["found"][REPLAY] = _hit(row, row["target"] == "site")
     looked = row["found"][WITH_SECOND_LOOK]
-    due = _first_due(row, schedule) if sums and sums.get("variance") else row["duration"]
+    due = _first_due(row, schedule) if shown else row["duration"]
     earlier = due < row["duration"] and not 0 <= looked["error"] <= due
-    row["found"][SAMPLED] = {**_hit(row, True), "error": due} if earlier else looked
+    row["found"][SAMPLED] = {**in_checksum, "error": due} if earlier else looked
 
 
 def _first_due(row: Row, schedule: Row) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from asd.operators.mean_check import check_mean
 from asd.operators.product_check import TOLERANCES, check_product
 from benchmarks.detection.engine import engine
 from benchmarks.detection.faults import Fault
@@ -29,7 +30,7 @@ CHAOS = 0.02
 CHECKED_ANYWAY = 10
 """...and one in so many is followed all the same, to prove it."""
 CHECKSUM_EVERY = 16
-"""Each product of a clean run is checked in one step of so many."""
+"""Each product and each mean over ranks of a clean run is checked in one step of so many."""
 REPLAYED = 40
 """Steps of a run without faults that are computed a second time, from its event on."""
 
@@ -75,7 +76,7 @@ def run_clean(training: Training, starts: list[int]) -> tuple[dict[int, State], 
     """The run without a fault: its states before `starts` and `HORIZON` steps later, its records, its checksums."""
     kept = {step for start in starts for step in (start, start + HORIZON)}
     states, records, state = {}, [], training.start()
-    sums: dict[str, Any] = {"products": 0, **dict.fromkeys(TOLERANCES, 0)}
+    sums: dict[str, Any] = {"products": 0, **dict.fromkeys(TOLERANCES, 0), "means": 0, "wrong_means": 0}
     for step in range(training.schedule.steps):
         if step in kept:
             states[step] = state
@@ -90,13 +91,18 @@ def run_clean(training: Training, starts: list[int]) -> tuple[dict[int, State], 
 
 
 def count_checksums(training: Training, step: int, sums: dict[str, Any]) -> None:
-    """Adds the checksums of all products of rank 0 in a kept clean step."""
+    """Adds the checksums of all products of rank 0 in a kept clean step, and of all means."""
     for number in range(len(training.engine.places)):
         wrong = checksums(training, step, 0, number, None)
         if wrong:
             sums["products"] += 1
             for name, flag in wrong.items():
                 sums[name] += flag
+    for weight in range(len(training.engine.weights)):
+        wrong_mean = is_mean_wrong(training, weight)
+        if wrong_mean is not None:
+            sums["means"] += 1
+            sums["wrong_means"] += wrong_mean
 
 
 def replay(training: Training, state: State, start: int, clean: list[Record], steps: int) -> dict[str, Any]:
@@ -128,8 +134,7 @@ def strike(
         return {"no_op": True}, []
     change = training.difference if single else math.inf
     note: dict[str, Any] = {"no_op": False, "change": finite(change), "followed": True}
-    if fault.target == "site":
-        note["checksum"] = checksums(training, fault.start, fault.rank, fault.place, fault)
+    note |= without_history(training, fault)
     records = [first]
     if single and change < CHAOS and number % CHECKED_ANYWAY:
         return {**note, "followed": False, "harm": 0.0, "excess": 0.0, "harmful": False}, records
@@ -146,6 +151,13 @@ def strike(
     return {**note, "harm": finite(harm), "excess": finite(excess), "harmful": harmful}, records
 
 
+def without_history(training: Training, fault: Fault) -> dict[str, Any]:
+    """What checks that need no history say of a fault, once its first step was made."""
+    if fault.target == "site":
+        return {"checksum": checksums(training, fault.start, fault.rank, fault.place, fault)}
+    return {"mean": is_mean_wrong(training, fault.place)} if fault.target == "reduced" else {}
+
+
 def checksums(training: Training, step: int, rank: int, place: int, fault: Fault | None) -> dict[str, bool] | None:
     """Whether each kind of checksum finds a product wrong, with its fault or without; None if it is no product."""
     one = training.clean_pass(step, rank)
@@ -155,6 +167,15 @@ def checksums(training: Training, step: int, rank: int, place: int, fault: Fault
     value = one.values[place] if fault is None else training.corrupted(one, fault)
     dtype = "bfloat16" if training.engine.rounded else "float32"
     return {name: bool(check_product(*operands, value, dtype=dtype, tolerance=name).wrong) for name in TOLERANCES}
+
+
+def is_mean_wrong(training: Training, weight: int) -> bool | None:
+    """Whether the last mean gradient of a weight does not fit what the ranks gave; None where that says nothing."""
+    if training.ranks == 1:
+        return None
+    part = training.engine.slices()[weight]
+    score = check_mean([gradient[part] for gradient in training.given], training.mean[part])
+    return score > 1 if math.isfinite(score) else None
 
 
 def finite(value: float) -> float:

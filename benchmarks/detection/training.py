@@ -61,6 +61,8 @@ class Training:
         seed: Of weights and data.
         changes: How many tensors faults have changed so far; a fault that leaves every bit as it was counts nothing.
         difference: How much the last `strike` changed the averaged gradient, relative to its norm.
+        given: The gradients that the ranks gave to the last all-reduce.
+        mean: What it returned.
     """
 
     engine: Engine
@@ -69,6 +71,8 @@ class Training:
     seed: int
     changes: int = 0
     difference: float = 0.0
+    given: list[Array] = field(default_factory=list)
+    mean: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     _passes: dict[int, tuple[State, list[Pass]]] = field(default_factory=dict)
 
     def start(self) -> State:
@@ -124,6 +128,7 @@ class Training:
         gradient = average(gradients)
         if fault is not None and fault.target == "reduced" and fault.active(step):
             gradient = self._strike_vector(gradient, fault)
+        self.given, self.mean = gradients, gradient
         averaged = np.array([features(gradient[part]) for part in self.engine.slices()], np.float32)
         rate, updates = self.schedule.rate(step), state.updates + 1
         with np.errstate(all="ignore"):

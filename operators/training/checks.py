@@ -75,6 +75,8 @@ class Checks:
             sites += [site for site in gradient_sites(optimizer) if site not in sites]
             if self._judges_history and are_averaged():
                 sites += [site for site in self._before_reduction(net, optimizer, monitor) if site not in sites]
+        if are_averaged():
+            sites += [site for site in self._checksums.install_on_means(net, optimizer) if site not in sites]
         if self._config.combined.enable:
             # Outside the guard: what a refused update would have been is a sample too.
             sites += sample_gradients(net, optimizer, every=self._config.combined.grad_sample_interval)

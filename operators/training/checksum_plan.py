@@ -9,9 +9,11 @@ from mindspore import nn
 from asd.config import Config
 from asd.event import Event
 from asd.monitor import Monitor
+from asd.operators.checked_mean import check_means
 from asd.operators.checksum import Checksum, claim_products
 from asd.operators.exchange import Exchange
 from asd.operators.gradient_samples import POLL_STEPS, poll
+from asd.operators.own_gradients import reducer_of
 from asd.operators.site import Site
 from asd.reading import CHECKSUM
 from asd.rules.checksum import Checksum as Checked
@@ -43,6 +45,16 @@ class ChecksumPlan:
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts checksums on the products of `net`, if wanted; else takes those that its check operators bring."""
         return self.checksum.install(net) if self.checksum is not None else claim_products(net)
+
+    def install_on_means(self, net: nn.Cell | None, optimizer: nn.Cell) -> list[Site]:
+        """Checks the means over the ranks that a reducer in `net` makes for `optimizer`, if wanted.
+
+        Raises:
+            UnsupportedError: No slot is free.
+        """
+        if self.checksum is None or self._waits or (reducer := reducer_of(net, optimizer)) is None:
+            return []
+        return check_means(reducer, optimizer.parameters)
 
     def expect(self, sites: Iterable[Site]) -> None:
         """Says which checkpoints there are: a check operator for products wants a schedule, asked for or not."""

@@ -20,7 +20,7 @@ from asd.operators.slots import table
 from asd.operators.training.checksum_plan import ChecksumPlan
 from asd.operators.training.judging import Judging, Look
 from asd.operators.training.step_replay import StepReplay
-from asd.reading import AVERAGED, SAMPLE, Reading
+from asd.reading import OF_ALL_RANKS, SAMPLE, Reading
 
 __all__ = ["Confirming"]
 
@@ -115,7 +115,7 @@ class Confirming:
 
     def _whose(self, gone: Sequence[Reading]) -> tuple[bool, Attribution | None]:
         """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
-        own = next((reading.checkpoint for reading in gone if reading.kind != AVERAGED), "")
+        own = next((reading.checkpoint for reading in gone if reading.kind not in OF_ALL_RANKS), "")
         told = self._judging.ranks.tell(gone=bool(gone), own=own)
         guilty = [rank for rank, words in enumerate(told) if words["own"]]
         if not any(words["gone"] for words in told) or self._judging.ranks.size == 1:

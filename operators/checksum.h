@@ -1,0 +1,24 @@
+// When checksums are due, and how many there were: what the checks of products and of means over ranks share.
+#pragma once
+
+#include <cstdint>
+
+namespace asd {
+
+// Keep in step with `Schedule` in product_check.py.
+struct Schedule {
+  int64_t every;      // each site is due in one step of so many; 0: never
+  int64_t turn;       // number of the step
+  int64_t all;        // 1: every site is due
+  int64_t tolerance;  // one of `Tolerance` of checksum.cpp
+  int64_t checked;    // since the library was loaded
+  int64_t dismissed;  // of these, how many exceeded the tolerance and were right when computed again
+  int64_t unjudged;   // of these: an operand is not finite, or the shapes or types are unknown
+};
+
+bool is_due(int64_t slot);
+
+// Counts one that was checked.
+void count_checked(bool dismissed, bool unjudged);
+
+}  // namespace asd

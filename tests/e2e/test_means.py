@@ -1,0 +1,89 @@
+"""Real ranks whose all-reduce returns a mean that is a little off, which no size of a tensor shows."""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "reducing.py"
+SLOW = pytest.mark.slow
+CASES = [
+    ("graph", "kernel"),
+    ("pynative", "kernel"),
+    pytest.param("graph", "operators", marks=SLOW),
+    pytest.param("pynative", "operators", marks=SLOW),
+]
+PLACE = "averaged.first.weight.checksum"
+NO_DEVICE = (
+    "the mean over the ranks does not fit its checksum; all ranks have the same mean, so none can be named for it"
+)
+
+
+def train_together(runner, mode, backend, fault, style="cell"):
+    """What both ranks told of each step."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    done = runner.run(
+        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
+        f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM, mode, backend, fault, style,
+        timeout=120,
+        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
+    )  # fmt: skip
+    assert done.code == 0, done
+    logs = [(runner.folder / "logs" / f"worker_{rank}.log").read_text() for rank in (0, 1)]
+    return [
+        [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
+        for log in logs
+    ]
+
+
+@pytest.mark.parametrize(("mode", "backend"), CASES)
+def test_a_mean_that_is_wrong_on_one_rank_names_the_parameter_and_that_rank_and_none_of_them_applies_it(
+    runner, mode, backend
+):
+    healthy, wrong = train_together(runner, mode, backend, "one")
+    assert [step["refused"] for step in healthy] == [step["refused"] for step in wrong] == [
+        False, False, False, True, False, False,
+    ]  # fmt: skip
+    assert [step["digest"] for step in healthy] == [step["digest"] for step in wrong]
+    assert [[told[0] for told in step["told"]] for step in healthy] == [[], [], [], ["follower"], [], []]
+    assert [[told[:2] for told in step["told"]] for step in wrong] == [[], [], [], [["anomaly", PLACE]], [], []]
+    reason = wrong[3]["told"][0][2]
+    assert reason.startswith("the mean over the ranks does not fit its checksum")
+    assert f"rank 1 broke its limit at {PLACE}" in healthy[3]["told"][0][2] + reason
+
+
+@pytest.mark.parametrize(("mode", "backend"), [CASES[0], pytest.param("pynative", "kernel", marks=SLOW)])
+def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode, backend):
+    ranks = train_together(runner, mode, backend, "both")
+    for steps, kind in zip(ranks, ("anomaly", "follower"), strict=True):
+        assert [step["refused"] for step in steps] == [False, False, False, True, False, False]
+        assert [[told[:3] for told in step["told"]] for step in steps] == [
+            [],
+            [],
+            [],
+            [[kind, PLACE, NO_DEVICE]],
+            [],
+            [],
+        ]
+    assert [steps[3]["told"][0][3] for steps in ranks] == [-1, 1]
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_the_reducer_of_a_loop_of_one_s_own_is_found_where_no_cell_holds_it(runner, mode):
+    _, wrong = train_together(runner, mode, "kernel", "one", "loop")
+    assert [[told[1] for told in step["told"]] for step in wrong] == [[], [], [], [PLACE], [], []]
+    assert wrong[3]["refused"]
+
+
+@pytest.mark.parametrize(("mode", "backend"), CASES)
+def test_checked_means_are_those_of_an_unchecked_training_bit_for_bit(runner, mode, backend):
+    checked, bare = (train_together(runner, mode, backend, fault) for fault in ("never", "bare"))
+    assert [[step["digest"] for step in rank] for rank in checked] == [
+        [step["digest"] for step in rank] for rank in bare
+    ]
+    assert all(step["told"] == [] for rank in checked for step in rank)
