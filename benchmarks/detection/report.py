@@ -49,9 +49,8 @@ def make_report(units: list[Row], split: str, seed: int, missing: int) -> Row:
         "chaos_floor": chaos(real),
         "clean_checks": checks_of(units, "warm_up") + checks_of(units, "later"),
         "detectors": {name: detector(name, real, units) for name in names},
-        "checksum_on_clean_products": {
-            key: sum(unit["checksums"].get(key, 0) for unit in units) for key in ("products", *CHECKSUMS)
-        },
+        "checksum_on_clean_products": _sums(units, "products", *CHECKSUMS),
+        "checksum_on_clean_means": _sums(units, "means", "wrong_means"),
         "made_again_by_second_looks": {key: sum(unit["made_again"][key] for unit in units) for key in ("steps", "of")},
         "harm_by_stratum": harm(real),
         "controls": controls(units),
@@ -115,6 +114,11 @@ def _cells(row: Row) -> str:
 
 def _percent(share: Row) -> str:
     return f"{share['share']:>6.3f}"
+
+
+def _sums(units: list[Row], *keys: str) -> Row:
+    """What checksums said of clean trainings; older recordings lack some."""
+    return {key: sum(unit["checksums"].get(key, 0) for unit in units) for key in keys}
 
 
 def _versions() -> Row:

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.detectors import COMPOSITES, DETECTORS, STATE, Alarm, SecondLook, Setup
+from benchmarks.detection.alarm import STATE, Alarm, Setup
+from benchmarks.detection.detectors import COMPOSITES, DETECTORS
 from benchmarks.detection.runner import run_parallel
 from benchmarks.detection.schedule import Record
+from benchmarks.detection.tiers import SecondLook
 
 __all__ = ["NOT_TOLD", "read_unit", "score_unit", "score_units"]
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.detection import measure
-from benchmarks.detection.detectors import DETECTORS, Setup
+from benchmarks.detection.alarm import Setup
+from benchmarks.detection.detectors import DETECTORS
 from benchmarks.detection.faults import PATTERNS, Fault, corrupt, round_to_bfloat16
 from benchmarks.detection.plan import HORIZON, SPLITS, draw_faults, make_plan
 from benchmarks.detection.report import make_report, print_report, write_report
