@@ -44,7 +44,9 @@ class ConfigError(ASDError, ValueError):
         self.variable = variable
         self.value = value
         self.valid = valid
-        super().__init__(f"{variable} has the value {value!r}, which is not valid: {valid}.")
+        # A key of a file that somebody else wrote may be anything.
+        name = variable if variable.isprintable() else repr(variable)
+        super().__init__(f"{name} has the value {value!r}, which is not valid: {valid}.")
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
         return type(self), (self.variable, self.value, self.valid)

@@ -36,6 +36,10 @@ def test_the_tree_in_the_documentation_has_every_error():
     assert defined == set(errors.__all__)
 
 
+def test_a_name_that_is_no_line_of_text_is_quoted_so_that_the_sentence_stays_one_line():
+    assert str(ConfigError("a\n", 1, "2")) == "'a\\n' has the value 1, which is not valid: 2."
+
+
 def test_a_config_error_says_which_value_of_what_and_what_is_valid():
     error = ConfigError("ASD_RULE", "none", "it must be one of a, b")
     assert str(error) == "ASD_RULE has the value 'none', which is not valid: it must be one of a, b."
