@@ -45,12 +45,14 @@ class Attribution(NamedTuple):
         checkpoint: Where the origin broke a limit first; empty without an origin.
         followers: The other ranks that broke a limit.
         reason: Why, or why not, in a few words.
+        in_mean: Whether what broke a limit is a mean over the ranks that is bad on these ranks and good on others.
     """
 
     origin: int | None
     checkpoint: str
     followers: tuple[int, ...]
     reason: str
+    in_mean: bool = False
 
     @property
     def ranks(self) -> tuple[int, ...]:

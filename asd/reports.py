@@ -45,8 +45,9 @@ class Reports:
             rule: Which rule it was.
             refused: Whether the update was kept away from the weights.
             evidence: Folder with the evidence; empty for none.
-            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where all
-                ranks see the same bad mean and none a bad gradient of its own, rank 0 has an anomaly without a device.
+            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where several
+                ranks see the same bad mean and none a bad gradient of its own, the first of them has an anomaly without
+                a device.
         """
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         kind, reason = "anomaly", verdict.reason
@@ -65,12 +66,15 @@ class Reports:
         if attribution is None:
             reason = _with(event.reason, "the ranks were not compared, so none can be named for their mean")
             return replace(event, rank=-1, device="unknown", reason=reason)
-        if self._origin.rank in attribution.ranks:
+        own, ranks = self._origin.rank, attribution.ranks
+        if own == attribution.origin or (own in ranks and not attribution.in_mean):
             return event
-        if attribution.ranks:
-            return replace(event, kind="follower", reason=_with(event.reason, attribution.reason))
-        event = replace(event, reason=_with(event.reason, "all ranks have the same mean, so none can be named for it"))
-        return replace(event, rank=-1, device="unknown") if self._origin.rank == 0 else replace(event, kind="follower")
+        reason = attribution.reason if ranks else "all ranks have the same mean, so none can be named for it"
+        event = replace(event, reason=_with(event.reason, reason))
+        # Where nobody is named the first of them tells of it.
+        if attribution.origin is None and own == min(ranks, default=0) and (attribution.in_mean or not ranks):
+            return replace(event, rank=-1, device="unknown")
+        return replace(event, kind="follower")
 
     def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event:
         """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""

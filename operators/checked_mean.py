@@ -28,6 +28,7 @@ __all__ = ["check_means"]
 
 _UNIT = 2.0**-24  # of a number in float32
 _SMALLEST = 2.0**-126
+_LANE = 256  # numbers that an operator sums at once: its sum may be off by so many units, in whatever order it adds
 
 
 def check_means(reducer: nn.Cell, parameters: Sequence[Any]) -> list[Site]:
@@ -38,41 +39,60 @@ def check_means(reducer: nn.Cell, parameters: Sequence[Any]) -> list[Site]:
         parameters: Those of the optimizer.
 
     Returns:
-        The checkpoints, `averaged.<parameter>.checksum`; none for a parameter whose gradient is not reduced.
+        The checkpoints, `averaged.<parameter>.checksum`; none for a parameter whose gradient is not reduced, or where a
+        class derived from the reducer does something of its own, which need not be a mean.
     """
     check = getattr(reducer, "asd_mean_check", None)
-    if check is None:
-        mend_super()
-        base = type(reducer)
+    if check is not None:
+        return list(check.sites)
+    chosen = [
+        (i, weight)
+        for i, (weight, reduced) in enumerate(zip(parameters, reducer.allreduce_filter, strict=True))
+        if reduced and weight.size > 0
+    ]
+    if not chosen or not _makes_means(type(reducer)):
+        return []
+    mend_super()
+    base = type(reducer)
 
-        class Checked(base):  # type: ignore[misc, valid-type]
-            def construct(self, gradients, *args):
-                told = self.asd_mean_check.tell(gradients)
-                means = super().construct(F.depend(gradients, told), *args)
-                return F.depend(means, self.asd_mean_check.compare(means, told))
+    class Checked(base):  # type: ignore[misc, valid-type]
+        def construct(self, gradients, *args):
+            told = self.asd_mean_check.tell(gradients)
+            means = super().construct(F.depend(gradients, told), *args)
+            return F.depend(means, self.asd_mean_check.compare(means, told))
 
-        Checked.__name__, Checked.__qualname__, Checked.__module__ = base.__name__, base.__qualname__, base.__module__
-        kind = _OperatorMeans if isinstance(table(), OperatorTable) else _KernelMeans
-        check = reducer.asd_mean_check = kind(reducer, parameters)
-        reducer.__class__ = Checked
+    Checked.__name__, Checked.__qualname__, Checked.__module__ = base.__name__, base.__qualname__, base.__module__
+    Checked.asd_original = base
+    kind = _OperatorMeans if isinstance(table(), OperatorTable) else _KernelMeans
+    check = reducer.asd_mean_check = kind(reducer, len(parameters), chosen)
+    reducer.__class__ = Checked
     return list(check.sites)
+
+
+def _makes_means(kind: type) -> bool:
+    """Whether nobody but MindSpore, and checks that change nothing, says what it returns."""
+    above = kind.__mro__[: kind.__mro__.index(nn.DistributedGradReducer)]
+    return all("construct" not in vars(each) or "asd_original" in vars(each) for each in above)
 
 
 class _Means(nn.Cell):
     """What is known about the means of one reducer.
 
+    Args:
+        reducer: The reducer.
+        gradients: How many it is called with.
+        chosen: Place and parameter of each that is checked.
+
     Attributes:
-        sites: One for each gradient that is reduced.
+        sites: The checkpoints.
         places: Which gradient each of them is.
-        sizes: Elements of each.
     """
 
-    def __init__(self, reducer: nn.Cell, parameters: Sequence[Any]) -> None:
+    def __init__(self, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]) -> None:
         super().__init__(auto_prefix=False)
-        reduced = enumerate(zip(parameters, reducer.allreduce_filter, strict=True))
-        chosen = [(i, weight) for i, (weight, is_reduced) in reduced if is_reduced and weight.size > 0]
+        self.gradients = gradients
         self.places = tuple(i for i, _ in chosen)
-        self.sizes = tuple(int(weight.size) for _, weight in chosen)
+        self.blocks = sum(blocks_of(int(weight.size)) for _, weight in chosen)
         self.sites = tuple(table().new_site(f"averaged.{weight.name}.checksum", MEAN) for _, weight in chosen)
         for site in self.sites:
             site.claimed = True
@@ -85,13 +105,13 @@ class _Means(nn.Cell):
 class _KernelMeans(_Means):
     """By the C++ kernel: one operator before the reducer, one behind it."""
 
-    def __init__(self, reducer: nn.Cell, parameters: Sequence[Any]) -> None:
-        super().__init__(reducer, parameters)
-        slots = np.full(len(parameters), -1, np.int32)
+    def __init__(self, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]) -> None:
+        super().__init__(reducer, gradients, chosen)
+        slots = np.full(gradients, -1, np.int32)
         slots[list(self.places)] = [site.slot for site in self.sites]
         self.slots = Tensor(slots)
         self.mean = Tensor(np.array([self.factor, self.ranks], np.float32))
-        self.told = kernel_function("asd_mean_told", NUMBERS * sum(blocks_of(size) for size in self.sizes))
+        self.told = kernel_function("asd_mean_told", NUMBERS * self.blocks)
         self.check = kernel_function("asd_mean_check")
 
     def tell(self, gradients):
@@ -104,68 +124,77 @@ class _KernelMeans(_Means):
 
 
 class _OperatorMeans(_Means):
-    """By MindSpore operators, in float32, so the bound is wider; the sums are made in every step and count when due."""
+    """By MindSpore operators, in float32, so the bound is wider; they are made, and count, in every step."""
 
-    def __init__(self, reducer: nn.Cell, parameters: Sequence[Any]) -> None:
-        super().__init__(reducer, parameters)
+    def __init__(self, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]) -> None:
+        super().__init__(reducer, gradients, chosen)
         slots = table()
         assert isinstance(slots, OperatorTable)
-        self.slots = hidden(slots.max_abs, slots.calls, slots.due)
+        self.slots = hidden(slots.max_abs, slots.calls)
         self.indices = tuple(Tensor([site.slot], ms.int32) for site in self.sites)
-        self.sum, self.largest, self.abs, self.concat = P.ReduceSum(), P.ReduceMax(), P.Abs(), P.Concat()
-        self.gather, self.finite, self.select = P.Gather(), P.IsFinite(), P.Select()
+        self.sum, self.largest, self.abs = P.ReduceSum(), P.ReduceMax(), P.Abs()
+        self.concat, self.stack = P.Concat(), P.Stack(1)
+        self.finite, self.select = P.IsFinite(), P.Select()
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
-        self.none = Tensor([0.0], ms.float32)
-        # Sums of a block and of its sums by a tree of additions, or by lanes: far fewer roundings than elements.
-        self.roundings = (2 * self.ranks + 4 + 64) * _UNIT
+        self.none, self.wrong = Tensor([0.0], ms.float32), Tensor([3e38], ms.float32)
+        # Two stages of sums before the reducer and two behind it.
+        self.roundings = (2 * self.ranks + 4 + 4 * _LANE) * _UNIT
 
     def tell(self, gradients):
-        """What all ranks tell of their gradients: per block the sum and that of magnitudes, and who tells."""
-        _, _, due = self.slots()
+        """What all ranks tell of their gradients: per block the sum, that of magnitudes, and who tells."""
         told = ()
         for i in range(len(self.places)):
-            blocks = _blocks(gradients[self.places[i]])
-            told = (*told, self.sum(blocks, 1), self.sum(self.abs(blocks), 1))  # type: ignore[assignment]
-            told = (*told, self.gather(due, self.indices[i], 0))  # type: ignore[assignment]
+            lanes = _lanes(gradients[self.places[i]])
+            sums, magnitudes = self.of_blocks(lanes), self.of_blocks(self.abs(lanes))
+            told = (*told, self.stack((sums, magnitudes, F.ones_like(sums))).reshape((-1,)))  # type: ignore[assignment]
         return self.sum_over_ranks(self.concat(told))
 
     def compare(self, means, told):
         """A number that depends on the comparison."""
-        max_abs, calls, _ = self.slots()
+        max_abs, calls = self.slots()
         at, done = 0, self.none
         for i in range(len(self.places)):
             mean = means[self.places[i]]
-            blocks = _blocks(mean)
-            count = blocks.shape[0]
-            sums, magnitudes = told[at : at + count], self.factor * told[at + count : at + 2 * count]
-            counts = F.cast(told[at + 2 * count : at + 2 * count + 1] == self.ranks, ms.float32)
-            at = at + 2 * count + 1
-            relative, smallest = _narrowing(mean.dtype)
-            residual = self.abs(self.sum(blocks, 1) - self.factor * sums)
-            bound = magnitudes * (self.roundings + relative) + BLOCK * (self.ranks + 2) * smallest
-            scores = residual / bound
-            judged = self.finite(self.sum(scores) + self.sum(bound)).reshape((1,))
-            counts = counts * F.cast(judged, ms.float32)
-            score = self.select(judged, self.largest(scores).reshape((1,)), self.none)
-            kept = self.keep_worst(max_abs, self.indices[i], score * counts)
-            done = F.depend(F.depend(self.add(calls, self.indices[i], counts), kept), done)
+            sums = self.of_blocks(_lanes(mean))
+            count = sums.shape[0]
+            numbers = told[at : at + NUMBERS * count].reshape((count, NUMBERS))
+            at = at + NUMBERS * count
+            magnitudes = self.factor * numbers[:, 1]
+            relative, smallest, largest = _type(mean.dtype)
+            elements = min(mean.size, BLOCK)
+            bound = magnitudes * (self.roundings + relative) + elements * ((self.ranks + 2) * _SMALLEST + smallest)
+            scores = self.abs(sums - self.factor * numbers[:, 0]) / bound
+            scores = self.select(self.finite(scores), scores, F.ones_like(scores) * self.wrong)
+            # Else what a rank gave is not finite, or so large that its sum may not be; or not all ranks told.
+            judged = F.logical_and(numbers[:, 1] < 1.7e38, magnitudes < largest / 2)
+            judged = F.cast(F.logical_and(judged, numbers[:, 2] == self.ranks), ms.float32)
+            score = self.largest(self.select(judged > 0, scores, F.zeros_like(scores))).reshape((1,))
+            kept = self.keep_worst(max_abs, self.indices[i], score)
+            counted = self.add(calls, self.indices[i], self.largest(judged).reshape((1,)))
+            done = F.depend(F.depend(counted, kept), done)
         return done
 
-
-def _blocks(x):
-    """In float32, of shape (blocks, elements of a block), filled up with zeros."""
-    flat = F.cast(x, ms.float32).reshape((-1,))
-    size = flat.shape[0]
-    if size <= BLOCK:
-        return flat.reshape((1, size))
-    if size % BLOCK > 0:
-        flat = P.Pad(((0, BLOCK - size % BLOCK),))(flat)
-    return flat.reshape((-1, BLOCK))
+    def of_blocks(self, lanes):
+        """The sums of blocks of 256 lanes."""
+        sums = _filled(self.sum(lanes, 1))
+        return self.sum(sums, 1)
 
 
-def _narrowing(dtype):
+def _lanes(x):
+    """In float32, of shape (lanes, 256), filled up with zeros."""
+    return _filled(F.cast(x, ms.float32).reshape((-1,)))
+
+
+def _filled(flat):
+    if flat.shape[0] % _LANE > 0:
+        flat = P.Pad(((0, _LANE - flat.shape[0] % _LANE),))(flat)
+    return flat.reshape((-1, _LANE))
+
+
+def _type(dtype):
+    """What rounding to a type adds relative to an element and beside it, and its largest number."""
     if dtype == ms.float16:
-        return 2.0**-11, 2.0**-14
+        return 2.0**-11, 2.0**-24, 65504.0
     if dtype == ms.bfloat16:
-        return 2.0**-8, _SMALLEST
-    return 0.0, _SMALLEST
+        return 2.0**-8, _SMALLEST, 3.38e38
+    return 0.0, 0.0, 3.4e38

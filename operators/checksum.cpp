@@ -468,9 +468,11 @@ void check_and_record(int64_t slot, const Operand& a, bool transpose_a, const Op
 
 }  // namespace
 
-bool asd::is_due(int64_t slot) {
-  return schedule.all != 0 || (schedule.every > 0 && (slot + schedule.turn) % schedule.every == 0);
+bool asd::is_turn(int64_t number) {
+  return schedule.all != 0 || (schedule.every > 0 && number % schedule.every == 0);
 }
+
+bool asd::is_due(int64_t slot) { return is_turn(slot + schedule.turn); }
 
 void asd::count_checked(bool dismissed, bool unjudged) {
   const std::lock_guard<std::mutex> lock(guard);

@@ -18,6 +18,9 @@ struct Schedule {
 
 bool is_due(int64_t slot);
 
+// Whether what counts its own steps is due in step `number` of them.
+bool is_turn(int64_t number);
+
 // Counts one that was checked.
 void count_checked(bool dismissed, bool unjudged);
 

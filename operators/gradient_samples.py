@@ -13,7 +13,7 @@ from mindspore import nn
 
 from asd.combined_scheme import Action, CombinedScheme, Message, Poll
 from asd.operators.exchange import Exchange
-from asd.operators.own_gradients import own_gradients, reducer_of
+from asd.operators.own_gradients import own_gradients
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.reading import SAMPLE
@@ -25,18 +25,18 @@ POLL_STEPS = 10
 """Steps from one exchange with the other ranks to the next."""
 
 
-def sample_gradients(net: nn.Cell | None, optimizer: nn.Cell, *, every: int) -> list[Site]:
+def sample_gradients(reducer: nn.Cell | None, optimizer: nn.Cell, *, every: int) -> list[Site]:
     """Looks at gradients where they are still this rank's own: before a reducer, or else the optimizer.
 
     Args:
-        net: The training cell; it is searched for a reducer.
+        reducer: What takes their mean over the ranks; None where that is not known.
         optimizer: The optimizer, whose parameters they belong to.
         every: Of the parameters with two dimensions or more, the first and then every so many-th.
 
     Returns:
         The checkpoints, called `gradient.` and the name of the parameter; those that are there already, if any.
     """
-    look = own_gradients(reducer_of(net, optimizer) or optimizer)
+    look = own_gradients(reducer or optimizer)
     if not look.sites_of(SAMPLE):
         matrices = [
             (i, parameter) for i, parameter in enumerate(getattr(optimizer, "parameters", ())) if parameter.ndim > 1

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "checksum.h"
@@ -48,17 +49,18 @@ WIDEST Sums sums_of(const float* x, int64_t n) {
   return sums;
 }
 
-// What rounding to the type of the result adds, relative to an element and beside it; false for a type it can't read.
-bool rounding_of(const char* dtype, double* relative, double* smallest) {
+// A type of gradients: what rounding to it adds relative to an element and beside it, and its largest number.
+struct Type {
+  double relative, smallest, largest;
+};
+
+bool type_of(const char* dtype, Type* type) {
   if (std::strcmp(dtype, "float32") == 0) {
-    *relative = 0.0;  // the sum over ranks is in float32 already
-    *smallest = kSmallest;
+    *type = {0.0, 0.0, 3.4e38};  // the sum over ranks is in float32 already
   } else if (std::strcmp(dtype, "float16") == 0) {
-    *relative = 0x1p-11;
-    *smallest = 0x1p-14;
+    *type = {0x1p-11, 0x1p-24, 65504.0};
   } else if (std::strcmp(dtype, "bfloat16") == 0) {
-    *relative = 0x1p-8;
-    *smallest = kSmallest;
+    *type = {0x1p-8, kSmallest, 3.38e38};
   } else {
     return false;
   }
@@ -77,8 +79,8 @@ int64_t blocks_of(int64_t n) { return (n + kBlock - 1) / kBlock; }
 // Three numbers for each block of a tensor; zeros where its type can't be read.
 void tell(const void* data, int64_t n, const char* dtype, float* out) {
   static thread_local std::vector<float> buffer;
-  double relative, smallest;
-  if (!rounding_of(dtype, &relative, &smallest)) return;
+  Type type;
+  if (!type_of(dtype, &type)) return;
   for (int64_t first = 0; first < n; first += kBlock, out += kNumbers) {
     const Sums sums = sums_of_block(data, first, std::min(kBlock, n - first), dtype, &buffer);
     out[0] = static_cast<float>(sums.sum);
@@ -87,23 +89,27 @@ void tell(const void* data, int64_t n, const char* dtype, float* out) {
   }
 }
 
-// The worst residual of a mean as a multiple of what rounding can come to; below 0 where nothing can be said. `told` are
-// the three numbers of each block, summed over `ranks`, of which the mean is `factor` times the sum.
+// The worst residual of a mean as a multiple of what rounding can come to, infinite for a mean that is not finite; below 0
+// where nothing can be said. `told` are the three numbers of each block, summed over `ranks`, of which the mean is `factor`
+// times the sum.
 double score_of(const void* data, int64_t n, const char* dtype, const float* told, double factor, int64_t ranks) {
   static thread_local std::vector<float> buffer;
-  double relative, smallest, worst = 0.0;
-  if (!rounding_of(dtype, &relative, &smallest)) return -1.0;
+  Type type;
+  double worst = -1.0;
+  if (!type_of(dtype, &type)) return worst;
   // An element is the sum of `ranks` numbers, times the factor, each step rounded; the sum of a block too, when it is told.
   const double roundings = 2.0 * static_cast<double>(ranks) + 4.0;
   for (int64_t first = 0; first < n; first += kBlock, told += kNumbers) {
     const int64_t count = std::min(kBlock, n - first);
-    if (told[2] != static_cast<float>(ranks)) return -1.0;  // not every rank told
-    const Sums sums = sums_of_block(data, first, count, dtype, &buffer);
-    const double residual = std::fabs(sums.sum - factor * told[0]), magnitudes = factor * told[1];
-    if (!std::isfinite(residual) || !std::isfinite(magnitudes)) return -1.0;  // another tier sees what is not finite
-    const double tolerance = 1.001 * magnitudes * (roundings * kFloatUnit + relative) +
-                             static_cast<double>(count) * static_cast<double>(ranks + 2) * smallest;
-    worst = std::max(worst, residual / tolerance);
+    const double magnitudes = factor * told[1];
+    // What a rank gave is not finite, which is no fault of the mean; or the sum over the ranks may be too large.
+    if (!(told[1] < 1.7e38f && magnitudes < type.largest / 2)) continue;
+    const double residual = std::fabs(sums_of_block(data, first, count, dtype, &buffer).sum - factor * told[0]);
+    const double tolerance =
+        1.001 * magnitudes * (roundings * kFloatUnit + type.relative) +
+        static_cast<double>(count) * (static_cast<double>(ranks + 2) * kSmallest + type.smallest);
+    const double score = residual / tolerance;
+    worst = std::isnan(score) ? std::numeric_limits<double>::infinity() : std::max(worst, score);
   }
   return worst;
 }
@@ -114,16 +120,51 @@ int64_t elements_of(int dimensions, const int64_t* shape) {
   return n;
 }
 
+// Steps in which gradients were told in this process. All ranks make the same ones, for an all-reduce is between them, so
+// the same gradients are due on all of them, whatever the number of the step or of a slot is.
+int64_t steps = 0;
+
+int64_t numbers_of(int gradients, const int32_t* slots, const int* ndims, int64_t* const* shapes) {
+  int64_t numbers = 0;
+  for (int i = 0; i < gradients; ++i) {
+    if (slots[i] >= 0) numbers += kNumbers * blocks_of(elements_of(ndims[i], shapes[i]));
+  }
+  return numbers;
+}
+
+void tell_all(int gradients, void** params, const int* ndims, int64_t* const* shapes, const char** dtypes,
+              const int32_t* slots, float* out) {
+  const int64_t step = steps++;
+  for (int i = 0; i < gradients; ++i) {
+    if (slots[i] < 0) continue;
+    const int64_t n = elements_of(ndims[i], shapes[i]);
+    if (asd::is_turn(i + step)) tell(params[i], n, dtypes[i], out);
+    out += kNumbers * blocks_of(n);
+  }
+}
+
+void check_all(int gradients, void** params, const int* ndims, int64_t* const* shapes, const char** dtypes,
+               const int32_t* slots, const float* told, const float* mean) {
+  for (int i = 0; i < gradients; ++i) {
+    if (slots[i] < 0) continue;
+    const int64_t n = elements_of(ndims[i], shapes[i]);
+    if (n > 0 && told[2] == mean[1]) {  // all ranks told of it
+      const double score = score_of(params[i], n, dtypes[i], told, mean[0], static_cast<int64_t>(mean[1]));
+      asd::count_checked(false, score < 0);
+      if (score >= 0) asd_record_score(slots[i], score);
+    }
+    told += kNumbers * blocks_of(n);
+  }
+}
+
 }  // namespace
 
 extern "C" {
 
-int64_t asd_mean_blocks(int64_t n) { return blocks_of(n); }
-
 // ctypes face of what one rank tells; `out` has three floats for each block. Returns 1 for a type it can't read.
 int64_t asd_mean_tell(const void* data, int64_t n, const char* dtype, float* out) {
-  double relative, smallest;
-  if (!rounding_of(dtype, &relative, &smallest)) return 1;
+  Type type;
+  if (!type_of(dtype, &type)) return 1;
   tell(data, n, dtype, out);
   return 0;
 }
@@ -134,17 +175,21 @@ double asd_mean_score(const void* data, int64_t n, const char* dtype, const floa
 }
 
 // ops.Custom "aot" face: inputs are gradients and int32 slot numbers, one for each, below 0 for one that is not checked;
-// output float32, three numbers for each block of each checked gradient in turn, zeros where it is not due.
+// output float32, three numbers for each block of each checked gradient in turn, zeros where it is not due. Neither this
+// nor the next one ever fails: a check must not end a training.
 int asd_mean_told(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void*) {
-  if (nparam < 3) return 1;
-  const int32_t* slots = static_cast<const int32_t*>(params[nparam - 2]);
+  if (nparam < 3) return 0;
+  const int gradients = nparam - 2;
+  const int32_t* slots = static_cast<const int32_t*>(params[gradients]);
   float* out = static_cast<float*>(params[nparam - 1]);
-  for (int i = 0; i < nparam - 2; ++i) {
-    if (slots[i] < 0) continue;
-    const int64_t n = elements_of(ndims[i], shapes[i]), numbers = kNumbers * blocks_of(n);
-    std::fill(out, out + numbers, 0.0f);
-    if (asd::is_due(slots[i])) tell(params[i], n, dtypes[i], out);
-    out += numbers;
+  const int64_t size = elements_of(ndims[nparam - 1], shapes[nparam - 1]);
+  std::fill(out, out + size, 0.0f);
+  // Else these are not the gradients that it was made for.
+  if (numbers_of(gradients, slots, ndims, shapes) != size) return 0;
+  try {
+    tell_all(gradients, params, ndims, shapes, dtypes, slots, out);
+  } catch (...) {  // no memory for the buffer: the rank has told nothing
+    std::fill(out, out + size, 0.0f);
   }
   return 0;
 }
@@ -152,20 +197,16 @@ int asd_mean_told(int nparam, void** params, int* ndims, int64_t** shapes, const
 // ops.Custom "aot" face: inputs are the means, what all ranks told, the slots as above, and float32[2], the factor of the
 // mean and the number of ranks; output float32[1] that only serves as a dependency.
 int asd_mean_check(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void*) {
-  if (nparam < 5) return 1;
-  const float* told = static_cast<const float*>(params[nparam - 4]);
-  const int32_t* slots = static_cast<const int32_t*>(params[nparam - 3]);
-  const float* mean = static_cast<const float*>(params[nparam - 2]);
+  if (nparam < 5) return 0;
+  const int gradients = nparam - 4;
+  const int32_t* slots = static_cast<const int32_t*>(params[gradients + 1]);
   *static_cast<float*>(params[nparam - 1]) = 0.0f;
-  for (int i = 0; i < nparam - 4; ++i) {
-    if (slots[i] < 0) continue;
-    const int64_t n = elements_of(ndims[i], shapes[i]);
-    if (n > 0 && asd::is_due(slots[i])) {
-      const double score = score_of(params[i], n, dtypes[i], told, mean[0], static_cast<int64_t>(mean[1]));
-      asd::count_checked(false, score < 0);
-      if (score >= 0) asd_record_score(slots[i], score);
-    }
-    told += kNumbers * blocks_of(n);
+  if (numbers_of(gradients, slots, ndims, shapes) != elements_of(ndims[gradients], shapes[gradients])) return 0;
+  try {
+    check_all(gradients, params, ndims, shapes, dtypes, slots, static_cast<const float*>(params[gradients]),
+              static_cast<const float*>(params[gradients + 2]));
+  } catch (...) {  // no memory for the buffer
+    asd::count_checked(false, true);
   }
   return 0;
 }

@@ -32,8 +32,8 @@ def check_mean(gradients: Sequence[np.ndarray], mean: np.ndarray, *, factor: flo
         factor: Of the sum over the ranks; 1 / ranks if not given.
 
     Returns:
-        The worst residual as a multiple of its bound: above 1 the mean is wrong. NaN where an element is not finite,
-        which says nothing about the mean.
+        The worst residual as a multiple of its bound: above 1 the mean is wrong, infinite if it is not finite. NaN
+        where what a rank gave is not finite, or so large that its sum may not be: that says nothing about the mean.
 
     Raises:
         ConfigError: The shapes differ, or a type is not valid.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
+from asd.errors import ConfigError
 from asd.operators.compiled_super import mend_super
 from asd.operators.look import make_observer
 from asd.operators.site import Site
@@ -17,40 +16,44 @@ from asd.operators.slots import table
 __all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of"]
 
 
-def reducer_of(net: nn.Cell | None, optimizer: nn.Cell) -> nn.Cell | None:
-    """The reducer of the gradients that `optimizer` is called with.
+def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = None) -> nn.Cell | None:
+    """What takes the mean over the ranks of the gradients that `optimizer` is called with.
 
-    It is the one in `net` of as many gradients as `optimizer` has parameters; where no cell of it is one, as in a loop
-    of one's own around `value_and_grad`, the only one of that kind in this process. None where there is none.
+    Args:
+        net: The training cell; it is searched for a reducer of as many gradients, none of the optimizer's own.
+        optimizer: The optimizer.
+        given: The reducer, where it is known.
+
+    Returns:
+        The reducer; None where no cell of `net` is one.
+
+    Raises:
+        ConfigError: `given` is no reducer of as many gradients.
     """
     count = len(getattr(optimizer, "parameters", ()))
-    cells = [cell for _, cell in net.cells_and_names()] if net is not None else []
-    found = _reducers(cells, count)
-    if found:
-        return found[0]
-    living = _reducers(gc.get_objects(), count)
-    return living[0] if len(living) == 1 else None
+    if given is not None and not _reduces(given, count):
+        valid = f"valid is a DistributedGradReducer of the optimizer's {count} gradients"
+        raise ConfigError("reducer", type(given).__name__, valid)
+    inside = {id(cell) for _, cell in optimizer.cells_and_names()}
+    cells = net.cells_and_names() if net is not None else ()
+    reducers = (cell for _, cell in cells if _reduces(cell, count) and id(cell) not in inside)
+    return given if given is not None else next(reducers, None)
 
 
-def _reducers(things: Iterable[object], gradients: int) -> list[nn.Cell]:
-    # By type, for `isinstance` asks strange objects what they are.
-    reducers: list[Any] = [each for each in things if issubclass(type(each), nn.DistributedGradReducer)]
-    return [each for each in reducers if len(each.allreduce_filter) == gradients]
+def _reduces(cell: nn.Cell, gradients: int) -> bool:
+    return isinstance(cell, nn.DistributedGradReducer) and len(cell.allreduce_filter) == gradients
 
 
-def look_before_reduction(net: nn.Cell | None, optimizer: nn.Cell) -> list[Site]:
+def look_before_reduction(reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
     """Looks at the gradient of every parameter before its reducer.
 
     Args:
-        net: The training cell, which is not compiled yet; it is searched for a reducer, see `reducer_of`.
+        reducer: The reducer, which is not compiled yet.
         optimizer: The optimizer, whose parameters the gradients belong to.
 
     Returns:
-        The checkpoints, each called like its parameter; none where no reducer was found.
+        The checkpoints, each called like its parameter.
     """
-    reducer = reducer_of(net, optimizer)
-    if reducer is None:
-        return []
     look = own_gradients(reducer)
     weights = getattr(optimizer, "parameters", ())
     if not look.sites_of("W"):
@@ -99,6 +102,7 @@ def own_gradients(holder: nn.Cell) -> OwnGradients:
             return super().construct(self.asd_own_gradients(gradients), *args)
 
     Looked.__name__, Looked.__qualname__, Looked.__module__ = base.__name__, base.__qualname__, base.__module__
+    Looked.asd_original = base
     look = holder.asd_own_gradients = OwnGradients()
     holder.__class__ = Looked
     return look

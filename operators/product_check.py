@@ -34,7 +34,7 @@ _WORD = 2**64 - 1
 
 
 class Schedule(ctypes.Structure):
-    """Which products are checked, written by the host between two steps; `struct Schedule` of checksum.cpp.
+    """Which products and means are checked, written by the host between two steps; `struct Schedule` of checksum.h.
 
     Attributes:
         every: Each site is due in one step of so many; 0 for never.

@@ -37,4 +37,18 @@ def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mappin
         return found
     told = enumerate(zip(messages, ends, strict=True))
     in_mean = attribute({rank: unpack_seen(message[end:]) for rank, (message, end) in told})
-    return in_mean if len(in_mean.ranks) < exchange.size else found
+    # All of them alike: no rank is odd.
+    return found if len(in_mean.ranks) in (0, exchange.size) else _of_mean(in_mean)
+
+
+def _of_mean(found: Attribution) -> Attribution:
+    """Some ranks have a bad mean and the others a good one."""
+    ranks = found.ranks
+    if len(ranks) == 1:
+        where = f" at {found.checkpoint}" if found.checkpoint else ""
+        reason = f"rank {ranks[0]} broke its limit{where}; its mean alone is bad: the device, or the way to it"
+        return Attribution(ranks[0], found.checkpoint, (), reason, in_mean=True)
+    # A bad part was passed on, and whose it was first can't be told.
+    names = ", ".join(map(str, ranks))
+    reason = f"the mean is bad on ranks {names} and good on the others: the ways between them are suspect too"
+    return Attribution(None, "", ranks, reason, in_mean=True)

@@ -99,7 +99,9 @@ class StepMonitor(Callback):
 
     # What a training engineer calls in a loop of her own.
 
-    def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None = None) -> nn.Cell | None:
+    def attach(
+        self, net: nn.Cell | None, optimizer: nn.Cell | None = None, *, reducer: nn.Cell | None = None
+    ) -> nn.Cell | None:
         """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
 
         Attached once more to the same optimizer, as by a second `Model.train`, it goes on with the rules it has.
@@ -108,12 +110,17 @@ class StepMonitor(Callback):
             net: The network, or a training cell around it. Nothing of it may have been compiled yet. Without it, what
                 is judged are the check operators that belong to no installed network.
             optimizer: The optimizer; without it a bad update is reported but not refused.
+            reducer: The `nn.DistributedGradReducer` of a data-parallel loop of your own, which no cell of `net` holds.
+                With it gradients are looked at before their mean over the ranks is taken.
 
         Returns:
             `optimizer`.
+
+        Raises:
+            ConfigError: `reducer` is none for this optimizer.
         """
         if self.config.enabled:
-            self._training.attach(net, optimizer)
+            self._training.attach(net, optimizer, reducer)
         return optimizer
 
     def step(self, outputs: Any = None) -> list[Event]:

@@ -13,7 +13,7 @@ from asd.monitor import Monitor
 from asd.operators.gradient_samples import sample_gradients
 from asd.operators.guard import are_averaged, gradient_sites, guard
 from asd.operators.install import install
-from asd.operators.own_gradients import look_before_reduction
+from asd.operators.own_gradients import look_before_reduction, reducer_of
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.training.checksum_plan import ChecksumPlan
@@ -67,24 +67,38 @@ class Checks:
         self._checksums.expect(sites)
         return sites
 
-    def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, monitor: Monitor, sites: list[Site]) -> None:
-        """Guards `optimizer` and samples gradients, where the settings say so; adds the new checkpoints to `sites`."""
+    def put_around(
+        self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None, monitor: Monitor, sites: list[Site]
+    ) -> None:
+        """Guards `optimizer`, and looks at its gradients before and behind their reducer, as the settings say.
+
+        Args:
+            optimizer: The optimizer.
+            net: The training cell; it is searched for a reducer if none is given.
+            reducer: What takes the mean of its gradients over the ranks.
+            monitor: Is told what could not be put in its place.
+            sites: The new checkpoints are added.
+
+        Raises:
+            ConfigError: `reducer` is none for this optimizer.
+        """
+        reducer = reducer_of(net, optimizer, reducer)
         # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
         if self._config.refuses or self._judges_history:
             guard(optimizer, gradients=self._judges_history)
             sites += [site for site in gradient_sites(optimizer) if site not in sites]
-            if self._judges_history and are_averaged():
-                sites += [site for site in self._before_reduction(net, optimizer, monitor) if site not in sites]
-        if are_averaged():
-            sites += [site for site in self._checksums.install_on_means(net, optimizer) if site not in sites]
+        if reducer is not None and are_averaged():
+            sites += [site for site in self._around_reduction(reducer, optimizer, monitor) if site not in sites]
         if self._config.combined.enable:
             # Outside the guard: what a refused update would have been is a sample too.
-            sites += sample_gradients(net, optimizer, every=self._config.combined.grad_sample_interval)
+            sites += sample_gradients(reducer, optimizer, every=self._config.combined.grad_sample_interval)
 
-    @staticmethod
-    def _before_reduction(net: nn.Cell | None, optimizer: nn.Cell, monitor: Monitor) -> list[Site]:
+    def _around_reduction(self, reducer: nn.Cell, optimizer: nn.Cell, monitor: Monitor) -> list[Site]:
+        sites = []
         try:
-            return look_before_reduction(net, optimizer)
+            if self._judges_history:
+                sites += look_before_reduction(reducer, optimizer)
+            sites += self._checksums.install_on_means(reducer, optimizer)
         except UnsupportedError as error:  # no slot is free
-            monitor.problem(f"gradients of parameters are judged as means over the ranks only: {error}")
-            return []
+            monitor.problem(f"not all gradients are looked at around the mean over the ranks: {error}")
+        return sites

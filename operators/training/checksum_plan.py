@@ -13,7 +13,6 @@ from asd.operators.checked_mean import check_means
 from asd.operators.checksum import Checksum, claim_products
 from asd.operators.exchange import Exchange
 from asd.operators.gradient_samples import POLL_STEPS, poll
-from asd.operators.own_gradients import reducer_of
 from asd.operators.site import Site
 from asd.reading import CHECKSUM
 from asd.rules.checksum import Checksum as Checked
@@ -38,6 +37,8 @@ class ChecksumPlan:
         if checksum is None:
             checksum = "checksum" in config.active_tiers
         self.checksum = Checksum() if checksum is True else checksum or None
+        # Not where check operators or a strike-out bring a schedule later.
+        self._checks_means = self.checksum is not None
         if self.checksum is None and self._combined:
             self.checksum = Checksum(every=0, suspicious_steps=0, first_steps=0)
             self._waits = True
@@ -46,15 +47,13 @@ class ChecksumPlan:
         """Puts checksums on the products of `net`, if wanted; else takes those that its check operators bring."""
         return self.checksum.install(net) if self.checksum is not None else claim_products(net)
 
-    def install_on_means(self, net: nn.Cell | None, optimizer: nn.Cell) -> list[Site]:
-        """Checks the means over the ranks that a reducer in `net` makes for `optimizer`, if wanted.
+    def install_on_means(self, reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
+        """Checks the means over the ranks that `reducer` makes for `optimizer`, if wanted.
 
         Raises:
             UnsupportedError: No slot is free.
         """
-        if self.checksum is None or self._waits or (reducer := reducer_of(net, optimizer)) is None:
-            return []
-        return check_means(reducer, optimizer.parameters)
+        return check_means(reducer, optimizer.parameters) if self._checks_means else []
 
     def expect(self, sites: Iterable[Site]) -> None:
         """Says which checkpoints there are: a check operator for products wants a schedule, asked for or not."""
@@ -62,7 +61,7 @@ class ChecksumPlan:
             self.checksum = Checksum()
 
     def make_all_due(self) -> None:
-        """Makes all products due that are computed before the next `after`."""
+        """Makes all that is computed before the next `after` due."""
         if self.checksum is not None and not self._waits:
             self.checksum.make_all_due()
 
@@ -80,6 +79,6 @@ class ChecksumPlan:
         self.schedule(monitor, step + 1, suspicious=bool(events))
 
     def schedule(self, monitor: Monitor, step: int, *, suspicious: bool) -> None:
-        """Says which products are due in `step`, the next one."""
+        """Says what is due in `step`, the next one."""
         if self.checksum is not None:
             self.checksum.begin_step(step, suspicious=suspicious, everything=monitor.scheme.running)

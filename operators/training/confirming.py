@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from asd.attribution import Attribution
 from asd.config import Config
-from asd.confirmation import Allowance, vanished
+from asd.confirmation import Allowance, blame, vanished
 from asd.errors import RankLostError
 from asd.event import Event
 from asd.monitor import Monitor
@@ -116,13 +116,9 @@ class Confirming:
     def _whose(self, gone: Sequence[Reading]) -> tuple[bool, Attribution | None]:
         """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
         own = next((reading.checkpoint for reading in gone if reading.kind not in OF_ALL_RANKS), "")
-        told = self._judging.ranks.tell(gone=bool(gone), own=own)
-        guilty = [rank for rank, words in enumerate(told) if words["own"]]
-        if not any(words["gone"] for words in told) or self._judging.ranks.size == 1:
+        mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
+        told = self._judging.ranks.tell(own=own, mean=mean)
+        if self._judging.ranks.size == 1:
             return bool(gone), None
-        if not guilty:
-            return True, Attribution(None, "", (), "no gradient of a rank was suspicious")
-        names = ", ".join(f"rank {rank} at {told[rank]['own']}" for rank in guilty)
-        origin = guilty[0] if len(guilty) == 1 else None
-        followers = tuple(rank for rank in guilty if rank != origin)
-        return True, Attribution(origin, told[guilty[0]]["own"], followers, f"what was suspicious is gone on {names}")
+        found = blame([(words["own"], words["mean"]) for words in told])
+        return found is not None, found

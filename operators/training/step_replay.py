@@ -18,6 +18,7 @@ from asd.operators.repeatable_step import RepeatableStep, Step
 from asd.operators.replay import Replay
 from asd.operators.site import Site
 from asd.operators.step_tensors import bits_of_first
+from asd.reading import OF_ALL_RANKS
 from asd.replay import Answer, Finding
 from asd.run_dir import NARROWING, evidence_folder
 
@@ -86,6 +87,10 @@ class StepReplay:
         """
         named = fatal is not None and fatal.kind == "anomaly" and fatal.rank >= 0
         anomaly = fatal if named else None
+        kinds = {reading.checkpoint: reading.kind for reading in monitor.readings}
+        # The first anomaly is what began it: where that is a mean, nothing that this rank computed alone broke a limit.
+        in_mean = anomaly if anomaly is not None and kinds.get(anomaly.checkpoint) in OF_ALL_RANKS else None
+        anomaly = None if in_mean is not None else anomaly
         finding: Finding | None = Finding("undetermined", "the network is not known, so its steps can't be made again")
         if self._replay is not None:
             try:
@@ -97,6 +102,8 @@ class StepReplay:
             except Exception as error:  # as in `StepMonitor.step`
                 monitor.problem(f"a step was not replayed: {error!r}")
                 finding = Finding("undetermined", f"the replay failed: {error}")
+        if in_mean is not None:
+            anomaly, finding = in_mean, Finding("undetermined", "a mean over the ranks is no answer of one of them")
         if anomaly is None or finding is None:
             return []
         reason = finding.reason

@@ -89,7 +89,7 @@ class WatchedTraining:
         self._rule_state.files = CheckpointWatch(callbacks or ())
         self._ending.look_for_roll_back(getattr(callbacks, "_callbacks", None) or callbacks or ())
 
-    def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
+    def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None, reducer: nn.Cell | None = None) -> None:
         """See `StepMonitor.attach`."""
         goes_on = self.monitor is not None and optimizer is self._optimizer
         if self.monitor is None or not goes_on:
@@ -104,7 +104,7 @@ class WatchedTraining:
         weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
         self._weights.watch(weights, judging.ranks, self.config.weight_hash)
         if optimizer is not None:
-            self._checks.put_around(optimizer, net, monitor, judging.sites)
+            self._checks.put_around(optimizer, net, reducer, monitor, judging.sites)
             if self.config.refuses:
                 self._replay.watch(monitor, net, optimizer, judging.sites, judging.ranks)
             if "state" in self.config.active_tiers:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, Level, fault_code
-from asd.attribution import Seen, attribute
+from asd.attribution import Attribution, Seen, attribute
 from asd.monitor import Monitor, Outcome
 from asd.origin import Origin
 from asd.reading import AVERAGED, Reading
@@ -360,6 +360,13 @@ def test_a_mean_that_is_bad_on_one_rank_only_is_blamed_on_that_one():
     calm, loud = {"averaged.a": Seen(5, 1.0, broken=False)}, {"averaged.a": Seen(5, 1e9, broken=True)}
     (event,) = bad_mean(3, attribution=attribute({0: calm, 1: calm, 3: loud}))
     assert (event.kind, event.rank) == ("anomaly", 3)
+
+
+@pytest.mark.parametrize(("rank", "named", "kind"), [(1, (-1, "unknown"), "anomaly"), (3, (3, "CPU:0"), "follower")])
+def test_a_mean_that_is_bad_on_some_ranks_names_no_device_and_is_told_of_once(rank, named, kind):
+    (event,) = bad_mean(rank, attribution=Attribution(None, "", (1, 3), "some ranks", in_mean=True))
+    assert (event.level, event.kind, event.rank, event.device) == (Level.ERROR, kind, *named)
+    assert event.reason.endswith("; some ranks")
 
 
 def test_a_mean_of_ranks_that_were_not_compared_names_no_device():

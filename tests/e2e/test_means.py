@@ -74,7 +74,7 @@ def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode, bac
 
 
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_the_reducer_of_a_loop_of_one_s_own_is_found_where_no_cell_holds_it(runner, mode):
+def test_the_reducer_of_a_loop_of_one_s_own_is_checked_where_it_is_handed_over(runner, mode):
     _, wrong = train_together(runner, mode, "kernel", "one", "loop")
     assert [[told[1] for told in step["told"]] for step in wrong] == [[], [], [], [PLACE], [], []]
     assert wrong[3]["refused"]
