@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 TOLERANCES = {"variance": 0, "mindspore": 1, "torch": 2}
-"""How far a sum may be off; the numbers are `enum Tolerance` of checksum.cpp.
+"""How far a sum may be off; the numbers are `enum Tolerance` of product.h.
 
 `variance`: random signs over blocks of 256 columns and a tolerance from the variance of rounding. `mindspore` and
 `torch`: the two published rules, which sum whole rows without signs.
@@ -145,7 +145,7 @@ def schedule() -> Schedule:
 
 
 def sign(column: int) -> float:
-    """The sign of a column in the sums, as `sign_of` in checksum.cpp."""
+    """The sign of a column in the sums, as `sign_of` in product_check.cpp."""
     x = 0x9E3779B97F4A7C15 * (int(column) + 1) & _WORD
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _WORD
     x = (x ^ x >> 27) * 0x94D049BB133111EB & _WORD
