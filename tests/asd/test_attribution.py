@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.attribution import Seen, attribute, pack_seen, unpack_seen
+from asd.attribution import Attribution, Seen, attribute, pack_seen, unpack_seen
 
 CHECKPOINTS = ("norm_out", "layers.1", "layers.0", "embedding")  # as the backward pass meets them
 LIMIT = 1e6
@@ -24,7 +24,7 @@ HEALTHY = rank(1.0, 2.0, 3.0, 4.0)
 
 
 def test_without_a_broken_limit_nobody_is_named():
-    assert attribute({0: HEALTHY, 1: HEALTHY}) == (None, "", (), "no rank broke a limit")
+    assert attribute({0: HEALTHY, 1: HEALTHY}) == Attribution(None, "", (), "no rank broke a limit")
 
 
 def test_the_only_rank_is_named():
@@ -62,7 +62,7 @@ def test_of_two_outliers_the_one_that_broke_first_is_the_origin_however_loud_the
 def test_two_outliers_that_are_alike_are_not_told_apart():
     loud = rank(1e9, 1e9, 1e9, 1e9)
     found = attribute({0: loud, 1: HEALTHY, 2: HEALTHY, 3: loud, 4: HEALTHY})
-    assert found == (None, "", (0, 3), "ranks 0, 3 broke a limit at norm_out first and stand out alike")
+    assert found == Attribution(None, "", (0, 3), "ranks 0, 3 broke a limit at norm_out first and stand out alike")
 
 
 @pytest.mark.parametrize("values", [(2e6, 3e6, 2.5e6, 4e6), (math.inf,) * 4, (math.nan, math.inf, math.nan, math.nan)])
@@ -79,7 +79,7 @@ def test_a_limit_that_is_barely_broken_while_the_others_are_near_it_names_nobody
 
 def test_of_two_ranks_that_both_broke_a_limit_none_is_named_and_the_order_is_a_hint():
     found = attribute({0: rank(1.0, 2.0, 1e9, 1e9), 1: rank(1e9, 1e9, 1e9, 1e9)})
-    assert found == (
+    assert found == Attribution(
         None, "", (0, 1), "both of two ranks broke a limit: who was first at fault can't be told; rank 1 broke its "
         "limit earlier in the backward pass, which is a hint and no proof",
     )  # fmt: skip
