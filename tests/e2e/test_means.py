@@ -33,12 +33,14 @@ def train_together(runner, mode, backend, fault, style="cell"):
         timeout=120,
         PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
     )  # fmt: skip
-    assert done.code == 0, done
     logs = [(runner.folder / "logs" / f"worker_{rank}.log").read_text() for rank in (0, 1)]
-    return [
+    steps = [
         [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
         for log in logs
     ]
+    # Not the exit code: a thread of MindSpore, RECV_EVENT_LOOP, crashes now and then after a job's last step.
+    assert [len(rank) for rank in steps] == [6, 6], done
+    return steps
 
 
 @pytest.mark.parametrize(("mode", "backend"), CASES)
