@@ -175,7 +175,7 @@ class Monitor:
             value = value_of(features, self.feature)
             broken = self._judges.broken(reading.checkpoint, reading.kind, features)
             if broken and reading.kind in SCORES:
-                value = math.inf  # no matter what other ranks saw: the operands were this rank's own
+                value = math.inf  # wrong by itself, no matter what other ranks saw
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
 

@@ -31,13 +31,14 @@ def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = 
         ConfigError: `given` is no reducer of as many gradients.
     """
     count = len(getattr(optimizer, "parameters", ()))
-    if given is not None and not _reduces(given, count):
-        valid = f"valid is a DistributedGradReducer of the optimizer's {count} gradients"
-        raise ConfigError("reducer", type(given).__name__, valid)
+    if given is not None:
+        if not _reduces(given, count):
+            valid = f"valid is a DistributedGradReducer of the optimizer's {count} gradients"
+            raise ConfigError("reducer", type(given).__name__, valid)
+        return given
     inside = {id(cell) for _, cell in optimizer.cells_and_names()}
     cells = net.cells_and_names() if net is not None else ()
-    reducers = (cell for _, cell in cells if _reduces(cell, count) and id(cell) not in inside)
-    return given if given is not None else next(reducers, None)
+    return next((cell for _, cell in cells if _reduces(cell, count) and id(cell) not in inside), None)
 
 
 def _reduces(cell: nn.Cell, gradients: int) -> bool:

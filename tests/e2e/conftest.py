@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -80,6 +81,19 @@ class Runner:
     def asd_run(self, name, *arguments, **options):
         """One of `programs/` under `asd run`."""
         return self.asd("run", sys.executable, PROGRAMS / name, *arguments, **{**self.quiet, **options})
+
+    def ranks(self, name, *words, count=2, timeout=120, logs="logs"):
+        """One of `programs/` as ranks of a job under MindSpore's launcher: its end, and the log of each rank."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        done = self.run(
+            sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={count}",
+            f"--local_worker_num={count}", f"--master_port={port}", f"--log_dir={logs}", "--join=True",
+            PROGRAMS / name, *words, timeout=timeout,
+            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **self.quiet,
+        )  # fmt: skip
+        return done, [(self.folder / logs / f"worker_{rank}.log").read_text() for rank in range(count)]
 
     def events(self, path="asd_run/events-rank0.jsonl"):
         """The data of all events in a file, none if there is no file."""

@@ -1,27 +1,13 @@
 """The vendor's combined scheme over two ranks: a strike of one switches the checksum on for both."""
 
 import json
-import os
-import socket
-import sys
-from pathlib import Path
 
 import pytest
-
-PROGRAM = Path(__file__).parent / "programs" / "combined_parallel.py"
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
 def test_a_strike_of_one_rank_starts_the_checksum_on_both_and_it_names_the_rank_whose_product_is_wrong(runner, mode):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    done = runner.run(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
-        f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM, mode, timeout=120,
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
-    )  # fmt: skip
-    logs = [(runner.folder / "logs" / f"worker_{rank}.log").read_text() for rank in (0, 1)]
+    done, logs = runner.ranks("combined_parallel.py", mode)
     assert done.code == 0, (done, logs)
     first, second = (json.loads(log.partition("END ")[2].splitlines()[0]) for log in logs)
     # Asked every ten steps: on from the end of step 20 to that of step 30.

@@ -1,30 +1,16 @@
 """Two ranks that train together: a fault on one of them keeps the update away from both."""
 
 import json
-import os
-import socket
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parent / "programs" / "data_parallel.py"
 KEYWORD = "accuracy sensitivity feature abnormal"
 
 
 def train_together(runner, mode, backend, action, timeout=120):
     """The exit code of msrun, what both ranks printed per step, and the logs of the ranks."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    done = runner.run(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
-        f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM, mode,
-        backend, action, timeout=timeout,
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
-    )  # fmt: skip
-    logs = [(runner.folder / "logs" / f"worker_{rank}.log").read_text() for rank in (0, 1)]
+    done, logs = runner.ranks("data_parallel.py", mode, backend, action, timeout=timeout)
     steps = [
         [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
         for log in logs
@@ -75,17 +61,9 @@ def test_with_stop_both_ranks_end_at_that_step_and_none_hangs(runner, mode):
 
 @pytest.mark.slow
 def test_the_rank_whose_weights_are_wrong_is_named_by_the_others_and_each_of_them_is_told(runner):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    done = runner.run(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=3", "--local_worker_num=3",
-        f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM.with_name("ranks_tier.py"), timeout=180,
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
-    )  # fmt: skip
+    done, logs = runner.ranks("ranks_tier.py", count=3, timeout=180)
     assert done.code == 0, done
-    for rank in range(3):
-        log = (runner.folder / "logs" / f"worker_{rank}.log").read_text()
+    for rank, log in enumerate(logs):
         events = [json.loads(line.partition("EVENT ")[2]) for line in log.splitlines() if line.startswith("EVENT ")]
         assert min(event[1] for event in events) == 8
         first = next(event for event in events if event[1] == 8)

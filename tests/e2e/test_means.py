@@ -1,14 +1,9 @@
 """Real ranks whose all-reduce returns a mean that is a little off, which no size of a tensor shows."""
 
 import json
-import os
-import socket
-import sys
-from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parent / "programs" / "reducing.py"
 SLOW = pytest.mark.slow
 CASES = [
     ("graph", "kernel"),
@@ -24,16 +19,7 @@ NO_DEVICE = (
 
 def train_together(runner, mode, backend, fault, style="cell"):
     """What both ranks told of each step."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    done = runner.run(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
-        f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM, mode, backend, fault, style,
-        timeout=120,
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
-    )  # fmt: skip
-    logs = [(runner.folder / "logs" / f"worker_{rank}.log").read_text() for rank in (0, 1)]
+    done, logs = runner.ranks("reducing.py", mode, backend, fault, style)
     steps = [
         [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
         for log in logs
@@ -73,6 +59,13 @@ def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode, bac
             [],
         ]
     assert [steps[3]["told"][0][3] for steps in ranks] == [-1, 1]
+
+
+def test_a_step_with_a_bad_mean_made_again_blames_neither_the_device_nor_the_data(runner):
+    healthy, wrong = train_together(runner, "graph", "kernel", "again")
+    assert [told[0] for told in healthy[3]["told"]] == ["follower"]
+    assert [told[:2] for told in wrong[3]["told"]] == [["anomaly", PLACE], ["replay", PLACE]]
+    assert wrong[3]["told"][1][2] == "a mean over the ranks is no answer of one of them"
 
 
 @pytest.mark.parametrize("mode", ["graph", "pynative"])

@@ -1,34 +1,17 @@
 """Real ranks that train together replay a refused step: the right verdict, and no trace in what follows."""
 
 import json
-import os
-import socket
-import sys
-from pathlib import Path
 
 import pytest
-
-PROGRAM = Path(__file__).parent / "programs" / "replay_parallel.py"
 
 
 def train_together(runner, mode, story, *, replay, ranks=2, timeout=150):
     """What each rank printed at its end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    logs = runner.folder / f"logs-{replay}"
-    done = runner.run(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", f"--local_worker_num={ranks}",
-        f"--master_port={port}", f"--log_dir={logs}", "--join=True", PROGRAM, mode, story, replay,
-        timeout=timeout, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
-    )  # fmt: skip
+    done, logs = runner.ranks(
+        "replay_parallel.py", mode, story, replay, count=ranks, timeout=timeout, logs=f"logs-{replay}"
+    )
     assert done.code == 0, done
-    lines = [
-        line
-        for rank in range(ranks)
-        for line in (logs / f"worker_{rank}.log").read_text().splitlines()
-        if line.startswith("RANK ")
-    ]
+    lines = [line for log in logs for line in log.splitlines() if line.startswith("RANK ")]
     found = [json.loads(line.removeprefix("RANK ")) for line in lines]
     assert [rank["rank"] for rank in found] == list(range(ranks))
     return found
