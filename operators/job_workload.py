@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -114,7 +113,6 @@ def main(words: Sequence[str]) -> int:
         print(f"STOP {error.event.step}", flush=True)
         return 1
     print("DONE " + json.dumps({"digest": digest(net, optimizer), "loss": progress.loss}), flush=True)
-    time.sleep(0.5 * rank)  # where ranks end at the same moment MindSpore's RECV_EVENT_LOOP thread crashes now and then
     return 0
 
 

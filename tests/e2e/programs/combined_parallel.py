@@ -68,5 +68,3 @@ for step in range(1, 31):
     if any(reading.kind == "checksum" for reading in monitor.monitor.readings):
         checked.append(step)
 print("END " + json.dumps({"events": events, "checked": checked}), flush=True)
-# Where ranks end at the same moment MindSpore's RECV_EVENT_LOOP thread crashes now and then.
-time.sleep(0.5 * rank)

@@ -118,5 +118,3 @@ line = {
     "refused": monitor.monitor.status.refused, "changes": len(injector.changes) if injector else 0,
 }  # fmt: skip
 print("RANK " + json.dumps(line), flush=True)
-# Where ranks end at the same moment MindSpore's RECV_EVENT_LOOP thread crashes now and then.
-time.sleep(0.5 * rank)

@@ -114,5 +114,3 @@ print(
         {"digest": digest(net, optimizer), "loss": float(loss.asnumpy()), "ranks": get_group_size(), "device": device}
     )
 )
-# Where ranks end at the same moment MindSpore's RECV_EVENT_LOOP thread crashes now and then.
-time.sleep(0.5 * rank)

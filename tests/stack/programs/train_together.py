@@ -56,5 +56,3 @@ for step in range(1, steps + 1):
     monitor.step(train_step(Tensor(batch), targets))
     time.sleep(0.25)  # so that the training lasts for several scrapes
 monitor.close()
-# Where ranks end at the same moment MindSpore's RECV_EVENT_LOOP thread crashes now and then.
-time.sleep(0.5 * get_rank())
