@@ -2,83 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from asd.combined_scheme import CombinedScheme, Strike
 from asd.config import Config
 from asd.errors import StateError
-from asd.reading import AVERAGED, MEAN, SAMPLE, SCORES
-from asd.rules import Rule, make_rule
-from asd.rules.base import largest_root
+from asd.judge import EVENT_FEATURES, Judge, RuleJudge
+from asd.reading import MEAN, SAMPLE, SCORES
+from asd.rules import make_rule
 from asd.rules.checksum import Checksum
 from asd.rules.combined import Combined
 from asd.rules.sampled_gradient import SampledGradient
 from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
 from asd.verdict import Level, Verdict
 
-__all__ = ["EVENT_FEATURES", "Judge", "Judges", "RuleJudge", "with_means"]
+__all__ = ["Judges"]
 
-EVENT_FEATURES = {"max_abs": "max", "l2": "l2", "mean_abs": "mean"}
-"""What events call the features of a tensor."""
 _GRADIENT = "B"
-
-
-class Judge(Protocol):
-    """Judges one checkpoint by its features."""
-
-    feature: str
-
-    def update(self, features: Features) -> Verdict:
-        """Judges the tensor of this step, then learns from it."""
-
-    def limit(self) -> dict[str, float]:
-        """Per feature the largest value that is not a first-level anomaly next."""
-
-    def state(self) -> dict[str, Any]:
-        """What it remembers, ready for JSON."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a saved state; raises StateError if it can't."""
-
-
-class RuleJudge:
-    """Lets a rule, which knows one number, judge the features of a tensor.
-
-    Args:
-        rule: Its state is the judge's.
-    """
-
-    def __init__(self, rule: Rule) -> None:
-        self._rule = rule
-        self.feature: str = rule.feature
-        self._field = "l2" if rule.feature == "l2" else "max_abs"
-
-    def update(self, features: Features) -> Verdict:
-        """The rule's verdict on its own feature."""
-        if features.non_finite:
-            # The largest finite magnitude says nothing then; the norm says inf or nan.
-            return self._rule.update(math.nan if math.isfinite(features.l2) else features.l2)
-        if self.feature == "max_square":
-            return self._rule.update(features.max_abs * features.max_abs)
-        return self._rule.update(getattr(features, self._field))
-
-    def limit(self) -> dict[str, float]:
-        """The rule's limit, as one of the feature that is compared."""
-        limit = self._rule.limit()
-        if self.feature == "max_square":
-            limit = largest_root(limit)
-        return {**dict.fromkeys(FEATURES, math.inf), self._field: limit}
-
-    def state(self) -> dict[str, float]:
-        """The rule's state."""
-        return self._rule.state()
-
-    def restore(self, state: Mapping[str, float]) -> None:
-        """Continues from a state of the rule."""
-        self._rule.restore(state)
 
 
 class Judges:
@@ -295,32 +237,3 @@ class Judges:
 
     def _strike_counts(self) -> bool:
         return self.scheme.strike(self._clock()) is Strike.RECORDED
-
-
-def with_means(state: Mapping[str, Any], known: Collection[str]) -> Mapping[str, Any]:
-    """A saved state in which means over the ranks have a kind of their own.
-
-    Before they had, what was learned at the optimizer of a data-parallel training was called like each rank's own
-    gradient, which is larger than the mean.
-
-    Args:
-        state: As saved.
-        known: Names of the checkpoints of this network.
-    """
-    tiers = state.get("tiers")
-    if not isinstance(tiers, Mapping) or AVERAGED in (tails := tiers.get("tails") or {}):
-        return state
-    kinds, checkpoints = tiers.get("kinds") or {}, state["checkpoints"]
-    means = {name: f"averaged.{name}" for name, kind in kinds.items() if kind == "W" and f"averaged.{name}" in known}
-    if not means:
-        return state
-    return {
-        **state,
-        "checkpoints": {means.get(name, name): values for name, values in checkpoints.items()},
-        "tiers": {
-            **tiers,
-            "kinds": {means.get(name, name): AVERAGED if name in means else kind for name, kind in kinds.items()},
-            "ranks": {name: values for name, values in (tiers.get("ranks") or {}).items() if name not in means},
-            "tails": {AVERAGED if symbol == "W" else symbol: values for symbol, values in tails.items()},
-        },
-    }

@@ -20,7 +20,8 @@ from asd.delivery import Delivery, Sink
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.feature_values import features_of, value_of
-from asd.judges import Judges, with_means
+from asd.judges import Judges
+from asd.older_states import with_means
 from asd.origin import Origin
 from asd.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.reports import Reports

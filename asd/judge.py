@@ -1,0 +1,72 @@
+"""The judge of one checkpoint: what it answers, and the one that asks a rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from asd.rules import Rule
+from asd.rules.base import largest_root
+from asd.tiers import FEATURES, Features
+from asd.verdict import Verdict
+
+__all__ = ["EVENT_FEATURES", "Judge", "RuleJudge"]
+
+EVENT_FEATURES = {"max_abs": "max", "l2": "l2", "mean_abs": "mean"}
+"""What events call the features of a tensor."""
+
+
+class Judge(Protocol):
+    """Judges one checkpoint by its features."""
+
+    feature: str
+
+    def update(self, features: Features) -> Verdict:
+        """Judges the tensor of this step, then learns from it."""
+
+    def limit(self) -> dict[str, float]:
+        """Per feature the largest value that is not a first-level anomaly next."""
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, ready for JSON."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a saved state; raises StateError if it can't."""
+
+
+class RuleJudge:
+    """Lets a rule, which knows one number, judge the features of a tensor.
+
+    Args:
+        rule: Its state is the judge's.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self.feature: str = rule.feature
+        self._field = "l2" if rule.feature == "l2" else "max_abs"
+
+    def update(self, features: Features) -> Verdict:
+        """The rule's verdict on its own feature."""
+        if features.non_finite:
+            # The largest finite magnitude says nothing then; the norm says inf or nan.
+            return self._rule.update(math.nan if math.isfinite(features.l2) else features.l2)
+        if self.feature == "max_square":
+            return self._rule.update(features.max_abs * features.max_abs)
+        return self._rule.update(getattr(features, self._field))
+
+    def limit(self) -> dict[str, float]:
+        """The rule's limit, as one of the feature that is compared."""
+        limit = self._rule.limit()
+        if self.feature == "max_square":
+            limit = largest_root(limit)
+        return {**dict.fromkeys(FEATURES, math.inf), self._field: limit}
+
+    def state(self) -> dict[str, float]:
+        """The rule's state."""
+        return self._rule.state()
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Continues from a state of the rule."""
+        self._rule.restore(state)
