@@ -126,8 +126,14 @@ class CheckedProduct(nn.Cell):
         if isinstance(slots, OperatorTable):
             self.slots = hidden(slots.max_abs, slots.calls, slots.due)
 
+    def __call__(self, x, w):
+        """`op(x, w)` in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
+        if any(table().is_due(site) for site in self.sites):
+            return super().__call__(x, w)
+        return self.parts.multiply(x, w)
+
     def construct(self, x, w):
-        """`op(x, w)`."""
+        """`op(x, w)`, compiled."""
         if self.by_operators:
             max_abs, calls, due = self.slots()
             return self.parts(x, w, max_abs, calls, due)

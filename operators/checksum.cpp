@@ -45,6 +45,8 @@ extern "C" {
 
 asd::Schedule* asd_checksum_schedule() { return &schedule; }
 
+int64_t asd_checksum_is_due(int64_t slot) { return asd::is_due(slot) ? 1 : 0; }
+
 double asd_checksum_sign(int64_t column) { return asd::sign_of(column); }
 
 // ctypes face: shapes are of the matrices as they are stored. `dtype` is the format that c was rounded to, which may be

@@ -103,6 +103,10 @@ class KernelTable:
         plan = schedule()
         plan.every, plan.turn, plan.all, plan.tolerance = every, turn, everything, tolerance
 
+    def is_due(self, site: Site) -> bool:
+        """See `Table`."""
+        return bool(self._library.asd_checksum_is_due(site.slot))
+
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
         self._header.armed = GATE["judge" if armed else "off"]

@@ -44,7 +44,7 @@ class OperatorTable:
         )
         self._announced_at: int | None = None
         self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
-        self.due = self._parameter("due", 0.0, self.CAPACITY)
+        self.due, self._due = self._parameter("due", 0.0, self.CAPACITY), np.zeros(self.CAPACITY, bool)
         self._judged = np.zeros(self.CAPACITY, np.float32)
         self._gate = self._gate_before_replay = GATE["off"]
         self.repeating = False
@@ -104,7 +104,12 @@ class OperatorTable:
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
         """See `Table`; the tolerance is that of `OperatorCheck` always."""
         turns = (np.arange(self.CAPACITY) + turn) % max(every, 1) == 0
-        _write(self.due, (turns & (every > 0) | everything).astype(np.float32))
+        self._due = turns & (every > 0) | everything
+        _write(self.due, self._due.astype(np.float32))
+
+    def is_due(self, site: Site) -> bool:
+        """See `Table`."""
+        return bool(self._due[site.slot])
 
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""

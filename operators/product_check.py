@@ -163,6 +163,8 @@ def _declare(library: ctypes.CDLL) -> None:
     ]  # fmt: skip
     library.asd_checksum_arrays.restype = ctypes.c_int64
     library.asd_checksum_schedule.restype = ctypes.POINTER(Schedule)
+    library.asd_checksum_is_due.argtypes = [ctypes.c_int64]
+    library.asd_checksum_is_due.restype = ctypes.c_int64
     library.asd_checksum_sign.argtypes = [ctypes.c_int64]
     library.asd_checksum_sign.restype = ctypes.c_double
 

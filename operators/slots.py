@@ -59,6 +59,9 @@ class Table(Protocol):
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
         """Which products are checked in the next step; see `Schedule` of product_check.py."""
 
+    def is_due(self, site: Site) -> bool:
+        """Whether the product of `site` is checked in this step."""
+
     def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
         """Whether the gate may refuse an update."""
 

@@ -71,6 +71,18 @@ class _Wrong(nn.Cell):
         return y + hit.reshape(y.shape) * self.by
 
 
+@pytest.mark.parametrize("every", [2, 5])
+def test_a_training_whose_products_are_due_in_turn_is_the_same_bit_for_bit(mode, every):
+    losses, weights = trained(Net(), steps=6)
+    plan = Checksum(every=every, first_steps=0)
+    checked_losses, checked_weights = trained(
+        Net(), monitor := StepMonitor(Config(enable=1), sinks=[], checksum=plan), steps=6
+    )
+    assert checked_losses == losses
+    assert_same_bits(checked_weights, weights)
+    assert any("checksum" in name for name in monitor.monitor.history)
+
+
 def test_a_training_is_the_same_with_and_without_checksums_bit_for_bit(mode):
     losses, weights = trained(Net())
     checked_losses, checked_weights = trained(
@@ -120,6 +132,25 @@ def test_each_product_is_due_once_in_as_many_steps_as_asked_for(mode):
     assert len(seen) == 15
     assert all(len(steps) == 2 and steps[1] - steps[0] == 4 for steps in seen.values())
     assert len({steps[0] for steps in seen.values()}) == 4
+
+
+@pytest.mark.parametrize(("every", "expected"), [(0, 0), (1, 8), (4, 6)])
+def test_in_pynative_a_product_is_the_bare_operator_where_none_of_its_three_is_due(every, expected):
+    """Of four steps each of the three has one of its own."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    seen = []
+
+    class Counted(nn.Cell):
+        def construct(self, a, b, product):
+            seen.append(product.shape)
+            return product
+
+    def count(net):
+        net.second.matmul.product.parts.check = Counted()
+
+    plan = Checksum(every=every, first_steps=0)
+    trained(Net(), StepMonitor(Config(enable=1), sinks=[], checksum=plan), steps=8, before=count)
+    assert seen == [(6, 8)] * expected
 
 
 def test_after_something_suspicious_all_products_are_due_for_a_while():
