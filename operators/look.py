@@ -18,7 +18,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
-from asd.operators.tap import hidden, kernel_function, statistics_by_operators
+from asd.operators.tap import hidden, kernel_function, observe_tensor, statistics_by_operators
 
 __all__ = ["LookAndTap", "make_look", "make_observer"]
 
@@ -62,7 +62,14 @@ class _KernelLook(nn.Cell):
         self.observe = kernel_function("asd_observe")
         self.slot = Tensor([site.slot], ms.int32)
 
+    def __call__(self, x):
+        """In PyNative, without the cost of a backward pass in Python."""
+        if x.size > 0:
+            observe_tensor(self.site.slot, x)
+        return x
+
     def construct(self, x):
+        """Compiled."""
         if 0 in x.shape:
             return x
         return F.depend(x, self.observe(x, self.slot))

@@ -30,7 +30,7 @@ from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
 
-__all__ = ["hidden", "kernel_function", "make_tap", "statistics_by_operators"]
+__all__ = ["hidden", "kernel_function", "make_tap", "observe_tensor", "statistics_by_operators"]
 
 Tap = Callable[[Any], Any]
 
@@ -90,13 +90,18 @@ def _kernel_tap(site: Site) -> InsertGradientOf:
         return F.depend(gradient, observe(gradient, slot))
 
     def look_in_pynative(gradient: Tensor) -> Tensor:
-        readable = gradient.astype(ms.float32) if gradient.dtype == ms.bfloat16 else gradient  # NumPy has no bfloat16
-        kernel.observe(number, np.ascontiguousarray(readable.asnumpy()))
+        observe_tensor(number, gradient)
         return gradient
 
     tap = InsertGradientOf(look_in_graph, look_in_pynative)
     tap.site = site
     return tap
+
+
+def observe_tensor(slot: int, x: Tensor) -> None:
+    """Hands the memory of a PyNative tensor to the kernel."""
+    readable = F.stop_gradient(x).astype(ms.float32) if x.dtype == ms.bfloat16 else x  # NumPy has no bfloat16
+    kernel.observe(slot, np.ascontiguousarray(readable.asnumpy()))
 
 
 def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -27,8 +27,8 @@ class MindSporeCrashed(Exception):
     """A rank had come to the end of its program, and crashed while MindSpore left the cluster.
 
     `TCPClient::Finalize` frees a connection from which the thread RECV_EVENT_LOOP may just be reading (MindSpore 2.9):
-    one job of two ranks in some 40 ends so, with or without this package. Its end says nothing then, and the test is
-    made again; pyproject.toml says after which error.
+    2 of some 160 jobs of two ranks ended so, with and without this package. Their end says nothing then, and the test
+    is made again; pyproject.toml says after which error.
     """
 
 

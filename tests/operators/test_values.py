@@ -23,6 +23,7 @@ from mindspore.train import Model
 
 from asd import Config
 from asd.operators import StepMonitor, install, slots
+from asd.operators.look import make_look
 from asd.operators.tap import make_tap
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -256,6 +257,35 @@ def test_a_bfloat16_gradient_is_read(mode, backend):
     gradient = ms.grad(net)(Tensor(x))
     np.testing.assert_array_equal(gradient.asnumpy(), 2 * x)
     assert_reading(readings()["bfloat"], 2 * x)
+
+
+class Looked(nn.Cell):
+    """A look at the value in one type, and the gradient 2x behind it."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+        self.look = make_look(slots.table().new_site("looked", "Y"))
+
+    def construct(self, x):
+        wide = ops.cast(self.look(ops.cast(x, self.dtype)), ms.float32)
+        return wide * wide
+
+
+@pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16], ids=str)
+def test_a_value_is_read_on_its_way_forward_and_its_gradient_passes(dtype, mode, backend):
+    x = np.array([[1.5, -3.0, 0.25]], np.float32)
+    net = Looked(dtype)
+    for _ in range(2):
+        np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 2 * x)
+    assert_reading(readings()["looked"], x, x)
+    np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
+    assert_reading(readings()["looked"], x)
+
+
+def test_an_empty_value_is_no_check(mode, backend):
+    assert Looked(ms.float32)(Tensor(np.zeros((0, 3), np.float32))).shape == (0, 3)
+    assert readings() == {}
 
 
 def test_a_float64_gradient_is_read(mode, backend):
