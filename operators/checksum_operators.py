@@ -2,8 +2,8 @@
 
 The same sums with the same signs as in `product_check.cpp`, in float32, so the tolerance is wider. Of the worst sum the
 elements are computed again, by elementwise products, which on an accelerator run on another unit than the product. A
-product that is not finite is not judged, for it may just have overflowed: tier `finite` sees it. The sums are made in
-every step and count when they are due.
+product that is not finite is not judged, for it may just have overflowed: tier `finite` sees it. A compiled graph makes
+the sums in every step; they count when they are due.
 """
 
 from __future__ import annotations
