@@ -68,6 +68,21 @@ def test_a_step_with_a_bad_mean_made_again_blames_neither_the_device_nor_the_dat
     assert wrong[3]["told"][1][2] == "a mean over the ranks is no answer of one of them"
 
 
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
+def test_a_mean_that_a_second_look_finds_right_is_healed_and_its_rank_named(runner, mode):
+    ranks = train_together(runner, mode, "kernel", "once")
+    untouched = train_together(runner, mode, "kernel", "never")
+    assert [[step["digest"] for step in rank] for rank in ranks] == [
+        [step["digest"] for step in rank] for rank in untouched
+    ]
+    assert [[len(step["told"]) for step in rank] for rank in ranks] == [[0, 0, 0, 1, 0, 0], [0, 0, 0, 2, 0, 0]]
+    healthy, wrong = (rank[3]["told"] for rank in ranks)
+    assert healthy[0][0] == "follower"
+    assert healthy[0][2].endswith(f"what was suspicious is gone on rank 1 at {PLACE}")
+    assert [told[:2] + told[3:] for told in wrong] == [["anomaly", PLACE, 1], ["replay", PLACE, 1]]
+    assert wrong[1][2] == "within its limits when the same step was made again"
+
+
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_the_reducer_of_a_loop_of_one_s_own_is_checked_where_it_is_handed_over(runner, mode):
     _, wrong = train_together(runner, mode, "kernel", "one", "loop")
