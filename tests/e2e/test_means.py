@@ -83,14 +83,14 @@ def test_a_mean_that_a_second_look_finds_right_is_healed_and_its_rank_named(runn
     assert wrong[1][2] == "within its limits when the same step was made again"
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_the_reducer_of_a_loop_of_one_s_own_is_checked_where_it_is_handed_over(runner, mode):
     _, wrong = train_together(runner, mode, "kernel", "one", "loop")
     assert [[told[1] for told in step["told"]] for step in wrong] == [[], [], [], [PLACE], [], []]
     assert wrong[3]["refused"]
 
 
-@pytest.mark.parametrize(("mode", "backend"), CASES)
+@pytest.mark.parametrize(("mode", "backend"), [CASES[0], pytest.param("pynative", "kernel", marks=SLOW), *CASES[2:]])
 def test_checked_means_are_those_of_an_unchecked_training_bit_for_bit(runner, mode, backend):
     checked, bare = (train_together(runner, mode, backend, fault) for fault in ("never", "bare"))
     assert [[step["digest"] for step in rank] for rank in checked] == [
