@@ -1,7 +1,8 @@
 """A matrix product that is checked by its checksum: forward, and both products of the backward pass.
 
 The results are those of the bare operator, bit for bit: the same operators are called in the same order, and each is
-only made to depend on its check. Shapes, types and values of a product that can't be checked pass as they are.
+only made to depend on its check. In PyNative a product is the bare operator itself where nothing is due. Shapes, types
+and values of a product that can't be checked pass as they are.
 """
 
 from __future__ import annotations
@@ -123,17 +124,18 @@ class CheckedProduct(nn.Cell):
         self.by_operators = isinstance(slots, OperatorTable)
         self.parts = _OperatorProduct(op, name) if self.by_operators else _KernelProduct(op, name)
         self.sites = self.parts.sites
+        self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
         if isinstance(slots, OperatorTable):
             self.slots = hidden(slots.max_abs, slots.calls, slots.due)
 
     def __call__(self, x, w):
         """`op(x, w)` in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
-        if any(table().is_due(site) for site in self.sites):
+        if any(self.is_due(site) for site in self.sites):
             return super().__call__(x, w)
         return self.parts.multiply(x, w)
 
     def construct(self, x, w):
-        """`op(x, w)`, compiled."""
+        """`op(x, w)` with its checks."""
         if self.by_operators:
             max_abs, calls, due = self.slots()
             return self.parts(x, w, max_abs, calls, due)

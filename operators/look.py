@@ -1,7 +1,8 @@
 """The look: an identity whose value is looked at on its way forward, and the look at gradients that arrive.
 
-`make_look(site)` returns a callable `x -> x` that writes the four numbers of x into the site's slot. It has a backward
-pass of its own, which hands the gradient on bit for bit: the compiler knows no gradient of the kernel's functions.
+`make_look(site)` returns a callable `x -> x` that writes the four numbers of x into the site's slot. Compiled it has a
+backward pass of its own, which hands the gradient on bit for bit: the compiler knows no gradient of the kernel's
+functions.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class _KernelLook(nn.Cell):
 
     def __call__(self, x):
         """In PyNative, without the cost of a backward pass in Python."""
+        if x.dtype == ms.bfloat16:  # NumPy has none: it is read, and kept as evidence, as what it is
+            return super().__call__(x)
         if x.size > 0:
             observe_tensor(self.site.slot, x)
         return x

@@ -100,7 +100,7 @@ def _kernel_tap(site: Site) -> InsertGradientOf:
 
 def observe_tensor(slot: int, x: Tensor) -> None:
     """Hands the memory of a PyNative tensor to the kernel."""
-    readable = F.stop_gradient(x).astype(ms.float32) if x.dtype == ms.bfloat16 else x  # NumPy has no bfloat16
+    readable = x.astype(ms.float32) if x.dtype == ms.bfloat16 else x  # NumPy has no bfloat16
     kernel.observe(slot, np.ascontiguousarray(readable.asnumpy()))
 
 

@@ -19,12 +19,12 @@ SETTINGS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "REGISTER_PATH", "GLO
 
 
 # As Python tells of a crash, the main thread last. A line of a rank may have the prefix of the one who prints it.
-_CRASH = re.compile(r"Fatal Python error: Segmentation fault\n")
+_CRASH = re.compile(r"Fatal Python error: (.*)\n")
 _THREAD = re.compile(r"hread 0x[0-9a-f]+ \(most recent call first\):\n(.*)")
 
 
 class MindSporeCrashed(Exception):
-    """A rank had come to the end of its program, and crashed while MindSpore left the cluster.
+    """A rank crashed when it ran no Python any more, as while MindSpore leaves the cluster.
 
     `TCPClient::Finalize` frees a connection from which the thread RECV_EVENT_LOOP may just be reading (MindSpore 2.9):
     2 of some 160 jobs of two ranks ended so, with and without this package. Their end says nothing then, and the test
@@ -32,12 +32,17 @@ class MindSporeCrashed(Exception):
     """
 
 
-def judge_crash(text):
-    """Raises `MindSporeCrashed` if `text` tells of a crash when the main thread ran no Python any more."""
-    for crash in _CRASH.finditer(text):
-        threads = _THREAD.findall(text, crash.end())
-        if threads and threads[-1].endswith("<no Python frame>"):
-            raise MindSporeCrashed(text[crash.start() :])
+def judge_crashes(*logs):
+    """Raises `MindSporeCrashed` if ranks crashed, and each that did so ran no Python any more."""
+    crashes = [(log, crash) for log in logs for crash in _CRASH.finditer(log)]
+    if crashes and all(_is_at_the_end(log, crash) for log, crash in crashes):
+        raise MindSporeCrashed(crashes[0][1].group())
+
+
+def _is_at_the_end(log, crash):
+    following = _CRASH.search(log, crash.end())
+    threads = _THREAD.findall(log[crash.end() : following.start() if following else len(log)])
+    return crash[1] == "Segmentation fault" and bool(threads) and threads[-1].endswith("<no Python frame>")
 
 
 class Done(NamedTuple):
@@ -67,9 +72,10 @@ class Program(subprocess.Popen):
         super().__exit__(kind, error, trace)
 
     def communicate(self, *args, **options):
-        """As of any process; see `judge_crash`."""
+        """As of any process; a job of ranks may end by `MindSporeCrashed`."""
         told = super().communicate(*args, **options)
-        judge_crash("\n".join(told))
+        if "--ranks" in self.args:
+            judge_crashes(*told)
         return told
 
 
@@ -96,7 +102,8 @@ class Runner:
                 out, err = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
                 process.kill_group()
-                raise AssertionError(f"{command} took more than {timeout} s: {process.communicate()}") from None
+                told = subprocess.Popen.communicate(process)
+                raise AssertionError(f"{command} took more than {timeout} s: {told}") from None
         return Done(process.returncode, out, err)
 
     def asd(self, *arguments, **options):
@@ -123,8 +130,7 @@ class Runner:
             PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **self.quiet,
         )  # fmt: skip
         told = [(self.folder / logs / f"worker_{rank}.log").read_text() for rank in range(count)]
-        for log in told:
-            judge_crash(log)
+        judge_crashes(*told)
         return done, told
 
     def events(self, path="asd_run/events-rank0.jsonl"):

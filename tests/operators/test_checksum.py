@@ -153,6 +153,17 @@ def test_in_pynative_a_product_is_the_bare_operator_where_none_of_its_three_is_d
     assert seen == [(6, 8)] * expected
 
 
+def test_a_product_keeps_to_the_table_it_was_made_for():
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    before, plan = slots.table(), Checksum(every=1, first_steps=0)
+    net = nn.Dense(4, 4)
+    plan.install(net)
+    plan.begin_step(1)
+    slots.use_backend("operators")
+    net(Tensor(np.ones((2, 4), np.float32))).asnumpy()
+    assert [reading.checkpoint for reading in before.read(before.sites())] == ["Dense.checksum"]
+
+
 def test_after_something_suspicious_all_products_are_due_for_a_while():
     plan, checksum = schedule(), Checksum(every=16, suspicious_steps=3, first_steps=0)
     due = []
