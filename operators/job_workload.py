@@ -3,7 +3,7 @@
 The Llama of `asd.operators.workload` in data parallel: each rank takes its rows of every batch, rank 0 writes the
 checkpoints. A fault can be bound to a device, as a broken processor is, whatever rank computes there; a batch can be
 poisoned, as a broken file would. It prints `STEP number loss`, and at its end `DONE` with a JSON object: SHA-256 over
-weights and optimizer, and the loss.
+weights and optimizer, and the loss, null where a checkpoint had left no step to make.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class _Progress(ms.train.Callback):
 
     def __init__(self, step: int) -> None:
         super().__init__()
-        self.step, self.loss = step, float("nan")
+        self.step: int = step
+        self.loss: float | None = None
 
     def on_train_step_end(self, run_context: Any) -> None:
         outputs = run_context.original_args().net_outputs
@@ -88,15 +89,27 @@ def main(words: Sequence[str]) -> int:
     use_mode(options.mode)
     init()
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
-    rank, size, config = get_rank(), get_group_size(), Config.of_process()
     net, optimizer = build(_SIZE.with_(seed=options.seed))
-    checkpoint = checkpoint_to_resume(options.folder, rank=rank)
+    checkpoint = checkpoint_to_resume(options.folder, rank=get_rank())
     if checkpoint is not None:
         saved = ms.load_checkpoint(str(checkpoint))
         ms.load_param_into_net(net, saved)
         ms.load_param_into_net(optimizer, saved)
-    first = resumed_step(optimizer)
-    progress = _Progress(first)
+    progress = _Progress(resumed_step(optimizer))
+    try:
+        if progress.step < options.steps:  # a job that crashed behind its last checkpoint is started again
+            _train(net, optimizer, progress, options, checkpoint)
+    except AnomalyDetected as error:
+        print(f"STOP {error.event.step}", flush=True)
+        return 1
+    print("DONE " + json.dumps({"digest": digest(net, optimizer), "loss": progress.loss}), flush=True)
+    return 0
+
+
+def _train(
+    net: nn.Cell, optimizer: nn.Optimizer, progress: _Progress, options: argparse.Namespace, checkpoint: Path | None
+) -> None:
+    rank, size, config, first = get_rank(), get_group_size(), Config.of_process(), progress.step
     callbacks: list[ms.train.Callback] = [StepMonitor(config, resume_from=checkpoint)]
     is_struck = options.fault and config.enabled and options.device == config.device
     if is_struck and not (options.once and "+" in config.run):  # a name ends in +2 from the second attempt on
@@ -107,13 +120,7 @@ def main(words: Sequence[str]) -> int:
         callbacks.append(ms.train.ModelCheckpoint("llama", str(options.folder), settings))
     source = rows(_SIZE.with_(seed=options.seed), rank, size, first=first, poisoned=options.poisoned)
     data = ms.dataset.GeneratorDataset(list(islice(source, options.steps - first)), _COLUMNS, shuffle=False)
-    try:
-        ms.train.Model(_Weighted(net), optimizer=optimizer).train(1, data, callbacks=callbacks, dataset_sink_mode=False)
-    except AnomalyDetected as error:
-        print(f"STOP {error.event.step}", flush=True)
-        return 1
-    print("DONE " + json.dumps({"digest": digest(net, optimizer), "loss": progress.loss}), flush=True)
-    return 0
+    ms.train.Model(_Weighted(net), optimizer=optimizer).train(1, data, callbacks=callbacks, dataset_sink_mode=False)
 
 
 def _options() -> argparse.ArgumentParser:

@@ -78,6 +78,24 @@ def test_in_a_job_of_two_devices_and_a_spare_all_three_acts_come_true(runner):
     assert runner.events("out/poisoned/events-handler.jsonl") == []
 
 
+CRASH_AT_THE_END = """
+import atexit, ctypes, os
+if os.environ.get("RANK_ID") == "0" and os.environ.get("MS_ROLE") != "MS_SCHED" and "+2" in os.environ["ASD_RUN"]:
+    atexit.register(getattr(ctypes.CDLL(None), "raise"), 11)
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_crashes_behind_its_last_line_costs_an_attempt_and_the_story_stays_true(runner):
+    (runner.folder / "sitecustomize.py").write_text(CRASH_AT_THE_END)
+    options = ("demo", "--parts", "transient", "--json", "--out", "out")
+    done = runner.asd(*options, timeout=900, PYTHONPATH=str(runner.folder))
+    assert (done.code, done.err) == (0, "")
+    assert {check for check, came_true in json.loads(done.out)["checks"].items() if not came_true} == set()
+    record = json.loads((runner.folder / "out" / "transient" / "supervisor.json").read_text())
+    assert [attempt["devices"] for attempt in record["attempts"]] == [[0, 1]] * 3
+
+
 def test_a_fault_too_small_to_be_found_ends_with_code_1_and_says_no(runner):
     done = runner.asd("demo", *ALONE, "--steps", 20, "--fault", "gradient:norm_out:flip=0:step=12", "--out", "out")
     assert done.code == 1
