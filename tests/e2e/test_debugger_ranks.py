@@ -1,30 +1,15 @@
 """Two real ranks dump beside each other, and one comparison goes over both."""
 
-import os
-import socket
-import sys
-from pathlib import Path
-
 import pytest
 
 from asd.evidence.job import Options, compare_runs
 from asd.evidence.request import Request
 
-PROGRAM = Path(__file__).parent / "programs" / "dumped_ranks.py"
-
 
 @pytest.mark.slow
 def test_two_ranks_dump_apart_and_the_rank_with_the_fault_is_named(runner):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with runner.start(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
-        "--master_addr=127.0.0.1", f"--master_port={port}", "--log_dir=logs", "--join=True", PROGRAM, runner.folder,
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
-    ) as process:  # fmt: skip
-        process.communicate(timeout=120)
-    assert process.returncode == 0
+    done, _ = runner.ranks("dumped_ranks.py", runner.folder)
+    assert done.code == 0, done
     golden, run = runner.folder / "golden", runner.folder / "run"
     for folder in (golden, run):
         found = sorted(str(path.parent.relative_to(folder)) for path in folder.rglob("dump.json"))

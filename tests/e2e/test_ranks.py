@@ -16,11 +16,10 @@ PROGRAM = Path(__file__).parent / "programs" / "alike.py"
 
 
 def launch(runner, ranks, node, port, *words):
-    """MindSpore's launcher for all ranks, or for rank `node` as on a host of its own."""
-    local = ranks if node is None else 1
+    """MindSpore's launcher for rank `node`, as on a host of its own."""
     return runner.start(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", f"--local_worker_num={local}",
-        f"--node_rank={node or 0}", "--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir=logs{node or 0}",
+        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", "--local_worker_num=1",
+        f"--node_rank={node}", "--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir=logs{node}",
         "--join=True", PROGRAM, *words,
         PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
     )  # fmt: skip
@@ -39,10 +38,8 @@ def told(log):
 
 def train_together(runner, ranks, *words, timeout=120):
     """The exit code, and what each rank printed per step."""
-    with launch(runner, ranks, None, free_port(), *words) as process:
-        process.communicate(timeout=timeout)
-    logs = [(runner.folder / "logs0" / f"worker_{rank}.log").read_text() for rank in range(ranks)]
-    return process.returncode, [told(log) for log in logs]
+    done, logs = runner.ranks(PROGRAM.name, *words, count=ranks, timeout=timeout)
+    return done.code, [told(log) for log in logs]
 
 
 def events(runner, ranks):
