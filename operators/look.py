@@ -72,7 +72,7 @@ class _KernelLook(nn.Cell):
         return x
 
     def construct(self, x):
-        """Compiled."""
+        """By the kernel as an operator."""
         if 0 in x.shape:
             return x
         return F.depend(x, self.observe(x, self.slot))

@@ -16,6 +16,7 @@ from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor, install, kernel, slots
 from asd.operators.inject import FaultInjector
+from asd.operators.look import make_look
 from asd.operators.tap import make_tap
 
 pytestmark = [
@@ -393,3 +394,22 @@ def test_the_operators_keep_no_tensor_and_name_no_call():
     (event,) = monitor.step()
     assert (event.micro_batch, list(monitor.monitor.captures)) == (0, [])
     monitor.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bfloat16_output_is_kept_as_bfloat16(table, mode):
+    ms.set_context(mode=MODES[mode])
+
+    class Looked(nn.Cell):
+        def __init__(self, site):
+            super().__init__()
+            self.look = make_look(site)
+
+        def construct(self, x):
+            return ops.cast(self.look(ops.cast(x, ms.bfloat16)), ms.float32)
+
+    site = table.new_site("output", "Y")
+    table.set_limits([(site, {"max_abs": 1.0, "l2": 1.0, "mean_abs": 1.0})], 1.0)
+    Looked(site)(Tensor(np.full((2, 3), 4, np.float32))).asnumpy()
+    [kept] = table.captures([site])
+    assert (kept.dtype, kept.shape, kept.data) == ("bfloat16", (2, 3), bytes.fromhex("8040") * 6)
