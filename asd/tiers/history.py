@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from asd.errors import StateError
 from asd.rules import Threshold
 from asd.tiers.features import FEATURES, Features
+from asd.tiers.idle import Idle
 from asd.tiers.kinds import kind_of
 from asd.tiers.saved import check_count, check_keys, check_number
 from asd.tiers.tail import Tails
@@ -25,6 +26,8 @@ WIDE = 14.0
 """Bits above what growth explains that make a gradient an error at once. An unusual batch came to 10."""
 FREEZE = 20
 """Alarms in a row after which the level is learned anew."""
+USUAL_DEVIATION = 0.1
+"""Bits by which outputs vary; what is above that comes twice on top of the margin."""
 CUSUM_SLACK = 3.0
 LARGEST_EXPONENT = 1023.0
 LARGEST_POWER = 2.0**1023
@@ -58,8 +61,11 @@ class History:
       the third step in a row, or at once by 14 bits; or if at gradients of activations `Threshold`, the package's
       default rule, says so of the L2 norm. An unusual batch can send gradients up a thousandfold, but not for long;
     * a warning if a gradient is above the margins for the first or second time; if the L2 norm or mean magnitude is far
-      below the recent smallest; if it is all zero where it never was; if the maximum stays high for many steps (a CUSUM
+      below the recent smallest; if it is all zero for the first time; if the maximum stays high for many steps (a CUSUM
       of the deviations); or if `Threshold` warns.
+
+    Outputs that vary much have wider margins: twice what their mean deviation is above 0.1 bits. One that no data
+    reached in the step before, see `Idle`, may rise by 14 bits, and is not learned from as long as none do.
 
     The first 3 values are learned only. It judges before it learns, and learns from no value that is an error or a
     gradient above the margins. After 20 errors in a row it starts anew: a lasting change of level is no fault of one
@@ -110,7 +116,8 @@ class History:
         self._errors = 0  # in a row
         self._high = 0  # values above the margins in a row
         self._held: list[float] = []  # their distances, which count as healthy as soon as it is over
-        self._zeros = 0  # in the warm-up
+        self._zeros = 0  # all-zero tensors seen
+        self._idle = Idle()  # of an output only
         self._limits: tuple[float, float, float] | None = None  # as long as nothing is learned and no margin changes
         self._version = -1
         self._within = _UNLIMITED  # the margins, as logarithms
@@ -136,7 +143,10 @@ class History:
         else:
             x = (log2(largest), log2(l2) if l2 > 0.0 else None, log2(mean) if mean > 0.0 else None)
             finding = self._judge(features, x, limits)
-            self._learn(x, finding)
+            if self._is_idle(x, finding):
+                self._errors = 0
+            else:
+                self._learn(x, finding)
             self._limits = None
         if finding is None:
             return Verdict(Level.NORMAL, "", largest, limits[0])
@@ -170,6 +180,7 @@ class History:
             "high": self._high,
             "held": [None if each == -inf else each for each in self._held],
             "zeros": self._zeros,
+            **({} if self.kind.gradient else {"idle": self._idle.state()}),
             **({"norm": self._norm.state()} if self._norm is not None else {}),
             **({} if self._shared else {"tails": self._tails.state()}),
         }
@@ -181,11 +192,16 @@ class History:
             StateError: It was not saved by a history of this kind. This one is then as it was.
         """
         what = f"tier adaptive ({self.kind.name})"
+        if isinstance(state, Mapping) and not self.kind.gradient:
+            state = {"idle": Idle().state(), **state}  # older states have none
         values = check_keys(what, state, self.state())
         traces = [Trace.of(f"{what}, {feature}", values[feature]) for feature in FEATURES]
         cusum = check_number(what, "cusum", values["cusum"], 0)
         errors, high, zeros = (check_count(what, key, values[key]) for key in ("errors", "high", "zeros"))
         held = _check_held(what, values["held"])
+        idle = Idle()
+        if not self.kind.gradient:
+            idle.restore(values["idle"])
         before = self._norm.state() if self._norm is not None else None
         try:
             if self._norm is not None:
@@ -197,7 +213,7 @@ class History:
                 self._norm.restore(before)
             raise
         self._traces, self._cusum, self._errors, self._zeros = traces, cusum, errors, zeros
-        self._high, self._held = high, held
+        self._high, self._held, self._idle = high, held, idle
         self._limits = None
 
     def _current(self) -> tuple[float, float, float]:
@@ -208,12 +224,21 @@ class History:
                 bits = self._within = _UNLIMITED
             else:
                 margins = tails.margins
-                self._within = (
-                    self._below_deviations(first.ceiling + margins[0]),
-                    second.ceiling + margins[1],
-                    third.ceiling + margins[2],
-                )
                 bits = (first.ceiling + WIDE, second.ceiling + WIDE, third.ceiling + WIDE)
+                if self._idle.now:
+                    self._within = bits
+                elif self.kind.gradient:
+                    self._within = (
+                        self._below_deviations(first.ceiling + margins[0]),
+                        second.ceiling + margins[1],
+                        third.ceiling + margins[2],
+                    )
+                else:
+                    self._within = (
+                        first.ceiling + margins[0] + _spread(first),
+                        second.ceiling + margins[1] + _spread(second),
+                        third.ceiling + margins[2] + _spread(third),
+                    )
                 if self._strict:
                     bits = self._within
             largest, l2, mean = map(_power, bits)
@@ -286,9 +311,8 @@ class History:
         return None
 
     def _judge_zero(self) -> _Finding | None:
-        if self._traces[0].n < WARM:
-            self._zeros += 1
-        elif not self._zeros:
+        self._zeros += 1
+        if self._traces[0].n >= WARM and self._zeros == 1:
             return _Finding(Level.WARNING, "all zero, which it never was before", "max_abs")
         return None
 
@@ -303,6 +327,13 @@ class History:
         if self._cusum <= self.kind.cusum:
             return None
         return _Finding(Level.WARNING, "maximum above its mean for many steps", "max_abs")
+
+    def _is_idle(self, x: _Logarithms, finding: _Finding | None) -> bool:
+        """Whether this is an output that no data reach, of which enough is known."""
+        if self.kind.gradient or (finding is not None and finding.level is Level.ERROR):
+            return False
+        self._idle.update(x)
+        return self._idle.now and self._traces[0].n >= FIRST
 
     def _learn(self, x: _Logarithms, finding: _Finding | None) -> None:
         if finding is not None and finding.level is Level.ERROR:
@@ -329,6 +360,8 @@ class History:
 
     def _learn_margins(self, x: _Logarithms) -> None:
         self._errors = self._high = 0
+        if self._idle.ended:
+            return  # how far data send what none reached before says nothing about other checkpoints
         if self._held:
             self._tails.add(self._held)
             self._held = []
@@ -345,6 +378,11 @@ class History:
             mean - third.ceiling if mean is not None else -inf,
             first.deviations(largest) if self.kind.deviations is not None and first.n >= WARM else -inf,
         ]
+
+
+def _spread(trace: Trace) -> float:
+    """On top of the margin of an output that varies more than most, as with the share of tokens that an expert gets."""
+    return 2.0 * (trace.dev - USUAL_DEVIATION) if trace.dev > USUAL_DEVIATION else 0.0
 
 
 def _power(bits: float) -> float:

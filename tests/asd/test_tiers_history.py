@@ -148,12 +148,64 @@ def test_zeros_are_never_learned_and_are_a_warning_where_there_were_none():
         twin.update(features(size))
     verdict = history.update(features(0.0))
     assert (verdict.level, verdict.reason) == (Level.WARNING, "gradient: all zero, which it never was before")
-    assert history.state() == twin.state()
+    assert history.state() == {**twin.state(), "zeros": 1}
+    assert history.update(features(0.0)).level is Level.NORMAL  # now it was
     sparse = History("B")
     for size in stream(2, 30):
         sparse.update(features(0.0))
         sparse.update(features(size))
     assert sparse.update(features(0.0)).level is Level.NORMAL
+
+
+def idle_expert():
+    """An output that is its bias alone for 30 steps, but for one with a few tokens' worth of data."""
+    history = History("Y")
+    for _ in range(30):
+        assert history.update(features(2.0**-3)).level is Level.NORMAL
+    return history
+
+
+def test_an_expert_that_gets_its_first_tokens_is_no_anomaly_and_its_size_is_remembered():
+    history = idle_expert()
+    assert history.state()["max_abs"]["n"] == 3
+    for size in (2.0, 2.0**-3, 2.0**-3, 2.0**-3, 2.5, 1.8):
+        assert history.update(features(size)).level is Level.NORMAL
+    assert history.state()["max_abs"]["env"] == pytest.approx(math.log2(2.5), abs=0.03)
+    assert history.update(features(2.0**12)).level is Level.ERROR
+
+
+def test_an_output_that_no_data_reached_is_an_error_above_fourteen_bits_and_widens_no_other_margin():
+    history, tails = idle_expert(), Tails(kind_of("Y"))
+    assert history.update(features(2.0**20)).level is Level.ERROR
+    shared = History("Y", tails=tails)
+    for size in [2.0**-3] * 30 + [2.0]:
+        assert shared.update(features(size)).level is Level.NORMAL
+        tails.refit()
+    assert tails.margins == (1.7, 1.7, 1.7)
+
+
+def test_the_margin_of_an_output_that_varies_much_is_wider_by_twice_its_deviation_above_the_usual():
+    generator = random.Random(4)
+    for spread in (0.1, 3.0):
+        history = History("Y")
+        for size in (2.0 ** generator.uniform(-spread, spread) for _ in range(200)):
+            history.update(features(size))
+        trace, state = history.state()["max_abs"], history.state()
+        on_top = 2 * (trace["dev"] - 0.1) if trace["dev"] > 0.1 else 0.0
+        growth = max(trace["rise"], 8 * math.log2(1 + 1 / trace["n"]))
+        expected = trace["env"] + growth + state["tails"][0]["margin"] + on_top
+        assert history.limit()["max_abs"] == pytest.approx(2.0**expected)
+        assert (on_top > 1) is (spread == 3.0)
+
+
+def test_a_state_saved_before_there_were_idle_outputs_is_taken_over():
+    history, other = taught("Y"), History("Y")
+    state = history.state()
+    other.restore({key: value for key, value in state.items() if key != "idle"})
+    assert other.limit() == history.limit()
+    for wrong in ({"last": 3, "now": False}, {"last": [], "now": 1}, {"last": [math.nan], "now": True}, {}):
+        with pytest.raises(StateError):
+            other.restore({**state, "idle": wrong})
 
 
 def test_a_maximum_that_stays_high_for_many_steps_is_a_warning():
