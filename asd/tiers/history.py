@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, log2
-from typing import Any, NamedTuple
+from typing import Any
 
 from asd.errors import StateError
 from asd.rules import Threshold
 from asd.tiers.features import FEATURES, Features
 from asd.tiers.idle import Idle
 from asd.tiers.kinds import kind_of
+from asd.tiers.quiet_signs import WORDS, Finding, QuietSigns
 from asd.tiers.saved import check_count, check_keys, check_number
 from asd.tiers.tail import Tails
 from asd.tiers.trace import DEVIATION_FLOOR, WARM, Trace
@@ -28,26 +29,15 @@ FREEZE = 20
 """Alarms in a row after which the level is learned anew."""
 USUAL_DEVIATION = 0.1
 """Bits by which outputs vary; what is above that comes twice on top of the margin."""
-CUSUM_SLACK = 3.0
 LARGEST_EXPONENT = 1023.0
 LARGEST_POWER = 2.0**1023
 """2.0 ** 1024 is no float."""
-_WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
-
-
 _Logarithms = tuple[float, float | None, float | None]
 """Of the three features; None of one that is 0."""
 
 
 _NOTHING = [-inf] * 4
 _UNLIMITED = (inf, inf, inf)
-
-
-class _Finding(NamedTuple):
-    level: Level
-    reason: str
-    feature: str
-    high: bool = False  # above the margins, and no error yet
 
 
 class History:
@@ -112,11 +102,10 @@ class History:
         self._tails = tails if tails is not None else Tails(self.kind)
         self._shared = tails is not None
         self._traces = [Trace() for _ in FEATURES]
-        self._cusum = 0.0
+        self._quiet = QuietSigns(self.kind)
         self._errors = 0  # in a row
         self._high = 0  # values above the margins in a row
         self._held: list[float] = []  # their distances, which count as healthy as soon as it is over
-        self._zeros = 0  # all-zero tensors seen
         self._idle = Idle()  # of an output only
         self._limits: tuple[float, float, float] | None = None  # as long as nothing is learned and no margin changes
         self._version = -1
@@ -139,7 +128,7 @@ class History:
             reason = f"{self.kind.name}: not finite"
             return Verdict(Level.ERROR, reason, features.not_a_number(), limits[0])
         if largest == 0.0:
-            finding = self._judge_zero()
+            finding = self._quiet.judge_zero(self._traces[0])
         else:
             x = (log2(largest), log2(l2) if l2 > 0.0 else None, log2(mean) if mean > 0.0 else None)
             finding = self._judge(features, x, limits)
@@ -175,11 +164,10 @@ class History:
         """Everything it remembers, ready for JSON; shared tails are left to who shares them."""
         return {
             **{feature: trace.state() for feature, trace in zip(FEATURES, self._traces, strict=True)},
-            "cusum": self._cusum,
+            **self._quiet.state(),
             "errors": self._errors,
             "high": self._high,
             "held": [None if each == -inf else each for each in self._held],
-            "zeros": self._zeros,
             **({} if self.kind.gradient else {"idle": self._idle.state()}),
             **({"norm": self._norm.state()} if self._norm is not None else {}),
             **({} if self._shared else {"tails": self._tails.state()}),
@@ -196,8 +184,8 @@ class History:
             state = {"idle": Idle().state(), **state}  # older states have none
         values = check_keys(what, state, self.state())
         traces = [Trace.of(f"{what}, {feature}", values[feature]) for feature in FEATURES]
-        cusum = check_number(what, "cusum", values["cusum"], 0)
-        errors, high, zeros = (check_count(what, key, values[key]) for key in ("errors", "high", "zeros"))
+        quiet = QuietSigns.of(what, self.kind, values)
+        errors, high = (check_count(what, key, values[key]) for key in ("errors", "high"))
         held = _check_held(what, values["held"])
         idle = Idle()
         if not self.kind.gradient:
@@ -212,7 +200,7 @@ class History:
             if self._norm is not None and before is not None:
                 self._norm.restore(before)
             raise
-        self._traces, self._cusum, self._errors, self._zeros = traces, cusum, errors, zeros
+        self._traces, self._quiet, self._errors = traces, quiet, errors
         self._high, self._held, self._idle = high, held, idle
         self._limits = None
 
@@ -264,23 +252,23 @@ class History:
                 return above
         return bits
 
-    def _judge(self, features: Features, x: _Logarithms, limits: tuple[float, float, float]) -> _Finding | None:
+    def _judge(self, features: Features, x: _Logarithms, limits: tuple[float, float, float]) -> Finding | None:
         """What is wrong, if anything; the published rule and the CUSUM learn."""
         norm = self._norm.update(features.l2) if self._norm is not None else None
-        cusum = self._sum_deviations(x[0])
+        cusum = self._quiet.sum_deviations(self._traces[0], x[0])
         if features[0] > limits[0] or features[1] > limits[1] or features[2] > limits[2]:
             i = next(i for i in range(3) if features[i] > limits[i])
-            return _Finding(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
+            return Finding(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
         high = self._judge_high(x)
         if high is None and norm is not None and norm.level is not Level.NORMAL:
-            return _Finding(Level.WARNING, f"{_WORDS['l2']}: {norm.reason}", "l2")
-        return high or self._judge_low(x) or cusum
+            return Finding(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2")
+        return high or self._quiet.judge_low(self._traces, x) or cusum
 
     def _reason(self, i: int, x: float | None, norm: Verdict | None) -> str:
         own = self._traces[i].ceiling + WIDE if self._traces[i].n >= FIRST and not self._strict else self._within[i]
         if norm is not None and norm.level is Level.ERROR and not (x is not None and x > own):
-            return f"{_WORDS[FEATURES[i]]}: {norm.reason}"
-        return f"{_WORDS[FEATURES[i]]} {self._how_far(i, own)}"
+            return f"{WORDS[FEATURES[i]]}: {norm.reason}"
+        return f"{WORDS[FEATURES[i]]} {self._how_far(i, own)}"
 
     def _how_far(self, i: int, bits: float) -> str:
         trace, tails = self._traces[i], self._tails
@@ -289,53 +277,24 @@ class History:
             return f"more than {tails.deviations.margin:.3g} deviations above its mean{lasting}"
         return f"more than {2 ** (bits - trace.env):.3g} times the recent largest{lasting}"
 
-    def _judge_high(self, x: _Logarithms) -> _Finding | None:
+    def _judge_high(self, x: _Logarithms) -> Finding | None:
         """A gradient that is above the margins once or twice; what is above them more often is an error."""
         first, l2, mean = self._within
         if x[0] > first or (x[1] is not None and x[1] > l2) or (x[2] is not None and x[2] > mean):
             for i, (value, bits) in enumerate(zip(x, self._within, strict=True)):
                 if value is not None and value > bits:
-                    reason = f"{_WORDS[FEATURES[i]]} {self._how_far(i, bits)}"
-                    return _Finding(Level.WARNING, reason, FEATURES[i], high=True)
+                    reason = f"{WORDS[FEATURES[i]]} {self._how_far(i, bits)}"
+                    return Finding(Level.WARNING, reason, FEATURES[i], high=True)
         return None
 
-    def _judge_low(self, x: _Logarithms) -> _Finding | None:
-        traces, drop = self._traces, self.kind.drop
-        if traces[0].n < WARM:  # gradients of a training that learns fast fall to a third in its first steps
-            return None
-        for i in (1, 2):
-            value = x[i]
-            if value is not None and traces[i].low - value > drop[i - 1]:
-                reason = f"{_WORDS[FEATURES[i]]} less than 1/{2 ** drop[i - 1]:.3g} of the recent smallest"
-                return _Finding(Level.WARNING, reason, FEATURES[i])
-        return None
-
-    def _judge_zero(self) -> _Finding | None:
-        self._zeros += 1
-        if self._traces[0].n >= WARM and self._zeros == 1:
-            return _Finding(Level.WARNING, "all zero, which it never was before", "max_abs")
-        return None
-
-    def _sum_deviations(self, x: float) -> _Finding | None:
-        deviations, trace = self.kind.deviations, self._traces[0]
-        if deviations is None or self.kind.cusum is None or trace.n < WARM:
-            return None
-        z = trace.deviations(x)
-        self._cusum += (z if z < deviations else deviations) - CUSUM_SLACK
-        if self._cusum < 0.0:
-            self._cusum = 0.0
-        if self._cusum <= self.kind.cusum:
-            return None
-        return _Finding(Level.WARNING, "maximum above its mean for many steps", "max_abs")
-
-    def _is_idle(self, x: _Logarithms, finding: _Finding | None) -> bool:
+    def _is_idle(self, x: _Logarithms, finding: Finding | None) -> bool:
         """Whether this is an output that no data reach, of which enough is known."""
         if self.kind.gradient or (finding is not None and finding.level is Level.ERROR):
             return False
         self._idle.update(x)
         return self._idle.now and self._traces[0].n >= FIRST
 
-    def _learn(self, x: _Logarithms, finding: _Finding | None) -> None:
+    def _learn(self, x: _Logarithms, finding: Finding | None) -> None:
         if finding is not None and finding.level is Level.ERROR:
             self._errors += 1
             self._high += 1
@@ -344,7 +303,7 @@ class History:
                 return
             if self._errors == FREEZE + 1:
                 self._traces = [Trace() for _ in FEATURES]
-                self._cusum = 0.0
+                self._quiet.forget()
         elif finding is not None and finding.high:
             self._errors = 0
             self._high += 1
