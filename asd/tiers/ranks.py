@@ -9,6 +9,7 @@ from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.tiers.features import FEATURES, Features
+from asd.tiers.idle import Idle
 from asd.tiers.kinds import kind_of
 from asd.tiers.saved import check_count, check_keys, check_number, check_numbers
 from asd.tiers.trace import DEVIATION_FLOOR, Trace
@@ -53,6 +54,8 @@ class Ranks:
     healthy one along. Of two ranks an alarm is about both: nobody can tell which one is at fault. A single rank is
     never flagged. Only ranks that hold the same part of the network may be compared, before their gradients are summed.
 
+    Outputs are not compared in a step in which one rank has what it had before, see `Idle`: no data reached it there.
+
     The first 5 steps are only learned. It learns from no step in which a rank is an error; after 20 such steps in a row
     it learns its limits in their place.
 
@@ -85,6 +88,7 @@ class Ranks:
         self._deviations = (self.kind.deviations or NO_THRESHOLD_DEVIATIONS) / 2
         self._features = [_Differences(size) for _ in FEATURES]
         self._errors = 0  # in a row
+        self._idle = [] if self.kind.gradient else [Idle() for _ in range(size)]
 
     def update(self, values: Sequence[Features]) -> list[Verdict]:
         """Judges one step.
@@ -104,7 +108,7 @@ class Ranks:
         if not all(finite):
             return [self._judge_not_finite(each, sum(finite)) for each in values]
         verdicts = [Verdict(Level.NORMAL, "", each.max_abs, inf) for each in values]
-        if self.size == 1 or not any(each.max_abs for each in values):
+        if self.size == 1 or not any(each.max_abs for each in values) or self._is_idle(values):
             return verdicts
         for i, differences in enumerate(self._features):
             sizes = [each[i] for each in values]
@@ -118,7 +122,8 @@ class Ranks:
     def state(self) -> dict[str, Any]:
         """Everything it remembers, ready for JSON."""
         features = {feature: each.state() for feature, each in zip(FEATURES, self._features, strict=True)}
-        return {**features, "errors": self._errors}
+        idle = {} if self.kind.gradient else {"idle": [each.state() for each in self._idle]}
+        return {**features, "errors": self._errors, **idle}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a saved state, exactly as if it had never stopped.
@@ -126,10 +131,24 @@ class Ranks:
         Raises:
             StateError: It was not saved by as many ranks. This one is then as it was.
         """
-        values = check_keys("tier ranks", state, (*FEATURES, "errors"))
+        if isinstance(state, Mapping) and not self.kind.gradient:
+            state = {"idle": [Idle().state()] * self.size, **state}  # older states have none
+        values = check_keys("tier ranks", state, self.state())
         errors = check_count("tier ranks", "errors", values["errors"])
+        idle = [Idle() for _ in self._idle]
+        saved = values.get("idle", [])
+        if not isinstance(saved, list) or len(saved) != len(idle):
+            raise StateError(f"State of tier ranks: idle is {saved!r}, which is not valid: {len(idle)} states.")
+        for each, one in zip(idle, saved, strict=True):
+            each.restore(one)
         self._features = [_Differences.of(self.size, f"tier ranks, {key}", values[key]) for key in FEATURES]
-        self._errors = errors
+        self._errors, self._idle = errors, idle
+
+    def _is_idle(self, values: Sequence[Features]) -> bool:
+        """Whether these are outputs, one of which no data reached."""
+        for idle, features in zip(self._idle, values, strict=False):
+            idle.update([log2(size) if size > 0.0 else None for size in features[:3]])
+        return any(idle.now for idle in self._idle)
 
     def _learn(self, values: Sequence[Features], *, is_error: bool) -> None:
         self._errors = self._errors + 1 if is_error else 0

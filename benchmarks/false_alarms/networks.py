@@ -287,7 +287,7 @@ class Pairs(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
         self.left, self.right = Perceptron(20, 16, norm=True), Perceptron(20, 16, norm=True)
-        self.sharpness = Parameter(Tensor(2.0, ms.float32), name="sharpness")
+        self.sharpness = Parameter(Tensor([2.0], ms.float32), name="sharpness")
         self.labels, self.loss = Tensor(np.arange(32), ms.int32), nn.CrossEntropyLoss()
 
     def construct(self, x, y):

@@ -106,6 +106,29 @@ def test_restored_ranks_go_on_as_if_they_had_never_stopped_and_hold_only_numbers
     assert other.state() == ranks.state()
 
 
+def test_an_expert_whose_first_tokens_come_on_one_rank_is_no_anomaly():
+    ranks, generator = Ranks("Y", 3), random.Random(7)
+    bias = Features(0.14, 13.0, 0.08)
+
+    def alive():
+        return Features(*(size * generator.uniform(0.9, 1.1) for size in (2.0, 60.0, 0.2)))
+
+    for _ in range(20):
+        assert levels(ranks.update([bias] * 3)) == ["NORMAL"] * 3
+    for _ in range(10):
+        assert levels(ranks.update([bias, alive(), bias])) == ["NORMAL"] * 3
+    other, older = Ranks("Y", 3), {key: value for key, value in ranks.state().items() if key != "idle"}
+    other.restore(json.loads(json.dumps(ranks.state())))
+    Ranks("Y", 3).restore(older)
+    for wrong in (None, 3, [], [3, 3, 3]):
+        with pytest.raises(StateError):
+            ranks.restore({**older, "idle": wrong})
+    assert other.state() == ranks.state()
+    for _ in range(30):  # all have tokens in every step
+        assert levels(ranks.update([alive() for _ in range(3)])) == ["NORMAL"] * 3
+    assert levels(ranks.update([alive(), Features(40.0, 900.0, 4.0), alive()])) == ["NORMAL", "ERROR", "NORMAL"]
+
+
 def test_states_and_values_of_another_number_of_ranks_are_refused():
     with pytest.raises(StateError):
         Ranks("B", 3).restore(taught(4).state())
