@@ -101,11 +101,12 @@ class Tail:
         count = check_count(what, "count", values["count"])
         largest = sorted(check_numbers(what, "largest", values["largest"], min(count, KEPT)))
         margin = check_numbers(what, "margin", [values["margin"]])[0]
-        if not self._lowest <= margin <= self._highest:
+        if not 0 < margin <= self._highest:
             raise StateError(
-                f"State of {what}: margin has the value {margin!r}, which is not valid: a number from {self._lowest:g} "
-                f"to {self._highest:g}."
+                f"State of {what}: margin has the value {margin!r}, which is not valid: a number above 0, up to "
+                f"{self._highest:g}."
             )
+        margin = max(margin, self._lowest)  # an older one may have been lower
         self._largest, self._count, self.margin = largest, count, margin
 
 
@@ -123,7 +124,7 @@ class Tails:
     """
 
     def __init__(self, kind: Kind) -> None:
-        self.envelope = tuple(Tail(lowest, kind.first, WIDEST) for lowest in kind.envelope)
+        self.envelope = tuple(Tail(lowest, max(kind.first, lowest), WIDEST) for lowest in kind.envelope)
         self.deviations = None
         if kind.deviations is not None:
             self.deviations = Tail(kind.deviations, 2 * kind.deviations, 4 * kind.deviations)

@@ -181,7 +181,7 @@ def test_an_output_that_no_data_reached_is_an_error_above_fourteen_bits_and_wide
     for size in [2.0**-3] * 30 + [2.0]:
         assert shared.update(features(size)).level is Level.NORMAL
         tails.refit()
-    assert tails.margins == (1.7, 1.7, 1.7)
+    assert tails.margins == (1.7, 4.0, 1.7)
 
 
 def test_the_margin_of_an_output_that_varies_much_is_wider_by_twice_its_deviation_above_the_usual():
@@ -196,6 +196,28 @@ def test_the_margin_of_an_output_that_varies_much_is_wider_by_twice_its_deviatio
         expected = trace["env"] + growth + state["tails"][0]["margin"] + on_top
         assert history.limit()["max_abs"] == pytest.approx(2.0**expected)
         assert (on_top > 1) is (spread == 3.0)
+
+
+def test_an_output_may_become_sixty_times_as_long_at_once():
+    history, generator = History("Y"), random.Random(6)
+    for step in range(80):
+        length = 8 if step < 40 else 500
+        size = generator.uniform(0.9, 1.1)
+        verdict = history.update(Features(3 * size, size * math.sqrt(64 * length), 0.8 * size))
+        assert verdict.level is Level.NORMAL
+    assert history.update(Features(30.0, math.sqrt(64 * 500), 0.8)).level is Level.ERROR
+
+
+def test_a_margin_saved_when_it_might_be_lower_is_taken_over_as_the_lowest():
+    history = taught("Y")
+    state = history.state()
+    state["tails"][1]["margin"] = 1.7
+    other = History("Y")
+    other.restore(state)
+    assert other.limit() == history.limit()
+    state["tails"][1]["margin"] = 0.0
+    with pytest.raises(StateError):
+        other.restore(state)
 
 
 def test_a_state_saved_before_there_were_idle_outputs_is_taken_over():
