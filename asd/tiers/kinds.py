@@ -51,8 +51,8 @@ the ranks, with the margins of `W`.
 
 Margins of gradients, drops and sums of deviations are a little above what 1.03 million checks of clean trainings of
 small transformers came to; that of outputs is above the 1.55 bits by which a batch of noise raised those of a first
-layer. The L2 norm of an output grows with the root of its size, which longer sequences and larger batches change; 4 bits
-are 256 times as many elements. Its maximum and mean hardly depend on that.
+layer. The L2 norm of an output grows with the root of its size, which longer sequences and larger batches change; 4
+bits are 256 times as many elements. Maximum and mean hardly depend on that.
 """
 
 

@@ -31,7 +31,7 @@ def test_a_training_with_first_tokens_for_its_experts_has_no_alarm_and_one_with_
     assert abrupt["with_a_first_level_alarm"] == 2
     for row in result["four times as bright"]["trainings"]:
         assert row["first_level_steps"][0] == 201
-        assert row["example"].startswith("step 201, network.stem.forward: forward: ")
+        assert row["example"].startswith("step 201, stem.forward: forward: ")
         assert row["loss_in_the_end"] < row["loss_at_first"] / 2
 
 
