@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any, NamedTuple
 
-__all__ = ["FEATURES", "Features"]
+__all__ = ["FEATURES", "WORDS", "Features"]
 
 FEATURES = ("max_abs", "l2", "mean_abs")
 """The fields of `Features` that are judged, in the order in which they are."""
+WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
+"""The same in the reasons of verdicts."""
 
 
 class Features(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 
 from asd.errors import StateError
 from asd.rules import Threshold
-from asd.tiers.features import FEATURES, Features
+from asd.tiers.features import FEATURES, WORDS, Features
 from asd.tiers.idle import Idle
 from asd.tiers.kinds import kind_of
-from asd.tiers.quiet_signs import WORDS, Finding, QuietSigns
+from asd.tiers.quiet_signs import Finding, QuietSigns
 from asd.tiers.saved import check_count, check_keys, check_number
 from asd.tiers.tail import Tails
 from asd.tiers.trace import DEVIATION_FLOOR, WARM, Trace

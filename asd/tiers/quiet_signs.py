@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from asd.tiers.features import WORDS
 from asd.tiers.kinds import Kind
 from asd.tiers.saved import check_count, check_number
 from asd.tiers.trace import WARM, Trace
 from asd.verdict import Level
 
-__all__ = ["WORDS", "Finding", "QuietSigns"]
+__all__ = ["Finding", "QuietSigns"]
 
 CUSUM_SLACK = 3.0
-WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
-"""The features, in reasons."""
 
 
 class Finding(NamedTuple):

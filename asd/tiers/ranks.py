@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from asd.errors import ConfigError, StateError
-from asd.tiers.features import FEATURES, Features
+from asd.tiers.features import FEATURES, WORDS, Features
 from asd.tiers.idle import Idle
 from asd.tiers.kinds import kind_of
 from asd.tiers.saved import check_count, check_keys, check_number, check_numbers
@@ -36,7 +36,6 @@ NO_THRESHOLD_DEVIATIONS = 12.2
 """Of kinds whose histories are not judged by deviations."""
 SMALLEST = -1100.0
 """Bits that stand for 0: below the smallest float64."""
-_WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
 
 
 class Ranks:
@@ -158,7 +157,7 @@ class Ranks:
             differences.learn([each[i] for each in values])
 
     def _reason(self, feature: str, reason: str) -> str:
-        return f"{self.kind.name}: {_WORDS[feature]} {reason}"
+        return f"{self.kind.name}: {WORDS[feature]} {reason}"
 
     def _judge_not_finite(self, features: Features, finite: int) -> Verdict:
         if features.finite:
