@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from asd.attribution import Attribution
 from asd.reading import AVERAGED, Reading
-from asd.tiers.features import FEATURES
+from asd.tiers.features import FEATURES, Features
 
-__all__ = ["Allowance", "blame", "vanished"]
+__all__ = ["Allowance", "blame", "has_fallen", "vanished"]
 
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
@@ -75,7 +75,7 @@ def vanished(
         and (other := then.get(reading.checkpoint)) is not None
         and (other.calls == reading.calls or reading.kind in _OF_OPTIMIZER)
         and not suspicious(other)
-        and _has_fallen(reading, other)
+        and has_fallen(reading, other)
     ]
 
 
@@ -107,7 +107,10 @@ def blame(told: Sequence[tuple[str, str]]) -> Attribution | None:
     return Attribution(origin, next(iter(guilty.values())), followers, reason, in_mean=not own)
 
 
-def _has_fallen(one: Reading, other: Reading) -> bool:
-    """Whether it is below half of what it was: a limit between two nearly equal values shows nothing."""
+def has_fallen(one: Reading | Features, other: Reading | Features) -> bool:
+    """Whether it is a fifth below what it was: a limit between two nearly equal values shows nothing.
+
+    That is a third of a bit: less than makes a value suspicious, and far more than two runs on one device differ by.
+    """
     sizes = ((getattr(one, name), getattr(other, name)) for name in FEATURES)
-    return one.non_finite > 0 or any(before > 2 * after for before, after in sizes)
+    return one.non_finite > 0 or any(after < 0.8 * before for before, after in sizes)

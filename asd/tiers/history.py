@@ -29,6 +29,8 @@ FREEZE = 20
 """Alarms in a row after which the level is learned anew."""
 USUAL_DEVIATION = 0.1
 """Bits by which outputs vary; what is above that comes twice on top of the margin."""
+SUSPICIOUS = 0.5
+"""Bits above what growth explains that make an output suspicious: worth a second look, and no anomaly by itself."""
 LARGEST_EXPONENT = 1023.0
 LARGEST_POWER = 2.0**1023
 """2.0 ** 1024 is no float."""
@@ -152,8 +154,12 @@ class History:
         return {"max_abs": largest, "l2": l2, "mean_abs": mean}
 
     def second_limit(self) -> dict[str, float]:
-        """Per feature the largest value that is within the margins next: above it a gradient is a warning at least."""
-        largest, l2, mean = map(min, self._current(), map(_power, self._within))
+        """Per feature the largest value that is not suspicious next: above it a gradient is a warning at least.
+
+        Outputs vary so little that much less than what makes them an error is worth a second look.
+        """
+        bits = self._within if self.kind.gradient or self._idle.now else map(_suspicious_from, self._traces)
+        largest, l2, mean = map(min, self._current(), map(_power, bits))
         return {"max_abs": largest, "l2": l2, "mean_abs": mean}
 
     def accept(self) -> None:
@@ -337,6 +343,11 @@ class History:
             mean - third.ceiling if mean is not None else -inf,
             first.deviations(largest) if self.kind.deviations is not None and first.n >= WARM else -inf,
         ]
+
+
+def _suspicious_from(trace: Trace) -> float:
+    """The logarithm of the largest value of an output that is not suspicious."""
+    return trace.ceiling + SUSPICIOUS + _spread(trace) if trace.n >= FIRST else inf
 
 
 def _spread(trace: Trace) -> float:

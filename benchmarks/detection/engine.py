@@ -26,13 +26,14 @@ class Pass:
         loss: Training loss, unscaled.
         gradient: Gradient of all weights as one vector, unscaled.
         values: The value of each site, as computed (the backward ones with the loss scale).
-        tensors: What the compiled graph returned: operands and results of the forward pass, and gradients of probes.
+        tensors: What the compiled graph returned: operands and results of the forward pass, inputs and gammas of norms,
+            and gradients of probes.
     """
 
     loss: float
     gradient: Array
     values: list[Array]
-    tensors: tuple[Any, Any]
+    tensors: tuple[Any, Any, Any]
 
 
 class Engine:
@@ -48,6 +49,7 @@ class Engine:
         _, registry = make_network(family, rounded=rounded, override=False)
         self.places: list[Place] = registry.places
         self.weights = registry.weights
+        self.norms = registry.norms
         self.sizes = [int(np.prod(shape)) for _, shape, _ in self.weights]
         self.offsets = np.cumsum([0, *self.sizes])
         self._probes = [Tensor(np.zeros(shape, np.float32)) for shape in registry.probes]
@@ -93,7 +95,7 @@ class Engine:
             Tensor(vector[part].reshape(shape)) for part, (_, shape, _) in zip(self.slices(), self.weights, strict=True)
         )
         function = self._function(fault is not None)
-        (_, (_, seen)), (dw, dp) = function(
+        (_, (_, seen, norms)), (dw, dp) = function(
             Tensor(inputs),
             Tensor(labels),
             Tensor(scale, ms.float32),
@@ -106,19 +108,28 @@ class Engine:
             gradient /= np.float32(scale)
         values = [(seen[place.seen][2] if place.seen >= 0 else dp[place.code]).asnumpy() for place in self.places]
         logits = seen[-1][2].asnumpy()
-        return Pass(cross_entropy(logits, labels), gradient, values, (seen, dp))
+        return Pass(cross_entropy(logits, labels), gradient, values, (seen, norms, dp))
 
     def operands(self, number: int, of: Pass) -> tuple[Array, Array] | None:
         """The two factors of the matrix product that gave site `number` in a pass; None if none did."""
         place = self.places[number]
         if place.operands < 0:
             return None
-        seen, dp = of.tensors
+        seen, _, dp = of.tensors
         a, b, _ = (tensor.asnumpy() for tensor in seen[self._product[place.code - place.operands]])
         if place.operands == 0:
             return a, b
         dout = dp[place.code - place.operands].asnumpy()
         return (dout, np.swapaxes(b, -1, -2)) if place.operands == 1 else (np.swapaxes(a, -1, -2), dout)
+
+    def norm(self, number: int, of: Pass) -> dict[str, Any] | None:
+        """What `check_norm` needs for the gradient that is site `number`, as it was in a pass; None if it is another."""
+        place = self.places[number]
+        if place.norm < 0:
+            return None
+        _, norms, dp = of.tensors
+        x, gamma = (tensor.asnumpy() for tensor in norms[place.norm])
+        return {"x": x, "gamma": gamma, "dy": dp[place.code + 1].asnumpy(), **self.norms[place.norm]}
 
     def _function(self, override: bool) -> Any:
         if override not in self._compiled:

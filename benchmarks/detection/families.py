@@ -6,6 +6,7 @@ A network is a pure function of its weights, so replicas, snapshots and faulty c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mindspore import Tensor, nn, ops
@@ -13,6 +14,8 @@ from mindspore import Tensor, nn, ops
 from benchmarks.detection.cells import Convolution, GradientTap, Product, ValueTap
 
 __all__ = ["DEVELOPMENT", "FAMILIES", "Family", "Place", "Registry", "make_network"]
+
+NORM_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Place:
         code: Number of its probe.
         seen: Where its value is in what the network returns; -1 when it is the gradient of the probe.
         operands: For a result of a matrix product, which of its three products it is: 0, 1 or 2; else -1.
+        norm: For kind `G` which of the norms it is.
     """
 
     operator: str
@@ -82,6 +86,7 @@ class Place:
     code: int
     seen: int = -1
     operands: int = -1
+    norm: int = -1
 
     @property
     def name(self) -> str:
@@ -95,12 +100,14 @@ class Registry:
     Attributes:
         weights: Name, shape and standard deviation of each weight; a deviation of 0 starts from ones.
         probes: Shape of each probe.
+        norms: Of each norm what `check_norm` has to know of it.
     """
 
     def __init__(self, rounded: bool, override: bool) -> None:
         self.rounded, self.override = rounded, override
         self.weights: list[tuple[str, tuple[int, ...], float]] = []
         self.probes: list[tuple[int, ...]] = []
+        self.norms: list[dict[str, Any]] = []
         self._forward: list[Place] = []
         self._backward: list[Place] = []
         self._seen = 0
@@ -128,11 +135,12 @@ class Registry:
         self._new_results(name, at, of_weight=True, checksum=False)
         return Convolution(at, self.rounded, self.override, b[0], stride)
 
-    def gradient(self, name: str, shape: tuple[int, ...]) -> GradientTap:
-        """A new site before a norm."""
-        at = self._new_probes(shape)
-        self._backward.append(Place(name, "G", at))
-        return GradientTap(at, False, self.override)
+    def norm(self, name: str, shape: tuple[int, ...], **of_norm: Any) -> tuple[GradientTap, GradientTap]:
+        """A new site before a norm, and a tap behind it whose gradient is what the norm is given."""
+        at = self._new_probes(shape, shape)
+        self._backward.append(Place(name, "G", at, norm=len(self.norms)))
+        self.norms.append({**of_norm, "epsilon": NORM_EPSILON})
+        return GradientTap(at, False, self.override), GradientTap(at + 1, False, False)
 
     def value(self, name: str, shape: tuple[int, ...]) -> ValueTap:
         """A new site on a value that no matrix product computes."""
@@ -159,17 +167,19 @@ class Norm(nn.Cell):
 
     def __init__(self, registry: Registry, name: str, rows: int, width: int, kind: str) -> None:
         super().__init__(auto_prefix=False)
-        self.tap = registry.gradient(name, (rows, width))
+        self.tap, self.behind = registry.norm(name, (rows, width), centred=kind == "layer")
         self.gamma = registry.weight(f"{name}.gamma", (width,))
         self.is_layer = kind == "layer"
-        self.layer = ops.LayerNorm(-1, -1, 1e-5)
+        self.layer = ops.LayerNorm(-1, -1, NORM_EPSILON)
         self.zero = Tensor(np.zeros(width, np.float32))
 
     def construct(self, x, w, probes, code):
         x = self.tap(x, probes[self.tap.at], code)
         if self.is_layer:
-            return self.layer(x, w[self.gamma], self.zero)[0]
-        return x * ops.rsqrt(ops.mean(x * x, -1, True) + 1e-5) * w[self.gamma]
+            y = self.layer(x, w[self.gamma], self.zero)[0]
+        else:
+            y = x * ops.rsqrt(ops.mean(x * x, -1, True) + NORM_EPSILON) * w[self.gamma]
+        return self.behind(y, probes[self.behind.at], code), ((x, w[self.gamma]),)
 
 
 class Linear(nn.Cell):
@@ -214,7 +224,7 @@ class Block(nn.Cell):
         self.scale = (f.width // f.heads) ** -0.5
 
     def construct(self, x, w, probes, code):
-        h = self.first(x, w, probes, code)
+        h, norms = self.first(x, w, probes, code)
         qkv = self.qkv(h, w, probes, code)
         seen = ((h, w[self.qkv.weight], qkv),)
         q, k, v = ops.unbind(qkv.reshape(self.split).transpose(2, 0, 3, 1, 4), 0)
@@ -232,7 +242,7 @@ class Block(nn.Cell):
         out = self.out(context, w, probes, code)
         seen += ((context, w[self.out.weight], out),)
         x = x + out
-        h = self.second(x, w, probes, code)
+        h, second = self.second(x, w, probes, code)
         up = self.up(h, w, probes, code)
         seen += ((h, w[self.up.weight], up),)
         if self.gated:
@@ -243,7 +253,7 @@ class Block(nn.Cell):
             hidden = ops.gelu(up)
         down = self.down(hidden, w, probes, code)
         seen += ((hidden, w[self.down.weight], down),)
-        return x + down, seen
+        return x + down, seen, norms + second
 
 
 class Transformer(nn.Cell):
@@ -262,17 +272,17 @@ class Transformer(nn.Cell):
 
     def construct(self, inputs, labels, scale, w, probes, code):
         x = (ops.gather(w[self.embedding], inputs, 0) + w[self.positions]).reshape(self.flat)
-        seen = ()
+        seen, norms = (), ()
         for block in self.blocks:
-            x, more = block(x, w, probes, code)
-            seen += more
-        h = self.norm(x, w, probes, code)
+            x, products, more = block(x, w, probes, code)
+            seen, norms = seen + products, norms + more
+        h, last = self.norm(x, w, probes, code)
         if not self.is_decoder:
             h = ops.mean(h.reshape(self.grouped), 1)
         logits = self.head(h, w, probes, code)
         seen += ((h, w[self.head.weight], logits),)
         loss = ops.cross_entropy(logits, labels)
-        return loss * scale, (loss, seen)
+        return loss * scale, (loss, seen, norms + last)
 
 
 class ConvolutionNet(nn.Cell):
@@ -282,7 +292,7 @@ class ConvolutionNet(nn.Cell):
         super().__init__(auto_prefix=False)
         f = family
         side, channels = f.length, 3
-        self.kernels, self.shapes, convolutions, taps, self.gammas = [], [], [], [], []
+        self.kernels, self.shapes, convolutions, before, behind, self.gammas = [], [], [], [], [], []
         for i in range(f.layers):
             out, stride = f.width * 2 ** (i // 2), 2 if i == 2 else 1
             kernel = (out, channels, 3, 3)
@@ -291,28 +301,31 @@ class ConvolutionNet(nn.Cell):
             convolutions.append(registry.convolution(f"conv{i}", (f.batch, channels, side, side), kernel, stride))
             side, channels = (side - 1) // stride + 1, out
             self.shapes.append(((f.batch * 4, channels // 4 * side * side), (f.batch, channels, side, side)))
-            taps.append(registry.gradient(f"norm{i}", self.shapes[-1][1]))
+            for tap, taps in zip(registry.norm(f"norm{i}", self.shapes[-1][1], groups=4), (before, behind), strict=True):
+                taps.append(tap)
         self.convolutions = nn.CellList(convolutions, auto_prefix=False)
-        self.taps = nn.CellList(taps, auto_prefix=False)
+        self.before, self.behind = (nn.CellList(taps, auto_prefix=False) for taps in (before, behind))
         self.head = Linear(registry, "head", f.batch, channels, f.vocabulary)
 
     def construct(self, inputs, labels, scale, w, probes, code):
-        x, seen = inputs, ()
+        x, seen, norms = inputs, (), ()
         for i in range(len(self.kernels)):
             convolution, kernel = self.convolutions[i], w[self.kernels[i]]
             at = convolution.at
             y = convolution(x, kernel, probes[at], probes[at + 1], probes[at + 2], code)
             seen += ((x, kernel, y),)
-            y = self.taps[i](y, probes[self.taps[i].at], code)
+            y = self.before[i](y, probes[self.before[i].at], code)
+            norms += ((y, w[self.gammas[i]]),)
             grouped = y.reshape(self.shapes[i][0])
             centred = grouped - ops.mean(grouped, -1, True)
-            y = centred * ops.rsqrt(ops.mean(centred * centred, -1, True) + 1e-5)
-            x = ops.relu(y.reshape(self.shapes[i][1]) * w[self.gammas[i]])
+            y = centred * ops.rsqrt(ops.mean(centred * centred, -1, True) + NORM_EPSILON)
+            y = y.reshape(self.shapes[i][1]) * w[self.gammas[i]]
+            x = ops.relu(self.behind[i](y, probes[self.behind[i].at], code))
         h = ops.mean(x, (2, 3))
         logits = self.head(h, w, probes, code)
         seen += ((h, w[self.head.weight], logits),)
         loss = ops.cross_entropy(logits, labels)
-        return loss * scale, (loss, seen)
+        return loss * scale, (loss, seen, norms)
 
 
 def make_network(family: Family, *, rounded: bool, override: bool) -> tuple[nn.Cell, Registry]:

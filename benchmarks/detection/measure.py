@@ -40,9 +40,9 @@ _DTYPES = ("float32", "bfloat16")
 STATE_TARGETS = ("weight", "m", "v", "master")
 CHECKSUMS = {"variance": "asd checksum", "mindspore": "MindSpore checksum", "torch": "torch_npu checksum"}
 WITH_CHECKSUM, REPLAY = "asd adaptive + checksum", "full replay"
-"""The checksum of every product and mean over ranks beside the tiers, and every computation done twice elsewhere."""
+"""The checks of every product, norm and mean over ranks beside the tiers, and every computation done twice elsewhere."""
 SAMPLED = "asd adaptive + second look + checksum, sampled"
-"""All tiers as they come: products and means are checked in turn, in the first steps of a process, after an anomaly of
+"""All tiers as they come: products, norms and means are checked in turn, in the first steps of a process, after an anomaly of
 either level, on whichever rank, and in a second look. One that is wrong in the first step of a fault counts as wrong in
 all of them. Runs are so short that three of six phases are first steps of a process."""
 Row = dict[str, Any]
@@ -72,8 +72,8 @@ def _add_computed(row: Row, schedule: Row) -> None:
         hit = bool(sums and sums.get(key))
         row["found"][name] = _hit(row, hit)
     tiers = row["found"]["asd adaptive"]
-    shown = bool(row.get("mean") or (sums and sums.get("variance")))
-    in_checksum = {**_hit(row, shown), **({} if sums else _OF_MEAN)} if shown else tiers
+    shown = bool(row.get("mean") or row.get("norm") or (sums and sums.get("variance")))
+    in_checksum = {**_hit(row, shown), **(_OF_MEAN if row.get("mean") else {})} if shown else tiers
     row["found"][WITH_CHECKSUM] = in_checksum
     row["found"][REPLAY] = _hit(row, row["target"] == "site")
     looked = row["found"][WITH_SECOND_LOOK]
@@ -83,7 +83,7 @@ def _add_computed(row: Row, schedule: Row) -> None:
 
 
 def _first_due(row: Row, schedule: Row) -> int:
-    """Steps of a fault in a product until that product is checked, if it is sampled."""
+    """Steps of a fault until what it strikes is checked, if that is sampled."""
     resumed = schedule["event"] == "resume" and row["start"] >= schedule["at"]
     if row["start"] - (schedule["at"] if resumed else 0) < FIRST_STEPS:
         return 0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from asd.operators.mean_check import check_mean
+from asd.operators.norm_check import check_norm
 from asd.operators.product_check import TOLERANCES, check_product
 from benchmarks.detection.engine import engine
 from benchmarks.detection.faults import Fault
@@ -30,7 +31,7 @@ CHAOS = 0.02
 CHECKED_ANYWAY = 10
 """...and one in so many is followed all the same, to prove it."""
 CHECKSUM_EVERY = 16
-"""Each product and each mean over ranks of a clean run is checked in one step of so many."""
+"""Each product, each norm and each mean over ranks of a clean run is checked in one step of so many."""
 REPLAYED = 40
 """Steps of a run without faults that are computed a second time, from its event on."""
 
@@ -76,7 +77,8 @@ def run_clean(training: Training, starts: list[int]) -> tuple[dict[int, State], 
     """The run without a fault: its states before `starts` and `HORIZON` steps later, its records, its checksums."""
     kept = {step for start in starts for step in (start, start + HORIZON)}
     states, records, state = {}, [], training.start()
-    sums: dict[str, Any] = {"products": 0, **dict.fromkeys(TOLERANCES, 0), "means": 0, "wrong_means": 0}
+    names = ("products", *TOLERANCES, "norms", "wrong_norms", "means", "wrong_means")
+    sums: dict[str, Any] = dict.fromkeys(names, 0)
     for step in range(training.schedule.steps):
         if step in kept:
             states[step] = state
@@ -91,8 +93,12 @@ def run_clean(training: Training, starts: list[int]) -> tuple[dict[int, State], 
 
 
 def count_checksums(training: Training, step: int, sums: dict[str, Any]) -> None:
-    """Adds the checksums of all products of rank 0 in a kept clean step, and of all means."""
+    """Adds the checksums of all products and norms of rank 0 in a kept clean step, and of all means."""
     for number in range(len(training.engine.places)):
+        wrong_norm = is_norm_wrong(training, step, 0, number, None)
+        if wrong_norm is not None:
+            sums["norms"] += 1
+            sums["wrong_norms"] += wrong_norm
         wrong = checksums(training, step, 0, number, None)
         if wrong:
             sums["products"] += 1
@@ -154,7 +160,8 @@ def strike(
 def without_history(training: Training, fault: Fault) -> dict[str, Any]:
     """What checks that need no history say of a fault, once its first step was made."""
     if fault.target == "site":
-        return {"checksum": checksums(training, fault.start, fault.rank, fault.place, fault)}
+        where = training, fault.start, fault.rank, fault.place, fault
+        return {"checksum": checksums(*where), "norm": is_norm_wrong(*where)}
     return {"mean": is_mean_wrong(training, fault.place)} if fault.target == "reduced" else {}
 
 
@@ -167,6 +174,17 @@ def checksums(training: Training, step: int, rank: int, place: int, fault: Fault
     value = one.values[place] if fault is None else training.corrupted(one, fault)
     dtype = "bfloat16" if training.engine.rounded else "float32"
     return {name: bool(check_product(*operands, value, dtype=dtype, tolerance=name).wrong) for name in TOLERANCES}
+
+
+def is_norm_wrong(training: Training, step: int, rank: int, place: int, fault: Fault | None) -> bool | None:
+    """Whether the gradient of a norm's input is wrong, with its fault or without; None if it is something else."""
+    one = training.clean_pass(step, rank)
+    norm = training.engine.norm(place, one)
+    if norm is None:
+        return None
+    value = one.values[place] if fault is None else training.corrupted(one, fault)
+    score = check_norm(**norm, dx=value).dx
+    return score > 1
 
 
 def is_mean_wrong(training: Training, weight: int) -> bool | None:

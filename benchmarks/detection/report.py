@@ -50,6 +50,7 @@ def make_report(units: list[Row], split: str, seed: int, missing: int) -> Row:
         "clean_checks": checks_of(units, "warm_up") + checks_of(units, "later"),
         "detectors": {name: detector(name, real, units) for name in names},
         "checksum_on_clean_products": _sums(units, "products", *CHECKSUMS),
+        "check_on_clean_norms": _sums(units, "norms", "wrong_norms"),
         "checksum_on_clean_means": _sums(units, "means", "wrong_means"),
         "made_again_by_second_looks": {key: sum(unit["made_again"][key] for unit in units) for key in ("steps", "of")},
         "harm_by_stratum": harm(real),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.confirmation import Allowance
+from asd.confirmation import Allowance, has_fallen
 from asd.tiers import FEATURES, Features, History, Ranks, Seal, Sealed, StateBound
 from asd.tiers.kinds import KINDS
 from asd.tiers.tail import Tails
@@ -87,14 +87,13 @@ class Sites:
 
     @staticmethod
     def _judge(history: History, features: Features, rank: int, place: int, alarm: Alarm) -> Level:
-        level = history.update(features).level
-        # Nothing above a second-level limit was learned, so the limit is the one that it was held against.
-        if level is not Level.NORMAL and _is_above(history, features):
+        # Before it is learned: a suspicious output is, unlike a suspicious gradient.
+        if _is_above(history, features):
             alarm.suspicious.append((rank, place))
-        return level
+        return history.update(features).level
 
     def comes_again(self, record: Record, again: Record, rank: int, place: int) -> bool:
-        """Whether a step made again shows there what is above the second-level limit; nothing is learned."""
+        """Whether a step made again shows there what was suspicious; nothing is learned."""
         weight = place - len(self.setup.names)
         if weight >= 0:
             history, rows = self.averaged[weight], [each.averaged[weight] for each in (record, again)]
@@ -102,7 +101,7 @@ class Sites:
             at, history = self.weight_at.get(place, -1), self.histories[rank][place]
             rows = [each.averaged[at] if at >= 0 else each.features[rank, place] for each in (record, again)]
         # The same is as suspicious as it was, though the margins may have been fitted anew meanwhile.
-        return np.array_equal(*rows, equal_nan=True) or _is_above(history, _features(rows[1]))
+        return not has_fallen(*map(_features, rows)) or _is_above(history, _features(rows[1]))
 
     def cause(self, flagged: set[int], outliers: set[int]) -> str:
         """Many ranks of which none differs from the others are no fault of a device, as the package says."""
