@@ -10,7 +10,7 @@ from asd.combined_scheme import CombinedScheme, Strike
 from asd.config import Config
 from asd.errors import StateError
 from asd.judge import EVENT_FEATURES, Judge, RuleJudge
-from asd.reading import MEAN, SAMPLE, SCORES
+from asd.reading import CHECKSUM, MEAN, NORM, SAMPLE, SCORES
 from asd.rules import make_rule
 from asd.rules.checksum import Checksum
 from asd.rules.combined import Combined
@@ -21,6 +21,11 @@ from asd.verdict import Level, Verdict
 __all__ = ["Judges"]
 
 _GRADIENT = "B"
+_DOES_NOT_FIT = {
+    CHECKSUM: "the matrix product does not fit its checksum",
+    MEAN: "the mean over the ranks does not fit its checksum",
+    NORM: "the norm, or its gradient, is not what computing it again gives",
+}
 
 
 class Judges:
@@ -223,7 +228,7 @@ class Judges:
     def _new(self, kind: str) -> Judge:
         config = self._config
         if kind in SCORES:
-            return RuleJudge(Checksum("mean over the ranks" if kind == MEAN else "matrix product"))
+            return RuleJudge(Checksum(_DOES_NOT_FIT[kind]))
         if kind == SAMPLE:
             thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
             return RuleJudge(SampledGradient(*thresholds, counts=self._strike_counts))

@@ -8,6 +8,7 @@ __all__ = [
     "AVERAGED",
     "CHECKSUM",
     "MEAN",
+    "NORM",
     "OF_ALL_RANKS",
     "OUTPUT",
     "SAMPLE",
@@ -23,7 +24,9 @@ CHECKSUM = "checksum"
 """The kind of a checkpoint that holds no size of a tensor but the score of a matrix product, as `max_abs`."""
 MEAN = "mean"
 """The kind of one that holds the score of a mean over ranks in the same way: how well it fits what the ranks gave."""
-SCORES = (CHECKSUM, MEAN)
+NORM = "norm"
+"""The kind of one that holds the score of a norm: how well it fits what computing it again gives."""
+SCORES = (CHECKSUM, MEAN, NORM)
 OF_ALL_RANKS = (AVERAGED, MEAN)
 """Kinds to which all ranks contribute."""
 SAMPLE = "sample"
@@ -47,7 +50,7 @@ class Reading(NamedTuple):
         mean_abs: Mean magnitude of the worst call; `inf` or `nan` when an element is.
         elements: Number of elements of the tensor; 0 when it is not known.
         kind: `Y` for an output of the forward pass, `B` for the gradient of an activation, `W` for that of a parameter;
-            `AVERAGED`, `CHECKSUM`, `MEAN` or `SAMPLE`.
+            `AVERAGED`, `CHECKSUM`, `MEAN`, `NORM` or `SAMPLE`.
     """
 
     checkpoint: str

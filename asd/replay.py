@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from asd.reading import CHECKSUM, OF_ALL_RANKS, Reading
+from asd.reading import OF_ALL_RANKS, SCORES, Reading
 
 __all__ = ["Answer", "Finding", "assignment", "difference", "find"]
 
@@ -82,8 +82,8 @@ def difference(one: Answer, other: Answer, *, with_loss: bool = True) -> str:
     ours, theirs = one.by_checkpoint(), other.by_checkpoint()
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         if name not in ours or name not in theirs:
-            if (ours.get(name) or theirs[name])[0].kind == CHECKSUM:
-                continue  # a rank under suspicion checks more products than its siblings
+            if (ours.get(name) or theirs[name])[0].kind in SCORES:
+                continue  # a rank under suspicion checks more than its siblings
             return f"{name} was checked in one run only"
         found = _difference_at(name, ours[name], theirs[name])
         if found:

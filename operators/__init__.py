@@ -3,7 +3,8 @@
     ASDBase, LayerNormASD, RmsNormASD, GatherASD    operators that check the gradient of an input
     enable, disable                                 MindSpore's own norm operators replaced by the checking ones
     MatMulASD, BatchMatMulASD                       matrix products with a checksum
-    Checksum, install_checksum                      checksums on the matrix products of a network
+    NormASD                                         a norm that is computed again
+    Checksum, install_checksum                      both on the products and norms of a network
     install                                         checks on a network that is already built
     guard                                           an optimizer that refuses a bad update
     StepMonitor, ASDMonitor                         callbacks of MindSpore and of mindformers
@@ -24,6 +25,7 @@ from asd.operators.guard import guard
 from asd.operators.install import Installation, install
 from asd.operators.matmul import BatchMatMulASD, MatMulASD
 from asd.operators.mindformers_monitor import ASDMonitor, register
+from asd.operators.norm import NormASD
 from asd.operators.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.step_monitor import StepMonitor
 
@@ -37,6 +39,7 @@ __all__ = [
     "Installation",
     "LayerNormASD",
     "MatMulASD",
+    "NormASD",
     "PrecisionDebugger",
     "RmsNormASD",
     "StepMonitor",

@@ -1,29 +1,25 @@
-"""Checksums on the matrix products of a network: which products, how often, and when all of them.
+"""Checksums on the matrix products of a network, and checks of its norms: which, how often, and when all of them.
 
-Checking every product costs too much, so each is due in one step of sixteen, in turn. All products of this rank are
-due in the first steps of a process, for a while after anything suspicious, and where a second look makes a step again.
+Checking everything costs too much, so each of them is due in one step of sixteen, in turn. All of this rank are due in the first steps of a process, for a while after anything suspicious, and where a second look makes a step again.
 Whose turn it is follows from the number of the step: a resumed training goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
 from mindspore import nn
 
 from asd.errors import ConfigError
-from asd.operators.install import cell_name, compile_patterns
-from asd.operators.matmul import ProductASD
+from asd.operators.checked_places import places
+from asd.operators.install import compile_patterns
 from asd.operators.product_check import TOLERANCES
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.rules.checksum import EVERY, FIRST_STEPS, SUSPICIOUS_STEPS
 
-__all__ = ["Checksum", "claim_products", "install_checksum"]
-
-_PRODUCTS = ("MatMul", "BatchMatMul")
+__all__ = ["Checksum", "claim_checked", "install_checksum"]
 
 
 class Checksum:
@@ -127,34 +123,13 @@ def install_checksum(
     """
     wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
     sites: list[Site] = []
-    for cell, attribute, operator, name in _places(net):
-        chosen = not wanted or any(pattern.search(name) for pattern in wanted)
-        if chosen and not any(pattern.search(name) for pattern in unwanted):
-            if not isinstance(operator, ProductASD):
-                operator = ProductASD(operator, name, check=True)
-                setattr(cell, attribute, operator)
-            sites += _claim(operator, name)
+    for place in places(net):
+        chosen = not wanted or any(pattern.search(place.name) for pattern in wanted)
+        if chosen and not any(pattern.search(place.name) for pattern in unwanted):
+            sites += place.claim()
     return sites
 
 
-def claim_products(net: nn.Cell) -> list[Site]:
-    """Names the check operators for products that `net` holds already, and returns their checkpoints."""
-    operators = [(operator, name) for _, _, operator, name in _places(net) if isinstance(operator, ProductASD)]
-    return [site for operator, name in operators for site in _claim(operator, name)]
-
-
-def _places(net: nn.Cell) -> Iterator[tuple[nn.Cell, str, Any, str]]:
-    """Every product: the cell, its attribute, the operator, and the name of the place."""
-    for path, cell in net.cells_and_names():
-        for attribute, operator in list(vars(cell).items()):
-            if type(operator).__name__ in _PRODUCTS or isinstance(operator, ProductASD):
-                layer = cell_name(f"{path}.").rstrip(".")
-                name = ".".join(filter(None, (layer, "" if attribute == "matmul" else attribute)))
-                yield cell, attribute, operator, name or type(cell).__name__
-
-
-def _claim(operator: ProductASD, name: str) -> list[Site]:
-    operator.rename(name)
-    for site in operator.sites:
-        site.claimed = True
-    return operator.sites
+def claim_checked(net: nn.Cell) -> list[Site]:
+    """Names the check operators for products and norms that `net` holds already, and returns their checkpoints."""
+    return [site for place in places(net) if place.is_checked for site in place.claim()]

@@ -1,4 +1,4 @@
-"""The verdict on a matrix product or a mean over ranks: its checksum fits or it doesn't."""
+"""The verdict on a matrix product, a norm or a mean over ranks: it fits what it was made of or it doesn't."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from asd.verdict import Level, Verdict
 __all__ = ["EVERY", "FIRST_STEPS", "SUSPICIOUS_STEPS", "Checksum"]
 
 EVERY = 16
-"""Each product is checked in one step of so many."""
+"""Each product and each norm is checked in one step of so many."""
 FIRST_STEPS = 32
-"""So many steps of a process each product is checked in every one: what fails from the start on looks healthy to tiers
+"""So many steps of a process each of them is checked in every one: what fails from the start on looks healthy to tiers
 that compare a tensor with its own past."""
 SUSPICIOUS_STEPS = 20
 """The same after an anomaly of either level."""
@@ -22,10 +22,11 @@ class Checksum(Rule):
     """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.
 
     The score is the worst residual as a multiple of what rounding explains. The tolerance depends on the operands and
-    the type, so it is computed where they are, see `asd.operators.product_check` and `asd.operators.mean_check`.
+    the type, so it is computed where they are, see `asd.operators.product_check`, `asd.operators.norm_check` and
+    `asd.operators.mean_check`.
 
     Args:
-        what: What was computed, for the reason of a verdict.
+        reason: Of a verdict.
 
     >>> [Checksum().update(score).level.name for score in (0.3, 1.0, 1.5, float("nan"))]
     ['NORMAL', 'NORMAL', 'ERROR', 'ERROR']
@@ -34,15 +35,15 @@ class Checksum(Rule):
     name = "checksum"
     feature = "score"
 
-    def __init__(self, what: str = "matrix product") -> None:
-        self._what = what
+    def __init__(self, reason: str = "the matrix product does not fit its checksum") -> None:
+        self._reason = reason
 
     def update(self, value: float) -> Verdict:
         """Judges the score of this step; see `Rule.update`."""
         value = float(value)
         if value <= 1.0:
             return Verdict(Level.NORMAL, "", value, 1.0)
-        return Verdict(Level.ERROR, f"the {self._what} does not fit its checksum", value, 1.0)
+        return Verdict(Level.ERROR, self._reason, value, 1.0)
 
     def limit(self) -> float:
         """Always 1."""

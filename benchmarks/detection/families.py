@@ -301,7 +301,9 @@ class ConvolutionNet(nn.Cell):
             convolutions.append(registry.convolution(f"conv{i}", (f.batch, channels, side, side), kernel, stride))
             side, channels = (side - 1) // stride + 1, out
             self.shapes.append(((f.batch * 4, channels // 4 * side * side), (f.batch, channels, side, side)))
-            for tap, taps in zip(registry.norm(f"norm{i}", self.shapes[-1][1], groups=4), (before, behind), strict=True):
+            for tap, taps in zip(
+                registry.norm(f"norm{i}", self.shapes[-1][1], groups=4), (before, behind), strict=True
+            ):
                 taps.append(tap)
         self.convolutions = nn.CellList(convolutions, auto_prefix=False)
         self.before, self.behind = (nn.CellList(taps, auto_prefix=False) for taps in (before, behind))

@@ -10,11 +10,11 @@ from asd.config import Config
 from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.checked_mean import check_means
-from asd.operators.checksum import Checksum, claim_products
+from asd.operators.checksum import Checksum, claim_checked
 from asd.operators.exchange import Exchange
 from asd.operators.gradient_samples import POLL_STEPS, poll
 from asd.operators.site import Site
-from asd.reading import CHECKSUM
+from asd.reading import CHECKSUM, NORM
 from asd.rules.checksum import Checksum as Checked
 
 __all__ = ["ChecksumPlan"]
@@ -44,8 +44,8 @@ class ChecksumPlan:
             self._waits = True
 
     def install(self, net: nn.Cell) -> list[Site]:
-        """Puts checksums on the products of `net`, if wanted; else takes those that its check operators bring."""
-        return self.checksum.install(net) if self.checksum is not None else claim_products(net)
+        """Puts checks on the products and norms of `net`, if wanted; else takes those its check operators bring."""
+        return self.checksum.install(net) if self.checksum is not None else claim_checked(net)
 
     def install_on_means(self, reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
         """Checks the means over the ranks that `reducer` makes for `optimizer`, if wanted.
@@ -56,8 +56,8 @@ class ChecksumPlan:
         return check_means(reducer, optimizer.parameters) if self._checks_means else []
 
     def expect(self, sites: Iterable[Site]) -> None:
-        """Says which checkpoints there are: a check operator for products wants a schedule, asked for or not."""
-        if self.checksum is None and any(site.kind == CHECKSUM for site in sites):
+        """Says which checkpoints there are: check operators with a turn want a schedule, asked for or not."""
+        if self.checksum is None and any(site.kind in (CHECKSUM, NORM) for site in sites):
             self.checksum = Checksum()
 
     def make_all_due(self) -> None:

@@ -1,0 +1,135 @@
+"""What of a network can be checked by its operands: every matrix product and every norm that a layer holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mindspore import nn, ops
+
+from asd.operators.compiled_super import mend_super
+from asd.operators.install import cell_name
+from asd.operators.matmul import ProductASD
+from asd.operators.norm import NormASD
+from asd.operators.ready_made import LayerNormASD, RmsNormASD
+from asd.operators.site import Site
+
+__all__ = ["Place", "places"]
+
+_PRODUCTS = ("MatMul", "BatchMatMul")
+_LAYER_NORM = "LayerNorm"
+_NORMS = (_LAYER_NORM, "RmsNorm", RmsNormASD.of_elementwise.__name__)
+_IS_NORM = re.compile(r"Norm(Ext)?([123]d)?$")
+_ASD_NORM = "asd_norm"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One product or norm.
+
+    Attributes:
+        holder: The cell that holds it as an attribute, or the check operator of the norm.
+        attribute: Its name there.
+        operator: The operator, or the check operator in its place.
+        name: Of the place.
+    """
+
+    holder: Any
+    attribute: str
+    operator: Any
+    name: str
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it is a check operator already."""
+        return isinstance(self.operator, ProductASD | NormASD)
+
+    def claim(self) -> list[Site]:
+        """Puts a check operator there, unless it is one, under this name; returns its checkpoints."""
+        operator = self.operator if self.is_checked else self._make()
+        if operator is not self.operator:
+            self._put(operator)
+        operator.rename(self.name)
+        for site in operator.sites:
+            site.claimed = True
+        sites: list[Site] = operator.sites
+        return sites
+
+    def _make(self) -> ProductASD | NormASD:
+        operator = self.operator
+        if type(operator).__name__ in _PRODUCTS:
+            return ProductASD(operator, self.name, check=True)
+        if isinstance(operator, nn.Cell):
+            norm, epsilon = _GroupNorm(operator.num_groups, operator.eps), operator.eps
+            return NormASD(norm, self.name, groups=operator.num_groups, epsilon=epsilon, check=True)
+        is_layer = type(operator).__name__ == _LAYER_NORM
+        return NormASD(operator, self.name, centred=is_layer, shifted=is_layer, epsilon=operator.epsilon, check=True)
+
+    def _put(self, operator: ProductASD | NormASD) -> None:
+        if self.attribute == _ASD_NORM:
+            _give_class(self.holder)
+        setattr(self.holder, self.attribute, operator)
+
+
+def places(net: nn.Cell) -> Iterator[Place]:
+    """Every product, and every norm that is one operator or `nn.GroupNorm`, in the order of the cells."""
+    for path, cell in net.cells_and_names():
+        layer = cell_name(f"{path}.").rstrip(".")
+        if _is_group_norm(cell):
+            norm = getattr(cell, _ASD_NORM, cell)
+            yield Place(cell, _ASD_NORM, norm, layer or type(cell).__name__)
+            continue
+        for attribute, operator in list(vars(cell).items()):
+            # Their own check is on the gradient of the input, and stays where it is.
+            inside = isinstance(operator, LayerNormASD | RmsNormASD)
+            holder, at = (operator, "op") if inside else (cell, attribute)
+            found = operator.op if inside else operator
+            if _can_be_checked(found):
+                is_all = attribute == "matmul" or (_IS_NORM.search(type(cell).__name__) and not _is_product(found))
+                name = ".".join(filter(None, (layer, "" if is_all else attribute)))
+                yield Place(holder, at, found, name or type(cell).__name__)
+
+
+def _can_be_checked(operator: Any) -> bool:
+    if isinstance(operator, NormASD):
+        return True
+    name = type(operator).__name__
+    if name == _LAYER_NORM and not isinstance(operator, nn.Cell):
+        # Else gamma has other axes than what is normalized.
+        return bool(operator.begin_norm_axis == operator.begin_params_axis)
+    return _is_product(operator) or (name in _NORMS and not isinstance(operator, nn.Cell))
+
+
+def _is_product(operator: Any) -> bool:
+    return type(operator).__name__ in _PRODUCTS or isinstance(operator, ProductASD)
+
+
+def _is_group_norm(cell: nn.Cell) -> bool:
+    return isinstance(cell, nn.GroupNorm) and hasattr(cell, "_cal_output")
+
+
+class _GroupNorm:
+    """What `nn.GroupNorm` calls."""
+
+    __ms_class__ = True
+
+    def __init__(self, groups: int, epsilon: float) -> None:
+        self.groups, self.epsilon = groups, epsilon
+
+    def __call__(self, x, gamma, beta):
+        return ops.group_norm(x, self.groups, gamma, beta, self.epsilon)
+
+
+def _give_class(cell: nn.Cell) -> None:
+    """Makes a group norm call its check operator; the class keeps its name, as in `install`."""
+    mend_super()
+    base = type(cell)
+
+    class Checked(base):  # type: ignore[misc, valid-type]
+        def _cal_output(self, x):
+            return self.asd_norm(x, self.gamma.to(x.dtype), self.beta.to(x.dtype))
+
+    Checked.__name__, Checked.__qualname__, Checked.__module__ = base.__name__, base.__qualname__, base.__module__
+    cell.__class__ = Checked
