@@ -73,19 +73,12 @@ class CheckedNorm(nn.Cell):
     def construct(self, x, gamma, *more):
         """The norm with its checks."""
         beta = more[0] if self.shifted else F.stop_gradient(gamma)
-        if self.by_operators:
-            max_abs, calls, due = self.slots()
-            x, gamma, beta, again = self.begin(x, gamma, beta, max_abs, calls, due)
-        else:
-            x, gamma, beta, again = self.begin(x, gamma, beta)
+        slots = self.slots() if self.by_operators else ()
+        x, gamma, beta, again = self.begin(x, gamma, beta, *slots)
         outputs = self.norm(x, gamma, beta) if self.shifted else self.norm(x, gamma)
         y = outputs[0] if isinstance(outputs, tuple) else outputs
         # What is only looked at must get no gradient, not even zeros that are added to it.
-        x, gamma, beta = F.stop_gradient(x), F.stop_gradient(gamma), F.stop_gradient(beta)
-        if self.by_operators:
-            y = self.end(y, again, x, gamma, beta, max_abs, calls, due)
-        else:
-            y = self.end(y, again, x, gamma, beta)
+        y = self.end(y, again, F.stop_gradient(x), F.stop_gradient(gamma), F.stop_gradient(beta), *slots)
         return (y, *outputs[1:]) if isinstance(outputs, tuple) else y
 
 

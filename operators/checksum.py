@@ -1,7 +1,8 @@
 """Checksums on the matrix products of a network, and checks of its norms: which, how often, and when all of them.
 
-Checking everything costs too much, so each of them is due in one step of sixteen, in turn. All of this rank are due in the first steps of a process, for a while after anything suspicious, and where a second look makes a step again.
-Whose turn it is follows from the number of the step: a resumed training goes on where it stopped.
+Checking everything costs too much, so each of them is due in one step of sixteen, in turn. All of this rank are due in
+the first steps of a process, for a while after anything suspicious, and where a second look makes a step again. Whose
+turn it is follows from the number of the step: a resumed training goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class Checksum:
     All `Checksum` of a process share one schedule: what was said last is in force.
 
     Args:
-        every: Each product is due in one step of so many; with 0 in none but the others named here.
-        suspicious_steps: So many steps all products are due after a suspicion; 0 for none.
-        first_steps: So many steps all products are due from the first on; 0 for none.
+        every: Each product and each norm is due in one step of so many; with 0 in none but the others named here.
+        suspicious_steps: So many steps all are due after a suspicion; 0 for none.
+        first_steps: So many steps all are due from the first on; 0 for none.
         tolerance: How far a sum may be off: `variance`, or `mindspore` and `torch` for the two published rules.
         include: Regular expressions; only layers whose name one of them matches are checked; all if not given.
         exclude: Regular expressions; layers whose name one of them matches are not checked. It wins over `include`.
@@ -68,16 +69,16 @@ class Checksum:
         self._first_steps, self._step = first_steps, 0
 
     def install(self, net: nn.Cell) -> list[Site]:
-        """Puts a checksum on the matrix products of `net`, which is not compiled yet; see `install_checksum`."""
+        """Puts checks on the products and norms of `net`, which is not compiled yet; see `install_checksum`."""
         return install_checksum(net, include=self._include, exclude=self._exclude)
 
     def begin_step(self, step: int, *, suspicious: bool = False, everything: bool = False) -> None:
-        """Says which products are due in `step`.
+        """Says what is due in `step`.
 
         Args:
             step: Number of the step that comes next.
-            suspicious: Whether the step before it was; then all products are due for `suspicious_steps` steps.
-            everything: Whether all products are due in this step in any case.
+            suspicious: Whether the step before it was; then all are due for `suspicious_steps` steps.
+            everything: Whether all are due in this step in any case.
         """
         lasts = max(self._first_steps, self.suspicious_steps if suspicious else 0)
         self._until = max(self._until, step + lasts)
@@ -85,7 +86,7 @@ class Checksum:
         self._schedule(everything=everything or step < self._until)
 
     def make_all_due(self) -> None:
-        """All products are due until the next `begin_step`."""
+        """All are due until the next `begin_step`."""
         self._schedule(everything=True)
 
     def _schedule(self, *, everything: bool) -> None:
@@ -102,13 +103,15 @@ def install_checksum(
     include: str | Iterable[str] | Iterable[re.Pattern[str]] = (),
     exclude: str | Iterable[str] | Iterable[re.Pattern[str]] = (),
 ) -> list[Site]:
-    """Puts a checksum on every matrix product that a layer of `net` holds as an operator.
+    """Puts a checksum on every matrix product that a layer of `net` holds as an operator, and a check on every norm.
 
-    These are `MatMul` and `BatchMatMul` in `nn.Dense`, mindformers' `Linear`, its attention, and the parallel linear
-    layers of its Megatron-like models. Checkpoints are called after the layer: `layers.0.attention.wq.checksum` for
-    the product, with `_dx` and `_dw` behind it for its two gradients. No parameter is added and no number of the
-    training changes. Do it before the first step: a graph that is already compiled does not change. Nothing is checked
-    until a `Checksum` says what is due.
+    Products are `MatMul` and `BatchMatMul` in `nn.Dense`, mindformers' `Linear`, its attention, and the parallel linear
+    layers of its Megatron-like models. Norms are `LayerNorm` and `RmsNorm` in `nn.LayerNorm` and mindformers' fused
+    norms, their check operators, and `nn.GroupNorm`; see `NormASD` for others. Checkpoints are called after the layer:
+    `layers.0.attention.wq.checksum` for the product, `layers.0.attention_norm.checksum` for the output of the norm,
+    with `_dx` and `_dw` behind it for the gradients of the input and the weights. No parameter is added and no number
+    of the training changes. Do it before the first step: a graph that is already compiled does not change. Nothing is
+    checked until a `Checksum` says what is due.
 
     Args:
         net: The network, or the training cell around it.

@@ -11,11 +11,13 @@
 
 #include "checksum.h"
 #include "portable.h"
+#include "tensor.h"
 
 extern "C" int64_t asd_record_score(int64_t slot, double score);
-extern "C" int64_t asd_widen(const void* data, int64_t n, const char* dtype, float* out);
 
 namespace {
+
+using asd::elements_of;
 
 constexpr int64_t kBlock = 65536;       // elements under one sum; `BLOCK` of mean_check.py
 constexpr int kNumbers = 3;             // for each block: sum, sum of magnitudes, 1 if it is due
@@ -112,12 +114,6 @@ double score_of(const void* data, int64_t n, const char* dtype, const float* tol
     worst = std::isnan(score) ? std::numeric_limits<double>::infinity() : std::max(worst, score);
   }
   return worst;
-}
-
-int64_t elements_of(int dimensions, const int64_t* shape) {
-  int64_t n = 1;
-  for (int i = 0; i < dimensions; ++i) n *= shape[i];
-  return n;
 }
 
 // Steps in which gradients were told in this process. All ranks make the same ones, for an all-reduce is between them, so

@@ -17,16 +17,16 @@ class NormASD(ASDBase):
     """A norm whose output and whose gradients are checked, when it is their turn.
 
     They are computed again from the same operands: y = n * gamma + beta with n = (x - mean) / sqrt(var + epsilon), and
-    the gradients of x, gamma and beta, see `asd.operators.norm_check.check_norm` for formulas and tolerance. Outputs and
-    gradients are those of the bare norm, bit for bit, where that is one operator. One that is made of several takes its
-    input from a node of its own with the check, so that PyNative may add gradients of a residual in another order.
+    the gradients of x, gamma and beta; see `asd.operators.norm_check.check_norm` for formulas and tolerance. Outputs
+    and gradients are those of the bare norm, bit for bit, where that is one operator. One that is made of several takes
+    its input from a node of its own with the check, so PyNative may add gradients of a residual in another order.
 
     `Checksum` and `install_checksum` put it on the norms of a network by themselves. Use it for one that a network
     computes itself.
 
     Args:
-        norm: A callable of x, gamma and beta, or of x and gamma without `shifted`, that returns y or a tuple that begins
-            with y, as `mindspore.ops.LayerNorm` and `mindspore.ops.RmsNorm` do.
+        norm: A callable of x, gamma and beta, or of x and gamma without `shifted`, that returns y, or a tuple that
+            begins with y as `mindspore.ops.LayerNorm` and `mindspore.ops.RmsNorm` do.
         name: Name of the place, such as `layers.0.norm`.
         groups: Of channels that are normalized together, for x of shape (N, C, ...); 0 for the last axes, as many
             elements as gamma has.

@@ -40,8 +40,7 @@ def check_norm(
     y: np.ndarray | None = None,
     dy: np.ndarray | None = None,
     dx: np.ndarray | None = None,
-    dgamma: np.ndarray | None = None,
-    dbeta: np.ndarray | None = None,
+    dw: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
     groups: int = 0,
     centred: bool = True,
     epsilon: float = 1e-5,
@@ -60,8 +59,7 @@ def check_norm(
         y: The output.
         dy: Its gradient; with it at least one of the following is checked.
         dx: The gradient of x.
-        dgamma: The gradient of gamma.
-        dbeta: The gradient of beta.
+        dw: The gradients of gamma and of beta.
         groups: Of channels that are normalized together, as in GroupNorm; 0 for the last axes, as in LayerNorm.
         centred: False where no mean is taken away, as in RMSNorm: mean, mean(d) and the mean in var are 0.
         epsilon: Added to the variance.
@@ -78,7 +76,7 @@ def check_norm(
     """
     if kernel.library is None:
         raise RuntimeError("the C++ kernel was not built; install the package where a C++ compiler is.")
-    given = dict(zip(_PARTS, (x, gamma, beta, y, dy, dx, dgamma, dbeta), strict=True))
+    given = dict(zip(_PARTS, (x, gamma, beta, y, dy, dx, *dw), strict=True))
     for name, array in given.items():
         if array is not None and array.dtype.name not in _TYPES:
             raise ConfigError(name, array.dtype.name, f"valid is one of {', '.join(_TYPES)}")
@@ -93,7 +91,7 @@ def check_norm(
         raise ConfigError("x, gamma, ...", shapes, "valid are shapes that fit as those of one norm")
     told = [
         score if score >= 0 and has else float("nan")
-        for score, has in zip(out, (y is not None, dx is not None, dgamma is not None), strict=True)
+        for score, has in zip(out, (y is not None, dx is not None, dw[0] is not None), strict=True)
     ]
     return NormCheck(*told)
 

@@ -18,6 +18,7 @@ __all__ = ["OperatorNorm"]
 _UNIT = 2.0**-24
 _WIDER = 4.0
 """Than that of the kernel, which computes in float64."""
+_MOST_CANCELLED, _ANYTHING = 0.4, 1e18
 _OF_BLOCK, _OF_WEIGHT = (2, 3), (0, 3)
 """Axes of (batches, groups, channels of a group, elements of a channel)."""
 
@@ -100,7 +101,9 @@ class OperatorNorm(nn.Cell):
         rstd = 1.0 / self.sqrt(variance)
         stretch, shift = 2 * rounding + 4 * coarse, self.abs(rstd) * 0.0
         if self.centred:
-            stretch = stretch + rounding * square / variance
+            cancelled = rounding * square / variance
+            # Where nothing is left of the variance in float32 nothing can be said.
+            stretch = stretch + cancelled + F.cast(cancelled > _MOST_CANCELLED, ms.float32) * _ANYTHING
             shift = (rounding * self.mean(self.abs(x), _OF_BLOCK) + coarse * self.abs(mean) + step) * rstd
         healthy = self.finite(self.sum_all(square * 0) + self.sum_all(rstd * 0) + self.sum_all(gamma * 0))
         return middle * rstd, gamma, rstd, shift, stretch, F.cast(healthy, ms.float32).reshape((1,))

@@ -10,8 +10,7 @@
 
 #include "hash.h"
 #include "product.h"
-
-extern "C" int64_t asd_widen(const void* data, int64_t n, const char* dtype, float* out);
+#include "tensor.h"
 
 namespace asd {
 
@@ -151,12 +150,8 @@ void check_as_published(const Product& p, Buffers* buffers, bool torch, Finding*
   finding->row = worst->row;
 }
 
-// As float32; a copy only where it is something else. Null for a type that can't be read.
-const float* as_float(const Operand& operand, std::vector<float>* buffer) {
-  if (std::strcmp(operand.dtype, "float32") == 0) return static_cast<const float*>(operand.data);
-  const int64_t n = operand.batches() * operand.size(2) * operand.size(1);
-  buffer->resize(static_cast<size_t>(n));
-  return asd_widen(operand.data, n, operand.dtype, buffer->data()) == 0 ? buffer->data() : nullptr;
+const float* read(const Operand& operand, std::vector<float>* buffer) {
+  return as_float(operand.data, operand.batches() * operand.size(2) * operand.size(1), operand.dtype, buffer);
 }
 
 }  // namespace
@@ -178,9 +173,9 @@ bool check(const Operand& a, bool transpose_a, const Operand& b, bool transpose_
                     (b.batches() == batches || b.batches() == 1);
   if (!fits) return false;
   if (batches * p.m * p.n * p.k == 0) return true;
-  const float* a_data = as_float(a, &buffers.a);
-  const float* b_data = as_float(b, &buffers.b);
-  const float* c_data = as_float(c, &buffers.c);
+  const float* a_data = read(a, &buffers.a);
+  const float* b_data = read(b, &buffers.b);
+  const float* c_data = read(c, &buffers.c);
   if (a_data == nullptr || b_data == nullptr || c_data == nullptr) return false;
   buffers.v.assign(static_cast<size_t>(p.n), 1.0f);
   if (tolerance == kVariance) {

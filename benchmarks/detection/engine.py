@@ -123,7 +123,7 @@ class Engine:
         return (dout, np.swapaxes(b, -1, -2)) if place.operands == 1 else (np.swapaxes(a, -1, -2), dout)
 
     def norm(self, number: int, of: Pass) -> dict[str, Any] | None:
-        """What `check_norm` needs for the gradient that is site `number`, as it was in a pass; None if it is another."""
+        """What `check_norm` needs for the gradient at site `number`, as it was in a pass; None if that is another."""
         place = self.places[number]
         if place.norm < 0:
             return None

@@ -40,11 +40,11 @@ _DTYPES = ("float32", "bfloat16")
 STATE_TARGETS = ("weight", "m", "v", "master")
 CHECKSUMS = {"variance": "asd checksum", "mindspore": "MindSpore checksum", "torch": "torch_npu checksum"}
 WITH_CHECKSUM, REPLAY = "asd adaptive + checksum", "full replay"
-"""The checks of every product, norm and mean over ranks beside the tiers, and every computation done twice elsewhere."""
+"""The check of every product, norm and mean over ranks beside the tiers, and all computed a second time elsewhere."""
 SAMPLED = "asd adaptive + second look + checksum, sampled"
-"""All tiers as they come: products, norms and means are checked in turn, in the first steps of a process, after an anomaly of
-either level, on whichever rank, and in a second look. One that is wrong in the first step of a fault counts as wrong in
-all of them. Runs are so short that three of six phases are first steps of a process."""
+"""All tiers as they come: products, norms and means are checked in turn, in the first steps of a process, after an
+anomaly of either level, on whichever rank, and in a second look. One that is wrong in the first step of a fault counts
+as wrong in all of them. Runs are so short that three of six phases are first steps of a process."""
 Row = dict[str, Any]
 _OF_MEAN: Row = {"rank": -1, "cause": "unknown"}
 """All ranks see a mean that is wrong, so nobody is named for it."""

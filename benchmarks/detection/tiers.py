@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-import numpy as np
-
 from asd.confirmation import Allowance, has_fallen
 from asd.tiers import FEATURES, Features, History, Ranks, Seal, Sealed, StateBound
 from asd.tiers.kinds import KINDS

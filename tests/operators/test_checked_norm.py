@@ -1,13 +1,14 @@
 """Norms that are computed again in a training: the same numbers as without, and the layer whose norm is wrong."""
 
+import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import assert_same_bits, fill, values
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd import Config
-from asd.operators import Checksum, StepMonitor, kernel, slots
+from asd import AnomalyDetected, Config
+from asd.operators import Checksum, NormASD, StepMonitor, enable, install, install_checksum, kernel, slots
 
 pytestmark = pytest.mark.usefixtures("clean")
 BACKENDS = ["operators"] + (["kernel"] if kernel.library is not None else [])
@@ -80,3 +81,175 @@ def test_a_training_is_the_same_with_and_without_checks_of_its_norms_bit_for_bit
     )
     assert all(0 < max(seen) < 1 for seen in found.values())
     assert all(len(seen) == (6 if plan["every"] == 1 else 2) for seen in found.values())
+
+
+class _Struck(nn.Cell):
+    """Identity that adds to one element, of what passes or of its gradient."""
+
+    def __init__(self, by):
+        super().__init__(auto_prefix=False)
+        self.by = by
+
+    def hit(self, x):
+        where = ops.one_hot(Tensor([5], ms.int32), x.size, Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
+        return x + where.reshape(x.shape) * self.by
+
+
+class StruckOutput(_Struck):
+    def construct(self, x):
+        return self.hit(x)
+
+
+class StruckGradient(_Struck):
+    def construct(self, x):
+        return x
+
+    def bprop(self, x, out, dout):
+        return (self.hit(dout),)
+
+
+class StruckNorm(nn.Cell):
+    """A norm that computes one of its results wrong."""
+
+    def __init__(self, norm, part, by=0.1):
+        super().__init__(auto_prefix=False)
+        self.norm, self.part = norm, part
+        self.output, self.gradient = StruckOutput(by), StruckGradient(by)
+
+    def construct(self, x, gamma, beta):
+        x = self.gradient(x) if self.part == "_dx" else x
+        gamma = self.gradient(gamma) if self.part == "_dw" else gamma
+        outputs = self.norm(x, gamma, beta)
+        return (self.output(outputs[0]), *outputs[1:]) if self.part == "" else outputs
+
+
+@pytest.mark.parametrize("part", ["", "_dx", "_dw"])
+def test_a_wrong_norm_is_named_and_its_update_refused(mode, backend, part):
+    def strike(net):
+        checked = net.norm.layer_norm.checked
+        checked.norm = StruckNorm(checked.norm, part)
+
+    with pytest.raises(AnomalyDetected) as caught:
+        trained(Block(), monitor_of(every=1), before=strike)
+    event = caught.value.event
+    assert (event.checkpoint, event.step, event.rule, event.feature) == (f"norm.checksum{part}", 1, "checksum", "score")
+    assert "the norm" in event.reason
+    assert event.refused
+    assert event.value > 1
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["taps first", "checks first"])
+def test_checks_of_norms_and_taps_on_them_live_side_by_side(mode, before):
+    """Taps give a cell another class, and so do checks to a group norm."""
+    net = fill(Block())
+    x = batch()
+    expected = ops.value_and_grad(net, None, net.trainable_params())(x)
+    net = fill(Block())
+    steps = [lambda: install(net), lambda: install_checksum(net)]
+    for step in steps if before else steps[::-1]:
+        step()
+    plan = Checksum(every=1)
+    plan.begin_step(1)
+    loss, gradients = ops.value_and_grad(net, None, net.trainable_params())(x)
+    assert loss.asnumpy().tobytes() == expected[0].asnumpy().tobytes()
+    plan.stop()
+    for found, wanted in zip(gradients, expected[1], strict=True):
+        np.testing.assert_array_equal(found.asnumpy(), wanted.asnumpy())
+    table = slots.table()
+    seen = {reading.checkpoint for reading in table.read(table.sites()) if reading.calls}
+    assert {"norm", "grouped", "norm.checksum", "grouped.checksum", "grouped.checksum_dx"} <= seen
+
+
+@pytest.mark.parametrize("cell", ["layer", "rms"])
+def test_norms_that_the_checking_operators_replace_are_computed_again_inside_them(mode, backend, cell):
+    class RMSNorm(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.norm = P.RmsNorm(1e-6)
+            self.weight = Parameter(Tensor(np.ones(8, np.float32)), name="weight")
+
+        def construct(self, x):
+            return self.norm(x, self.weight)[0]
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Dense(8, 8)
+            self.norm = nn.LayerNorm((8,)) if cell == "layer" else RMSNorm()
+
+        def construct(self, x):
+            x = self.first(x)
+            return (x + self.norm(x)).square().mean()
+
+    with enable():
+        plain = trained(Net())
+        monitor = monitor_of(every=1)
+        checked = trained(Net(), monitor)
+    assert checked[0] == plain[0]
+    assert_same_bits(checked[1], plain[1])
+    names = set(monitor.monitor.history)
+    assert {f"norm.checksum{part}" for part in ("", "_dx", "_dw")} <= names
+    assert any(name.startswith("norm") and "checksum" not in name for name in names)
+
+
+@pytest.mark.parametrize("dtype", [ms.float16, ms.bfloat16], ids=str)
+def test_the_operators_judge_norms_of_narrow_types(dtype):
+    """The C++ kernel's tolerance for them is in test_norm_check; MindSpore computes such norms in their own type."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    before = slots.table().backend
+    slots.use_backend("operators")
+    try:
+        rng = np.random.default_rng(0)
+        x, dy = (Tensor(rng.standard_normal((12, 32)).astype(np.float32)).astype(dtype) for _ in range(2))
+        gamma, beta = (Tensor(rng.standard_normal(32).astype(np.float32)).astype(dtype) for _ in range(2))
+
+        class Net(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.norm = NormASD(_by_hand, "hand", check=True)
+
+            def construct(self, x, gamma, beta, dy):
+                return (self.norm(x, gamma, beta) * dy).sum()
+
+        def _by_hand(x, gamma, beta):
+            x = x.astype(ms.float32)
+            middle = x - x.mean(-1, keep_dims=True)
+            y = middle * ops.rsqrt((middle * middle).mean(-1, keep_dims=True) + 1e-5)
+            return (y * gamma.astype(ms.float32) + beta.astype(ms.float32)).astype(dtype)
+
+        plan = Checksum(every=1)
+        net = Net()
+        plan.begin_step(1)
+        ops.grad(net, (0, 1, 2))(x, gamma, beta, dy)
+        table = slots.table()
+        scores = {each.checkpoint: each.max_abs for each in table.read(net.norm.sites)}
+        plan.stop()
+    finally:
+        slots.use_backend(before)
+    assert sorted(scores) == ["hand.checksum", "hand.checksum_dw", "hand.checksum_dx"]
+    assert all(0 < score < 1 for score in scores.values())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(mode, backend, factor):
+    """RMSNorm over groups of channels, which no layer of MindSpore is."""
+
+    def by_hand(x, gamma):
+        grouped = x.reshape((x.shape[0], 2, -1))
+        normal = grouped * (factor * ops.rsqrt((grouped * grouped).mean(-1, keep_dims=True) + 1e-6))
+        return normal.reshape(x.shape) * gamma.reshape((1, -1, 1))
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.weight = Parameter(Tensor(np.ones(4, np.float32)), name="weight")
+            self.hand = NormASD(by_hand, "hand", groups=2, centred=False, epsilon=1e-6, shifted=False, check=True)
+
+        def construct(self, x):
+            return (self.hand(x.reshape((3, 4, 4)), self.weight) * x.reshape((3, 4, 4))).square().mean()
+
+    monitor = StepMonitor(Config(enable=1, on_anomaly="log"), sinks=[])
+    trained(Net(), monitor)
+    found = scores(monitor)
+    assert sorted(found) == ["hand.checksum", "hand.checksum_dw", "hand.checksum_dx"]
+    assert all((value > 1) is (factor != 1.0) for values in found.values() for value in values), found

@@ -95,7 +95,7 @@ def test_a_training_is_the_same_with_and_without_checksums_bit_for_bit(mode):
     }
     assert sorted(scores) == sorted(
         f"{place}.checksum{part}"
-        for place in ("first", "second", "Net", "scores", "turned")
+        for place in ("first", "second", "norm", "Net", "scores", "turned")
         for part in ("", "_dx", "_dw")
     )
     assert all(len(seen) == 3 and 0 < max(seen) < 1 for seen in scores.values())
@@ -129,7 +129,7 @@ def test_each_product_is_due_once_in_as_many_steps_as_asked_for(mode):
     monitor = StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=4, first_steps=0))
     trained(Net(), monitor, steps=8)
     seen = {name: [step for step, *_ in values] for name, values in monitor.monitor.history.items() if "check" in name}
-    assert len(seen) == 15
+    assert len(seen) == 18
     assert all(len(steps) == 2 and steps[1] - steps[0] == 4 for steps in seen.values())
     assert len({steps[0] for steps in seen.values()}) == 4
 

@@ -1,0 +1,25 @@
+// A tensor as an operator gets it: what all checks of operands do with it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+extern "C" int64_t asd_widen(const void* data, int64_t n, const char* dtype, float* out);
+
+namespace asd {
+
+inline int64_t elements_of(int dimensions, const int64_t* shape) {
+  int64_t n = 1;
+  for (int i = 0; i < dimensions; ++i) n *= shape[i];
+  return n;
+}
+
+// As float32; a copy only where it is something else. Null for a type that can't be read.
+inline const float* as_float(const void* data, int64_t n, const char* dtype, std::vector<float>* buffer) {
+  if (std::strcmp(dtype, "float32") == 0) return static_cast<const float*>(data);
+  buffer->resize(static_cast<size_t>(n));
+  return asd_widen(data, n, dtype, buffer->data()) == 0 ? buffer->data() : nullptr;
+}
+
+}  // namespace asd
