@@ -50,7 +50,7 @@ TIERS = {
     "adaptive": "each checkpoint against its own past: outputs, their gradients and the gradients of parameters",
     "state": "bounds on the weights and on the optimizer's state",
     "ranks": "the ranks against one another",
-    "checksum": "checksums of matrix products, and of means of gradients over ranks",
+    "checksum": "checks of matrix products, norms, and means of gradients over ranks",
 }
 """The detector tiers by the names that `ASD_TIERS` accepts, and what each looks at."""
 _MODES = {
