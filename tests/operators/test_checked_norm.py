@@ -253,3 +253,34 @@ def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(mode, backend, f
     found = scores(monitor)
     assert sorted(found) == ["hand.checksum", "hand.checksum_dw", "hand.checksum_dx"]
     assert all((value > 1) is (factor != 1.0) for values in found.values() for value in values), found
+
+
+@pytest.mark.parametrize("how", ["recomputed", "scaled", "compiled"])
+def test_norms_are_checked_in_every_way_of_training(how, backend):
+    """Recomputed activations, a loss scale, and a step that PyNative compiles; each as without the checks."""
+
+    def gradients(net):
+        if how == "recomputed":
+            net.norm.recompute()
+        scale = 1024.0 if how == "scaled" else 1.0
+
+        def forward(x):
+            return net(x) * scale
+
+        step = ops.value_and_grad(forward, None, net.trainable_params())
+        loss, found = (ms.jit(step) if how == "compiled" else step)(batch())
+        return [each.asnumpy() for each in (loss, *found)]
+
+    ms.set_context(mode=ms.PYNATIVE_MODE if how == "compiled" else ms.GRAPH_MODE)
+    expected = gradients(fill(Block()))
+    net = fill(Block())
+    sites = [site for site in install_checksum(net) if "norm" in site.name]
+    plan = Checksum(every=1)
+    plan.begin_step(1)
+    found = gradients(net)
+    plan.stop()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    seen = {each.checkpoint: each.max_abs for each in slots.table().read(sites)}
+    assert sorted(seen) == ["norm.checksum", "norm.checksum_dw", "norm.checksum_dx"]
+    assert all(0 < score < 1 for score in seen.values())
