@@ -77,6 +77,8 @@ class CheckedNorm(nn.Cell):
         x, gamma, beta, again = self.begin(x, gamma, beta, *slots)
         outputs = self.norm(x, gamma, beta) if self.shifted else self.norm(x, gamma)
         y = outputs[0] if isinstance(outputs, tuple) else outputs
+        if F.dtype(y) != F.dtype(x) or F.shape(y) != F.shape(x):
+            raise TypeError("a norm that is checked must return y in the type and shape of x.")
         # What is only looked at must get no gradient, not even zeros that are added to it.
         y = self.end(y, again, F.stop_gradient(x), F.stop_gradient(gamma), F.stop_gradient(beta), *slots)
         return (y, *outputs[1:]) if isinstance(outputs, tuple) else y

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mindspore import nn, ops
+from mindspore.ops import Primitive
 
+from asd.operators.base import ASDBase
 from asd.operators.compiled_super import mend_super
 from asd.operators.install import cell_name
 from asd.operators.matmul import ProductASD
@@ -20,9 +22,9 @@ __all__ = ["Place", "places"]
 
 _PRODUCTS = ("MatMul", "BatchMatMul")
 _LAYER_NORM = "LayerNorm"
-_NORMS = (_LAYER_NORM, "RmsNorm", RmsNormASD.of_elementwise.__name__)
+_NORMS = (_LAYER_NORM, "RmsNorm")
 _IS_NORM = re.compile(r"Norm(Ext)?([123]d)?$")
-_ASD_NORM = "asd_norm"
+_ASD_NORM, _MARK = "asd_norm", "asd_calls_checked_norm"
 
 
 @dataclass(frozen=True)
@@ -75,39 +77,48 @@ class Place:
 
 def places(net: nn.Cell) -> Iterator[Place]:
     """Every product, and every norm that is one operator or `nn.GroupNorm`, in the order of the cells."""
+    seen: set[int] = set()  # check operators: one that several cells share is one place
     for path, cell in net.cells_and_names():
         layer = cell_name(f"{path}.").rstrip(".")
         if _is_group_norm(cell):
-            norm = getattr(cell, _ASD_NORM, cell)
+            norm = cell.asd_norm if hasattr(type(cell), _MARK) else cell
             yield Place(cell, _ASD_NORM, norm, layer or type(cell).__name__)
             continue
-        for attribute, operator in list(vars(cell).items()):
+        found = _operators_of(cell)
+        for value, attribute in found:
             # Their own check is on the gradient of the input, and stays where it is.
-            inside = isinstance(operator, LayerNormASD | RmsNormASD)
-            holder, at = (operator, "op") if inside else (cell, attribute)
-            found = operator.op if inside else operator
-            if _can_be_checked(found):
-                is_all = attribute == "matmul" or (_IS_NORM.search(type(cell).__name__) and not _is_product(found))
-                name = ".".join(filter(None, (layer, "" if is_all else attribute)))
-                yield Place(holder, at, found, name or type(cell).__name__)
+            inside = isinstance(value, LayerNormASD | RmsNormASD)
+            if isinstance(value, ASDBase):
+                if id(value) in seen:
+                    continue
+                seen.add(id(value))
+            is_all = attribute == "matmul" or (len(found) == 1 and _IS_NORM.search(type(cell).__name__) is not None)
+            name = ".".join(filter(None, (layer, "" if is_all else attribute))) or type(cell).__name__
+            yield Place(value, "op", value.op, name) if inside else Place(cell, attribute, value, name)
+
+
+def _operators_of(cell: nn.Cell) -> list[tuple[Any, str]]:
+    """What a cell holds that is, or holds, a product or a norm, with the name of the attribute."""
+    return [
+        (value, attribute)
+        for attribute, value in vars(cell).items()
+        if _can_be_checked(value.op if isinstance(value, LayerNormASD | RmsNormASD) else value)
+    ]
 
 
 def _can_be_checked(operator: Any) -> bool:
-    if isinstance(operator, NormASD):
+    if isinstance(operator, ProductASD | NormASD | RmsNormASD.of_elementwise):
         return True
     name = type(operator).__name__
-    if name == _LAYER_NORM and not isinstance(operator, nn.Cell):
-        # Else gamma has other axes than what is normalized.
-        return bool(operator.begin_norm_axis == operator.begin_params_axis)
-    return _is_product(operator) or (name in _NORMS and not isinstance(operator, nn.Cell))
-
-
-def _is_product(operator: Any) -> bool:
-    return type(operator).__name__ in _PRODUCTS or isinstance(operator, ProductASD)
+    if not isinstance(operator, Primitive) or name not in (*_PRODUCTS, *_NORMS):
+        return False
+    # Else gamma has other axes than what is normalized.
+    return name != _LAYER_NORM or bool(operator.begin_norm_axis == operator.begin_params_axis)
 
 
 def _is_group_norm(cell: nn.Cell) -> bool:
-    return isinstance(cell, nn.GroupNorm) and hasattr(cell, "_cal_output")
+    original = getattr(nn.GroupNorm, "_cal_output", None)
+    return original is not None and (hasattr(type(cell), _MARK) or getattr(type(cell), "_cal_output", None) is original)
 
 
 class _GroupNorm:
@@ -128,6 +139,8 @@ def _give_class(cell: nn.Cell) -> None:
     base = type(cell)
 
     class Checked(base):  # type: ignore[misc, valid-type]
+        asd_calls_checked_norm = True
+
         def _cal_output(self, x):
             return self.asd_norm(x, self.gamma.to(x.dtype), self.beta.to(x.dtype))
 

@@ -23,9 +23,10 @@ struct NormKind {
 // The worst residual as a multiple of what rounding explains.
 struct NormScore {
   double worst = 0.0;
-  bool judged = true;
+  bool compared = false;  // any element at all
+  bool judged = true;     // every element that could be compared
 
-  bool says_something() const { return judged || worst > 1.0; }
+  bool says_something() const { return (compared && judged) || worst > 1.0; }
 };
 
 // Whether shapes and types are such that it can be checked; then the score of y.

@@ -25,8 +25,9 @@ class NormASD(ASDBase):
     computes itself.
 
     Args:
-        norm: A callable of x, gamma and beta, or of x and gamma without `shifted`, that returns y, or a tuple that
-            begins with y as `mindspore.ops.LayerNorm` and `mindspore.ops.RmsNorm` do.
+        norm: A callable of x, gamma and beta, or of x and gamma without `shifted`, that returns y in the type and shape
+            of x, or a tuple that begins with y as `mindspore.ops.LayerNorm` and `mindspore.ops.RmsNorm` do. Nothing
+            differentiable may come from the rest of that tuple: only the way through y is computed again.
         name: Name of the place, such as `layers.0.norm`.
         groups: Of channels that are normalized together, for x of shape (N, C, ...); 0 for the last axes, as many
             elements as gamma has.

@@ -18,6 +18,7 @@ namespace {
 constexpr double kUnit = 0x1p-24;       // of float32, in which norms compute
 constexpr double kSmallest = 0x1p-126;  // below it a kernel may flush to zero
 constexpr double kMostCancelled = 0.1;  // of the variance
+constexpr double kLargestSum = 1.7e38, kLargestVariance = 1e24;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // A type of results: what rounding to it adds relative to an element and beside it, and its largest number.
@@ -38,15 +39,16 @@ bool format_of(const char* dtype, Format* format) {
   return true;
 }
 
-// What a float32 sum of n numbers may be off, relative to their magnitudes: roundings of a running sum add up as a random
-// walk does, and not all kernels sum in several lanes.
-double rounding_of(int64_t n) { return kUnit * (16.0 + 4.0 * std::sqrt(static_cast<double>(n))); }
+// What a float32 sum of n numbers may be off, relative to their magnitudes. Equal ones are all rounded the same way, in a
+// kernel that sums in one lane.
+double rounding_of(int64_t n) { return kUnit * (16.0 + 0.5 * static_cast<double>(n)); }
 
 void compare(double found, double expected, double tolerance, const Format& format, NormScore* score) {
   if (!(std::fabs(expected) < format.largest / 2 && tolerance < format.largest)) {
     score->judged = false;  // an operand that is not finite, or an overflow that is no fault
     return;
   }
+  score->compared = true;
   const double ratio = std::fabs(found - expected) / (tolerance + format.relative * std::fabs(expected) + format.smallest);
   score->worst = std::isnan(ratio) ? kInfinite : std::max(score->worst, ratio);
 }
@@ -115,7 +117,9 @@ Moments moments_of(const Norm& norm, const float* x) {
   const double rstd = 1.0 / std::sqrt(variance), rounding = rounding_of(norm.layout.width);
   // A kernel may take the variance as the difference of two numbers, of which the larger is the mean square.
   const double cancelled = norm.centred ? 1.0 + squares / n / variance : 1.0;
-  const bool known = rounding * cancelled < kMostCancelled;
+  // Beyond these float32 has no squares of x, or no cube of rstd, which some kernels take.
+  const bool in_range = squares < kLargestSum && variance < kLargestVariance;
+  const bool known = in_range && rounding * cancelled < kMostCancelled;
   const double shift = norm.centred ? (rounding * magnitudes / n + norm.coarse * std::fabs(mean) + norm.step) * rstd : 0.0;
   return {mean, rstd, shift, rounding * (1.0 + cancelled) + 4.0 * norm.coarse, known};
 }
@@ -138,17 +142,25 @@ void check_y(const Norm& norm, const float* beta, const float* y, const Format& 
 
 // Sums over all blocks that the gradients of gamma and beta are.
 struct OfWeights {
-  std::vector<double> gamma, beta, gamma_magnitudes, beta_magnitudes, gamma_tolerance;
+  std::vector<double> gamma, beta, gamma_rounding, beta_rounding, gamma_tolerance;
 
   explicit OfWeights(int64_t n)
-      : gamma(static_cast<size_t>(n)), beta(gamma), gamma_magnitudes(gamma), beta_magnitudes(gamma), gamma_tolerance(gamma) {}
+      : gamma(static_cast<size_t>(n)), beta(gamma), gamma_rounding(gamma), beta_rounding(gamma), gamma_tolerance(gamma) {}
 };
+
+// Adds a term to a sum of many. What a float32 sum of them may be off is what each step rounds of the sum so far, in one lane;
+// in whatever other order the deviation of a random walk, of which `walk` is a multiple.
+void add(double term, double walk, double* sum, double* rounding) {
+  *sum += term;
+  *rounding += kUnit * std::fabs(*sum) + walk * std::fabs(term);
+}
 
 // dx = rstd * (d - mean(d) - normal * mean(d * normal)) with d = dy * gamma, and the sums for the weights on the way.
 void check_dx(const Norm& norm, const float* dy, const float* dx, const Format& format, OfWeights* weights,
               NormScore* score) {
   const Layout& at = norm.layout;
   const double n = static_cast<double>(at.width), rounding = rounding_of(at.width);
+  const double walk = kUnit * (16.0 + 4.0 * std::sqrt(static_cast<double>(at.blocks * at.inner)));
   for (int64_t block = 0; block < at.blocks * at.groups; ++block) {
     const int64_t first = block * at.width, group = block % at.groups;
     const Moments moments = moments_of(norm, norm.x + first);
@@ -161,14 +173,15 @@ void check_dx(const Norm& norm, const float* dy, const float* dx, const Format& 
       d_size += std::fabs(d);
       along += d * normal;
       along_size += std::fabs(d * normal);
-      weights->gamma[k] += term;
-      weights->beta[k] += out;
-      weights->gamma_magnitudes[k] += std::fabs(term);
-      weights->beta_magnitudes[k] += std::fabs(out);
-      weights->gamma_tolerance[k] +=
-          moments.known ? std::fabs(out) * (moments.shift + moments.stretch * magnitude) : kInfinite;
+      add(term, walk, &weights->gamma[k], &weights->gamma_rounding[k]);
+      add(out, walk, &weights->beta[k], &weights->beta_rounding[k]);
+      if (out != 0.0) {
+        weights->gamma_tolerance[k] +=
+            moments.known ? std::fabs(out) * (moments.shift + moments.stretch * magnitude) : kInfinite;
+      }
     }
-    if (dx == nullptr || !moments.known) continue;
+    const bool in_range = d_size < kLargestSum && along_size < kLargestSum;
+    if (dx == nullptr || !moments.known || !in_range) continue;
     d_mean = norm.centred ? d_mean / n : 0.0;
     d_size /= n;
     along /= n;
@@ -189,11 +202,9 @@ void check_weights(const Norm& norm, const OfWeights& weights, const float* dgam
                    const float* dbeta, const Format& of_beta, NormScore* score) {
   const Layout& at = norm.layout;
   const int64_t gammas = at.groups * at.per_group;
-  const double rounding = rounding_of(at.blocks * at.inner);
   for (int64_t k = 0; k < gammas; ++k) {
-    const double tolerance = rounding * weights.gamma_magnitudes[k] + weights.gamma_tolerance[k];
-    compare(dgamma[k], weights.gamma[k], tolerance, of_gamma, score);
-    if (dbeta != nullptr) compare(dbeta[k], weights.beta[k], rounding * weights.beta_magnitudes[k], of_beta, score);
+    compare(dgamma[k], weights.gamma[k], weights.gamma_rounding[k] + weights.gamma_tolerance[k], of_gamma, score);
+    if (dbeta != nullptr) compare(dbeta[k], weights.beta[k], weights.beta_rounding[k], of_beta, score);
   }
 }
 

@@ -18,7 +18,7 @@ __all__ = ["OperatorNorm"]
 _UNIT = 2.0**-24
 _WIDER = 4.0
 """Than that of the kernel, which computes in float64."""
-_MOST_CANCELLED, _ANYTHING = 0.4, 1e18
+_MOST_CANCELLED, _ANYTHING, _LARGEST_VARIANCE = 0.4, 1e18, 1e24
 _OF_BLOCK, _OF_WEIGHT = (2, 3), (0, 3)
 """Axes of (batches, groups, channels of a group, elements of a channel)."""
 
@@ -103,10 +103,12 @@ class OperatorNorm(nn.Cell):
         if self.centred:
             cancelled = rounding * square / variance
             # Where nothing is left of the variance in float32 nothing can be said.
-            stretch = stretch + cancelled + F.cast(cancelled > _MOST_CANCELLED, ms.float32) * _ANYTHING
-            shift = (rounding * self.mean(self.abs(x), _OF_BLOCK) + coarse * self.abs(mean) + step) * rstd
+            lost = F.cast(cancelled > _MOST_CANCELLED, ms.float32) * _ANYTHING
+            stretch = stretch + cancelled + lost
+            shift = (rounding * self.mean(self.abs(x), _OF_BLOCK) + coarse * self.abs(mean) + step) * rstd + lost
         healthy = self.finite(self.sum_all(square * 0) + self.sum_all(rstd * 0) + self.sum_all(gamma * 0))
-        return middle * rstd, gamma, rstd, shift, stretch, F.cast(healthy, ms.float32).reshape((1,))
+        in_range = F.cast(self.largest(variance) < _LARGEST_VARIANCE, ms.float32)
+        return middle * rstd, gamma, rstd, shift, stretch, (F.cast(healthy, ms.float32) * in_range).reshape((1,))
 
     @staticmethod
     def of_block(x):
@@ -116,7 +118,7 @@ class OperatorNorm(nn.Cell):
     @staticmethod
     def rounding(n):
         """What a float32 sum of n numbers may be off, relative to their magnitudes."""
-        return _WIDER * _UNIT * (16 + 4 * n**0.5)
+        return _WIDER * _UNIT * (16 + n / 2)
 
     def compare(self, found, expected, tolerance):
         """The worst residual as a multiple of its tolerance, and 1 where that says something."""

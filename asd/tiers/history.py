@@ -158,8 +158,9 @@ class History:
 
         Outputs vary so little that much less than what makes them an error is worth a second look.
         """
+        current = self._current()  # brings `_within` up to date
         bits = self._within if self.kind.gradient or self._idle.now else map(_suspicious_from, self._traces)
-        largest, l2, mean = map(min, self._current(), map(_power, bits))
+        largest, l2, mean = map(min, current, map(_power, bits))
         return {"max_abs": largest, "l2": l2, "mean_abs": mean}
 
     def accept(self) -> None:

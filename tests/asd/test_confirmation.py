@@ -68,6 +68,16 @@ def test_above_the_second_level_limit_is_where_a_history_of_gradients_begins_to_
         assert any(seen[i] >= second[feature] * (1 - 1e-12) for i, feature in enumerate(FEATURES))
 
 
+@given(st.sampled_from("YBWA"), st.lists(st.floats(0.5, 2.0), min_size=1, max_size=30))
+def test_the_second_level_limit_does_not_depend_on_who_asked_for_the_first(kind, sizes):
+    asked, silent = History(kind), History(kind)
+    for i, size in enumerate(sizes):
+        for history in (asked, silent):
+            history.update(Features(size * 1.5**i, 9 * size, size / 4))
+        asked.limit()
+        assert silent.second_limit() == asked.second_limit()
+
+
 def test_an_output_half_a_bit_above_what_it_was_is_suspicious_and_no_anomaly():
     history = History("Y")
     for step in range(1000):

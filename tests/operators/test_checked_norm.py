@@ -284,3 +284,83 @@ def test_norms_are_checked_in_every_way_of_training(how, backend):
     seen = {each.checkpoint: each.max_abs for each in slots.table().read(sites)}
     assert sorted(seen) == ["norm.checksum", "norm.checksum_dw", "norm.checksum_dx"]
     assert all(0 < score < 1 for score in seen.values())
+
+
+def test_a_group_norm_with_a_method_of_its_own_stays_what_it_is():
+    class Doubled(nn.GroupNorm):
+        def _cal_output(self, x):
+            return 2 * super()._cal_output(x)
+
+    net = nn.SequentialCell(Doubled(2, 4))
+    x = batch().reshape((3, 4, 2, 2))
+    expected = net(x).asnumpy()
+    assert install_checksum(net) == []
+    np.testing.assert_array_equal(net(x).asnumpy(), expected)
+
+
+def test_each_place_has_a_name_of_its_own_and_a_shared_operator_is_one_place(mode):
+    class QKNorm(nn.Cell):
+        def __init__(self, shared):
+            super().__init__()
+            self.q, self.k, self.matmul, self.shared = P.LayerNorm(-1, -1), P.LayerNorm(-1, -1), P.MatMul(), shared
+
+    with enable():
+        shared = P.LayerNorm(-1, -1)
+    net = nn.CellList([QKNorm(shared), QKNorm(shared)])
+    names = [site.name for site in install_checksum(net)]
+    places = ["0.q", "0.k", "0", "0.shared", "1.q", "1.k", "1"]
+    assert names == [f"{place}.checksum{part}" for place in places for part in ("", "_dx", "_dw")]
+    assert [site.name for site in install_checksum(net)] == names
+
+
+def test_a_layer_norm_over_other_axes_than_its_weights_have_is_left_alone():
+    class Odd(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.norm = P.LayerNorm(1, 2)
+
+    assert install_checksum(Odd()) == []
+
+
+def test_a_norm_that_changes_the_type_is_refused_in_one_sentence(mode, backend):
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.weight = Parameter(Tensor(np.ones(8, np.float32)), name="weight")
+            self.norm = NormASD(wider, "norm", centred=False, shifted=False, check=True)
+
+        def construct(self, x):
+            return self.norm(x, self.weight).sum()
+
+    def wider(x, gamma):
+        return x.astype(ms.float32) * gamma
+
+    Checksum(every=1).begin_step(1)
+    with pytest.raises(TypeError, match="type and shape of x"):
+        Net()(batch().astype(ms.float16))
+    Checksum(every=1).stop()
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_equal_gradients_that_are_all_rounded_alike_are_no_fault(mode, backend, rows):
+    """As behind a norm whose outputs are averaged over a sequence."""
+
+    class Pooled(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm((16,))
+
+        def construct(self, x):
+            return (self.norm(x).mean(1) * Tensor(np.arange(16) - 7.3, ms.float32)).square().sum()
+
+    net = fill(Pooled())
+    sites = install_checksum(net)
+    plan = Checksum(every=1)
+    plan.begin_step(1)
+    x = np.random.default_rng(0).standard_normal((rows, 2048 // rows, 16)).astype(np.float32)
+    _, gradients = ops.value_and_grad(net, None, net.trainable_params())(Tensor(x))
+    assert all(np.isfinite(gradient.asnumpy()).all() for gradient in gradients)
+    plan.stop()
+    readings = {each.checkpoint: each.max_abs for each in slots.table().read(sites)}
+    assert readings["norm.checksum_dw"] < 0.7
+    assert max(readings.values()) < 1
