@@ -21,24 +21,6 @@ constexpr double kMostCancelled = 0.1;  // of the variance
 constexpr double kLargestSum = 1.7e38, kLargestVariance = 1e24;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// A type of results: what rounding to it adds relative to an element and beside it, and its largest number.
-struct Format {
-  double relative, smallest, largest;
-};
-
-bool format_of(const char* dtype, Format* format) {
-  if (std::strcmp(dtype, "float32") == 0) {
-    *format = {2 * kUnit, 16 * kSmallest, 3.4e38};
-  } else if (std::strcmp(dtype, "float16") == 0) {
-    *format = {0x1p-10, 0x1p-23, 65504.0};
-  } else if (std::strcmp(dtype, "bfloat16") == 0) {
-    *format = {0x1p-8, 16 * kSmallest, 3.38e38};
-  } else {
-    return false;
-  }
-  return true;
-}
-
 // What a float32 sum of n numbers may be off, relative to their magnitudes. Equal ones are all rounded the same way, in a
 // kernel that sums in one lane.
 double rounding_of(int64_t n) { return kUnit * (16.0 + 0.5 * static_cast<double>(n)); }
@@ -49,7 +31,9 @@ void compare(double found, double expected, double tolerance, const Format& form
     return;
   }
   score->compared = true;
-  const double ratio = std::fabs(found - expected) / (tolerance + format.relative * std::fabs(expected) + format.smallest);
+  // Of the result, which may be flushed to zero.
+  const double rounding = format.unit * (std::fabs(expected) + 2.0 * format.smallest) + 16.0 * kSmallest;
+  const double ratio = std::fabs(found - expected) / (tolerance + rounding);
   score->worst = std::isnan(ratio) ? kInfinite : std::max(score->worst, ratio);
 }
 
@@ -220,8 +204,8 @@ bool read_norm(const NormKind& kind, const Array& x, const Array& gamma, Buffers
   *norm = {read(x, &buffers->x), read(gamma, &buffers->gamma), {}, kind.epsilon, kind.centred, 0.0, 0.0};
   Format format;
   if (std::strcmp(x.dtype, "float32") != 0 && format_of(x.dtype, &format)) {
-    norm->coarse = format.relative;
-    norm->step = format.smallest;
+    norm->coarse = format.unit;
+    norm->step = 2.0 * format.unit * format.smallest;
   }
   return norm->x != nullptr && norm->gamma != nullptr && layout_of(kind, x.elements, gamma.elements, &norm->layout);
 }

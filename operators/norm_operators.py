@@ -139,7 +139,7 @@ class OperatorNorm(nn.Cell):
 def _rounding(dtype):
     """What rounding to a type adds relative to a number, and beside it."""
     if dtype == ms.bfloat16:
-        return 2.0**-8, 2.0**-122
+        return 2.0**-7, 2.0**-122
     if dtype == ms.float16:
         return 2.0**-10, 2.0**-23
     return 2.0**-23, 2.0**-122

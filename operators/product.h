@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensor.h"
+
 namespace asd {
 
 constexpr double kFloatUnit = 0x1p-24;
@@ -28,12 +30,6 @@ struct Matrix {
   const float* data;
   int64_t row;
   int64_t column;
-};
-
-struct Format {
-  double unit;      // of the last place of a number in [1, 2)
-  double smallest;  // normal number
-  double largest;   // finite number
 };
 
 struct Product {

@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "hash.h"
 #include "product.h"
-#include "tensor.h"
 
 namespace asd {
 
@@ -23,19 +21,6 @@ struct Suspect {
   double score;
   int64_t row, block;
 };
-
-bool format_of(const char* dtype, Format* format) {
-  if (std::strcmp(dtype, "float32") == 0) {
-    *format = {0x1p-23, 0x1p-126, static_cast<double>(std::numeric_limits<float>::max())};
-  } else if (std::strcmp(dtype, "float16") == 0) {
-    *format = {0x1p-10, 0x1p-14, 65504.0};
-  } else if (std::strcmp(dtype, "bfloat16") == 0) {
-    *format = {0x1p-7, 0x1p-126, 3.3895313892515355e38};
-  } else {
-    return false;
-  }
-  return true;
-}
 
 // 1.13 times the two-sided quantile of the normal distribution for one false residual in a million products.
 double kappa_of(int64_t residuals) {

@@ -53,6 +53,27 @@ def assert_same_bits(ours, theirs):
         assert value.tobytes() == theirs[name].tobytes(), name
 
 
+def batch(seed=0):
+    return Tensor(np.random.default_rng(seed).standard_normal((6, 8)).astype(np.float32))
+
+
+def trained(net, monitor=None, steps=3, before=None, rate=1e-4):
+    """A few steps on batches of (6, 8): losses and weights, bit for bit; `before` gets the net once it is watched."""
+    optimizer = nn.Momentum(fill(net).trainable_params(), rate, 0.9)
+    step = nn.TrainOneStepCell(net, optimizer)
+    if monitor is not None:
+        monitor.attach(step, optimizer)
+    if before is not None:
+        before(net)
+    losses = []
+    for number in range(steps):
+        loss = step(batch(number))
+        if monitor is not None:
+            monitor.step(loss)
+        losses.append(loss.asnumpy().tobytes())
+    return losses, values(step.get_parameters())
+
+
 class ComposedRMSNorm(nn.Cell):
     def __init__(self, width):
         super().__init__()

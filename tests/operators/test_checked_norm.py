@@ -3,7 +3,7 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import assert_same_bits, fill, values
+from checked_nets import assert_same_bits, batch, fill, trained
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -11,14 +11,19 @@ from asd import AnomalyDetected, Config
 from asd.operators import Checksum, NormASD, StepMonitor, enable, install, install_checksum, kernel, slots
 
 pytestmark = pytest.mark.usefixtures("clean")
-BACKENDS = ["operators"] + (["kernel"] if kernel.library is not None else [])
+WAYS = [(ms.GRAPH_MODE, "operators")]
+if kernel.library is not None:
+    WAYS += [(ms.GRAPH_MODE, "kernel"), (ms.PYNATIVE_MODE, "kernel")]
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request):
+@pytest.fixture(params=WAYS, ids=lambda way: f"{('graph', 'pynative')[way[0]]}-{way[1]}")
+def way(request):
+    """Where norms are checked: not by operators in PyNative."""
     before = slots.table().backend
-    slots.use_backend(request.param)
-    yield request.param
+    mode, backend = request.param
+    ms.set_context(mode=mode)
+    slots.use_backend(backend)
+    yield mode
     slots.use_backend(before)
 
 
@@ -40,26 +45,6 @@ class Block(nn.Cell):
         return (y + self.bare(x, self.gamma, self.beta)[0]).square().mean() + (y * x).mean()
 
 
-def batch(seed=0):
-    return Tensor(np.random.default_rng(seed).standard_normal((6, 8)).astype(np.float32))
-
-
-def trained(net, monitor=None, steps=3, before=None):
-    optimizer = nn.Momentum(fill(net).trainable_params(), 1e-2, 0.9)
-    step = nn.TrainOneStepCell(net, optimizer)
-    if monitor is not None:
-        monitor.attach(step, optimizer)
-    if before is not None:
-        before(net)
-    losses = []
-    for number in range(steps):
-        loss = step(batch(number))
-        if monitor is not None:
-            monitor.step(loss)
-        losses.append(loss.asnumpy().tobytes())
-    return losses, values(step.get_parameters())
-
-
 def monitor_of(**plan):
     return StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(**plan))
 
@@ -68,8 +53,22 @@ def scores(monitor):
     return {name: [row[1] for row in rows] for name, rows in monitor.monitor.history.items() if ".checksum" in name}
 
 
+def test_in_pynative_a_norm_that_operators_would_check_is_the_bare_one():
+    before = slots.table().backend
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    slots.use_backend("operators")
+    try:
+        plain = trained(Block())
+        checked = trained(Block(), monitor := monitor_of(every=1))
+    finally:
+        slots.use_backend(before)
+    assert checked[0] == plain[0]
+    assert_same_bits(checked[1], plain[1])
+    assert sorted(scores(monitor)) == ["dense.checksum", "dense.checksum_dw", "dense.checksum_dx"]
+
+
 @pytest.mark.parametrize("plan", [{"every": 1}, {"every": 3, "first_steps": 0}])
-def test_a_training_is_the_same_with_and_without_checks_of_its_norms_bit_for_bit(mode, backend, plan):
+def test_a_training_is_the_same_with_and_without_checks_of_its_norms_bit_for_bit(way, plan):
     losses, weights = trained(Block(), steps=6)
     monitor = monitor_of(**plan)
     checked_losses, checked_weights = trained(Block(), monitor, steps=6)
@@ -124,7 +123,7 @@ class StruckNorm(nn.Cell):
 
 
 @pytest.mark.parametrize("part", ["", "_dx", "_dw"])
-def test_a_wrong_norm_is_named_and_its_update_refused(mode, backend, part):
+def test_a_wrong_norm_is_named_and_its_update_refused(way, part):
     def strike(net):
         checked = net.norm.layer_norm.checked
         checked.norm = StruckNorm(checked.norm, part)
@@ -161,7 +160,7 @@ def test_checks_of_norms_and_taps_on_them_live_side_by_side(mode, before):
 
 
 @pytest.mark.parametrize("cell", ["layer", "rms"])
-def test_norms_that_the_checking_operators_replace_are_computed_again_inside_them(mode, backend, cell):
+def test_norms_that_the_checking_operators_replace_are_computed_again_inside_them(way, cell):
     class RMSNorm(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -231,7 +230,7 @@ def test_the_operators_judge_norms_of_narrow_types(dtype):
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.001])
-def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(mode, backend, factor):
+def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(way, factor):
     """RMSNorm over groups of channels, which no layer of MindSpore is."""
 
     def by_hand(x, gamma):
@@ -256,7 +255,7 @@ def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(mode, backend, f
 
 
 @pytest.mark.parametrize("how", ["recomputed", "scaled", "compiled"])
-def test_norms_are_checked_in_every_way_of_training(how, backend):
+def test_norms_are_checked_in_every_way_of_training(how, way):
     """Recomputed activations, a loss scale, and a step that PyNative compiles; each as without the checks."""
 
     def gradients(net):
@@ -271,7 +270,7 @@ def test_norms_are_checked_in_every_way_of_training(how, backend):
         loss, found = (ms.jit(step) if how == "compiled" else step)(batch())
         return [each.asnumpy() for each in (loss, *found)]
 
-    ms.set_context(mode=ms.PYNATIVE_MODE if how == "compiled" else ms.GRAPH_MODE)
+    ms.set_context(mode=ms.PYNATIVE_MODE if how == "compiled" else way)
     expected = gradients(fill(Block()))
     net = fill(Block())
     sites = [site for site in install_checksum(net) if "norm" in site.name]
@@ -322,7 +321,7 @@ def test_a_layer_norm_over_other_axes_than_its_weights_have_is_left_alone():
     assert install_checksum(Odd()) == []
 
 
-def test_a_norm_that_changes_the_type_is_refused_in_one_sentence(mode, backend):
+def test_a_norm_that_changes_the_type_is_refused_in_one_sentence(way):
     class Net(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -342,7 +341,7 @@ def test_a_norm_that_changes_the_type_is_refused_in_one_sentence(mode, backend):
 
 
 @pytest.mark.parametrize("rows", [1, 8])
-def test_equal_gradients_that_are_all_rounded_alike_are_no_fault(mode, backend, rows):
+def test_equal_gradients_that_are_all_rounded_alike_are_no_fault(way, rows):
     """As behind a norm whose outputs are averaged over a sequence."""
 
     class Pooled(nn.Cell):

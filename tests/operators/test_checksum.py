@@ -3,7 +3,7 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import assert_same_bits, fill, values
+from checked_nets import assert_same_bits, batch, fill, trained
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -36,26 +36,6 @@ class Net(nn.Cell):
         y = self.matmul(x, self.weight)
         batch = x.reshape((2, 3, 8))
         return y.square().mean() + self.scores(batch, batch).square().mean() + self.turned(x, x).square().mean()
-
-
-def batch(seed=0):
-    return Tensor(np.random.default_rng(seed).standard_normal((6, 8)).astype(np.float32))
-
-
-def trained(net, monitor=None, steps=3, before=None):
-    optimizer = nn.Momentum(fill(net).trainable_params(), 1e-4, 0.9)
-    step = nn.TrainOneStepCell(net, optimizer)
-    if monitor is not None:
-        monitor.attach(step, optimizer)
-    if before is not None:
-        before(net)
-    losses = []
-    for number in range(steps):
-        loss = step(batch(number))
-        if monitor is not None:
-            monitor.step(loss)
-        losses.append(loss.asnumpy().tobytes())
-    return losses, values(step.get_parameters())
 
 
 class _Wrong(nn.Cell):
