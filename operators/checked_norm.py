@@ -67,8 +67,7 @@ class CheckedNorm(nn.Cell):
     def __call__(self, *operands):
         """The norm in PyNative: the bare one where nothing is due in this step, or where operators would check it.
 
-        With those MindSpore 2.9 gave other gradients than without in 4 of 40 short trainings on a CPU, by more than
-        rounding; with the kernel's check in none of 40, and compiled in none either.
+        With those 4 of 40 short trainings on a CPU had other losses than without; with the kernel none of 40 had.
         """
         if not self.by_operators and any(self.is_due(site) for site in self.sites):
             return super().__call__(*operands)
