@@ -5,6 +5,8 @@
     python benchmarks/checksum.py --quick --json out.json
 
 Cost: equal trainings of the larger Llama in one process, with the default checks and with checksums as well, in turns.
+On a CPU mindformers makes its norms of several operators, which nothing computes again; rows with `layer_norm` have a
+`nn.LayerNorm` in each of their places, which is one operator, as on an accelerator, and is checked.
 Sensitivity: the smallest error of one element of a right product that a rule finds, as a multiple of the root mean
 square of the product; the largest of several seeded places. Nothing else heavy may run at the same time.
 """
@@ -34,7 +36,18 @@ ERRORS = [2.0 ** (exponent / 2) for exponent in range(-48, 15)]
 """Multiples of the root mean square that are tried, smallest first."""
 
 
-def cost(mode: str, every: int, turns: int, *, small: bool) -> dict[str, Any]:
+def with_layer_norms(net: nn.Cell) -> nn.Cell:
+    """`net` with a `nn.LayerNorm` in the place of each norm that mindformers made of several operators."""
+    for _, cell in net.cells_and_names():
+        for name, child in list(cell.name_cells().items()):
+            if type(child).__name__ == "LlamaRMSNorm":
+                setattr(cell, name, nn.LayerNorm(child.weight.shape))
+    for name, parameter in net.parameters_and_names():
+        parameter.name = name
+    return net
+
+
+def cost(mode: str, every: int, turns: int, *, layer_norm: bool = False, small: bool) -> dict[str, Any]:
     """Step time with the default checks and checksums over step time with the default checks, in turns."""
     use_mode(mode)
     workload = SMALL if small else LARGE
@@ -43,6 +56,9 @@ def cost(mode: str, every: int, turns: int, *, small: bool) -> dict[str, Any]:
 
     def build_one(checksum: Checksum | None) -> Step:
         net, optimizer = build(workload)
+        if layer_norm:
+            net = with_layer_norms(net)
+            optimizer = nn.AdamWeightDecay(net.trainable_params(), learning_rate=workload.learning_rate)
         monitor = StepMonitor(Config(enable=1), sinks=[], checksum=checksum or False)
         monitors.append(monitor)
         cell = nn.TrainOneStepCell(net, optimizer)
@@ -67,7 +83,7 @@ def cost(mode: str, every: int, turns: int, *, small: bool) -> dict[str, Any]:
     names = [name for name in monitors[1].monitor.history if ".checksum" in name]
     for monitor in monitors:
         monitor.close()
-    return {"mode": mode, "every": every, "products_seen": len(names), **found.summary()}
+    return {"mode": mode, "every": every, "layer_norm": layer_norm, "checkpoints_seen": len(names), **found.summary()}
 
 
 def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
@@ -132,7 +148,9 @@ def main() -> None:
         rows = [("graph", 16, 96), ("pynative", 16, 32), ("graph", 1, 8), ("pynative", 1, 8)]
         if args.quick:
             rows = [("graph", 16, 4)]
-        result["cost"] = [cost(*row, small=args.quick) for row in rows]
+        result["cost"] = [
+            cost(*row, layer_norm=layer_norm, small=args.quick) for layer_norm in (False, True) for row in rows
+        ]
         print(json.dumps(result["cost"], indent=1), flush=True)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from asd.operators.norm_operators import OperatorNorm
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
-from asd.operators.tap import hidden, kernel_function
+from asd.operators.tap import alias, hidden, kernel_function
 from asd.reading import NORM
 
 __all__ = ["CheckedNorm"]
@@ -65,11 +65,8 @@ class CheckedNorm(nn.Cell):
             site.name = name + _SUFFIX + part
 
     def __call__(self, *operands):
-        """The norm in PyNative: the bare one where nothing is due in this step, or where operators would check it.
-
-        With those 4 of 40 short trainings on a CPU had other losses than without; with the kernel none of 40 had.
-        """
-        if not self.by_operators and any(self.is_due(site) for site in self.sites):
+        """The norm in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
+        if any(self.is_due(site) for site in self.sites):
             return super().__call__(*operands)
         return self.norm(*operands)
 
@@ -97,7 +94,7 @@ class _KernelBegin(nn.Cell):
         self.place, self.epsilon = Tensor([*slots, *layout], ms.int32), Tensor([epsilon], ms.float32)
 
     def construct(self, x, gamma, beta):
-        return x, gamma, beta, x
+        return alias(x), alias(gamma), alias(beta), alias(x)
 
     def bprop(self, x, gamma, beta, out, dout):
         dx, dgamma, dbeta, dy = dout
@@ -114,7 +111,7 @@ class _KernelEnd(nn.Cell):
         self.place, self.epsilon = Tensor([site.slot, *layout], ms.int32), Tensor([epsilon], ms.float32)
 
     def construct(self, y, again, x, gamma, beta):
-        return F.depend(y, self.look(x, gamma, beta, y, self.place, self.epsilon))
+        return F.depend(alias(y), self.look(x, gamma, beta, y, self.place, self.epsilon))
 
     def bprop(self, y, again, x, gamma, beta, out, dout):
         return dout, dout, F.zeros_like(x), F.zeros_like(gamma), F.zeros_like(beta)
@@ -128,7 +125,7 @@ class _OperatorBegin(nn.Cell):
         self.check = check
 
     def construct(self, x, gamma, beta, max_abs, calls, due):
-        return x, gamma, beta, x
+        return alias(x), alias(gamma), alias(beta), alias(x)
 
     def bprop(self, x, gamma, beta, max_abs, calls, due, out, dout):
         dx, dgamma, dbeta, dy = dout
@@ -145,7 +142,7 @@ class _OperatorEnd(nn.Cell):
         self.check = check
 
     def construct(self, y, again, x, gamma, beta, max_abs, calls, due):
-        return F.depend(y, self.check(x, gamma, beta, y, max_abs, calls, due))
+        return F.depend(alias(y), self.check(x, gamma, beta, y, max_abs, calls, due))
 
     def bprop(self, y, again, x, gamma, beta, max_abs, calls, due, out, dout):
         unused = F.zeros_like(x), F.zeros_like(gamma), F.zeros_like(beta)

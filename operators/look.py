@@ -19,7 +19,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
-from asd.operators.tap import hidden, kernel_function, observe_tensor, statistics_by_operators
+from asd.operators.tap import alias, hidden, kernel_function, observe_tensor, statistics_by_operators
 
 __all__ = ["LookAndTap", "make_look", "make_observer"]
 
@@ -74,8 +74,8 @@ class _KernelLook(nn.Cell):
     def construct(self, x):
         """By the kernel as an operator."""
         if 0 in x.shape:
-            return x
-        return F.depend(x, self.observe(x, self.slot))
+            return alias(x)
+        return F.depend(alias(x), self.observe(x, self.slot))
 
     def bprop(self, x, out, dout):
         return (dout,)

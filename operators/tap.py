@@ -30,7 +30,7 @@ from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
 
-__all__ = ["hidden", "kernel_function", "make_tap", "observe_tensor", "statistics_by_operators"]
+__all__ = ["alias", "hidden", "kernel_function", "make_tap", "observe_tensor", "statistics_by_operators"]
 
 Tap = Callable[[Any], Any]
 
@@ -158,7 +158,7 @@ class _Look(nn.Cell):
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
-        return x
+        return alias(x)
 
     def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
         largest, norm, mean, bad = statistics_by_operators(dout)
@@ -178,3 +178,12 @@ def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
         return parameters
 
     return get
+
+
+def alias(x: Any) -> Any:
+    """The same numbers in the same memory as another tensor.
+
+    What a Cell with a backward pass of its own must return in PyNative, where it would return its input: MindSpore 2.9
+    then writes into the input itself, and operators that were called before, but wait in a queue, lose their gradient.
+    """
+    return F.stop_gradient(x)
