@@ -1,11 +1,11 @@
 """The checksum of matrix products: what it costs a step, and the smallest error it sees, beside the published rules.
 
-    python benchmarks/checksum.py                        both parts
+    python benchmarks/checksum.py                        all parts
     python benchmarks/checksum.py --parts sensitivity    only this one
     python benchmarks/checksum.py --quick --json out.json
 
 Cost: equal trainings of the larger Llama in one process, with the default checks and with checksums as well, in turns.
-On a CPU mindformers makes its norms of several operators, which nothing computes again; rows with `layer_norm` have a
+On a CPU mindformers makes its norms of several operators, which nothing computes again. Norms: the same with a
 `nn.LayerNorm` in each of their places, which is one operator, as on an accelerator, and is checked.
 Sensitivity: the smallest error of one element of a right product that a rule finds, as a multiple of the root mean
 square of the product; the largest of several seeded places. Nothing else heavy may run at the same time.
@@ -32,6 +32,7 @@ from asd.operators import Checksum, StepMonitor
 from asd.operators.product_check import TOLERANCES, check_product
 from asd.operators.workload import LARGE, SMALL, batches, build, use_mode
 
+PARTS = ("cost", "norms", "sensitivity")
 ERRORS = [2.0 ** (exponent / 2) for exponent in range(-48, 15)]
 """Multiples of the root mean square that are tried, smallest first."""
 
@@ -83,7 +84,7 @@ def cost(mode: str, every: int, turns: int, *, layer_norm: bool = False, small: 
     names = [name for name in monitors[1].monitor.history if ".checksum" in name]
     for monitor in monitors:
         monitor.close()
-    return {"mode": mode, "every": every, "layer_norm": layer_norm, "checkpoints_seen": len(names), **found.summary()}
+    return {"mode": mode, "every": every, "checkpoints_seen": len(names), **found.summary()}
 
 
 def rounded(x: np.ndarray, dtype: str) -> np.ndarray:
@@ -131,11 +132,11 @@ def _smallest(
 def main() -> None:
     """Runs the chosen parts and prints them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=("cost", "sensitivity"), default=("cost", "sensitivity"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--quick", action="store_true", help="a small model and few repetitions, to see that it runs")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=Path, help="where to write the figures; parts not run stay there")
     args = parser.parse_args()
-    result: dict[str, Any] = {}
+    result: dict[str, Any] = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
     if "sensitivity" in args.parts:
         sizes, trials = ((64, 256), 2) if args.quick else ((64, 256, 1024, 2048), 8)
         result["sensitivity"] = []
@@ -143,15 +144,14 @@ def main() -> None:
             for dtype in ("float32", "float16", "bfloat16"):
                 result["sensitivity"].append(sensitivity(size, dtype, trials))
                 print(json.dumps(result["sensitivity"][-1]), flush=True)
-    if "cost" in args.parts:
-        # Each product in one step of 16, and all of them in each step, as in the first 32 of a process.
-        rows = [("graph", 16, 96), ("pynative", 16, 32), ("graph", 1, 8), ("pynative", 1, 8)]
-        if args.quick:
-            rows = [("graph", 16, 4)]
-        result["cost"] = [
-            cost(*row, layer_norm=layer_norm, small=args.quick) for layer_norm in (False, True) for row in rows
-        ]
-        print(json.dumps(result["cost"], indent=1), flush=True)
+    # Each of them in one step of 16, and all of them in each step, as in the first 32 of a process.
+    rows = [("graph", 16, 96), ("pynative", 16, 32), ("graph", 1, 8), ("pynative", 1, 8)]
+    if args.quick:
+        rows = [("graph", 16, 4)]
+    for part, layer_norm in (("cost", False), ("norms", True)):
+        if part in args.parts:
+            result[part] = [cost(*row, layer_norm=layer_norm, small=args.quick) for row in rows]
+            print(json.dumps(result[part], indent=1), flush=True)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(result, indent=1) + "\n")
