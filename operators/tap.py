@@ -7,9 +7,9 @@ and hands the gradient on, bit for bit. It works in graph mode and PyNative, and
 kernel; that call has no side effect a compiler could know of, so the gradient is made to depend on its output. PyNative
 calls `__call__`, which hooks a Python function that hands the gradient's memory to the same kernel.
 
-`_OperatorTap` is a Cell with a backward pass of its own made of MindSpore operators, for the other devices. One limit:
-in graph mode, when the forward pass of the same layer writes a Parameter (`self.cnt += 1`) and the checked input also
-goes elsewhere, as in a residual block, the compiler hands it the sum of both gradients.
+`_OperatorTap` is a Cell with a backward pass of its own made of MindSpore operators, for the other devices. It returns
+an alias of its input: else a compiled graph would hand it the gradient of a residual as well when the forward pass of
+the same layer writes a Parameter (`self.cnt += 1`), and PyNative would now and then lose a gradient.
 """
 
 from __future__ import annotations

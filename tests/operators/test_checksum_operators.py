@@ -106,14 +106,13 @@ def trained(monitor=None, strike=None):
     return values(step.get_parameters())
 
 
-def test_a_training_is_the_same_and_each_product_is_checked_when_it_is_due(mode):
+def test_a_training_is_the_same_and_each_product_and_norm_is_checked_when_it_is_due(mode):
     slots.use_backend("operators")
     plain = trained()
     monitor = StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=2, first_steps=0))
     assert_same_bits(trained(monitor), plain)
     seen = {name: values for name, values in monitor.monitor.history.items() if "checksum" in name}
-    layers = ["dense", "norm"] if mode == "graph" else ["dense"]
-    assert sorted(seen) == [f"{layer}.checksum{part}" for layer in layers for part in ("", "_dw", "_dx")]
+    assert sorted(seen) == [f"{layer}.checksum{part}" for layer in ("dense", "norm") for part in ("", "_dw", "_dx")]
     assert all(len(values) == 2 for values in seen.values())
     assert all(0 < value < 1 for values in seen.values() for _, value, *_ in values)
 
