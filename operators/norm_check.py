@@ -49,8 +49,10 @@ def check_norm(
 
     With d = dy * gamma, and means over what is normalized together, the gradient of x is
     (d - mean(d) - n * mean(d * n)) / sqrt(var + epsilon). A norm computes in float32 with running sums; of n numbers
-    these are off by 2^-24 (16 + 4 sqrt(n)) times their magnitudes at most, here four times the deviation of a random
-    walk. The tolerance of each element follows from that, with the cancellation in x - mean and in the variance.
+    these are off by 2^-24 (16 + n / 2) times their magnitudes at most, as equal numbers are that one lane sums. For the
+    gradients of gamma and beta, sums over all rows, that is what each step rounds of the sum so far, and 2^-24
+    (16 + 4 sqrt(n)) of the magnitudes, four times the deviation of a random walk, for any other order. The tolerance of
+    each element follows from that, with the cancellation in x - mean and in the variance.
 
     Args:
         x: Of shape (..., width), or (N, C, ...) with `groups`; float32 or float16, as all of them.
