@@ -11,85 +11,83 @@ namespace asd {
 
 namespace {
 
-WIDEST void add_signed_and_squares(const float* x, double sign, int64_t n, double* sum, double* squares) {
+constexpr int64_t kRows = 4;  // added at a time, between one read and one write of the sums
+
+WIDEST void add_four(const float* x, int64_t stride, const double* f, const double* w, int64_t n, double* __restrict sums,
+                     double* __restrict squares) {
+  const float *one = x, *two = x + stride, *three = two + stride, *four = three + stride;
+  const double f0 = f[0], f1 = f[1], f2 = f[2], f3 = f[3], w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
   for (int64_t i = 0; i < n; ++i) {
-    const double value = x[i];
-    sum[i] += sign * value;
-    squares[i] += value * value;
+    const double a = one[i], b = two[i], c = three[i], d = four[i];
+    sums[i] += (f0 * a + f1 * b) + (f2 * c + f3 * d);
+    squares[i] += (w0 * (a * a) + w1 * (b * b)) + (w2 * (c * c) + w3 * (d * d));
   }
 }
 
-WIDEST void add_products(const float* x, double factor, double square, int64_t n, double* sum, double* squares) {
+WIDEST void add_one(const float* x, double factor, double weight, int64_t n, double* __restrict sums,
+                    double* __restrict squares) {
   for (int64_t i = 0; i < n; ++i) {
     const double value = x[i];
-    sum[i] += factor * value;
-    squares[i] += square * (value * value);
+    sums[i] += factor * value;
+    squares[i] += weight * (value * value);
   }
+}
+
+// Adds at most kRows rows of x, each times its factor, and their squares, each times its weight.
+void add_rows(const float* x, int64_t stride, int64_t rows, const double* factors, const double* weights, int64_t n,
+              double* sums, double* squares) {
+  if (rows == kRows) {
+    add_four(x, stride, factors, weights, n, sums, squares);
+    return;
+  }
+  for (int64_t row = 0; row < rows; ++row) add_one(x + row * stride, factors[row], weights[row], n, sums, squares);
 }
 
 // The dot products of x with a vector, and of its squares with another one.
 WIDEST void dot_products(const float* x, const double* first, const double* second, int64_t n, double* one, double* two) {
-  constexpr int kLanes = 16;
-  double ones[kLanes] = {0.0}, twos[kLanes] = {0.0};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const double value = x[i + lane];
-      ones[lane] += value * first[i + lane];
-      twos[lane] += value * value * second[i + lane];
-    }
+  const int64_t half = n / 2;
+  double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
+#pragma omp simd reduction(+ : a, b, c, d)
+  for (int64_t i = 0; i < half; ++i) {
+    const double value = x[i], other = x[half + i];
+    a += value * first[i];
+    b += value * value * second[i];
+    c += other * first[half + i];
+    d += other * other * second[half + i];
   }
-  *one = *two = 0.0;
-  for (; i < n; ++i) {
+  for (int64_t i = 2 * half; i < n; ++i) {
     const double value = x[i];
-    *one += value * first[i];
-    *two += value * value * second[i];
+    a += value * first[i];
+    b += value * value * second[i];
   }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    *one += ones[lane];
-    *two += twos[lane];
-  }
+  *one = a + c;
+  *two = b + d;
+}
+
+// The power of two below a number.
+inline float power_of(const float* x) {
+  uint32_t bits;
+  std::memcpy(&bits, x, sizeof bits);
+  bits &= 0x7f800000u;
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return power;
 }
 
 }  // namespace
 
 WIDEST Sums sums_of(const float* x, const float* v, int64_t n, float smallest) {
-  constexpr int kLanes = 16;
-  double signed_sum[kLanes] = {0.0}, squares[kLanes] = {0.0}, powers[kLanes] = {0.0};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const double value = x[i + lane];
-      uint32_t bits;
-      std::memcpy(&bits, x + i + lane, sizeof bits);
-      bits &= 0x7f800000u;
-      float power;
-      std::memcpy(&power, &bits, sizeof power);
-      const double wide = power > smallest ? power : smallest;
-      signed_sum[lane] += value * v[i + lane];
-      squares[lane] += value * value;
-      powers[lane] += wide * wide;
-    }
-  }
-  Sums sums;
-  for (; i < n; ++i) {
+  double signed_sum = 0.0, squares = 0.0, powers = 0.0;
+#pragma omp simd reduction(+ : signed_sum, squares, powers)
+  for (int64_t i = 0; i < n; ++i) {
     const double value = x[i];
-    uint32_t bits;
-    std::memcpy(&bits, x + i, sizeof bits);
-    bits &= 0x7f800000u;
-    float power;
-    std::memcpy(&power, &bits, sizeof power);
-    const double wide = std::max(power, smallest);
-    sums.signed_sum += value * v[i];
-    sums.squares += value * value;
-    sums.powers += wide * wide;
+    const float power = power_of(x + i);
+    const double wide = power > smallest ? power : smallest;
+    signed_sum += value * v[i];
+    squares += value * value;
+    powers += wide * wide;
   }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    sums.signed_sum += signed_sum[lane];
-    sums.squares += squares[lane];
-    sums.powers += powers[lane];
-  }
-  return sums;
+  return {signed_sum, squares, powers};
 }
 
 void project(const Product& p, const float* v, int64_t block_size, std::vector<double>* bv, std::vector<double>* bb) {
@@ -107,9 +105,14 @@ void project(const Product& p, const float* v, int64_t block_size, std::vector<d
     }
     return;
   }
-  for (int64_t j = 0; j < p.n; ++j) {  // stored n x k
-    const int64_t at = j / block_size * p.k;
-    add_signed_and_squares(p.b.data + j * p.b.column, v[j], p.k, bv->data() + at, bb->data() + at);
+  const double ones[kRows] = {1.0, 1.0, 1.0, 1.0};
+  for (int64_t j = 0, rows; j < p.n; j += rows) {  // stored n x k
+    const int64_t block = j / block_size;
+    rows = std::min({kRows, (block + 1) * block_size - j, p.n - j});
+    double signs[kRows];
+    std::copy(v + j, v + j + rows, signs);
+    add_rows(p.b.data + j * p.b.column, p.b.column, rows, signs, ones, p.k, bv->data() + block * p.k,
+             bb->data() + block * p.k);
   }
 }
 
@@ -126,10 +129,11 @@ void expect(const Product& p, int64_t blocks, const std::vector<double>& bv, con
     }
     return;
   }
-  for (int64_t l = 0; l < p.k; ++l) {  // stored k x m
+  for (int64_t l = 0; l < p.k; l += kRows) {  // stored k x m
     for (int64_t block = 0; block < blocks; ++block) {
-      add_products(p.a.data + l * p.a.column, bv[block * p.k + l], bb[block * p.k + l], p.m,
-                   sums->data() + block * p.m, squares->data() + block * p.m);
+      const int64_t at = block * p.k + l;
+      add_rows(p.a.data + l * p.a.column, p.a.column, std::min(kRows, p.k - l), bv.data() + at, bb.data() + at, p.m,
+               sums->data() + block * p.m, squares->data() + block * p.m);
     }
   }
 }

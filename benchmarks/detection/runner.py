@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,16 @@ def run_plan(units: Sequence[Unit], folder: Path, workers: int, seconds: float =
     run_parallel(_record, [(unit, folder, time.time() + seconds) for unit in todo], workers, "training")
 
 
+@contextmanager
+def _without_interrupt() -> Iterator[None]:
+    """Processes begun meanwhile leave Ctrl-C, which a terminal sends to all of them, to the one that began them."""
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
 def run_parallel(
     function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], workers: int, label: str
 ) -> list[Any]:
@@ -55,13 +67,16 @@ def run_parallel(
     results: dict[int, Any] = {}
     began = time.monotonic()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=prepare) as pool:
-        futures = {pool.submit(function, *each): number for number, each in enumerate(arguments)}
+        with _without_interrupt():
+            futures = {pool.submit(function, *each): number for number, each in enumerate(arguments)}
         try:
             for future in as_completed(futures):
                 results[futures[future]] = future.result()
                 _show(label, len(results), len(arguments), time.monotonic() - began)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():  # results are written whole or not at all
+                process.terminate()
             raise
     return [results[number] for number in range(len(arguments))]
 
