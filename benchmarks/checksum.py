@@ -145,7 +145,7 @@ def main() -> None:
                 result["sensitivity"].append(sensitivity(size, dtype, trials))
                 print(json.dumps(result["sensitivity"][-1]), flush=True)
     # Each of them in one step of 16, and all of them in each step, as in the first 32 of a process.
-    rows = [("graph", 16, 96), ("pynative", 16, 32), ("graph", 1, 8), ("pynative", 1, 8)]
+    rows = [("graph", 16, 96), ("pynative", 16, 96), ("graph", 1, 8), ("pynative", 1, 8)]
     if args.quick:
         rows = [("graph", 16, 4)]
     for part, layer_norm in (("cost", False), ("norms", True)):
