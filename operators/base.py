@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import mindspore as ms
-from mindspore import Parameter, Tensor
+from mindspore import Parameter, Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.config import Config
+from asd.operators.mixed_precision import read, type_of_holder
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.tap import make_tap
@@ -34,13 +35,19 @@ class _CheckOp:
     def __init__(self, name: str) -> None:
         self.site: Site = table().new_site(name)
         self.tap = make_tap(self.site)
+        self.holder: nn.Cell | None = None
 
     def __call__(self, x, pre_val, min_val, max_val, cnt, loss_scale):
         if F.dtype(x) not in _FLOATS:
             raise TypeError("check_op got a tensor that is not a floating-point one: it has no gradient to check.")
         if loss_scale is not None:
             raise ValueError("check_op takes None as loss_scale: give the loss scale to StepMonitor instead.")
-        return self.tap(x)
+        return self.tap(read(x, self.parameter_type))
+
+    @property
+    def parameter_type(self) -> Any:
+        """As that of `ASDBase`."""
+        return type_of_holder(self.holder)
 
 
 class ASDBase:
@@ -73,17 +80,33 @@ class ASDBase:
         op: The operator.
         check_op: `check_op(x, pre_val, min_val, max_val, cnt, None) -> x`.
         enable_check: Whether `NPU_ASD_ENABLE` was on when the operator was made.
+        holder: The cell whose code calls the operator, once a network was searched for it; None before.
     """
 
     __ms_class__ = True
     _index: ClassVar[int] = 0
+    holder: nn.Cell | None = None
 
     def __init__(self, cls: type, *args: Any, **kwargs: Any) -> None:
         self.op = cls(*args, **kwargs)
+        # Level O1 of amp writes the source of a network anew, and wants that of all it calls but what is of a module
+        # without a file.
+        self.__module__ = "builtins"
         self.name_prefix = "ASD_" + cls.__name__
         self.enable_check = Config.of_process().enabled
         if self.enable_check:
             self.check_op = _CheckOp(f"{self.name_prefix}_{ASDBase._index}")
+
+    def held_by(self, cell: nn.Cell) -> None:
+        """Says which cell calls the operator: its mixed precision is the operator's, see `mixed_precision`."""
+        self.holder = cell
+        if "check_op" in vars(self):
+            self.check_op.holder = cell
+
+    @property
+    def parameter_type(self) -> Any:
+        """What a compiled graph casts a Parameter to where the operator reads it; None where it casts nothing."""
+        return type_of_holder(self.holder)
 
     def generate_params(self) -> tuple[Parameter, Parameter, Parameter, Parameter]:
         """Four Parameters `pre_val`, `min_val`, `max_val` (float32) and `cnt` (int32), all scalars at 0, not trained.

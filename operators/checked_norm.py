@@ -14,6 +14,7 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
+from asd.operators.mixed_precision import as_operator_reads, read, type_of_holder
 from asd.operators.norm_operators import OperatorNorm
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
@@ -39,6 +40,7 @@ class CheckedNorm(nn.Cell):
         shifted: Whether there is a beta.
 
     Attributes:
+        holder: The cell whose code calls it; None where that is not known.
         sites: The checkpoints of y, of dx, and of the gradients of gamma and beta.
     """
 
@@ -51,6 +53,7 @@ class CheckedNorm(nn.Cell):
         self.sites: list[Site] = [slots.new_site(name + _SUFFIX + part, NORM) for part in _PARTS]
         self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
         self.by_operators = isinstance(slots, OperatorTable)
+        self.holder: Any = None
         if isinstance(slots, OperatorTable):
             check = OperatorNorm(self.sites, groups=groups, centred=centred, epsilon=epsilon, shifted=shifted)
             self.begin, self.end = _OperatorBegin(check), _OperatorEnd(check)
@@ -67,12 +70,18 @@ class CheckedNorm(nn.Cell):
     def __call__(self, *operands):
         """The norm in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
         if any(self.is_due(site) for site in self.sites):
-            return super().__call__(*operands)
+            return super().__call__(*as_operator_reads(*operands))
         return self.norm(*operands)
+
+    @property
+    def parameter_type(self) -> Any:
+        """As that of `CheckedProduct`."""
+        return type_of_holder(self.holder)
 
     def construct(self, x, gamma, *more):
         """The norm with its checks."""
-        beta = more[0] if self.shifted else F.stop_gradient(gamma)
+        x, gamma = read(x, self.parameter_type), read(gamma, self.parameter_type)
+        beta = read(more[0], self.parameter_type) if self.shifted else F.stop_gradient(gamma)
         slots = self.slots() if self.by_operators else ()
         x, gamma, beta, again = self.begin(x, gamma, beta, *slots)
         outputs = self.norm(x, gamma, beta) if self.shifted else self.norm(x, gamma)

@@ -36,12 +36,14 @@ class Place:
         attribute: Its name there.
         operator: The operator, or the check operator in its place.
         name: Of the place.
+        cell: The cell whose code calls it.
     """
 
     holder: Any
     attribute: str
     operator: Any
     name: str
+    cell: nn.Cell
 
     @property
     def is_checked(self) -> bool:
@@ -54,6 +56,7 @@ class Place:
         if operator is not self.operator:
             self._put(operator)
         operator.rename(self.name)
+        operator.held_by(self.cell)
         for site in operator.sites:
             site.claimed = True
         sites: list[Site] = operator.sites
@@ -82,7 +85,7 @@ def places(net: nn.Cell) -> Iterator[Place]:
         layer = cell_name(f"{path}.").rstrip(".")
         if _is_group_norm(cell):
             norm = cell.asd_norm if hasattr(type(cell), _MARK) else cell
-            yield Place(cell, _ASD_NORM, norm, layer or type(cell).__name__)
+            yield Place(cell, _ASD_NORM, norm, layer or type(cell).__name__, cell)
             continue
         found = _operators_of(cell)
         for value, attribute in found:
@@ -94,7 +97,8 @@ def places(net: nn.Cell) -> Iterator[Place]:
                 seen.add(id(value))
             is_all = attribute == "matmul" or (len(found) == 1 and _IS_NORM.search(type(cell).__name__) is not None)
             name = ".".join(filter(None, (layer, "" if is_all else attribute))) or type(cell).__name__
-            yield Place(value, "op", value.op, name) if inside else Place(cell, attribute, value, name)
+            holder, held_as, operator = (value, "op", value.op) if inside else (cell, attribute, value)
+            yield Place(holder, held_as, operator, name, cell)
 
 
 def _operators_of(cell: nn.Cell) -> list[tuple[Any, str]]:

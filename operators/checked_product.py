@@ -1,8 +1,8 @@
 """A matrix product that is checked by its checksum: forward, and both products of the backward pass.
 
-The results are those of the bare operator, bit for bit: the same operators are called in the same order, and each is
-only made to depend on its check. In PyNative a product is the bare operator itself where nothing is due. Shapes, types
-and values of a product that can't be checked pass as they are.
+The results are those of the bare operator, bit for bit: the same operators are called in the same order on the same
+operands, and each is only made to depend on its check. In PyNative a product is the bare operator itself where nothing
+is due. Shapes, types and values of a product that can't be checked pass as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.checksum_operators import OperatorCheck
+from asd.operators.mixed_precision import as_operator_reads, read, type_of_holder
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -116,6 +117,7 @@ class CheckedProduct(nn.Cell):
     Attributes:
         parts: The products themselves.
         sites: The checkpoints of y, dx and dw.
+        holder: The cell whose code calls it; None where that is not known.
     """
 
     def __init__(self, op: Any, name: str) -> None:
@@ -125,17 +127,24 @@ class CheckedProduct(nn.Cell):
         self.parts = _OperatorProduct(op, name) if self.by_operators else _KernelProduct(op, name)
         self.sites = self.parts.sites
         self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
+        self.holder: Any = None
         if isinstance(slots, OperatorTable):
             self.slots = hidden(slots.max_abs, slots.calls, slots.due)
 
     def __call__(self, x, w):
         """`op(x, w)` in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
         if any(self.is_due(site) for site in self.sites):
-            return super().__call__(x, w)
+            return super().__call__(*as_operator_reads(x, w))
         return self.parts.multiply(x, w)
+
+    @property
+    def parameter_type(self) -> Any:
+        """What a compiled graph casts a Parameter to where it is called; None where it casts nothing."""
+        return type_of_holder(self.holder)
 
     def construct(self, x, w):
         """`op(x, w)` with its checks."""
+        x, w = read(x, self.parameter_type), read(w, self.parameter_type)
         if self.by_operators:
             max_abs, calls, due = self.slots()
             return self.parts(x, w, max_abs, calls, due)

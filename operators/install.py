@@ -105,7 +105,9 @@ def install(
         operators = list(_check_operators(name, cell))
         asked_for = any(pattern.search(name) for pattern in wanted)
         if operators:
-            done.sites += [_claim(operator.check_op.site, path) for path, operator in operators]
+            for path, operator in operators:
+                operator.held_by(cell)
+                done.sites.append(_claim(operator.check_op.site, path))
         elif forward and _is_product(cell) and not (asked_for or any(pattern.search(name) for pattern in unwanted)):
             done.sites += _look_at(name or type(cell).__name__, cell, done)
         elif not (_looks_checkable(cell) or asked_for):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.config import Config
 from asd.operators.base import ASDBase
 from asd.operators.checked_product import CheckedProduct
+from asd.operators.mixed_precision import read
 from asd.operators.site import Site
 
 __all__ = ["BatchMatMulASD", "MatMulASD", "ProductASD"]
@@ -43,12 +45,18 @@ class ProductASD(ASDBase):
         if self.enable_check:
             self.product.parts.rename(name)
 
+    def held_by(self, cell: nn.Cell) -> None:
+        """See `ASDBase`."""
+        self.holder = cell
+        if self.enable_check:
+            self.product.holder = cell
+
     def __call__(self, x, w):
         """One output, as the bare operator."""
         # With other leading dimensions an operand is repeated, and its gradient is no product alone.
         if self.enable_check and F.shape(x)[:-2] == F.shape(w)[:-2]:
             return self.product(x, w)
-        return self.op(x, w)
+        return self.op(read(x, self.parameter_type), read(w, self.parameter_type))
 
     @property
     def sites(self) -> list[Site]:

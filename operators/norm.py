@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mindspore import nn
+
 from asd.config import Config
 from asd.operators.base import ASDBase
 from asd.operators.checked_norm import CheckedNorm
@@ -63,6 +65,12 @@ class NormASD(ASDBase):
         self.name_prefix = name
         if self.enable_check:
             self.checked.rename(name)
+
+    def held_by(self, cell: nn.Cell) -> None:
+        """See `ASDBase`."""
+        self.holder = cell
+        if self.enable_check:
+            self.checked.holder = cell
 
     def __call__(self, *operands):
         """What the bare norm returns."""

@@ -14,6 +14,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.base import ASDBase
+from asd.operators.mixed_precision import read
 
 __all__ = ["GatherASD", "LayerNormASD", "RmsNormASD"]
 
@@ -32,7 +33,9 @@ class LayerNormASD(ASDBase):
         """Three outputs, as `mindspore.ops.LayerNorm`."""
         if self.enable_check:
             input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
-        return self.op(input_x, gamma, beta)
+        return self.op(
+            read(input_x, self.parameter_type), read(gamma, self.parameter_type), read(beta, self.parameter_type)
+        )
 
 
 class _ComposedRmsNorm:
@@ -76,7 +79,7 @@ class RmsNormASD(ASDBase):
         """Two outputs, as `mindspore.ops.RmsNorm`."""
         if self.enable_check:
             input_x = self.check_op(input_x, self.pre_val, self.min_val, self.max_val, self.cnt, None)
-        return self.op(input_x, gamma)
+        return self.op(read(input_x, self.parameter_type), read(gamma, self.parameter_type))
 
 
 class GatherASD(ASDBase):
@@ -90,4 +93,4 @@ class GatherASD(ASDBase):
         """One output, as `mindspore.ops.Gather`."""
         if self.enable_check:
             input_params = self.check_op(input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)
-        return self.op(input_params, input_indices, axis)
+        return self.op(read(input_params, self.parameter_type), input_indices, axis)
