@@ -12,9 +12,10 @@ from collections.abc import Iterable
 
 from mindspore import nn
 
-from asd.errors import ConfigError
+from asd.errors import ConfigError, UnsupportedError
 from asd.operators.checked_places import places
 from asd.operators.install import compile_patterns
+from asd.operators.layout import why_products_are_unchecked
 from asd.operators.product_check import TOLERANCES
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -123,7 +124,10 @@ def install_checksum(
 
     Raises:
         ConfigError: A regular expression is not valid.
+        UnsupportedError: MindSpore divides the operators over the ranks.
     """
+    if reason := why_products_are_unchecked():
+        raise UnsupportedError(reason)
     wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
     sites: list[Site] = []
     for place in places(net):

@@ -19,6 +19,7 @@ from mindspore import nn
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.base import ASDBase
 from asd.operators.compiled_super import mend_super
+from asd.operators.layout import cells_of_other_stages
 from asd.operators.look import LookAndTap, make_look
 from asd.operators.site import Site, is_ours
 from asd.operators.slots import table
@@ -77,7 +78,8 @@ def install(
     Norms of `mindspore.nn`, `mindspore.mint`, mindformers and anything else whose class name ends in `Norm` are found,
     composed ones included; the same for `Embedding`, without positional ones. Cells that hold a check operator such as
     `LayerNormASD` are named after their place and left as they are. No parameter is added. Do it before the first step:
-    a graph that is already compiled does not change.
+    a graph that is already compiled does not change. In a pipeline each rank checks the cells of its own stage, so the
+    stages must be set by then.
 
     Args:
         net: The network, or the training cell around it.
@@ -100,7 +102,7 @@ def install(
     """
     wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
     done = Installation()
-    cells = [(cell_name(name), cell) for name, cell in net.cells_and_names() if not is_ours(name)]
+    cells = _cells_to_check(net)
     for name, cell in cells:
         operators = list(_check_operators(name, cell))
         asked_for = any(pattern.search(name) for pattern in wanted)
@@ -119,6 +121,20 @@ def install(
     if not done.sites:
         raise _nothing_to_check(net, len(cells), done)
     return done
+
+
+def _cells_to_check(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
+    """Every cell of `net` with its name; those of other pipeline stages are left out, and their operators check not."""
+    elsewhere, cells = cells_of_other_stages(net), []
+    for path, cell in net.cells_and_names():
+        if is_ours(path):
+            continue
+        if id(cell) not in elsewhere:
+            cells.append((cell_name(path), cell))
+            continue
+        for _, operator in list(_check_operators(path, cell)):
+            operator.enable_check, operator.check_op.site.claimed = False, True
+    return cells
 
 
 def _why_left_out(name: str, cell: nn.Cell, unwanted: Iterable[re.Pattern[str]], *, asked_for: bool) -> str | None:

@@ -11,15 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
-import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
-from asd.operators.tap import alias, hidden, kernel_function, observe_tensor, statistics_by_operators
+from asd.operators.tap import Look, OperatorReport, alias, hidden, kernel_function, observe_tensor
 
 __all__ = ["LookAndTap", "make_look", "make_observer"]
 
@@ -34,7 +33,7 @@ def make_observer(site: Site) -> Callable[[Any], Any]:
     """A function that reports a tensor to `site` and returns a tensor that is ready when that is done."""
     chosen = table()
     if isinstance(chosen, OperatorTable):
-        return _OperatorLook(site, chosen).report
+        return OperatorReport(site, chosen)
     observe, slot = kernel_function("asd_observe"), Tensor([site.slot], ms.int32)
 
     def report(x):
@@ -82,24 +81,45 @@ class _KernelLook(nn.Cell):
 
 
 class _OperatorLook(nn.Cell):
+    """The look made of MindSpore operators.
+
+    In a graph it is a tap whose backward pass is called at once, with the value itself for a gradient. The passes of
+    semi-automatic parallel give every operator of the forward pass a strategy, and gather what is split where they know
+    none; a backward pass they leave as it is, so that each rank looks at its own part and no collective is added.
+    """
+
     def __init__(self, site: Site, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.site = site
         self.slots = hidden(*slots.values)
-        self.index = Tensor([site.slot], ms.int32)
-        self.one = Tensor(np.ones(1, np.float32))
-        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
+        self.seen, self.report = _Seen(site.slot), OperatorReport(site, slots)
+
+    def __call__(self, x):
+        """In PyNative, which has no such passes."""
+        if x.size > 0:
+            self.report(F.stop_gradient(x))
+        return x
 
     def construct(self, x):
         if 0 in x.shape:
             return x
-        return F.depend(x, self.report(F.stop_gradient(x)))
-
-    def report(self, x):
         max_abs, l2, mean_abs, non_finite, calls = self.slots()
-        largest, norm, mean, bad = statistics_by_operators(x)
-        done = self.keep_worst(max_abs, self.index, largest)
-        done = F.depend(self.keep_worst(l2, self.index, norm), done)
-        done = F.depend(self.keep_worst(mean_abs, self.index, mean), done)
-        done = F.depend(self.add(non_finite, self.index, bad), done)
-        return F.depend(self.add(calls, self.index, self.one), done)
+        return self.seen(x, max_abs, l2, mean_abs, non_finite, calls)
+
+
+class _Seen(nn.Cell):
+    """Identity of its first input, which is written into the slot; its gradient is handed on as it is."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__(auto_prefix=False)
+        self.look = Look(slot)
+        self.backwards = ops.GradOperation(sens_param=True)
+
+    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+        written = self.backwards(self.look)(x, max_abs, l2, mean_abs, non_finite, calls, x)
+        return F.depend(alias(x), written)
+
+    def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
+        # The operator, not the function: MindSpore 2.9 loses a graph that two nested backward passes call.
+        zeros = P.ZerosLike()
+        return dout, zeros(max_abs), zeros(l2), zeros(mean_abs), zeros(non_finite), zeros(calls)

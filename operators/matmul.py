@@ -11,6 +11,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.config import Config
 from asd.operators.base import ASDBase
 from asd.operators.checked_product import CheckedProduct
+from asd.operators.layout import may_be_checked
 from asd.operators.mixed_precision import read
 from asd.operators.site import Site
 
@@ -35,8 +36,8 @@ class ProductASD(ASDBase):
         # Not ASDBase's own: what is checked here is a product, not the gradient of one input.
         self.op = op
         self.name_prefix = name
-        self.enable_check = check
-        if check:
+        self.enable_check = check and may_be_checked(name)
+        if self.enable_check:
             self.product = CheckedProduct(op, name)
 
     def rename(self, name: str) -> None:

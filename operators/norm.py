@@ -10,6 +10,7 @@ from mindspore import nn
 from asd.config import Config
 from asd.operators.base import ASDBase
 from asd.operators.checked_norm import CheckedNorm
+from asd.operators.layout import may_be_checked
 from asd.operators.site import Site
 
 __all__ = ["NormASD"]
@@ -56,7 +57,8 @@ class NormASD(ASDBase):
         # Not ASDBase's own: what is checked here is the norm, not the gradient of one input.
         self.op = norm
         self.name_prefix = name
-        self.enable_check = Config.of_process().enabled if check is None else check
+        wanted = Config.of_process().enabled if check is None else check
+        self.enable_check = wanted and may_be_checked(name)
         if self.enable_check:
             self.checked = CheckedNorm(norm, name, groups=groups, centred=centred, epsilon=epsilon, shifted=shifted)
 

@@ -30,7 +30,10 @@ from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
 
-__all__ = ["alias", "hidden", "kernel_function", "make_tap", "observe_tensor", "statistics_by_operators"]
+__all__ = [
+    "Look", "OperatorReport", "alias", "hidden", "kernel_function", "make_tap", "observe_tensor",
+    "statistics_by_operators",
+]  # fmt: skip
 
 Tap = Callable[[Any], Any]
 
@@ -128,7 +131,9 @@ def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, T
     norm = unit * P.Sqrt()(P.ReduceSum()(scaled * scaled))
     mean = unit * P.ReduceMean()(P.Abs()(scaled))
     bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
-    return largest.reshape((1,)), norm.reshape((1,)), mean.reshape((1,)), bad.reshape((1,))
+    # Not `reshape`: the passes of semi-automatic parallel take its (1,) for the shape of a parameter, and divide it.
+    in_vector = P.ExpandDims()
+    return in_vector(largest, 0), in_vector(norm, 0), in_vector(mean, 0), in_vector(bad, 0)
 
 
 class _OperatorTap(nn.Cell):
@@ -137,7 +142,7 @@ class _OperatorTap(nn.Cell):
     def __init__(self, site: Site, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.site = site
-        self.look = _Look(site.slot)
+        self.look = Look(site.slot)
         self.slots = hidden(*slots.values)
 
     def construct(self, x):
@@ -147,9 +152,36 @@ class _OperatorTap(nn.Cell):
         return self.look(x, max_abs, l2, mean_abs, non_finite, calls)
 
 
-class _Look(nn.Cell):
+class Look(nn.Cell):
     """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
 
+    def __init__(self, slot: int) -> None:
+        super().__init__(auto_prefix=False)
+        self.write = _Write(slot)
+
+    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+        return alias(x)
+
+    def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
+        gradient = F.depend(dout, self.write(dout, max_abs, l2, mean_abs, non_finite, calls))
+        zeros = P.ZerosLike()
+        return gradient, zeros(max_abs), zeros(l2), zeros(mean_abs), zeros(non_finite), zeros(calls)
+
+
+class OperatorReport(nn.Cell):
+    """Writes a tensor into the slot of `site`; returns a tensor that is ready when that is done."""
+
+    def __init__(self, site: Site, slots: OperatorTable) -> None:
+        super().__init__(auto_prefix=False)
+        self.slots = hidden(*slots.values)
+        self.write = _Write(site.slot)
+
+    def construct(self, x):
+        max_abs, l2, mean_abs, non_finite, calls = self.slots()
+        return self.write(x, max_abs, l2, mean_abs, non_finite, calls)
+
+
+class _Write(nn.Cell):
     def __init__(self, slot: int) -> None:
         super().__init__(auto_prefix=False)
         self.index = Tensor([slot], ms.int32)
@@ -158,17 +190,12 @@ class _Look(nn.Cell):
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
-        return alias(x)
-
-    def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
-        largest, norm, mean, bad = statistics_by_operators(dout)
-        gradient = F.depend(dout, self.keep_worst(max_abs, self.index, largest))
-        gradient = F.depend(gradient, self.keep_worst(l2, self.index, norm))
-        gradient = F.depend(gradient, self.keep_worst(mean_abs, self.index, mean))
-        gradient = F.depend(gradient, self.add(non_finite, self.index, bad))
-        gradient = F.depend(gradient, self.add(calls, self.index, self.one))
-        zeros = F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(mean_abs), F.zeros_like(non_finite)
-        return gradient, *zeros, F.zeros_like(calls)
+        largest, norm, mean, bad = statistics_by_operators(x)
+        done = self.keep_worst(max_abs, self.index, largest)
+        done = F.depend(self.keep_worst(l2, self.index, norm), done)
+        done = F.depend(self.keep_worst(mean_abs, self.index, mean), done)
+        done = F.depend(self.add(non_finite, self.index, bad), done)
+        return F.depend(self.add(calls, self.index, self.one), done)
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

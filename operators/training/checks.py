@@ -58,7 +58,10 @@ class Checks:
                 sites = installation.sites
             except UnsupportedError as error:
                 monitor.problem(str(error))
-            sites += self._checksums.install(net)
+            try:
+                sites += self._checksums.install(net)
+            except UnsupportedError as error:
+                monitor.problem(str(error))
         # Check operators that no cell holds belong to whoever trains.
         sites += [site for site in before if not site.claimed]
         sites += [site for site in table().sites() if not (site.claimed or site.watched)]
