@@ -8,10 +8,14 @@ import mindspore as ms
 from mindspore import nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
 
-__all__ = ["cells_of_other_stages", "may_be_checked", "why_products_are_unchecked"]
+__all__ = ["cells_of_other_stages", "may_be_checked", "operators_are_divided", "why_products_are_unchecked"]
 
 _LOG = logging.getLogger("asd.install")
-_DIVIDING = ("semi_auto_parallel", "auto_parallel")
+
+
+def operators_are_divided() -> bool:
+    """Whether MindSpore itself divides operators and tensors over the ranks, by their strategies."""
+    return ms.get_auto_parallel_context("parallel_mode") in ("semi_auto_parallel", "auto_parallel")
 
 
 def why_products_are_unchecked() -> str | None:
@@ -22,9 +26,9 @@ def why_products_are_unchecked() -> str | None:
     operator, inside that pass's reach: they would be lost, and the training would be another one. And what a check sees
     around an operator is not always what the operator computed from and to, for gathers and sums are put between.
     """
-    mode = ms.get_auto_parallel_context("parallel_mode")
-    if mode not in _DIVIDING:
+    if not operators_are_divided():
         return None
+    mode = ms.get_auto_parallel_context("parallel_mode")
     return f"products and norms have no checksums in {mode}: the gradients would lose their sums over the ranks."
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
-from mindspore.ops import operations as P  # noqa: N812
 
+from asd.operators.layout import operators_are_divided
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
-from asd.operators.tap import Look, OperatorReport, alias, hidden, kernel_function, observe_tensor
+from asd.operators.tap import Write, alias, hidden, kernel_function, observe_tensor
 
 __all__ = ["LookAndTap", "make_look", "make_observer"]
 
@@ -26,14 +26,16 @@ __all__ = ["LookAndTap", "make_look", "make_observer"]
 def make_look(site: Site) -> nn.Cell:
     """An identity that reports its input to `site`."""
     chosen = table()
-    return _OperatorLook(site, chosen) if isinstance(chosen, OperatorTable) else _KernelLook(site)
+    if not isinstance(chosen, OperatorTable):
+        return _KernelLook(site)
+    return _LateLook(site, chosen) if operators_are_divided() else _OperatorLook(site, chosen)
 
 
 def make_observer(site: Site) -> Callable[[Any], Any]:
     """A function that reports a tensor to `site` and returns a tensor that is ready when that is done."""
     chosen = table()
     if isinstance(chosen, OperatorTable):
-        return OperatorReport(site, chosen)
+        return _OperatorLook(site, chosen).report
     observe, slot = kernel_function("asd_observe"), Tensor([site.slot], ms.int32)
 
     def report(x):
@@ -81,24 +83,37 @@ class _KernelLook(nn.Cell):
 
 
 class _OperatorLook(nn.Cell):
-    """The look made of MindSpore operators.
+    """The look made of MindSpore operators."""
 
-    In a graph it is a tap whose backward pass is called at once, with the value itself for a gradient. The passes of
-    semi-automatic parallel give every operator of the forward pass a strategy, and gather what is split where they know
-    none; a backward pass they leave as it is, so that each rank looks at its own part and no collective is added.
+    def __init__(self, site: Site, slots: OperatorTable) -> None:
+        super().__init__(auto_prefix=False)
+        self.site = site
+        self.slots = hidden(*slots.values)
+        self.write = Write(site.slot)
+
+    def construct(self, x):
+        if 0 in x.shape:
+            return x
+        return F.depend(x, self.report(F.stop_gradient(x)))
+
+    def report(self, x):
+        max_abs, l2, mean_abs, non_finite, calls = self.slots()
+        return self.write(x, max_abs, l2, mean_abs, non_finite, calls)
+
+
+class _LateLook(nn.Cell):
+    """The same where MindSpore divides operators: the value is looked at when its gradient is there.
+
+    The passes of semi-automatic parallel give every operator of the forward pass a strategy, and gather what is divided
+    where they know none. A backward pass that a cell brings they leave as it is, so each rank looks at its own part and
+    no collective is added. Until then the value is kept; under recomputation it is the recomputed one.
     """
 
     def __init__(self, site: Site, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.site = site
         self.slots = hidden(*slots.values)
-        self.seen, self.report = _Seen(site.slot), OperatorReport(site, slots)
-
-    def __call__(self, x):
-        """In PyNative, which has no such passes."""
-        if x.size > 0:
-            self.report(F.stop_gradient(x))
-        return x
+        self.seen = _SeenLater(site.slot)
 
     def construct(self, x):
         if 0 in x.shape:
@@ -107,19 +122,15 @@ class _OperatorLook(nn.Cell):
         return self.seen(x, max_abs, l2, mean_abs, non_finite, calls)
 
 
-class _Seen(nn.Cell):
-    """Identity of its first input, which is written into the slot; its gradient is handed on as it is."""
-
+class _SeenLater(nn.Cell):
     def __init__(self, slot: int) -> None:
         super().__init__(auto_prefix=False)
-        self.look = Look(slot)
-        self.backwards = ops.GradOperation(sens_param=True)
+        self.write = Write(slot)
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
-        written = self.backwards(self.look)(x, max_abs, l2, mean_abs, non_finite, calls, x)
-        return F.depend(alias(x), written)
+        return alias(x)
 
     def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
-        # The operator, not the function: MindSpore 2.9 loses a graph that two nested backward passes call.
-        zeros = P.ZerosLike()
-        return dout, zeros(max_abs), zeros(l2), zeros(mean_abs), zeros(non_finite), zeros(calls)
+        gradient = F.depend(dout, self.write(x, max_abs, l2, mean_abs, non_finite, calls))
+        zeros = F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(mean_abs), F.zeros_like(non_finite)
+        return gradient, *zeros, F.zeros_like(calls)

@@ -30,10 +30,7 @@ from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
 
-__all__ = [
-    "Look", "OperatorReport", "alias", "hidden", "kernel_function", "make_tap", "observe_tensor",
-    "statistics_by_operators",
-]  # fmt: skip
+__all__ = ["Write", "alias", "hidden", "kernel_function", "make_tap", "observe_tensor", "statistics_by_operators"]
 
 Tap = Callable[[Any], Any]
 
@@ -142,7 +139,7 @@ class _OperatorTap(nn.Cell):
     def __init__(self, site: Site, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.site = site
-        self.look = Look(site.slot)
+        self.look = _Look(site.slot)
         self.slots = hidden(*slots.values)
 
     def construct(self, x):
@@ -152,36 +149,25 @@ class _OperatorTap(nn.Cell):
         return self.look(x, max_abs, l2, mean_abs, non_finite, calls)
 
 
-class Look(nn.Cell):
+class _Look(nn.Cell):
     """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
 
     def __init__(self, slot: int) -> None:
         super().__init__(auto_prefix=False)
-        self.write = _Write(slot)
+        self.write = Write(slot)
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
         return alias(x)
 
     def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
         gradient = F.depend(dout, self.write(dout, max_abs, l2, mean_abs, non_finite, calls))
-        zeros = P.ZerosLike()
-        return gradient, zeros(max_abs), zeros(l2), zeros(mean_abs), zeros(non_finite), zeros(calls)
+        zeros = F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(mean_abs), F.zeros_like(non_finite)
+        return gradient, *zeros, F.zeros_like(calls)
 
 
-class OperatorReport(nn.Cell):
-    """Writes a tensor into the slot of `site`; returns a tensor that is ready when that is done."""
+class Write(nn.Cell):
+    """Writes the four numbers of a tensor into a slot; returns a tensor that is ready when that is done."""
 
-    def __init__(self, site: Site, slots: OperatorTable) -> None:
-        super().__init__(auto_prefix=False)
-        self.slots = hidden(*slots.values)
-        self.write = _Write(site.slot)
-
-    def construct(self, x):
-        max_abs, l2, mean_abs, non_finite, calls = self.slots()
-        return self.write(x, max_abs, l2, mean_abs, non_finite, calls)
-
-
-class _Write(nn.Cell):
     def __init__(self, slot: int) -> None:
         super().__init__(auto_prefix=False)
         self.index = Tensor([slot], ms.int32)
@@ -190,6 +176,7 @@ class _Write(nn.Cell):
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+        """After the last of its writes."""
         largest, norm, mean, bad = statistics_by_operators(x)
         done = self.keep_worst(max_abs, self.index, largest)
         done = F.depend(self.keep_worst(l2, self.index, norm), done)
