@@ -6,6 +6,7 @@ SLOW_ARGS ?=
 # Each file goes to one of two processes: a compilation of MindSpore keeps one core busy and no more.
 PARALLEL ?= -n 2 --dist loadfile
 STACK_ARGS ?=
+ASCEND_ARGS ?=
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 # What shows that a wheel has all its parts; how they work is no matter of packaging.
 WHEEL_TESTS := $(wildcard tests/asd/test_cli_*.py) tests/exporters tests/e2e/test_run.py tests/e2e/test_demo.py \
@@ -23,7 +24,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml $(wildcard operators/*.cpp operators/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-stack test-2.10 wheel-test examples detection bench lint format types layers clean
+.PHONY: help venv demo test test-slow test-stack test-ascend test-2.10 wheel-test examples detection bench lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +43,9 @@ test-slow: venv ## run the long ones: kills at random points, whole jobs of seve
 test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
 	$(install_stack)
 	@$(BIN)/python -m pytest -m stack $(STACK_ARGS) tests/stack
+
+test-ascend: venv ## compile trainings for Ascend, on a machine without one (ASCEND_ARGS=...)
+	@$(BIN)/python -m pytest -m dry_run $(ASCEND_ARGS) tests/ascend
 
 test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (TEST_2.10_ARGS=...)
 	@$(VENV_2.10)/bin/python -m pytest $(PARALLEL) $(TEST_2.10_ARGS) $(TESTS_2.10)
