@@ -1,5 +1,7 @@
 """The numbers in the slots are those of the true gradients, however the training is written."""
 
+from contextlib import contextmanager
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -21,8 +23,8 @@ from checked_nets import (
 from mindspore import Tensor, amp, nn, ops
 from mindspore.train import Model
 
-from asd import Config
-from asd.operators import StepMonitor, install, slots
+from asd import Config, UnsupportedError
+from asd.operators import MatMulASD, NormASD, StepMonitor, install, install_checksum, slots
 from asd.operators.look import make_look
 from asd.operators.tap import make_tap
 
@@ -259,6 +261,16 @@ def test_a_bfloat16_gradient_is_read(mode, backend):
     assert_reading(readings()["bfloat"], 2 * x)
 
 
+@contextmanager
+def divided():
+    """As in a training whose operators MindSpore divides over the ranks."""
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+    try:
+        yield
+    finally:
+        ms.reset_auto_parallel_context()
+
+
 class Looked(nn.Cell):
     """A look at the value in one type, and the gradient 2x behind it."""
 
@@ -281,6 +293,30 @@ def test_a_value_is_read_on_its_way_forward_and_its_gradient_passes(dtype, mode,
     assert_reading(readings()["looked"], x, x)
     np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
     assert_reading(readings()["looked"], x)
+
+
+def test_where_operators_are_divided_a_value_is_read_when_its_gradient_is_there(mode):
+    slots.use_backend("operators")
+    with divided():
+        net = Looked(ms.float32)
+    x = np.array([[1.5, -3.0, 0.25]], np.float32)
+    np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
+    assert readings() == {}
+    np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 2 * x)
+    assert_reading(readings()["looked"], x)
+
+
+@pytest.mark.parametrize(
+    "make", [MatMulASD, lambda: NormASD(ops.layer_norm, "norm", check=True)], ids=["product", "norm"]
+)
+def test_where_operators_are_divided_no_product_and_no_norm_is_checked_and_that_is_said(make, monkeypatch, caplog):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    with divided(), caplog.at_level("WARNING", "asd"):
+        operator = make()
+        with pytest.raises(UnsupportedError, match="no checksums in semi_auto_parallel"):
+            install_checksum(Decoder())
+    assert operator.sites == []
+    assert "is not checked: products and norms have no checksums in semi_auto_parallel" in caplog.text
 
 
 def test_an_empty_value_is_no_check(mode, backend):
