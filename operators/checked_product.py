@@ -84,11 +84,13 @@ class _KernelProduct(_Parts):
 
 
 class _OperatorProduct(_Parts):
-    """With checks made of operators; a backward pass must be given the Parameters they write."""
+    """With checks made of operators; a backward pass must be given the Parameters they write.
+
+    What is written on the way forward is written outside, see `read` of mixed_precision.py.
+    """
 
     def construct(self, x, w, max_abs, calls, due):
-        y = self.multiply(x, w)
-        return F.depend(y, self.check(x, w, y, max_abs, calls, due))
+        return self.multiply(x, w)
 
     def bprop(self, x, w, max_abs, calls, due, out, dout):
         slots = (max_abs, calls, due)
@@ -147,7 +149,10 @@ class CheckedProduct(nn.Cell):
         x, w = read(x, self.parameter_type), read(w, self.parameter_type)
         if self.by_operators:
             max_abs, calls, due = self.slots()
-            return self.parts(x, w, max_abs, calls, due)
+            due = read(due, None)
+            y = self.parts(x, w, max_abs, calls, due)
+            operands = F.stop_gradient(x), F.stop_gradient(w), F.stop_gradient(y)
+            return F.depend(y, self.parts.check(*operands, max_abs, calls, due))
         return self.parts(x, w)
 
 

@@ -30,7 +30,16 @@ from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
 
-__all__ = ["Write", "alias", "hidden", "kernel_function", "make_tap", "observe_tensor", "statistics_by_operators"]
+__all__ = [
+    "Write",
+    "alias",
+    "hidden",
+    "kernel_function",
+    "make_tap",
+    "observe_tensor",
+    "statistics_by_operators",
+    "writers",
+]
 
 Tap = Callable[[Any], Any]
 
@@ -172,8 +181,7 @@ class Write(nn.Cell):
         super().__init__(auto_prefix=False)
         self.index = Tensor([slot], ms.int32)
         self.one = Tensor([1.0], ms.float32)
-        # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
-        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
+        self.keep_worst, self.add = writers()
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
         """After the last of its writes."""
@@ -182,7 +190,21 @@ class Write(nn.Cell):
         done = F.depend(self.keep_worst(l2, self.index, norm), done)
         done = F.depend(self.keep_worst(mean_abs, self.index, mean), done)
         done = F.depend(self.add(non_finite, self.index, bad), done)
-        return F.depend(self.add(calls, self.index, self.one), done)
+        # Of two equal writes the compiler would make one.
+        return F.depend(self.add(calls, self.index, F.depend(self.one, largest)), done)
+
+
+def writers() -> tuple[P.ScatterMax, P.ScatterAdd]:
+    """What keeps the worst value of a slot, and what adds to it.
+
+    Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order. The
+    compiler is not told of their side effects: it would put those of the forward pass in a row, and then sum the
+    gradients of a value with several users in another order. Whoever reads a slot depends on what wrote it.
+    """
+    keep_worst, add = P.ScatterMax(), P.ScatterAdd()
+    for operator in (keep_worst, add):
+        operator.add_prim_attr("side_effect_mem", False)
+    return keep_worst, add
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
