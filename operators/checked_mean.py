@@ -21,7 +21,7 @@ from asd.operators.mean_check import BLOCK, NUMBERS, blocks_of
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
-from asd.operators.tap import hidden, kernel_function, writers
+from asd.operators.tap import hidden, kernel_function
 from asd.reading import MEAN
 
 __all__ = ["check_means"]
@@ -135,7 +135,7 @@ class _OperatorMeans(_Means):
         self.sum, self.largest, self.abs = P.ReduceSum(), P.ReduceMax(), P.Abs()
         self.concat, self.stack = P.Concat(), P.Stack(1)
         self.finite, self.select = P.IsFinite(), P.Select()
-        self.keep_worst, self.add = writers()
+        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
         self.none, self.wrong = Tensor([0.0], ms.float32), Tensor([3e38], ms.float32)
         # Two stages of sums before the reducer and two behind it.
         self.roundings = (2 * self.ranks + 4 + 4 * _LANE) * _UNIT

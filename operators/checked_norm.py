@@ -56,7 +56,7 @@ class CheckedNorm(nn.Cell):
         self.holder: Any = None
         if isinstance(slots, OperatorTable):
             check = OperatorNorm(self.sites, groups=groups, centred=centred, epsilon=epsilon, shifted=shifted)
-            self.begin, self.end, self.check = _OperatorBegin(check), _OperatorEnd(), check
+            self.begin, self.end = _OperatorBegin(check), _OperatorEnd(check)
             self.slots = hidden(slots.max_abs, slots.calls, slots.due)
         else:
             layout = (groups, int(centred), int(shifted))
@@ -82,21 +82,14 @@ class CheckedNorm(nn.Cell):
         """The norm with its checks."""
         x, gamma = read(x, self.parameter_type), read(gamma, self.parameter_type)
         beta = read(more[0], self.parameter_type) if self.shifted else F.stop_gradient(gamma)
-        slots = ()
-        if self.by_operators:
-            max_abs, calls, due = self.slots()
-            slots = (max_abs, calls, read(due, None))
+        slots = self.slots() if self.by_operators else ()
         x, gamma, beta, again = self.begin(x, gamma, beta, *slots)
         outputs = self.norm(x, gamma, beta) if self.shifted else self.norm(x, gamma)
         y = outputs[0] if isinstance(outputs, tuple) else outputs
         if F.dtype(y) != F.dtype(x) or F.shape(y) != F.shape(x):
             raise TypeError("a norm that is checked must return y in the type and shape of x.")
         # What is only looked at must get no gradient, not even zeros that are added to it.
-        x, gamma, beta = F.stop_gradient(x), F.stop_gradient(gamma), F.stop_gradient(beta)
-        if self.by_operators:
-            y = F.depend(self.end(y, again), self.check(x, gamma, beta, F.stop_gradient(y), *slots))
-        else:
-            y = self.end(y, again, x, gamma, beta)
+        y = self.end(y, again, F.stop_gradient(x), F.stop_gradient(gamma), F.stop_gradient(beta), *slots)
         return (y, *outputs[1:]) if isinstance(outputs, tuple) else y
 
 
@@ -151,10 +144,16 @@ class _OperatorBegin(nn.Cell):
 
 
 class _OperatorEnd(nn.Cell):
-    """Identity of y that tells the other x what the gradient of y is; y itself is checked outside."""
+    """The same with a check made of operators, in the backward pass as that of a product."""
 
-    def construct(self, y, again):
+    def __init__(self, check: OperatorNorm) -> None:
+        super().__init__(auto_prefix=False)
+        self.check = check
+
+    def construct(self, y, again, x, gamma, beta, max_abs, calls, due):
         return alias(y)
 
-    def bprop(self, y, again, out, dout):
-        return dout, dout
+    def bprop(self, y, again, x, gamma, beta, max_abs, calls, due, out, dout):
+        dout = F.depend(dout, self.check(x, gamma, beta, y, max_abs, calls, due))
+        unused = F.zeros_like(x), F.zeros_like(gamma), F.zeros_like(beta)
+        return dout, dout, *unused, F.zeros_like(max_abs), F.zeros_like(calls), F.zeros_like(due)

@@ -84,9 +84,10 @@ class _KernelProduct(_Parts):
 
 
 class _OperatorProduct(_Parts):
-    """With checks made of operators; a backward pass must be given the Parameters they write.
+    """With checks made of operators, all of them in the backward pass, which must be given the Parameters they write.
 
-    What is written on the way forward is written outside, see `read` of mixed_precision.py.
+    In the forward pass the compiler would put all that writes a Parameter in a row, and then sum the gradients of a
+    value with several users in another order.
     """
 
     def construct(self, x, w, max_abs, calls, due):
@@ -94,6 +95,7 @@ class _OperatorProduct(_Parts):
 
     def bprop(self, x, w, max_abs, calls, due, out, dout):
         slots = (max_abs, calls, due)
+        dout = F.depend(dout, self.check(x, w, out, *slots))
         if self.transpose_a:
             dx = self.multiply_dx(w, dout)
             dx = F.depend(dx, self.check_dx(w, dout, dx, *slots))
@@ -149,10 +151,7 @@ class CheckedProduct(nn.Cell):
         x, w = read(x, self.parameter_type), read(w, self.parameter_type)
         if self.by_operators:
             max_abs, calls, due = self.slots()
-            due = read(due, None)
-            y = self.parts(x, w, max_abs, calls, due)
-            operands = F.stop_gradient(x), F.stop_gradient(w), F.stop_gradient(y)
-            return F.depend(y, self.parts.check(*operands, max_abs, calls, due))
+            return self.parts(x, w, max_abs, calls, due)
         return self.parts(x, w)
 
 

@@ -16,7 +16,6 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.product_check import BLOCK, sign
 from asd.operators.site import Site
-from asd.operators.tap import writers
 
 __all__ = ["OperatorCheck"]
 
@@ -47,7 +46,7 @@ class OperatorCheck(nn.Cell):
         self.finite, self.maximum, self.sqrt = P.IsFinite(), P.Maximum(), P.Sqrt()
         self.select, self.gather, self.minimum = P.Select(), P.Gather(), P.Minimum()
         self.where_largest = P.Argmax(output_type=ms.int32)
-        self.keep_worst, self.add = writers()
+        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, a, b, product, max_abs, calls, due):
         """A number that depends on all that was written."""

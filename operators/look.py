@@ -14,7 +14,6 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
-from asd.operators.layout import operators_are_divided
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -26,9 +25,7 @@ __all__ = ["LookAndTap", "make_look", "make_observer"]
 def make_look(site: Site) -> nn.Cell:
     """An identity that reports its input to `site`."""
     chosen = table()
-    if not isinstance(chosen, OperatorTable):
-        return _KernelLook(site)
-    return _LateLook(site, chosen) if operators_are_divided() else _OperatorLook(site, chosen)
+    return _OperatorLook(site, chosen) if isinstance(chosen, OperatorTable) else _KernelLook(site)
 
 
 def make_observer(site: Site) -> Callable[[Any], Any]:
@@ -83,37 +80,26 @@ class _KernelLook(nn.Cell):
 
 
 class _OperatorLook(nn.Cell):
-    """The look made of MindSpore operators."""
+    """The look made of MindSpore operators; in a compiled graph at a value whose gradient arrives.
 
-    def __init__(self, site: Site, slots: OperatorTable) -> None:
-        super().__init__(auto_prefix=False)
-        self.site = site
-        self.slots = hidden(*slots.values)
-        self.write = Write(site.slot)
-
-    def construct(self, x):
-        if 0 in x.shape:
-            return x
-        return F.depend(x, self.report(F.stop_gradient(x)))
-
-    def report(self, x):
-        max_abs, l2, mean_abs, non_finite, calls = self.slots()
-        return self.write(x, max_abs, l2, mean_abs, non_finite, calls)
-
-
-class _LateLook(nn.Cell):
-    """The same where MindSpore divides operators: the value is looked at when its gradient is there.
-
-    The passes of semi-automatic parallel give every operator of the forward pass a strategy, and gather what is divided
-    where they know none. A backward pass that a cell brings they leave as it is, so each rank looks at its own part and
-    no collective is added. Until then the value is kept; under recomputation it is the recomputed one.
+    What writes a Parameter in the forward pass of a compiled graph is put in a row by the compiler, which then sums the
+    gradients of a value with several users in another order. And the passes of semi-automatic parallel would gather
+    what is divided over the ranks to look at it, where now each rank looks at its own part. Until its gradient is there
+    the value is kept; under recomputation it is the recomputed one. One that gets no gradient is not looked at.
     """
 
     def __init__(self, site: Site, slots: OperatorTable) -> None:
         super().__init__(auto_prefix=False)
         self.site = site
         self.slots = hidden(*slots.values)
-        self.seen = _SeenLater(site.slot)
+        self.write = Write(site.slot)
+        self.seen = _SeenLater(self.write)
+
+    def __call__(self, x):
+        """In PyNative, at once."""
+        if x.size > 0:
+            self.report(F.stop_gradient(x))
+        return x
 
     def construct(self, x):
         if 0 in x.shape:
@@ -121,11 +107,15 @@ class _LateLook(nn.Cell):
         max_abs, l2, mean_abs, non_finite, calls = self.slots()
         return self.seen(x, max_abs, l2, mean_abs, non_finite, calls)
 
+    def report(self, x):
+        max_abs, l2, mean_abs, non_finite, calls = self.slots()
+        return self.write(x, max_abs, l2, mean_abs, non_finite, calls)
+
 
 class _SeenLater(nn.Cell):
-    def __init__(self, slot: int) -> None:
+    def __init__(self, write: Write) -> None:
         super().__init__(auto_prefix=False)
-        self.write = Write(slot)
+        self.write = write
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
         return alias(x)

@@ -12,7 +12,6 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.site import Site
-from asd.operators.tap import writers
 
 __all__ = ["OperatorNorm"]
 
@@ -43,7 +42,7 @@ class OperatorNorm(nn.Cell):
         self.mean, self.sum, self.sum_all = P.ReduceMean(keep_dims=True), P.ReduceSum(keep_dims=True), P.ReduceSum()
         self.abs, self.sqrt, self.finite, self.largest = P.Abs(), P.Sqrt(), P.IsFinite(), P.ReduceMax()
         self.select, self.gather, self.maximum = P.Select(), P.Gather(), P.Maximum()
-        self.keep_worst, self.add = writers()
+        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, x, gamma, beta, y, max_abs, calls, due):
         """Judges the output; a number that depends on all that was written."""

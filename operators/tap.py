@@ -38,7 +38,6 @@ __all__ = [
     "make_tap",
     "observe_tensor",
     "statistics_by_operators",
-    "writers",
 ]
 
 Tap = Callable[[Any], Any]
@@ -181,7 +180,8 @@ class Write(nn.Cell):
         super().__init__(auto_prefix=False)
         self.index = Tensor([slot], ms.int32)
         self.one = Tensor([1.0], ms.float32)
-        self.keep_worst, self.add = writers()
+        # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
+        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
         """After the last of its writes."""
@@ -190,21 +190,7 @@ class Write(nn.Cell):
         done = F.depend(self.keep_worst(l2, self.index, norm), done)
         done = F.depend(self.keep_worst(mean_abs, self.index, mean), done)
         done = F.depend(self.add(non_finite, self.index, bad), done)
-        # Of two equal writes the compiler would make one.
-        return F.depend(self.add(calls, self.index, F.depend(self.one, largest)), done)
-
-
-def writers() -> tuple[P.ScatterMax, P.ScatterAdd]:
-    """What keeps the worst value of a slot, and what adds to it.
-
-    Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order. The
-    compiler is not told of their side effects: it would put those of the forward pass in a row, and then sum the
-    gradients of a value with several users in another order. Whoever reads a slot depends on what wrote it.
-    """
-    keep_worst, add = P.ScatterMax(), P.ScatterAdd()
-    for operator in (keep_worst, add):
-        operator.add_prim_attr("side_effect_mem", False)
-    return keep_worst, add
+        return F.depend(self.add(calls, self.index, self.one), done)
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
