@@ -15,7 +15,7 @@ from asd.rules import make_rule
 from asd.rules.checksum import Checksum
 from asd.rules.combined import Combined
 from asd.rules.sampled_gradient import SampledGradient
-from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
+from asd.tiers import FEATURES, KINDS, Features, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
 from asd.verdict import Level, Verdict
 
 __all__ = ["Judges"]
@@ -190,6 +190,8 @@ class Judges:
             )
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
         for name, values in saved.items():
+            if values == {} and config.rule == "adaptive":
+                continue  # of an older run without tier adaptive, whose gradients had a judge that learned nothing
             judges._add(name, kinds.get(name, _GRADIENT), values)
         if config.combined.enable and "combined" in state:
             judges._restore_combined(state["combined"])
@@ -232,10 +234,8 @@ class Judges:
         if kind == SAMPLE:
             thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
             return RuleJudge(SampledGradient(*thresholds, counts=self._strike_counts))
-        if config.rule == "adaptive" and self._tiers:
-            if "adaptive" in self._tiers:
-                return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
-            return Finite(kind)
+        if "adaptive" in self._tiers:
+            return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
         rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
         return RuleJudge(rule)

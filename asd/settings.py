@@ -46,7 +46,7 @@ _RULES = {
     "adaptive": "learn the healthy range of each checkpoint and judge by it",
 }
 TIERS = {
-    "finite": "a tensor with an element that is no number",
+    "finite": "a tensor with an element that is no number, which every rule finds",
     "adaptive": "each checkpoint against its own past: outputs, their gradients and the gradients of parameters",
     "state": "bounds on the weights and on the optimizer's state",
     "ranks": "the ranks against one another",
