@@ -23,6 +23,7 @@ from asd.feature_values import features_of, value_of
 from asd.judges import Judges
 from asd.older_states import with_means
 from asd.origin import Origin
+from asd.protections import Protections
 from asd.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.reports import Reports
 from asd.status import Status
@@ -64,6 +65,7 @@ class Monitor:
 
     Attributes:
         status: What was counted so far.
+        protections: What protects this training, and what does not.
         step: The last judged step.
         readings: What the checkpoints saw in that step.
         loss_scale: What these readings are divided by.
@@ -89,6 +91,7 @@ class Monitor:
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
         self.status = Status(**origin._asdict(), pid=os.getpid(), started=clock())
+        self.protections = Protections()
         self.step = 0
         self.readings: Sequence[Reading] = ()
         self.loss_scale = 1.0

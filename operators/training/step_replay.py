@@ -39,20 +39,34 @@ class StepReplay:
         self._confirms = config.confirm > 0
         self._config, self._scaler = config, scaler
         self._replay: Replay | None = None
+        self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
+        self._told = False
 
-    def watch(
-        self, monitor: Monitor, net: nn.Cell | None, optimizer: nn.Cell, sites: Sequence[Site], ranks: Exchange
-    ) -> None:
+    def watch(self, net: nn.Cell | None, optimizer: nn.Cell, sites: Sequence[Site], ranks: Exchange) -> None:
         """Makes the steps of `net` repeatable; must be called before it is compiled."""
-        self._replay = None
-        if not (self.wanted or self._confirms) or net is None:
+        self._replay, self._told = None, False
+        if not (self.wanted or self._confirms):
+            return
+        if net is None:
+            self._why_not = "the network is not known"
             return
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         try:
             also = [value for value in held if isinstance(value, Parameter)]
             self._replay = Replay(net, optimizer, sites, also, ranks, keeps_moving=self._confirms)
         except UnsupportedError as error:
-            monitor.problem(f"no step will be made again: {error}")
+            self._why_not = str(error)
+
+    def tell(self, monitor: Monitor) -> None:
+        """Says once, after the first step, why steps can't be made again though the settings ask for it."""
+        asking = [name for name, asks in (("ASD_REPLAY", self.wanted), ("ASD_CONFIRM", self._confirms)) if asks]
+        if self._told or not asking:
+            return
+        self._told = True
+        reason = self._replay.step.obstacle() if self._replay is not None else self._why_not
+        for name in asking if reason else ():
+            monitor.protections.lacks(name, f"no step will be made again: {reason}")
+        monitor.protections.tell()
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next."""

@@ -106,7 +106,7 @@ class WatchedTraining:
         if optimizer is not None:
             self._checks.put_around(optimizer, net, reducer, monitor, judging.sites)
             if self.config.refuses:
-                self._replay.watch(monitor, net, optimizer, judging.sites, judging.ranks)
+                self._replay.watch(net, optimizer, judging.sites, judging.ranks)
             if "state" in self.config.active_tiers:
                 self.state.watch(optimizer)
         if not goes_on and self._rule_state.resume(monitor, judging.sites, self._step):
@@ -158,6 +158,7 @@ class WatchedTraining:
             self.end(fatal)  # an anomaly of this step is the better reason
             self.close()
             raise
+        self._replay.tell(monitor)
         self._replay.forget()
         self.end(fatal, damage)
         self.state.close(monitor, self._step)
