@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from asd.cli.machine import describe_machine
-from asd.config import Setting, describe
+from asd.config import describe, unknown_variables
 
 __all__ = ["add_arguments", "run"]
 
@@ -28,23 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the settings and the machine."""
     settings = describe(os.environ)
-    unread = _unread(os.environ, settings)
+    unread = unknown_variables(os.environ)
     machine = describe_machine()
     if args.json:
-        report = {"settings": [setting._asdict() for setting in settings], "unread": unread, "machine": machine}
+        report = {"settings": [setting._asdict() for setting in settings], "unread": list(unread), "machine": machine}
         print(json.dumps(report, indent=2))
         return 0
     print(_table(("setting", "value", "from", "meaning"), settings))
     if unread:
-        print(f"\nset, but not read by asd: {', '.join(unread)}")
+        names = ", ".join(f"{name} (the nearest that is read: {nearest})" for name, nearest in unread.items())
+        print(f"\nset, but not read by asd: {names}")
     print("\n" + _table(("this machine", ""), [(name, value or "not installed") for name, value in machine.items()]))
     return 0
-
-
-def _unread(environ: Mapping[str, str], settings: Sequence[Setting]) -> list[str]:
-    """Variables that look like ours but are not: most likely mistyped."""
-    known = {setting.name for setting in settings}
-    return sorted(name for name in environ if name.startswith(("NPU_ASD_", "ASD_")) and name not in known)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +99,7 @@ class WatchedTraining:
             origin = origin_of_process(self.config)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
             self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
+            _end_at_exit(self.monitor)
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         monitor, judging = self.monitor, self.judging
@@ -109,7 +113,7 @@ class WatchedTraining:
                 self._replay.watch(net, optimizer, judging.sites, judging.ranks)
             if "state" in self.config.active_tiers:
                 self.state.watch(optimizer)
-        if not goes_on and self._rule_state.resume(monitor, judging.sites, self._step):
+        if not goes_on and self._rule_state.resume(monitor, judging.sites, optimizer):
             self._step = monitor.step
         if net is not None:
             table().read(judging.sites)  # what another training left there
@@ -236,6 +240,18 @@ class WatchedTraining:
         if self.monitor is None:
             raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
         return self.monitor
+
+
+def _end_at_exit(monitor: Monitor) -> None:
+    """Says that the training has ended if its process does first: by an exception, by Ctrl-C, or because nobody did."""
+    known = weakref.ref(monitor)
+
+    def end() -> None:
+        living = known()
+        if living is not None and living.status.active and living.status.pid == os.getpid():
+            living.end()
+
+    atexit.register(end)
 
 
 def _wait(outputs: Any) -> None:
