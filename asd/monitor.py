@@ -248,6 +248,13 @@ class Monitor:
         self.status.active = True
         self._after_step(())
 
+    def tell_protections(self, *, all_of_them: bool = False) -> None:
+        """Says what was found not to protect the training since the last call; or all that does and does not."""
+        if all_of_them:
+            self.protections.tell_all()
+        self.protections.tell()
+        self.status.protections = self.protections.to_json()
+
     def end(self) -> None:
         """Says that the training has ended."""
         self.status.active = False

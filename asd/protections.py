@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["Protections"]
+from asd.reading import AVERAGED, CHECKSUM, MEAN, NORM, OUTPUT, SAMPLE
+
+__all__ = ["PLACES", "Protections"]
 
 _LOG = logging.getLogger("asd")
 _MOST_TOLD = 4
 """Reasons in one line of the log; the status file has all."""
+PLACES = {
+    "B": "gradients of activations",
+    OUTPUT: "outputs",
+    "W": "gradients of parameters",
+    AVERAGED: "mean gradients",
+    CHECKSUM: "results of matrix products",
+    NORM: "results of norms",
+    MEAN: "sums of mean gradients",
+    SAMPLE: "sampled gradients",
+}
+"""What is checked at a checkpoint, by its kind."""
 
 
 @dataclass
@@ -18,24 +33,71 @@ class Protections:
     """Those of one training.
 
     Attributes:
-        missing: What was asked for and is not active, by its setting, with the reasons.
+        on: What is on, with a few words about it.
+        places: How many checkpoints there are of each of `PLACES`.
+        missing: What was asked for and is not active, or not everywhere, by its setting, with the reasons.
     """
 
+    on: dict[str, str] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     missing: dict[str, list[str]] = field(default_factory=dict)
     _told: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
-    def lacks(self, setting: str, *reasons: str) -> None:
-        """Says that what `setting` asks for is not active, or not everywhere; nothing if there is no reason."""
+    def begin(self) -> None:
+        """Forgets a training that is over, but not what was told of it."""
+        self.on, self.places, self.missing = {}, {}, {}
+
+    def has(self, **protections: str) -> None:
+        """Says that protections are on, in a few words; without words, that one is not."""
+        for name, words in protections.items():
+            self.on[name.replace("_", " ")] = words
+        self.on = {name: words for name, words in self.on.items() if words}
+
+    def count(self, kinds: Iterable[str]) -> None:
+        """Says of which kinds the checkpoints are."""
+        counts = Counter(kinds)
+        self.places = {words: counts[kind] for kind, words in PLACES.items() if counts[kind]}
+
+    def lacks(self, setting: str, *reasons: str, told: bool = False) -> None:
+        """Says that what `setting` asks for is not active, or not everywhere; nothing if there is no reason.
+
+        Args:
+            setting: Its variable, with the value where there are several.
+            *reasons: Why.
+            told: Whether another line of the log says so already.
+        """
         known = self.missing.setdefault(setting, []) if reasons else []
         known += [reason for reason in reasons if reason not in known]
+        self._told |= {(setting, reason) for reason in reasons if told}
+
+    def sentence(self) -> str:
+        """What is on, what is checked, and how much is missing, in one line."""
+        where = ", ".join(f"{count} {words}" for words, count in self.places.items())
+        checked = f"checked are {where}" if where else "NOTHING IS CHECKED"
+        missing = f"; asked for and not active: {', '.join(self.missing)}" if self.missing else ""
+        return f"{checked}; " + "; ".join(f"{name}: {words}" for name, words in self.on.items()) + missing
+
+    def tell_all(self) -> None:
+        """Logs the line at the start of a training."""
+        _LOG.log(logging.INFO if self.places else logging.WARNING, "%s", self.sentence())
 
     def tell(self) -> None:
-        """Logs what was not told yet."""
+        """Logs what is missing and was not told yet."""
         for setting, reasons in self.missing.items():
             new = [reason for reason in reasons if (setting, reason) not in self._told]
             self._told |= {(setting, reason) for reason in new}
             if new:
                 _LOG.warning("asked for by %s and not active: %s", setting, _some(new))
+
+    def to_json(self) -> dict[str, Any]:
+        """As the status of a rank has it."""
+        missing = {setting: list(reasons) for setting, reasons in self.missing.items()}
+        return {"on": dict(self.on), "places": dict(self.places), "missing": missing}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Protections:
+        """What `to_json` gave."""
+        return cls(dict(data["on"]), dict(data["places"]), dict(data["missing"]))
 
 
 def _some(reasons: Sequence[str]) -> str:

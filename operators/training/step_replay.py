@@ -40,11 +40,10 @@ class StepReplay:
         self._config, self._scaler = config, scaler
         self._replay: Replay | None = None
         self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
-        self._told = False
 
     def watch(self, net: nn.Cell | None, optimizer: nn.Cell, sites: Sequence[Site], ranks: Exchange) -> None:
         """Makes the steps of `net` repeatable; must be called before it is compiled."""
-        self._replay, self._told = None, False
+        self._replay = None
         if not (self.wanted or self._confirms):
             return
         if net is None:
@@ -57,16 +56,18 @@ class StepReplay:
         except UnsupportedError as error:
             self._why_not = str(error)
 
-    def tell(self, monitor: Monitor) -> None:
-        """Says once, after the first step, why steps can't be made again though the settings ask for it."""
+    def tell(self, monitor: Monitor, *, after_first_step: bool = False) -> None:
+        """Says whether steps are made again, or why they can't be; much of that is known after the first step only."""
         asking = [name for name, asks in (("ASD_REPLAY", self.wanted), ("ASD_CONFIRM", self._confirms)) if asks]
-        if self._told or not asking:
-            return
-        self._told = True
-        reason = self._replay.step.obstacle() if self._replay is not None else self._why_not
+        reason = self._why_not if self._replay is None else self._replay.step.obstacle() if after_first_step else ""
         for name in asking if reason else ():
             monitor.protections.lacks(name, f"no step will be made again: {reason}")
-        monitor.protections.tell()
+        monitor.protections.has(
+            second_look=f"of {100 * self._config.confirm:.3g} % of the steps at most"
+            if self._confirms and not reason
+            else "",
+            replay="of refused steps" if self.wanted and not reason else "",
+        )
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next."""

@@ -31,6 +31,7 @@ from asd.operators.training.confirming import Confirming
 from asd.operators.training.ending import Ending
 from asd.operators.training.judging import Judging
 from asd.operators.training.problems import Problems
+from asd.operators.training.protecting import after_first_step, before_first_step
 from asd.operators.training.rule_state import RuleState
 from asd.operators.training.state_checks import StateChecks
 from asd.operators.training.step_replay import StepReplay
@@ -83,6 +84,7 @@ class WatchedTraining:
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
+        self._is_first = True
         self._last_end: float | None = None
 
     def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
@@ -103,6 +105,7 @@ class WatchedTraining:
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         monitor, judging = self.monitor, self.judging
+        monitor.protections.begin()
         judging.sites = self._checks.put_on(net, monitor, judging.sites)
         judging.ranks = Exchange()
         weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
@@ -121,6 +124,13 @@ class WatchedTraining:
         table().keep(self.config.evidence_mb << 20)
         judging.begin(monitor)
         self._checksums.schedule(monitor, self._step + 1, suspicious=False)
+        self._is_first = True
+        found = monitor.protections
+        before_first_step(monitor, self.config, net, optimizer, judging.sites, judging.ranks.size)
+        found.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
+        self.state.tell(found)
+        self._replay.tell(monitor)
+        monitor.tell_protections(all_of_them=True)
         monitor.begin()
 
     def step(self, outputs: Any) -> list[Event]:
@@ -148,6 +158,7 @@ class WatchedTraining:
             self._problems.once(monitor, f"a step was not judged: {error!r}")
         finally:
             self._count_time(monitor, begin, time.perf_counter())
+        self._tell_after_first(monitor)
         try:
             damage = self._weights.after(monitor, self._step)
             if damage is not None:
@@ -162,11 +173,19 @@ class WatchedTraining:
             self.end(fatal)  # an anomaly of this step is the better reason
             self.close()
             raise
-        self._replay.tell(monitor)
         self._replay.forget()
         self.end(fatal, damage)
         self.state.close(monitor, self._step)
         return events
+
+    def _tell_after_first(self, monitor: Monitor) -> None:
+        if not self._is_first:
+            return
+        self._is_first = False
+        after_first_step(monitor, self.judging.sites)
+        self.state.tell(monitor.protections, after_first_step=True)
+        self._replay.tell(monitor, after_first_step=True)
+        monitor.tell_protections()
 
     def open_seal(self) -> Event | None:
         """The event of a weight or a state that changed since the last step ended."""
