@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from asd import run_dir
+from asd import last_word, run_dir
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
@@ -24,6 +24,7 @@ from asd.verdict import Level
 __all__ = ["StatusFile", "StatusFiles", "open_status_file"]
 
 _LOG = logging.getLogger("asd")
+_ACTIVE = b'"active": true'
 _MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -68,7 +69,9 @@ class StatusFile:
             return
         self._due, self._active, self._next = False, active, now + self.interval_seconds
         if self._is_ours(monitor.status):
-            _write(self.path, monitor.status.to_json().encode())
+            data = monitor.status.to_json().encode().replace(_ACTIVE + b",", _ACTIVE + b" ,", 1)
+            _write(self.path, data)
+            last_word.keep(self.path if active else None, data.find(_ACTIVE + b" ,") + len(_ACTIVE) - 4)
         if not active:
             self._lock.release()
 

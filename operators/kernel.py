@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asd import last_word
+
 __all__ = [
     "SLOT_DTYPE",
     "STREAM_DTYPE",
@@ -181,11 +183,15 @@ def _load() -> ctypes.CDLL | None:
         ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p
     ]  # fmt: skip
     loaded.asd_observe_array.restype = None
+    loaded.asd_last_word.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    loaded.asd_last_word.restype = None
     return loaded
 
 
 library = _load()
 """The loaded library, or None."""
+if library is not None:
+    last_word.hook = library.asd_last_word
 
 
 def observe(slot: int, array: np.ndarray) -> None:

@@ -1,5 +1,8 @@
 """The C++ library is used only if it means the same by every structure that Python reads."""
 
+import subprocess
+import sys
+
 import pytest
 
 from asd.operators import kernel
@@ -37,3 +40,26 @@ def test_a_library_that_tells_nothing_or_can_t_be_loaded_is_not_used(tmp_path, m
         monkeypatch.setattr(kernel, "library_path", lambda path=path: path)
         assert kernel._load() is None
         assert any(part in caplog.messages[-1] for part in why.split("|"))
+
+
+def test_a_handler_of_the_program_s_own_stays_and_nothing_is_said_for_it(tmp_path):
+    file = tmp_path / "status.json"
+    file.write_text('{"active": true , "rank": 0}')
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "from asd import last_word\n"
+        "from asd.operators import kernel\n"
+        "from pathlib import Path\n"
+        f"last_word.keep(Path({str(file)!r}), 11)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
+    assert "true" in file.read_text()
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program.replace("signal.signal", "print")], check=False, stdout=subprocess.DEVNULL
+        ).returncode
+        == -15
+    )
+    assert file.read_text() == '{"active": false, "rank": 0}'
