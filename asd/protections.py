@@ -36,16 +36,19 @@ class Protections:
         on: What is on, with a few words about it.
         places: How many checkpoints there are of each of `PLACES`.
         missing: What was asked for and is not active, or not everywhere, by its setting, with the reasons.
+        unseen: Checkpoints of which the first step showed nothing, by what they are, such as the gradient of the
+            network's own input, which nobody computes, and layers that no data reach.
     """
 
     on: dict[str, str] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     missing: dict[str, list[str]] = field(default_factory=dict)
+    unseen: dict[str, list[str]] = field(default_factory=dict)
     _told: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     def begin(self) -> None:
         """Forgets a training that is over, but not what was told of it."""
-        self.on, self.places, self.missing = {}, {}, {}
+        self.on, self.places, self.missing, self.unseen = {}, {}, {}, {}
 
     def has(self, **protections: str) -> None:
         """Says that protections are on, in a few words; without words, that one is not."""
@@ -70,6 +73,10 @@ class Protections:
         known += [reason for reason in reasons if reason not in known]
         self._told |= {(setting, reason) for reason in reasons if told}
 
+    def saw_none_of(self, words: str, names: Sequence[str]) -> None:
+        """Says of which checkpoints the first step showed nothing; `words` is one of `PLACES`."""
+        self.unseen.update({words: list(names)} if names else {})
+
     def sentence(self) -> str:
         """What is on, what is checked, and how much is missing, in one line."""
         where = ", ".join(f"{count} {words}" for words, count in self.places.items())
@@ -82,7 +89,12 @@ class Protections:
         _LOG.log(logging.INFO if self.places else logging.WARNING, "%s", self.sentence())
 
     def tell(self) -> None:
-        """Logs what is missing and was not told yet."""
+        """Logs what is missing, or was not seen, and was not told yet."""
+        for words, names in self.unseen.items():
+            if (words, "") not in self._told:
+                self._told.add((words, ""))
+                total = self.places.get(words, len(names))
+                _LOG.info("not seen in the first step are %d of %d %s: %s", len(names), total, words, _some(names))
         for setting, reasons in self.missing.items():
             new = [reason for reason in reasons if (setting, reason) not in self._told]
             self._told |= {(setting, reason) for reason in new}
@@ -92,12 +104,13 @@ class Protections:
     def to_json(self) -> dict[str, Any]:
         """As the status of a rank has it."""
         missing = {setting: list(reasons) for setting, reasons in self.missing.items()}
-        return {"on": dict(self.on), "places": dict(self.places), "missing": missing}
+        unseen = {words: list(names) for words, names in self.unseen.items()}
+        return {"on": dict(self.on), "places": dict(self.places), "missing": missing, "unseen": unseen}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Protections:
         """What `to_json` gave."""
-        return cls(dict(data["on"]), dict(data["places"]), dict(data["missing"]))
+        return cls(dict(data["on"]), dict(data["places"]), dict(data["missing"]), dict(data["unseen"]))
 
 
 def _some(reasons: Sequence[str]) -> str:

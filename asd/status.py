@@ -175,11 +175,11 @@ def _pairs(name: str, value: object) -> dict[str, tuple[float, float]]:
 
 
 def _protections(name: str, value: object) -> dict[str, Any]:
-    holds = {"on": str, "places": int, "missing": list}
+    holds = {"on": str, "places": int, "missing": list, "unseen": list}
     if not isinstance(value, dict) or not all(isinstance(value.get(key), dict) for key in holds if value):
         raise _bad(name, value, f"an object with the objects {', '.join(holds)}")
     if not all(isinstance(each, kind) for key, kind in holds.items() for each in value.get(key, {}).values()):
-        raise _bad(name, value, "texts in `on`, whole numbers in `places` and lists in `missing`")
+        raise _bad(name, value, "texts in `on`, whole numbers in `places`, and lists in `missing` and `unseen`")
     return value
 
 

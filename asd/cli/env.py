@@ -77,6 +77,8 @@ def _show_training(args: argparse.Namespace) -> int:
         for setting, reasons in found.missing.items():
             for reason in reasons:
                 print(f"  not active: {setting}: {reason}")
+        for words, names in found.unseen.items():
+            print(f"  not seen in the first step: {words}: {', '.join(names)}")
     return 0
 
 

@@ -32,14 +32,13 @@ _SEEN_IN_EACH_STEP = {"B": "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive", CHECK
 
 
 def before_first_step(
-    monitor: Monitor, config: Config, net: nn.Cell | None, optimizer: nn.Cell | None, sites: Sequence[Site], ranks: int
+    monitor: Monitor, config: Config, optimizer: nn.Cell | None, sites: Sequence[Site], ranks: int
 ) -> None:
     """What the settings ask for, where the checkpoints are, and what stands in the way.
 
     Args:
         monitor: Its `protections` are filled.
         config: The settings.
-        net: The network or the training cell.
         optimizer: The optimizer; None if it was not given.
         sites: The checkpoints.
         ranks: How many ranks there are.
@@ -58,9 +57,11 @@ def before_first_step(
     evidence = kernel.library is not None or ms.get_context("device_target") != "CPU"
     alike = "there is one rank only" if ranks == 1 else "the ranks hold different parts of the network"
     guards = "no optimizer was given, so no update can be refused"
+    gradients = "no optimizer was given, so gradients of parameters are not known"
     state = "no optimizer was given, so its weights and its state are not known"
     for setting, active, reason in (
         ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
+        ("ASD_TIERS=adaptive", "adaptive" not in tiers or optimizer is not None, gradients),
         (_STATE, "state" not in tiers or optimizer is not None, state),
         (_RANKS, "ranks" not in tiers or (ranks > 1 and comparable()), alike),
         (
@@ -72,7 +73,6 @@ def before_first_step(
         ("ASD_EVIDENCE_MB", evidence, "the C++ kernel, which keeps tensors, was not built or is of another version"),
     ):
         found.lacks(setting, *(() if active else (reason,)))
-    found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if config.refuses else ()))
     found.lacks(_CHECKSUM, *_left_out())
 
 
@@ -80,25 +80,33 @@ def _left_out() -> list[str]:
     return [f"{place}: {reason}" for place, reason in take_left_out()]
 
 
-def _unguarded(net: nn.Cell | None) -> list[str]:
-    cells = net.cells_and_names() if net is not None else ()
+def _unguarded(net: nn.Cell) -> list[str]:
+    optimizers = [
+        (name, cell) for name, cell in net.cells_and_names() if isinstance(cell, nn.Optimizer | experimental.Optimizer)
+    ]
+    guarded = {id(inner) for _, cell in optimizers if is_guarded(cell) for _, inner in cell.cells_and_names()}
     return [
         f"optimizer {type(cell).__name__} ({name}) is not guarded: it updates its weights whatever happens"
-        for name, cell in cells
-        if isinstance(cell, nn.Optimizer | experimental.Optimizer) and not is_guarded(cell) and "." not in name
+        for name, cell in optimizers
+        if id(cell) not in guarded
     ]
 
 
-def after_first_step(monitor: Monitor, sites: Sequence[Site]) -> None:
-    """What the first step did not show: places that were left out while it was compiled, and kinds that nobody saw.
+def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site]) -> None:
+    """What is known after the first step: places that were left out while it was compiled, and those that nobody saw.
 
     Args:
         monitor: Has judged the step.
-        sites: The checkpoints; all products and norms of theirs were due.
+        net: The network or the training cell; by now another monitor guards its own optimizer.
+        sites: The checkpoints.
     """
-    monitor.protections.lacks(_CHECKSUM, *_left_out())
+    found = monitor.protections
+    found.lacks(_CHECKSUM, *_left_out())
+    found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if monitor.config.refuses and net is not None else ()))
     seen = {reading.checkpoint for reading in monitor.readings if reading.calls}
     for kind, setting in _SEEN_IN_EACH_STEP.items():
         due = [site.name for site in sites if site.kind == kind and (kind not in SCORES or table().is_due(site))]
         if due and seen.isdisjoint(due):
-            monitor.protections.lacks(setting, f"none of {len(due)} {PLACES[kind]} was seen in the first step")
+            found.lacks(setting, f"none of {len(due)} {PLACES[kind]} was seen in the first step")
+        else:
+            found.saw_none_of(PLACES[kind], [name for name in due if name not in seen])

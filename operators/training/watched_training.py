@@ -84,7 +84,7 @@ class WatchedTraining:
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
-        self._is_first = True
+        self._is_first, self._net = True, None
         self._last_end: float | None = None
 
     def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
@@ -124,9 +124,9 @@ class WatchedTraining:
         table().keep(self.config.evidence_mb << 20)
         judging.begin(monitor)
         self._checksums.schedule(monitor, self._step + 1, suspicious=False)
-        self._is_first = True
+        self._is_first, self._net = True, net
         found = monitor.protections
-        before_first_step(monitor, self.config, net, optimizer, judging.sites, judging.ranks.size)
+        before_first_step(monitor, self.config, optimizer, judging.sites, judging.ranks.size)
         found.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
         self.state.tell(found)
         self._replay.tell(monitor)
@@ -182,7 +182,7 @@ class WatchedTraining:
         if not self._is_first:
             return
         self._is_first = False
-        after_first_step(monitor, self.judging.sites)
+        after_first_step(monitor, self._net, self.judging.sites)
         self.state.tell(monitor.protections, after_first_step=True)
         self._replay.tell(monitor, after_first_step=True)
         monitor.tell_protections()

@@ -63,7 +63,7 @@ def train(config, *, net=None, make=lambda weights: nn.Adam(weights, 1e-3), watc
     optimizer = make(net.trainable_params())
     step = nn.TrainOneStepCell(net, optimizer)
     monitor = StepMonitor(config, sinks=[])
-    monitor.attach(net if not guards else step, optimizer if guards else None)
+    monitor.attach(step, optimizer if guards else None)
     run = monitor.watch_step(step) if watches else step
     for i in range(steps):
         monitor.step(run(ids(i), targets(i)))
@@ -85,7 +85,7 @@ def said(caplog):
 def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, said):
     found = train(Config(enable=1, rule="adaptive", tiers=ALL, confirm=0.01, replay=True))
     assert said(logging.WARNING) == []
-    (line,) = said(logging.INFO)
+    line, unseen = said(logging.INFO)
     assert found["places"] == {
         "gradients of activations": 4, "outputs": 8, "gradients of parameters": 15, "results of matrix products": 15,
         "results of norms": 9,
@@ -98,6 +98,10 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
     assert found["on"]["state"] == "bounds on weights, moment1, moment2, hashes between steps"
     for words in found["on"].values():
         assert words in line
+    # `nn.Embedding` holds a product that it never computes.
+    assert unseen.startswith(
+        "not seen in the first step are 3 of 15 results of matrix products: embedding.array_mul.check"
+    )
 
 
 def test_the_default_rule_says_what_little_it_does(mode, said):
@@ -128,7 +132,11 @@ def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
     ms.set_context(mode=1)
     found = train(Config(enable=1, rule="adaptive", confirm=0.01), guards=False)
     assert found["missing"] == {
-        "ASD_ON_ANOMALY": ["no optimizer was given, so no update can be refused"],
+        "ASD_ON_ANOMALY": [
+            "no optimizer was given, so no update can be refused",
+            "optimizer Adam (optimizer) is not guarded: it updates its weights whatever happens",
+        ],
+        "ASD_TIERS=adaptive": ["no optimizer was given, so gradients of parameters are not known"],
         "ASD_TIERS=state": ["no optimizer was given, so its weights and its state are not known"],
         "ASD_CONFIRM": ["no step will be made again: no optimizer was given"],
     }
@@ -142,6 +150,7 @@ def test_a_second_optimizer_of_the_training_cell_is_told(said):
     step.other = nn.SGD(net.trainable_params(), 1e-3)
     monitor = StepMonitor(Config(enable=1), sinks=[])
     monitor.attach(step, step.optimizer)
+    monitor.step(step(ids(0), targets(0)))
     assert monitor.monitor.status.protections["missing"] == {
         "ASD_ON_ANOMALY": ["optimizer SGD (other) is not guarded: it updates its weights whatever happens"]
     }
@@ -156,6 +165,20 @@ def test_moments_that_were_not_found_are_told(said, hidden):
     assert found["on"]["state"] == "bounds on weights, no moments were found, hashes between steps"
     reason = "what the optimizer keeps under names that are no weight's is not read: running"
     assert found["missing"] == ({"ASD_TIERS=state": [reason]} if hidden else {})
+
+
+class Unused(Decoder):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.LayerNorm((HIDDEN,))
+
+
+def test_a_place_that_the_first_step_does_not_reach_is_told(mode, said):
+    found = train(Config(enable=1, rule="adaptive"), net=Unused())
+    assert found["missing"] == {}
+    assert found["unseen"] == {"gradients of activations": ["spare"], "outputs": ["spare.forward"]}
+    assert "not seen in the first step are 1 of 5 gradients of activations: spare" in said(logging.INFO)
+    assert said(logging.WARNING) == []
 
 
 def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
