@@ -125,10 +125,9 @@ class WatchedTraining:
         judging.begin(monitor)
         self._checksums.schedule(monitor, self._step + 1, suspicious=False)
         self._is_first, self._net = True, net
-        found = monitor.protections
         before_first_step(monitor, self.config, optimizer, judging.sites, judging.ranks.size)
-        found.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
-        self.state.tell(found)
+        monitor.protections.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
+        self.state.tell(monitor.protections)
         self._replay.tell(monitor)
         monitor.tell_protections(all_of_them=True)
         monitor.begin()
@@ -182,9 +181,12 @@ class WatchedTraining:
         if not self._is_first:
             return
         self._is_first = False
-        after_first_step(monitor, self._net, self.judging.sites)
-        self.state.tell(monitor.protections, after_first_step=True)
-        self._replay.tell(monitor, after_first_step=True)
+        try:
+            after_first_step(monitor, self._net, self.judging.sites)
+            self.state.tell(monitor.protections, after_first_step=True)
+            self._replay.tell(monitor, after_first_step=True)
+        except Exception as error:  # as in `step`
+            monitor.problem(f"what protects the training is not known: {error!r}")
         monitor.tell_protections()
 
     def open_seal(self) -> Event | None:
