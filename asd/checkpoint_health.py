@@ -35,7 +35,7 @@ class Health:
     """What happened since the last checkpoint, and since when the weights can't be trusted.
 
     Attributes:
-        tainted_from: The first step whose first-level anomaly was applied to the weights; 0 for none.
+        tainted_from: The first step whose weights may have a first-level anomaly in them; 0 for none.
         flaws: First-level anomalies since the last checkpoint, at most 100.
         count: How many these were.
         problems: Problems of the detector since the last checkpoint.
@@ -57,7 +57,7 @@ class Health:
         if len(self.flaws) < MOST_FLAWS:
             self.flaws.append(Flaw(event.step, event.checkpoint, event.value, event.refused, event.id))
         if not event.refused:
-            self.taint(event.step)
+            self.taint(event.doubtful_from)
 
     def taint(self, step: int) -> None:
         """The weights can't be trusted from `step` on."""

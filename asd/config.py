@@ -6,14 +6,15 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
 from asd.combined_config import CombinedConfig
 from asd.errors import ConfigError
-from asd.settings import VARIABLES, Variable
+from asd.settings import SET_BY_RUN, VARIABLES, Variable
 
-__all__ = ["Config", "Setting", "describe", "rolls_back"]
+__all__ = ["Config", "Setting", "describe", "rolls_back", "unknown_variables"]
 
 _DEFAULT_TIERS = ("finite", "adaptive", "state")
 
@@ -149,6 +150,18 @@ def rolls_back(environ: Mapping[str, str] | None = None) -> bool:
     """
     switches = (os.environ if environ is None else environ).get("MS_ENABLE_TFT", "")
     return "TRE:1" in switches or "TRE:2" in switches
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that look like ours and are none, most likely mistyped, each with the nearest that is one.
+
+    Args:
+        environ: Of this process if not given.
+    """
+    known = [variable.name for variable in VARIABLES]
+    ours = [name for name in (os.environ if environ is None else environ) if name.startswith(("NPU_ASD_", "ASD_"))]
+    unknown = set(ours) - {*known, *SET_BY_RUN}
+    return {name: max(known, key=lambda each: SequenceMatcher(None, name, each).ratio()) for name in sorted(unknown)}
 
 
 class Setting(NamedTuple):

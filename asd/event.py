@@ -21,7 +21,7 @@ from asd import fault_code
 from asd.errors import StateError
 from asd.verdict import Level
 
-__all__ = ["ABNORMAL", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
+__all__ = ["ABNORMAL", "BETWEEN_STEPS", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
 
 CODE = fault_code.CHECK_FAIL
 ABNORMAL = "accuracy sensitivity feature abnormal"
@@ -38,6 +38,9 @@ VERDICTS = ("transient", "persistent", "software", "undetermined")
 stress test that finds something finds the second."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
+
+BETWEEN_STEPS = "blocks"
+"""The feature of an event about a tensor that changed before its step: how many of its blocks did."""
 
 _TYPE_PREFIX = "org.mindspore.asd."
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
@@ -69,14 +72,14 @@ class Event:
         rank: Rank of the process in the job, from 0; -1 when it is not known.
         host: Name of the machine.
         device: The device the rank computed on, for example `Ascend:3` or `CPU:0`; `unknown` when it is not known.
-        step: Training step, from 1; 0 when it is not known.
+        step: Training step, from 1; 0 when it is not known. Of a change between two steps it is the second.
         checkpoint: Name of the checked site, for example `model.layers.0.attention_norm`.
         value: The feature value, unscaled by the loss scale; may be `inf` or `nan`.
-        limits: The first-level limit in force; empty when there was none.
+        limits: The limit that was broken, of the event's level; empty when there was none.
         level: `Level.ERROR` (first level), `Level.WARNING` (second level), or `Level.NORMAL` for a problem.
         kind: One of `KINDS`.
         rule: Name of the rule that judged, as in `ASD_RULE`.
-        feature: What the value is: `l2`, `max`, `max_square` or `mean`.
+        feature: What the value is: `l2`, `max`, `max_square`, `mean`, `score` or `blocks`.
         reason: Why, in a few words.
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.
@@ -128,6 +131,14 @@ class Event:
     def assertion(self) -> str:
         """How long the fact holds, in the driver's words: `occur`, `recover`, or `once`."""
         return _ASSERTIONS.get(self.kind, "once")
+
+    @property
+    def doubtful_from(self) -> int:
+        """The first step whose weights may have what this is about in them.
+
+        What changed between two steps may be in a checkpoint of the first of them, if it was saved after the change.
+        """
+        return self.step - (self.feature == BETWEEN_STEPS)
 
     def sentence(self) -> str:
         """The event as one log line for people and for grep."""

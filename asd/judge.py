@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
 from asd.rules import Rule
 from asd.rules.base import largest_root
 from asd.tiers import FEATURES, Features
 from asd.verdict import Verdict
 
-__all__ = ["EVENT_FEATURES", "Judge", "RuleJudge"]
+__all__ = ["EVENT_FEATURES", "Judge", "Judged", "RuleJudge"]
 
 EVENT_FEATURES = {"max_abs": "max", "l2": "l2", "mean_abs": "mean"}
 """What events call the features of a tensor."""
 
 
+class Judged(NamedTuple):
+    """What is said of one checkpoint in one step.
+
+    Attributes:
+        verdict: What the judge says.
+        feature: The feature that it is about, as events call it.
+        broken: The limit that was broken, of the level of the verdict; `inf` where none was, as by a tensor that is
+            all zero for the first time.
+    """
+
+    verdict: Verdict
+    feature: str
+    broken: float = inf
+
+
 class Judge(Protocol):
-    """Judges one checkpoint by its features."""
+    """Judges one checkpoint by its features.
+
+    Attributes:
+        feature: What the last verdict is about.
+        broken: The limit that the last second-level anomaly broke.
+    """
 
     feature: str
+
+    @property
+    def broken(self) -> float:
+        """See `Judge`."""
 
     def update(self, features: Features) -> Verdict:
         """Judges the tensor of this step, then learns from it."""
@@ -46,6 +71,11 @@ class RuleJudge:
         self._rule = rule
         self.feature: str = rule.feature
         self._field = "l2" if rule.feature == "l2" else "max_abs"
+
+    @property
+    def broken(self) -> float:
+        """See `Judge`."""
+        return self._rule.broken
 
     def update(self, features: Features) -> Verdict:
         """The rule's verdict on its own feature."""

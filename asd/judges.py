@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from asd.combined_scheme import CombinedScheme, Strike
 from asd.config import Config
 from asd.errors import StateError
-from asd.judge import EVENT_FEATURES, Judge, RuleJudge
+from asd.judge import EVENT_FEATURES, Judge, Judged, RuleJudge
 from asd.reading import CHECKSUM, MEAN, NORM, SAMPLE, SCORES
 from asd.rules import make_rule
 from asd.rules.checksum import Checksum
 from asd.rules.combined import Combined
 from asd.rules.sampled_gradient import SampledGradient
-from asd.tiers import FEATURES, KINDS, Features, Finite, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
+from asd.tiers import FEATURES, KINDS, Features, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
 from asd.verdict import Level, Verdict
 
 __all__ = ["Judges"]
@@ -57,14 +58,15 @@ class Judges:
         feature = self._new(_GRADIENT).feature
         self.feature = EVENT_FEATURES.get(feature, feature)
 
-    def update(self, name: str, kind: str, features: Features) -> tuple[Verdict, str]:
-        """The verdict on checkpoint `name` in this step, and the feature it is about."""
+    def update(self, name: str, kind: str, features: Features) -> Judged:
+        """The verdict on checkpoint `name` in this step."""
         judge = self._judges.get(name)
         if judge is None:
             judge = self._judges[name] = self._new(kind)
             self._kinds[name] = kind
         verdict = judge.update(features)
-        return verdict, EVENT_FEATURES.get(judge.feature, judge.feature)
+        broken = judge.broken if verdict.level is Level.WARNING else verdict.limit
+        return Judged(verdict, EVENT_FEATURES.get(judge.feature, judge.feature), broken)
 
     def rule_of(self, kind: str) -> str:
         """What events call the rule that judges a checkpoint of this kind."""
@@ -84,11 +86,11 @@ class Judges:
         judge = self._judges.get(name)
         return judge.second_limit() if isinstance(judge, History) else self.limit(name, kind)
 
-    def suspicion(self, name: str, kind: str, features: Features) -> tuple[Verdict, str] | None:
+    def suspicion(self, name: str, kind: str, features: Features) -> Judged | None:
         """The verdict about a tensor above its second-level limit if the same step does not show it again.
 
         Returns:
-            It and the feature that it is about; None where nothing is suspicious. Nothing is learned.
+            It; None where nothing is suspicious. Nothing is learned.
         """
         if kind == SAMPLE:  # a strike is never one
             return None
@@ -101,7 +103,8 @@ class Judges:
         level = "second" if features.finite and value <= first[feature] else "first"
         called = f"{KINDS[kind].name}: " if kind in KINDS else ""
         reason = f"{called}above its {level}-level limit, but not when the same step was made again"
-        return Verdict(Level.ERROR, reason, value, second[feature]), EVENT_FEATURES[feature]
+        verdict = Verdict(Level.ERROR, reason, value, second[feature])
+        return Judged(verdict, EVENT_FEATURES[feature], verdict.limit)
 
     def broken(self, name: str, kind: str, features: Features) -> bool:
         """Whether checkpoint `name` has a first-level anomaly; nothing is learned from it."""
@@ -110,9 +113,7 @@ class Judges:
         limits = self.limit(name, kind)
         return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
 
-    def among(
-        self, name: str, kind: str, values: Sequence[Features], rank: int, own: tuple[Verdict, str]
-    ) -> tuple[Verdict, str]:
+    def among(self, name: str, kind: str, values: Sequence[Features], rank: int, own: Judged) -> Judged:
         """The more serious of a rank's `own` verdict at checkpoint `name` and that of the ranks' comparison."""
         tier = self._ranks.get(name)
         if tier is None or tier.size != len(values):
@@ -124,9 +125,10 @@ class Judges:
         verdict = verdicts[rank]
         if verdict.level is Level.NORMAL:
             return own
-        if own[0].level >= verdict.level:
-            return own[0]._replace(reason=f"{own[0].reason}; {verdict.reason}"), own[1]
-        return verdict, EVENT_FEATURES[tier.feature]
+        if own.verdict.level >= verdict.level:
+            return own._replace(verdict=own.verdict._replace(reason=f"{own.verdict.reason}; {verdict.reason}"))
+        broken = verdict.limit if verdict.level is Level.ERROR else inf  # the reason says how far from other ranks
+        return Judged(verdict, EVENT_FEATURES[tier.feature], broken)
 
     def judge_state(
         self, values: Mapping[str, float], growth: Mapping[str, float] | None = None
@@ -190,6 +192,8 @@ class Judges:
             )
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
         for name, values in saved.items():
+            if values == {} and config.rule == "adaptive":
+                continue  # of an older run without tier adaptive, whose gradients had a judge that learned nothing
             judges._add(name, kinds.get(name, _GRADIENT), values)
         if config.combined.enable and "combined" in state:
             judges._restore_combined(state["combined"])
@@ -232,10 +236,8 @@ class Judges:
         if kind == SAMPLE:
             thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
             return RuleJudge(SampledGradient(*thresholds, counts=self._strike_counts))
-        if config.rule == "adaptive" and self._tiers:
-            if "adaptive" in self._tiers:
-                return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
-            return Finite(kind)
+        if "adaptive" in self._tiers:
+            return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
         # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
         rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
         return RuleJudge(rule)

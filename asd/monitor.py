@@ -18,11 +18,13 @@ from asd.combined_scheme import CombinedScheme
 from asd.config import Config
 from asd.delivery import Delivery, Sink
 from asd.errors import StateError
-from asd.event import LEVEL_NAMES, Event
+from asd.event import BETWEEN_STEPS, LEVEL_NAMES, Event
 from asd.feature_values import features_of, value_of
+from asd.judge import Judged
 from asd.judges import Judges
 from asd.older_states import with_means
 from asd.origin import Origin
+from asd.protections import Protections
 from asd.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.reports import Reports
 from asd.status import Status
@@ -64,6 +66,7 @@ class Monitor:
 
     Attributes:
         status: What was counted so far.
+        protections: What protects this training, and what does not.
         step: The last judged step.
         readings: What the checkpoints saw in that step.
         loss_scale: What these readings are divided by.
@@ -89,6 +92,7 @@ class Monitor:
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
         self.status = Status(**origin._asdict(), pid=os.getpid(), started=clock())
+        self.protections = Protections()
         self.step = 0
         self.readings: Sequence[Reading] = ()
         self.loss_scale = 1.0
@@ -135,22 +139,22 @@ class Monitor:
         self.status.steps += 1
         self.status.refused += refused
         events = [
-            self._anomaly(step, reading, *suspicion, attribution, refused=True)
+            self._anomaly(step, reading, suspicion, attribution, refused=True)
             for reading in sorted(vanished, key=_backward_order)
             if (suspicion := self.suspicion(reading, loss_scale)) is not None
         ]
         for reading in sorted(readings, key=_backward_order):
             if reading.calls == 0:
                 continue
-            verdict, feature = self._judge_one(
+            judged = self._judge_one(
                 step,
                 reading,
                 loss_scale,
                 overflow_expected=overflow_expected,
                 ranks=(ranks or {}).get(reading.checkpoint),
             )
-            if verdict.level is not Level.NORMAL:
-                events.append(self._anomaly(step, reading, verdict, feature, attribution, refused=refused))
+            if judged.verdict.level is not Level.NORMAL:
+                events.append(self._anomaly(step, reading, judged, attribution, refused=refused))
         elsewhere = self._judges.other_rank_flagged
         self._judges.end_step()
         if readings:
@@ -188,11 +192,11 @@ class Monitor:
         """Whether it is a first-level anomaly; nothing is learned from it."""
         return self._judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
-    def suspicion(self, reading: Reading, loss_scale: float) -> tuple[Verdict, str] | None:
+    def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
         """The verdict about a tensor above its second-level limit if the same step does not show it again.
 
         Returns:
-            It and the feature that it is about; None where nothing is suspicious. Nothing is learned.
+            It; None where nothing is suspicious. Nothing is learned.
         """
         return self._judges.suspicion(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
@@ -226,10 +230,11 @@ class Monitor:
             before: The same at the beginning of the next step.
 
         Returns:
-            The event of a first-level anomaly, named after the tensor that changed.
+            The event of a first-level anomaly, named after the tensor that changed: one of the next step, which finds
+            it and is the first to compute with it.
         """
         verdict, name = self._judges.judge_seal(step, after, before)
-        return self._state_anomaly(step, name, verdict, "blocks")
+        return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS)
 
     def _state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event | None:
         if verdict.level is Level.NORMAL:
@@ -242,6 +247,13 @@ class Monitor:
         """Says that a training begins; its first step may be minutes away."""
         self.status.active = True
         self._after_step(())
+
+    def tell_protections(self, *, all_of_them: bool = False) -> None:
+        """Says what was found not to protect the training since the last call; or all that does and does not."""
+        if all_of_them:
+            self.protections.tell_all()
+        self.protections.tell()
+        self.status.protections = self.protections.to_json()
 
     def end(self) -> None:
         """Says that the training has ended."""
@@ -330,34 +342,34 @@ class Monitor:
         *,
         overflow_expected: bool,
         ranks: Sequence[Features] | None,
-    ) -> tuple[Verdict, str]:
+    ) -> Judged:
         name, features = reading.checkpoint, features_of(reading, loss_scale)
         if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (*SCORES, OUTPUT):
             reason, limits = "not finite: overflow under a dynamic loss scale", self._judges.limit(name, reading.kind)
             value = value_of(features, self.feature)
-            verdict, feature = Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature
+            judged = Judged(Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature)
         else:
-            verdict, feature = self._judges.update(name, reading.kind, features)
+            judged = self._judges.update(name, reading.kind, features)
             if ranks is not None:
-                verdict, feature = self._judges.among(name, reading.kind, ranks, self.origin.rank, (verdict, feature))
+                judged = self._judges.among(name, reading.kind, ranks, self.origin.rank, judged)
+        verdict = judged.verdict
         self.status.add(name, verdict)
         seen = self.history.setdefault(name, deque(maxlen=self._history))
         seen.append((step, verdict.value, verdict.limit, verdict.level))
         if self.value_sink is not None:
             self.value_sink(step, name, verdict)
-        return verdict, feature
+        return judged
 
     def _anomaly(
-        self, step: int, reading: Reading, verdict: Verdict, feature: str, attribution: Attribution | None,
-        *, refused: bool,
-    ) -> Event:  # fmt: skip
+        self, step: int, reading: Reading, judged: Judged, attribution: Attribution | None, *, refused: bool
+    ) -> Event:
         evidence = ""
-        if verdict.level is Level.ERROR:
+        if judged.verdict.level is Level.ERROR:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
         return self._counted(
             self._reports.anomaly(
-                step, reading, verdict, feature=feature, rule=self._judges.rule_of(reading.kind), refused=refused,
+                step, reading, judged, rule=self._judges.rule_of(reading.kind), refused=refused,
                 evidence=evidence, attribution=attribution,
             )
         )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from asd.attribution import Attribution
 from asd.event import Event
 from asd.fault_code import NO_FAULT
+from asd.judge import Judged
 from asd.origin import Origin
 from asd.reading import OF_ALL_RANKS, Reading
 from asd.verdict import Level, Verdict
@@ -32,7 +33,7 @@ class Reports:
         self._origin, self._rule, self._feature, self._clock = origin, rule, feature, clock
 
     def anomaly(
-        self, step: int, reading: Reading, verdict: Verdict, *, feature: str, rule: str, refused: bool, evidence: str,
+        self, step: int, reading: Reading, judged: Judged, *, rule: str, refused: bool, evidence: str,
         attribution: Attribution | None,
     ) -> Event:  # fmt: skip
         """A checkpoint broke a limit.
@@ -40,8 +41,7 @@ class Reports:
         Args:
             step: In this step.
             reading: What it saw.
-            verdict: What the rule says of that.
-            feature: What the verdict is about.
+            judged: What the rule says of that.
             rule: Which rule it was.
             refused: Whether the update was kept away from the weights.
             evidence: Folder with the evidence; empty for none.
@@ -49,7 +49,8 @@ class Reports:
                 ranks see the same bad mean and none a bad gradient of its own, the first of them has an anomaly without
                 a device.
         """
-        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        verdict, feature, broken = judged
+        limits = (broken,) if math.isfinite(broken) else ()
         kind, reason = "anomaly", verdict.reason
         if verdict.level is Level.ERROR and attribution is not None and len(attribution.ranks) > 1:
             if attribution.origin not in (None, self._origin.rank):

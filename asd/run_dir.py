@@ -3,7 +3,7 @@
 - `events-rank0.jsonl`: events of rank 0; older ones in `events-rank0.jsonl.1`, `.2`, and so on
 - `events-ingest.jsonl`: events read from the vendor's logs
 - `events-stress.jsonl`: what stress tests of devices found
-- `status-rank0.json`: what rank 0 counted, rewritten about once a second
+- `status-rank0.json`: what rank 0 counted, rewritten about once a second, with a hidden lock file beside it
 - `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
 - `evidence/RUN/rank0-step7/narrowing`: how the first wrong operator was found, with the dumps

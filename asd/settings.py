@@ -32,7 +32,7 @@ from asd.setting_values import (
     up_to,
 )
 
-__all__ = ["TIERS", "VARIABLES", "Variable"]
+__all__ = ["SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
 
 _ACTIONS = {
     "log": "report a first-level anomaly and go on",
@@ -46,7 +46,7 @@ _RULES = {
     "adaptive": "learn the healthy range of each checkpoint and judge by it",
 }
 TIERS = {
-    "finite": "a tensor with an element that is no number",
+    "finite": "a tensor with an element that is no number, which every rule finds",
     "adaptive": "each checkpoint against its own past: outputs, their gradients and the gradients of parameters",
     "state": "bounds on the weights and on the optimizer's state",
     "ranks": "the ranks against one another",
@@ -62,6 +62,10 @@ _MODES = {
 _LARGEST_PORT = 65535
 _LARGEST_EVIDENCE = 4096  # MiB
 _MOST_STEPS = 10**9 - 1
+
+
+SET_BY_RUN = ("ASD_DEVICES", "ASD_RESUME_FROM", "ASD_RESUME_STEP")
+"""What `asd run --ranks` tells a training besides, which are no settings."""
 
 
 class Variable(NamedTuple):

@@ -48,6 +48,7 @@ class Status:
         ratios: How many values fell into each bucket of value / limit, see `RATIO_BOUNDS`; finite values only.
         ratio_sum: Sum of value / limit over these.
         checkpoints: Per checkpoint its last value and its limit then, either may be `inf`, the value `nan`.
+        protections: What protects the training, see `asd.protections`; empty before that is known.
     """
 
     run: str
@@ -73,6 +74,7 @@ class Status:
     ratios: list[int] = field(default_factory=lambda: [0] * (len(RATIO_BOUNDS) + 1))
     ratio_sum: float = 0.0
     checkpoints: dict[str, tuple[float, float]] = field(default_factory=dict)
+    protections: dict[str, Any] = field(default_factory=dict)
 
     def add(self, checkpoint: str, verdict: Verdict) -> None:
         """Counts one judged value."""
@@ -172,7 +174,16 @@ def _pairs(name: str, value: object) -> dict[str, tuple[float, float]]:
     return {key: (_value(name, pair[0]), _value(name, pair[1])) for key, pair in value.items()}
 
 
+def _protections(name: str, value: object) -> dict[str, Any]:
+    holds = {"on": str, "places": int, "missing": list, "unseen": list}
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), dict) for key in holds if value):
+        raise _bad(name, value, f"an object with the objects {', '.join(holds)}")
+    if not all(isinstance(each, kind) for key, kind in holds.items() for each in value.get(key, {}).values()):
+        raise _bad(name, value, "texts in `on`, whole numbers in `places`, and lists in `missing` and `unseen`")
+    return value
+
+
 _READERS: dict[str, Any] = {
     "str": _text, "bool": _flag, "int": _count, "float": _number, "dict[str, int]": _counts, "list[int]": _buckets,
-    "dict[str, tuple[float, float]]": _pairs,
+    "dict[str, tuple[float, float]]": _pairs, "dict[str, Any]": _protections,
 }  # fmt: skip

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from asd import run_dir
+from asd import last_word, run_dir
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
+from asd.exporters.status_lock import StatusLock
 from asd.monitor import Monitor
 from asd.origin import Origin
 from asd.status import Status
@@ -21,6 +23,8 @@ from asd.verdict import Level
 
 __all__ = ["StatusFile", "StatusFiles", "open_status_file"]
 
+_LOG = logging.getLogger("asd")
+_ACTIVE = b'"active": true'
 _MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -29,6 +33,9 @@ class StatusFile:
 
     It is written at once after a first-level anomaly, and when the training begins and ends. It is not synced to the
     disk: what must not be lost are the events, and they are in the event log.
+
+    While another process writes the file this one does not, and says so once. It belongs to who began first, until its
+    training ends or its process does.
 
     Args:
         path: The file; its folder is made when needed.
@@ -43,6 +50,8 @@ class StatusFile:
         self._next = 0.0  # when the next write is due
         self._due = True
         self._active = False
+        self._lock = StatusLock(path)
+        self._other = ""
 
     def __call__(self, event: Event) -> None:
         """Makes the next write due at once when `event` is of the first level."""
@@ -59,7 +68,24 @@ class StatusFile:
         if not self._due and active == self._active and now < self._next:
             return
         self._due, self._active, self._next = False, active, now + self.interval_seconds
-        _write(self.path, monitor.status.to_json().encode())
+        if self._is_ours(monitor.status):
+            data = monitor.status.to_json().encode().replace(_ACTIVE + b",", _ACTIVE + b" ,", 1)
+            _write(self.path, data)
+            last_word.keep(self.path if active else None, data.find(_ACTIVE + b" ,") + len(_ACTIVE) - 4)
+        if not active:
+            self._lock.release()
+
+    def _is_ours(self, status: Status) -> bool:
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        other = self._lock.take(f"process {status.pid} on {status.host}, run {status.run}")
+        if other and other != self._other:
+            _LOG.warning(
+                "%s is written by %s; this one, process %d, does not write it, and both write the same event log. "
+                "Give each training an ASD_RUN_DIR of its own", self.path, other, status.pid,
+            )  # fmt: skip
+        self._other = other
+        return not other
 
 
 class _Known(NamedTuple):

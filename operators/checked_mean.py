@@ -16,7 +16,7 @@ from mindspore.communication import get_group_size
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.compiled_super import mend_super
+from asd.operators.class_swap import put_on
 from asd.operators.mean_check import BLOCK, NUMBERS, blocks_of
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
@@ -52,7 +52,6 @@ def check_means(reducer: nn.Cell, parameters: Sequence[Any]) -> list[Site]:
     ]
     if not chosen or not _makes_means(type(reducer)):
         return []
-    mend_super()
     base = type(reducer)
 
     class Checked(base):  # type: ignore[misc, valid-type]
@@ -61,11 +60,9 @@ def check_means(reducer: nn.Cell, parameters: Sequence[Any]) -> list[Site]:
             means = super().construct(F.depend(gradients, told), *args)
             return F.depend(means, self.asd_mean_check.compare(means, told))
 
-    Checked.__name__, Checked.__qualname__, Checked.__module__ = base.__name__, base.__qualname__, base.__module__
-    Checked.asd_original = base
     kind = _OperatorMeans if isinstance(table(), OperatorTable) else _KernelMeans
     check = reducer.asd_mean_check = kind(reducer, len(parameters), chosen)
-    reducer.__class__ = Checked
+    put_on(reducer, Checked)
     return list(check.sites)
 
 

@@ -5,7 +5,7 @@
 
 namespace asd {
 
-// Keep in step with `Schedule` in product_check.py.
+// Keep in step with `Schedule` in kernel.py.
 struct Schedule {
   int64_t every;      // each site is due in one step of so many; 0: never
   int64_t turn;       // number of the step

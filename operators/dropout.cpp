@@ -49,6 +49,8 @@ void draw_mask(uint64_t* state, int64_t n, float keep, T one, T* mask) {
 
 extern "C" {
 
+int64_t asd_stream_size() { return sizeof(Stream); }
+
 Stream* asd_streams() { return streams; }
 int64_t* asd_used_streams() { return &used_streams; }
 uint64_t* asd_first_states() { return first_states; }

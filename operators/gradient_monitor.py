@@ -21,6 +21,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from asd.errors import ConfigError
 from asd.evidence.gradients.options import GradientOptions
 from asd.evidence.gradients.summary import write_step
+from asd.operators.class_swap import put_on
 from asd.operators.guard import is_guarded
 
 __all__ = ["GradientMonitor"]
@@ -109,14 +110,11 @@ def _attach(optimizer: nn.Cell, probe: _Probe) -> None:
     class Monitored(base):  # type: ignore[valid-type, misc]
         def construct(self, gradients, *args):
             seen = self.asd_tap_gradients(gradients)
-            # Not super(): in a class swapped twice, as by the guard, the compiler takes it for that of the outer one.
-            return self.asd_tap_construct(F.depend(gradients, seen), *args)
+            return super().construct(F.depend(gradients, seen), *args)
 
-    Monitored.__name__, Monitored.__qualname__ = base.__name__, base.__qualname__
     # Past Cell's own __setattr__: a child would change what others list.
     object.__setattr__(optimizer, "asd_tap_gradients", probe)
-    object.__setattr__(optimizer, "asd_tap_construct", optimizer.construct)
-    optimizer.__class__ = Monitored
+    put_on(optimizer, Monitored)
 
 
 class _Probe(nn.Cell):

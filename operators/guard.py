@@ -17,7 +17,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.errors import ConfigError
-from asd.operators.compiled_super import mend_super
+from asd.operators.class_swap import put_on
 from asd.operators.look import make_observer
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
@@ -56,7 +56,6 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
         )
     if is_guarded(optimizer):
         return optimizer
-    mend_super()
     base = type(optimizer)
 
     class Guarded(base):  # type: ignore[valid-type, misc]
@@ -69,7 +68,6 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
                 result = F.depend(refused, super().construct(gradients, *args))
             return result
 
-    Guarded.__name__, Guarded.__qualname__ = base.__name__, base.__qualname__
     slots = table()
     weights = getattr(optimizer, "parameters", ()) if gradients else ()
     averaged = are_averaged()
@@ -80,7 +78,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
     for site in sites:
         site.claimed = True
     optimizer.asd_gate = _OperatorGate(slots, sites) if isinstance(slots, OperatorTable) else _KernelGate(sites)
-    optimizer.__class__ = Guarded
+    put_on(optimizer, Guarded)
     return optimizer
 
 

@@ -18,7 +18,7 @@ from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.base import ASDBase
-from asd.operators.compiled_super import mend_super
+from asd.operators.class_swap import put_on, take_off
 from asd.operators.layout import cells_of_other_stages
 from asd.operators.look import LookAndTap, make_look
 from asd.operators.site import Site, is_ours
@@ -55,8 +55,8 @@ class Installation:
 
     def remove(self) -> None:
         """Takes the taps out again; a graph compiled in between keeps them."""
-        for cell, original in self._cells:
-            cell.__class__ = original
+        for cell, layer in self._cells:
+            take_off(cell, layer)
             del cell.asd_tap
         self._cells.clear()
 
@@ -239,7 +239,6 @@ def _known(cell: nn.Cell) -> list[Site]:
 
 
 def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
-    mend_super()
     base = type(cell)
 
     class Tapped(base):  # type: ignore[misc, valid-type]
@@ -249,9 +248,5 @@ def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
                 return (self.asd_tap(output[0]), *output[1:])
             return self.asd_tap(output)
 
-    # Parameter names, isinstance and searches by class name must not notice.
-    Tapped.__name__, Tapped.__qualname__, Tapped.__module__ = base.__name__, base.__qualname__, base.__module__
-    Tapped.asd_original = base
     cell.asd_tap = tap
-    cell.__class__ = Tapped
-    done._cells.append((cell, base))
+    done._cells.append((cell, put_on(cell, Tapped)))

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "checksum.h"
 #include "hash.h"
 #include "statistics.h"
 
@@ -185,6 +186,15 @@ bool refuse() {
 }  // namespace
 
 extern "C" {
+
+int64_t asd_stream_size();  // of dropout.cpp
+
+// Bytes of each structure that Python reads as its own, in the order of `_STRUCTURES` in kernel.py; 0 ends them.
+const int64_t* asd_layout() {
+  static const int64_t sizes[] = {sizeof(Slot), sizeof(Header), sizeof(Capture), sizeof(asd::Schedule),
+                                  asd_stream_size(), 0};
+  return sizes;
+}
 
 Header* asd_header() { return &header; }
 Slot* asd_slots() { return slots; }

@@ -7,16 +7,20 @@ than the CPU, the same numbers come from MindSpore operators.
 from __future__ import annotations
 
 import ctypes
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from asd import last_word
 
 __all__ = [
     "SLOT_DTYPE",
     "STREAM_DTYPE",
     "Capture",
     "Header",
+    "Schedule",
     "Statistics",
     "hashes",
     "library",
@@ -25,6 +29,7 @@ __all__ = [
     "statistics",
 ]
 
+_LOG = logging.getLogger("asd")
 _NOT_BUILT = "the C++ kernel was not built; install the package where a C++ compiler is."
 SLOT_DTYPE = np.dtype(
     [
@@ -71,6 +76,24 @@ class Capture(ctypes.Structure):
     )
 
 
+class Schedule(ctypes.Structure):
+    """Which products and means are checked, written by the host between two steps; `struct Schedule` of checksum.h.
+
+    Attributes:
+        every: Each site is due in one step of so many; 0 for never.
+        turn: Number of the step.
+        all: 1 when every site is due.
+        tolerance: A value of `TOLERANCES`.
+        checked: Products checked in this process so far.
+        dismissed: Of these, how many exceeded the tolerance and were right when computed again.
+        unjudged: Products that could not be judged: an operand is not finite, or shapes or types are unknown.
+    """
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64) for name in ("every", "turn", "all", "tolerance", "checked", "dismissed", "unjudged")
+    )
+
+
 class Statistics(NamedTuple):
     """The four numbers of one tensor.
 
@@ -92,11 +115,51 @@ def library_path() -> Path | None:
     return next(iter(sorted(Path(__file__).resolve().parent.glob("_kernel*.so"))), None)
 
 
+_STRUCTURES = {
+    "Slot": SLOT_DTYPE.itemsize,
+    "Header": ctypes.sizeof(Header),
+    "Capture": ctypes.sizeof(Capture),
+    "Schedule": ctypes.sizeof(Schedule),
+    "Stream": STREAM_DTYPE.itemsize,
+}
+"""What both sides must mean the same by, in bytes."""
+
+
+def _misfit(loaded: ctypes.CDLL) -> str:
+    """Why what the library writes is not what is read here; empty if it is."""
+    if not hasattr(loaded, "asd_layout"):
+        return "it does not tell its structures"
+    loaded.asd_layout.restype = ctypes.POINTER(ctypes.c_int64)
+    told: list[int] = []
+    while size := loaded.asd_layout()[len(told)]:
+        told.append(size)
+    if len(told) != len(_STRUCTURES):
+        return f"it has {len(told)} structures, not {len(_STRUCTURES)}"
+    wrong = [
+        f"{name} has {size} bytes, not {own}"
+        for (name, own), size in zip(_STRUCTURES.items(), told, strict=True)
+        if size != own
+    ]
+    return ", ".join(wrong)
+
+
 def _load() -> ctypes.CDLL | None:
     path = library_path()
     if path is None:
         return None
-    loaded = ctypes.CDLL(str(path))
+    loaded = None
+    try:
+        loaded = ctypes.CDLL(str(path))
+        misfit = _misfit(loaded)
+    except OSError as error:
+        misfit = str(error)
+    if loaded is None or misfit:
+        # Not an error: MindSpore operators make the same numbers, and a training must not end by its detector.
+        _LOG.warning(
+            "the C++ kernel %s is of another version (%s); MindSpore operators do its work. Install asd anew",
+            path, misfit,
+        )  # fmt: skip
+        return None
     loaded.asd_header.restype = ctypes.POINTER(Header)
     loaded.asd_slots.restype = ctypes.c_void_p
     loaded.asd_capacity.restype = ctypes.c_int64
@@ -120,11 +183,15 @@ def _load() -> ctypes.CDLL | None:
         ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p
     ]  # fmt: skip
     loaded.asd_observe_array.restype = None
+    loaded.asd_last_word.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    loaded.asd_last_word.restype = None
     return loaded
 
 
 library = _load()
 """The loaded library, or None."""
+if library is not None:
+    last_word.hook = library.asd_last_word
 
 
 def observe(slot: int, array: np.ndarray) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import mindspore as ms
@@ -23,6 +23,7 @@ from asd.reading import AVERAGED, Reading
 __all__ = ["OptimizerState"]
 
 _SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
+_JOINT = re.compile(r"(?<=.)[._]")
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 SHARE = 0.003
 """Of the time of a step that reading may take; a longer reading is made in every so many steps."""
@@ -39,8 +40,8 @@ class _Group(NamedTuple):
 class OptimizerState:
     """The weights that an optimizer trains and the Parameters it keeps about each of them.
 
-    A Parameter belongs to the state when its name is a prefix before a weight's name, as `moment1.norm.gamma`; the
-    prefix names its group. Counters and learning rates are left out.
+    A Parameter belongs to the state when its name is a prefix before a weight's name, as `moment1.norm.gamma` or
+    `exp_avg_sq_norm.gamma`; the prefix names its group. Counters and learning rates are left out.
 
     Args:
         optimizer: Any optimizer with `parameters`.
@@ -48,17 +49,29 @@ class OptimizerState:
     Attributes:
         every: Steps from one reading to the next.
         where: Per value of the last reading the name of the tensor it was found in.
+        unknown: Tensors that the optimizer keeps besides these, and that nothing reads.
     """
 
     def __init__(self, optimizer: nn.Cell) -> None:
         weights = list(getattr(optimizer, "parameters", ()))
-        names = {weight.name for weight in weights}
+        trained = {id(weight) for weight in weights}
         groups: dict[str, _Group] = {"weight": _Group("weight", second_moment=False, parameters=weights)}
-        for parameter in optimizer.get_parameters():
-            prefix, _, rest = parameter.name.partition(".")
-            if parameter.name not in names and rest in names and parameter.dtype in _FLOATS:
-                empty = _Group(prefix, second_moment=bool(_SECOND_MOMENT.search(prefix)), parameters=[])
-                groups.setdefault(prefix, empty).parameters.append(parameter)
+        self.unknown: list[str] = []
+        # By the names that they had when the optimizer was made: a cell that holds it puts its own before them later.
+        kept = dict(optimizer.parameters_and_names())
+        sizes = {name: parameter.size for name, parameter in kept.items() if id(parameter) in trained}
+        for name, parameter in kept.items():
+            if name in sizes or parameter.dtype not in _FLOATS:
+                continue
+            group, weight = _split(name, sizes)
+            if parameter.size == 1 and sizes.get(weight) != 1:
+                continue  # a counter, or a rate
+            if not group:
+                self.unknown.append(parameter.name)
+                continue
+            empty = _Group(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[])
+            groups.setdefault(group, empty).parameters.append(parameter)
+        self.unknown += _hidden(optimizer, weights, {id(parameter) for parameter in kept.values()})
         self.every = 1
         self.where: dict[str, str] = {}
         self._groups = list(groups.values())
@@ -67,6 +80,11 @@ class OptimizerState:
         self._scale = float(getattr(optimizer, "loss_scale", 1.0))
         self._sum = self._squares = 0.0
         self._unknown = True  # whether the gradients since the last reading are not all known
+
+    @property
+    def moments(self) -> list[str]:
+        """The groups besides the weights."""
+        return [group.name for group in self._groups if group.name != "weight"]
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -130,6 +148,23 @@ class OptimizerState:
         known = values.get(key)
         if known is None or math.isnan(value) or sign * value > sign * known:
             values[key], self.where[key] = value, name
+
+
+def _split(name: str, weights: Container[str]) -> tuple[str, str]:
+    """The group of a Parameter and the name of its weight; both empty if it belongs to none."""
+    for match in _JOINT.finditer(name):
+        if (weight := name[match.end() :]) in weights:
+            return name[: match.start()].rpartition(".")[2], weight
+    return "", ""
+
+
+def _hidden(optimizer: nn.Cell, weights: Sequence[Parameter], known: Container[int]) -> Iterator[str]:
+    """Attributes with a tensor for each weight that are none of the optimizer's Parameters."""
+    for name, value in vars(optimizer).items():
+        tensors = list(value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ())
+        alike = [each for each in tensors if isinstance(each, Tensor) and id(each) not in known]
+        if alike and [each.shape for each in alike] == [weight.shape for weight in weights]:
+            yield name
 
 
 def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError
-from asd.operators.compiled_super import mend_super
+from asd.operators.class_swap import put_on
 from asd.operators.look import make_observer
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -95,15 +95,12 @@ def own_gradients(holder: nn.Cell) -> OwnGradients:
     present = getattr(holder, "asd_own_gradients", None)
     if present is not None:
         return present  # type: ignore[no-any-return]
-    mend_super()
     base = type(holder)
 
     class Looked(base):  # type: ignore[misc, valid-type]
         def construct(self, gradients, *args):
             return super().construct(self.asd_own_gradients(gradients), *args)
 
-    Looked.__name__, Looked.__qualname__, Looked.__module__ = base.__name__, base.__qualname__, base.__module__
-    Looked.asd_original = base
     look = holder.asd_own_gradients = OwnGradients()
-    holder.__class__ = Looked
+    put_on(holder, Looked)
     return look

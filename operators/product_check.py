@@ -9,6 +9,7 @@ import numpy as np
 
 from asd.errors import ConfigError
 from asd.operators import kernel
+from asd.operators.kernel import Schedule
 
 __all__ = [
     "BLOCK",
@@ -31,24 +32,6 @@ BLOCK = 256
 _FORMATS = ("float32", "float16", "bfloat16")
 
 _WORD = 2**64 - 1
-
-
-class Schedule(ctypes.Structure):
-    """Which products and means are checked, written by the host between two steps; `struct Schedule` of checksum.h.
-
-    Attributes:
-        every: Each site is due in one step of so many; 0 for never.
-        turn: Number of the step.
-        all: 1 when every site is due.
-        tolerance: A value of `TOLERANCES`.
-        checked: Products checked in this process so far.
-        dismissed: Of these, how many exceeded the tolerance and were right when computed again.
-        unjudged: Products that could not be judged: an operand is not finite, or shapes or types are unknown.
-    """
-
-    _fields_ = tuple(
-        (name, ctypes.c_int64) for name in ("every", "turn", "all", "tolerance", "checked", "dismissed", "unjudged")
-    )
 
 
 class ProductCheck(NamedTuple):

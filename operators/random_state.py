@@ -25,6 +25,7 @@ from mindspore.graph import api
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops.operations._grad_ops import DropoutGrad
+from mindspore.train import mind_ir_pb2
 
 from asd.errors import UnsupportedError
 from asd.operators import kernel
@@ -65,7 +66,8 @@ def control_dropouts(net: nn.Cell) -> int:
         return 0
     for cell in [cell for _, cell in net.cells_and_names()]:
         for name, value in [*vars(cell).items(), *cell._primitives.items()]:
-            if type(value) is P.Dropout and value.keep_prob < 1:
+            # Cells of MindSpore and mindformers that drop nothing don't call it.
+            if type(value) is P.Dropout and (value.keep_prob < 1 or not hasattr(cell, "keep_prob")):
                 vars(cell).pop(name, None)
                 cell._primitives.pop(name, None)
                 setattr(cell, name, Dropout(value))
@@ -91,11 +93,17 @@ def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str
         type(value).__name__
         for cell in cells
         for value in [*vars(cell).values(), *cell._primitives.values()]
-        if isinstance(value, ops.Primitive) and type(value).__name__ in _DRAWING and cell.training
+        if isinstance(value, ops.Primitive) and type(value).__name__ in _DRAWING
+        if cell.training and not _drops_nothing(value)
     }
     phases = [*(phase for cell in cells for phase in cell.compile_cache), *functions]
     found = ", ".join(sorted(held | _drawn | _drawing_in_graphs(phases)))
     return f"the step draws random numbers that can't be drawn again ({found})" if found else ""
+
+
+def _drops_nothing(operator: ops.Primitive) -> bool:
+    """Whether it is a dropout whose masks are all ones, as `nn.LSTM` holds one."""
+    return getattr(operator, "keep_prob", 0) == 1
 
 
 def watch_draws() -> None:
@@ -285,10 +293,26 @@ def _drawing_in(phase: str) -> frozenset[str]:
     if phase not in _searched:
         graph = _compiled(phase)
         found = frozenset(name.decode() for name in _OPERATOR.findall(graph)) & _DRAWING
+        if "Dropout" in found and not _drops(graph):
+            found -= {"Dropout"}
         if not graph:  # it may be compiled yet
             return found
         _searched[phase] = found
     return _searched[phase]
+
+
+def _drops(graph: bytes) -> bool:
+    """Whether any `Dropout` of a graph in the format MindIR drops anything."""
+    model = mind_ir_pb2.ModelProto()
+    model.ParseFromString(graph)
+    nodes = [node for part in (model.graph, *model.functions) for node in part.node]
+    ones = {
+        name
+        for node in nodes
+        if node.op_type == "Constant" and any(value.name == "value" and value.f == 1 for value in node.attribute)
+        for name in node.output
+    }
+    return any(ones.isdisjoint(node.input[1:2]) for node in nodes if node.op_type.startswith("REF::Dropout:"))
 
 
 def _compiled(phase: str) -> bytes:
@@ -303,7 +327,8 @@ def _compiled(phase: str) -> bytes:
 def _noting(name: str, call: Any) -> Any:
     @functools.wraps(call)
     def noted(*args: Any, **kwargs: Any) -> Any:
-        _drawn.add(name)
+        if not _drops_nothing(args[0]):
+            _drawn.add(name)
         return call(*args, **kwargs)
 
     return noted

@@ -38,6 +38,11 @@ class StateSeal:
         """What both hashes of a comparison take; 0 while it is not known."""
         return 2 * median(self._seconds) if self._seconds else 0.0
 
+    @property
+    def watched(self) -> bool:
+        """Whether the beginning of the running step was seen."""
+        return self._watched
+
     def close(self, step: int) -> None:
         """Keeps what `step` left, if its beginning was seen: else nobody will ask at that of the next."""
         self._after = (step, self._read()) if self._watched else None

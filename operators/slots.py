@@ -57,7 +57,7 @@ class Table(Protocol):
         """What the gate compares with from now on; `scale` is the loss scale of the next step."""
 
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
-        """Which products are checked in the next step; see `Schedule` of product_check.py."""
+        """Which products are checked in the next step; see `Schedule` of kernel.py."""
 
     def is_due(self, site: Site) -> bool:
         """Whether the product of `site` is checked in this step."""

@@ -12,7 +12,7 @@ import mindspore as ms
 from mindspore import nn
 from mindspore.train import Callback
 
-from asd.config import Config
+from asd.config import Config, unknown_variables
 from asd.delivery import Sink
 from asd.event import Event
 from asd.monitor import Monitor
@@ -73,8 +73,10 @@ class StepMonitor(Callback):
     ) -> None:
         super().__init__()
         self.config = config if config is not None else Config.of_process()
-        if config is None and not self.config.enabled:
-            _say_that_it_is_off()
+        if config is None:
+            _name_unknown_variables()
+            if not self.config.enabled:
+                _say_that_it_is_off()
         self._training = WatchedTraining(
             self.config,
             loss_scale=loss_scale,
@@ -225,10 +227,22 @@ class StepMonitor(Callback):
             training.net_outputs = self.outputs_again  # the other callbacks must not see what was healed
         self._training.save_new_states()
 
+    def __exit__(self, *err: Any) -> None:
+        """Says that the training has ended, when an exception ends it; MindSpore has no other word for that."""
+        if err and err[0] is not None:
+            self.close()
+
     def on_train_end(self, run_context: Any) -> None:
         """Saves the state of a last checkpoint and lets the gate go."""
         self._training.save_new_states()
         self.close()
+
+
+@functools.cache
+def _name_unknown_variables() -> None:
+    """Once: a mistyped setting is not in force."""
+    for name, nearest in unknown_variables().items():
+        _LOG.warning("%s is no variable of asd and changes nothing; the nearest that does is %s", name, nearest)
 
 
 @functools.cache

@@ -102,6 +102,8 @@ class Adaptive(Rule):
         value = float(value)
         limit = self.limit()
         level, reason, _, _ = self._threshold.update(value)
+        if level is Level.WARNING:
+            self.broken = self._threshold.broken
         # Zero has no logarithm, and says nothing about the level of the other values.
         if value > 0.0 and isfinite(value):
             x = log2(value)
@@ -109,6 +111,7 @@ class Adaptive(Rule):
                 level, reason = Level.ERROR, self._reason()
             elif level is Level.NORMAL and self._learned >= self.first_steps and self._low - x > self.drop:
                 level, reason = Level.WARNING, f"value less than 1/{2**self.drop:.3g} of the recent smallest"
+                self.broken = 2.0 ** (self._low - self.drop)
             if level is Level.NORMAL:
                 self._learn(x)
         return Verdict(level, reason, value, limit)

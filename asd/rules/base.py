@@ -29,10 +29,12 @@ class Rule(ABC):
         name: What `ASD_RULE` calls the rule.
         feature: Which number of the gradient g the rule judges: `l2` is sqrt(sum(g*g)), `max` is max(abs(g)) and
             `max_square` is max(g*g); `score` is that of a matrix product. None of them is ever negative.
+        broken: The second-level limit that the last value with a second-level anomaly broke; `inf` before one did.
     """
 
     name: ClassVar[str]
     feature: ClassVar[Feature]
+    broken: float = inf
 
     @abstractmethod
     def update(self, value: float) -> Verdict:

@@ -36,6 +36,7 @@ class SampledGradient(Combined):
         if verdict.level is not Level.ERROR:
             return verdict
         if self._counts():
+            self.broken = verdict.limit
             return verdict._replace(level=Level.WARNING)
         return verdict._replace(level=Level.NORMAL, reason=f"{verdict.reason}; another strike was counted just before")
 

@@ -68,6 +68,7 @@ class SilentCheckV3(Rule):
             level, reason = Level.ERROR, f"value above {self.upper[0]:.15g} times its mean"
         elif value > base * self.upper[1]:
             level, reason = Level.WARNING, f"value above {self.upper[1]:.15g} times its mean"
+            self.broken = base * self.upper[1]
         else:
             level, reason = Level.NORMAL, ""
         if self.learn_errors or level is not Level.ERROR:

@@ -86,6 +86,7 @@ class Threshold(Rule):
             level, reason = Level.ERROR, self._reason("first", 0, value)
         elif value > self.upper[1] or value > second:
             level, reason = Level.WARNING, self._reason("second", 1, value)
+            self.broken = self.upper[1] if value > self.upper[1] else second
         else:
             level, reason = Level.NORMAL, ""
         if level <= self._learns:

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
         reason: In words, without a full stop.
         event: The event that says so.
         device: Number of the device it is about; -1 for none.
-        step: The step of the fault's first sign; 0 when it is not known.
+        step: The first step whose weights may have the fault in them; 0 when it is not known.
     """
 
     kind: str
@@ -104,7 +104,7 @@ def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Finding | Non
     origin, why = _origin(broken[last], len(devices))
     first = next(event for event in broken[last] if origin is None or event.rank == origin)
     if origin is None:
-        return Finding("unclear", why, first, -1, first.step)
+        return Finding("unclear", why, first, -1, first.doubtful_from)
     reason = f"{first.checkpoint} had the value {first.value:.6g} in step {first.step}, and no replay says why"
     return Finding("suspect", reason, first, devices[origin], _sign(events, first))
 
@@ -143,11 +143,11 @@ def _sign(events: Sequence[Event], found: Event) -> int:
     Anomalies that were refused left nothing behind; those of the second level and those that were applied may have.
     """
     signs = {
-        event.step
+        event.doubtful_from
         for event in events
         if event.kind == "anomaly" and event.rank == found.rank and not (event.refused and event.level is Level.ERROR)
     }
-    step = found.step
+    step = found.doubtful_from
     for sign in sorted(signs, reverse=True):
         if step and step - _GAP <= sign < step:
             step = sign

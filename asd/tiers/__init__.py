@@ -1,10 +1,10 @@
 """Detector tiers: parts that judge the sizes of tensors, each usable alone. Plain Python floats in, verdicts out.
 
-`Finite` and `History` judge one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` and `Seal`
+`History` judges one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` and `Seal`
 the weights and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()`
 exactly as if it had never stopped.
 
->>> tier = Finite("B")
+>>> tier = History("B")
 >>> tier.update(Features(max_abs=1.0, l2=2.0, mean_abs=0.5)).level.name
 'NORMAL'
 """
@@ -12,7 +12,6 @@ exactly as if it had never stopped.
 from __future__ import annotations
 
 from asd.tiers.features import FEATURES, Features
-from asd.tiers.finite import Finite
 from asd.tiers.history import History
 from asd.tiers.kinds import KINDS, Kind, kind_of
 from asd.tiers.ranks import Ranks
@@ -24,7 +23,6 @@ __all__ = [
     "FEATURES",
     "KINDS",
     "Features",
-    "Finite",
     "History",
     "Kind",
     "Ranks",

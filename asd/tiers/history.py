@@ -74,6 +74,7 @@ class History:
 
     Attributes:
         feature: The feature that the last verdict is about, one of `FEATURES`.
+        broken: The limit that the last second-level anomaly broke; `inf` where no single value says it.
 
     Raises:
         ConfigError: An argument is not valid.
@@ -100,6 +101,7 @@ class History:
     ) -> None:
         self.kind = kind_of(kind)
         self.feature = "max_abs"
+        self.broken = inf
         self._norm = Threshold(upper, sigma, min_steps) if self.kind.absolute else None
         self._tails = tails if tails is not None else Tails(self.kind)
         self._shared = tails is not None
@@ -141,7 +143,7 @@ class History:
             self._limits = None
         if finding is None:
             return Verdict(Level.NORMAL, "", largest, limits[0])
-        self.feature = finding.feature
+        self.feature, self.broken = finding.feature, finding.limit
         i = FEATURES.index(finding.feature)
         return Verdict(finding.level, f"{self.kind.name}: {finding.reason}", features[i], limits[i])
 
@@ -268,7 +270,8 @@ class History:
             return Finding(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
         high = self._judge_high(x)
         if high is None and norm is not None and norm.level is not Level.NORMAL:
-            return Finding(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2")
+            broken = self._norm.broken if self._norm is not None else inf
+            return Finding(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2", limit=broken)
         return high or self._quiet.judge_low(self._traces, x) or cusum
 
     def _reason(self, i: int, x: float | None, norm: Verdict | None) -> str:
@@ -291,7 +294,7 @@ class History:
             for i, (value, bits) in enumerate(zip(x, self._within, strict=True)):
                 if value is not None and value > bits:
                     reason = f"{WORDS[FEATURES[i]]} {self._how_far(i, bits)}"
-                    return Finding(Level.WARNING, reason, FEATURES[i], high=True)
+                    return Finding(Level.WARNING, reason, FEATURES[i], high=True, limit=_power(bits))
         return None
 
     def _is_idle(self, x: _Logarithms, finding: Finding | None) -> bool:

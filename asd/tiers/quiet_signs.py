@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from asd.tiers.features import WORDS
@@ -24,12 +25,14 @@ class Finding(NamedTuple):
         reason: Why, in words.
         feature: Of which feature.
         high: Whether it is above the margins, and no error yet.
+        limit: What a warning is above or below; `inf` where no single value says it.
     """
 
     level: Level
     reason: str
     feature: str
     high: bool = False
+    limit: float = inf
 
 
 class QuietSigns:
@@ -56,9 +59,8 @@ class QuietSigns:
         for i, feature in ((1, "l2"), (2, "mean_abs")):
             value, drop = x[i], self._kind.drop[i - 1]
             if value is not None and traces[i].low - value > drop:
-                return Finding(
-                    Level.WARNING, f"{WORDS[feature]} less than 1/{2**drop:.3g} of the recent smallest", feature
-                )
+                reason = f"{WORDS[feature]} less than 1/{2**drop:.3g} of the recent smallest"
+                return Finding(Level.WARNING, reason, feature, limit=2.0 ** (traces[i].low - drop))
         return None
 
     def judge_zero(self, trace: Trace) -> Finding | None:

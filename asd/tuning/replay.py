@@ -87,7 +87,7 @@ class _Training:
     def judge(self, step: Step, *, is_counted: bool, measure: bool) -> None:
         done = self._done
         for name, kind, features in step.values:
-            level = self._judges.update(name, kind, features)[0].level
+            level = self._judges.update(name, kind, features).verdict.level
             if is_counted and level is not Level.NORMAL:
                 done.first += level is Level.ERROR
                 done.second += level is Level.WARNING

@@ -51,11 +51,13 @@ def tests_of(config: Config) -> tuple[Test, ...]:
     if config.rule == "combined":
         valid = "threshold, silent_check_v3 or adaptive; combined has thresholds of its own in MS_NPU_ASD_CONFIG"
         raise ConfigError("--rule", config.rule, valid)
-    tiers = config.active_tiers
-    if tiers and "adaptive" not in tiers:
-        raise ConfigError("--rule", config.rule, f"with tiers {','.join(tiers)} it has no thresholds to propose")
-    what = "max(|g|)" if config.rule == "adaptive" and not tiers else "L2 norm"
+    what = "max(|g|)" if _judges_largest(config) else "L2 norm"
     return Test("value", "upper", what), Test("jump", "sigma", _JUMP.format(what))
+
+
+def _judges_largest(config: Config) -> bool:
+    """Whether `asd.rules.Adaptive` judges: the rule without its tier."""
+    return config.rule == "adaptive" and "adaptive" not in config.active_tiers
 
 
 class Scorer:
@@ -69,9 +71,9 @@ class Scorer:
     def __init__(self, config: Config, kind: str) -> None:
         names = {test.name for test in tests_of(config)}
         self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if "ratio" in names else None
-        judges_norm = "value" in names and (kind == _GRADIENT or not config.active_tiers)
+        judges_norm = "value" in names and (kind == _GRADIENT or "adaptive" not in config.active_tiers)
         self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
-        self._largest = config.rule == "adaptive" and not config.active_tiers
+        self._largest = _judges_largest(config)
 
     def scores(self, features: Features) -> Iterator[tuple[str, float]]:
         """The scores of a finite tensor by the names of their tests, before it is learned."""

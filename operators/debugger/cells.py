@@ -19,7 +19,7 @@ from typing import Any
 from mindspore import Parameter, nn, ops
 
 from asd.operators.base import ASDBase
-from asd.operators.compiled_super import mend_super
+from asd.operators.class_swap import put_on, stock_class, take_off
 from asd.operators.debugger.current import eager_session
 from asd.operators.debugger.graph_taps import InputTap, OutputTap, operator_tap
 from asd.operators.debugger.session import Label
@@ -63,7 +63,7 @@ class Hook:
 
     def frames(self) -> tuple[str, ...]:
         """Where the code of the module and of those around it is; a compiled graph has no call stack."""
-        here = _frame(getattr(self.cell, "asd_tap_original", type(self.cell)).construct)
+        here = _frame(stock_class(self.cell).construct)
         return here + (self.inside.frames() if self.inside is not None else ())
 
     def count(self, call: int) -> int:
@@ -143,9 +143,10 @@ def unhook(nets: Sequence[nn.Cell]) -> None:
             for _, holder, place, value in list(_operators(cell)):
                 if isinstance(value, _Operator):
                     object.__setattr__(holder, place, value.primitive)
-            if "asd_tap_original" in vars(cell):
-                cell.__class__ = cell.asd_tap_original
-                for name in ("asd_tap_hook", "asd_tap_original", "asd_tap_inputs", "asd_tap_output"):
+            if "asd_tap_layers" in vars(cell):
+                for layer in cell.asd_tap_layers:
+                    take_off(cell, layer)
+                for name in ("asd_tap_hook", "asd_tap_layers", "asd_tap_inputs", "asd_tap_output"):
                     vars(cell).pop(name, None)
 
 
@@ -193,7 +194,6 @@ def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | 
 
 
 def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Cell | None, *, in_graph: bool) -> None:
-    mend_super()
     base = type(cell)
     hook = _new_hook(label, counts, cell, getattr(above, "asd_tap_hook", None), module_attributes(cell))
 
@@ -213,16 +213,14 @@ def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Ce
             inputs = self.asd_tap_inputs(*args)
             return self.asd_tap_output(super().construct(*inputs, **kwargs), args, kwargs)
 
-    chosen = Tapped if in_graph else Hooked
-    chosen.__name__, chosen.__qualname__, chosen.__module__ = base.__name__, base.__qualname__, base.__module__
     # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
     object.__setattr__(cell, "asd_tap_hook", hook)
-    object.__setattr__(cell, "asd_tap_original", base)
+    object.__setattr__(cell, "asd_tap_layers", [])
     if in_graph:
         places = len(inspect.signature(base.construct).parameters) - 1
         object.__setattr__(cell, "asd_tap_inputs", InputTap(hook.number, places))
         object.__setattr__(cell, "asd_tap_output", OutputTap(hook.number))
-    cell.__class__ = chosen
+    cell.asd_tap_layers.extend(put_on(cell, layer) for layer in ((Hooked, Tapped) if in_graph else (Hooked,)))
 
 
 def _own_parameters(cell: nn.Cell) -> dict[str, Parameter]:

@@ -13,6 +13,7 @@ from typing import Any
 from mindspore import mint, nn, ops
 
 from asd.operators.base import ASDBase
+from asd.operators.class_swap import stock_class
 from asd.operators.precheck.arguments import NotCheckable, from_json
 
 __all__ = ["make_module", "module_attributes"]
@@ -28,9 +29,7 @@ def module_attributes(cell: nn.Cell) -> dict[str, Any] | None:
     Args:
         cell: Any module.
     """
-    kind = getattr(cell, "asd_tap_original", type(cell))  # a recorded module has a class of its own
-    while "asd_original" in vars(kind):  # so has a checked one
-        kind = vars(kind)["asd_original"]
+    kind = stock_class(cell)  # a recorded module, or a checked one, has a class of its own
     if _class(kind.__name__) is not kind:
         return None
     return _settings(cell)

@@ -58,10 +58,11 @@ class Checks:
                 sites = installation.sites
             except UnsupportedError as error:
                 monitor.problem(str(error))
+                monitor.protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
             try:
                 sites += self._checksums.install(net)
             except UnsupportedError as error:
-                monitor.problem(str(error))
+                monitor.protections.lacks("ASD_TIERS=checksum", str(error))
         # Check operators that no cell holds belong to whoever trains.
         sites += [site for site in before if not site.claimed]
         sites += [site for site in table().sites() if not (site.claimed or site.watched)]
@@ -103,5 +104,7 @@ class Checks:
                 sites += look_before_reduction(reducer, optimizer)
             sites += self._checksums.install_on_means(reducer, optimizer)
         except UnsupportedError as error:  # no slot is free
-            monitor.problem(f"not all gradients are looked at around the mean over the ranks: {error}")
+            reason = f"not all gradients are looked at around the mean over the ranks: {error}"
+            monitor.problem(reason)
+            monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
         return sites

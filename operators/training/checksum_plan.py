@@ -43,6 +43,13 @@ class ChecksumPlan:
             self.checksum = Checksum(every=0, suspicious_steps=0, first_steps=0)
             self._waits = True
 
+    @property
+    def words(self) -> str:
+        """When they are due; empty where none is wanted by itself."""
+        if self.checksum is None or self._waits or not self.checksum.every:
+            return ""
+        return f"each result in one step of {self.checksum.every}, all of them in the first steps"
+
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts checks on the products and norms of `net`, if wanted; else takes those its check operators bring."""
         return self.checksum.install(net) if self.checksum is not None else claim_checked(net)

@@ -150,10 +150,12 @@ class Judging:
                 fatal = fatal or in_state
         if not readings:
             self._problems.once(monitor, _NOTHING)
+            monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
         for event in outcome.events:
             self._health.add(event)
         if slots.unsupported():
             self._problems.once(monitor, _UNSUPPORTED)
+            monitor.protections.lacks("NPU_ASD_ENABLE", _UNSUPPORTED, told=True)
         self.write_limits(monitor)
         return outcome.events, fatal
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mindspore import nn
 
@@ -19,6 +20,26 @@ from asd.operators.site import Site
 from asd.statefile import save_state
 
 __all__ = ["RuleState"]
+
+
+class _Judged(NamedTuple):
+    """Who judged the last steps of an optimizer in this process, as with a `StepMonitor` for each `Model.train`."""
+
+    monitor: Monitor
+    health: Health
+    before: int  # updates that the optimizer had made when that began
+
+    @property
+    def updates(self) -> int:
+        """Updates that it had made when that ended."""
+        return self.before + self.monitor.status.steps - self.monitor.status.refused
+
+    def state(self) -> dict[str, Any]:
+        """As it would have been saved."""
+        return {**self.monitor.state(), "tainted_from": self.health.tainted_from}
+
+
+_judged: weakref.WeakKeyDictionary[nn.Cell, _Judged] = weakref.WeakKeyDictionary()
 
 
 class RuleState:
@@ -59,19 +80,30 @@ class RuleState:
             rule_state=state_path(file, monitor.origin.rank).name, run_dir=Path(self._config.run_dir),
         )  # fmt: skip
 
-    def resume(self, monitor: Monitor, sites: Sequence[Site], updates: int) -> bool:
-        """Takes over the state of the training that goes on after `updates` steps of its optimizer, if it does.
+    def resume(self, monitor: Monitor, sites: Sequence[Site], optimizer: nn.Cell | None) -> bool:
+        """Takes over the state of the training that goes on with `optimizer`, if it has made steps already.
 
         Returns:
             Whether a state was taken over. One that can't be is a problem, and the rules start anew.
         """
+        updates = resumed_step(optimizer)
+        earlier = _judged.get(optimizer) if optimizer is not None and self._resume_from is None else None
+        if optimizer is not None:
+            _judged[optimizer] = _Judged(monitor, self._health, updates)
         folders = [*self.files.folders(), Path(self._config.run_dir)]
         try:
+            if earlier is not None and earlier.updates == updates:
+                return self._take_over(monitor, sites, earlier.state())
             state = state_to_resume(self._resume_from, folders, monitor.origin.rank, updates)
             return self._take_over(monitor, sites, state)
         except StateError as error:
-            monitor.problem(f"{error} The rules start anew.")
-            return False
+            if earlier is None:
+                monitor.problem(f"{error} The rules start anew.")
+                return False
+        # This process made the steps, under another `StepMonitor`: if its settings were others, the rules start anew.
+        with contextlib.suppress(StateError):
+            return self._take_over(monitor, sites, earlier.state())
+        return False
 
     def follow_roll_back(self, monitor: Monitor, sites: Sequence[Site], updates: int) -> bool:
         """Takes over the state of the step to which MindSpore went back; without one the rules are kept as they are.

@@ -17,10 +17,12 @@ from asd.operators.optimizer_state import OptimizerState
 from asd.operators.seal import StateSeal
 from asd.operators.slots import table
 from asd.operators.training.problems import Problems
+from asd.protections import Protections
 from asd.reading import Reading
 
 __all__ = ["StateChecks"]
 
+_SETTING = "ASD_TIERS=state"
 _WARM = 20
 """Steps in which the optimizer's state is read each time, for it grows quickly."""
 _RECENT = 33
@@ -50,6 +52,22 @@ class StateChecks:
         self._state = OptimizerState(optimizer)
         # Elsewhere the weights would have to be copied to the host twice.
         self.seal = StateSeal(self._state.parameters) if isinstance(table(), KernelTable) else None
+
+    def tell(self, found: Protections, *, after_first_step: bool = False) -> None:
+        """Says what of the state is judged; after the first step also whether its beginning is seen."""
+        if self._state is None:
+            return
+        moments = ", ".join(self._state.moments) or "no moments were found"
+        hashed = self.seal is not None and (self.seal.watched or not after_first_step)
+        found.has(state=f"bounds on weights, {moments}" + (", hashes between steps" if hashed else ""))
+        if self._state.unknown:
+            names = ", ".join(self._state.unknown)
+            found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
+        if self.seal is None:
+            found.lacks(_SETTING, "nothing is compared between two steps without the C++ kernel on a CPU")
+        elif not hashed:
+            reason = "this loop does not show where a step begins: call it through StepMonitor.watch_step"
+            found.lacks(_SETTING, f"nothing is compared between two steps: {reason}")
 
     def judge(self, monitor: Monitor, step: int, readings: Sequence[Reading]) -> Event | None:
         """The event of a first-level anomaly after `step`, whose update was applied, if it is time to read."""

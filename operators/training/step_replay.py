@@ -39,20 +39,35 @@ class StepReplay:
         self._confirms = config.confirm > 0
         self._config, self._scaler = config, scaler
         self._replay: Replay | None = None
+        self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
 
-    def watch(
-        self, monitor: Monitor, net: nn.Cell | None, optimizer: nn.Cell, sites: Sequence[Site], ranks: Exchange
-    ) -> None:
+    def watch(self, net: nn.Cell | None, optimizer: nn.Cell, sites: Sequence[Site], ranks: Exchange) -> None:
         """Makes the steps of `net` repeatable; must be called before it is compiled."""
         self._replay = None
-        if not (self.wanted or self._confirms) or net is None:
+        if not (self.wanted or self._confirms):
+            return
+        if net is None:
+            self._why_not = "the network is not known"
             return
         held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
         try:
             also = [value for value in held if isinstance(value, Parameter)]
             self._replay = Replay(net, optimizer, sites, also, ranks, keeps_moving=self._confirms)
         except UnsupportedError as error:
-            monitor.problem(f"no step will be made again: {error}")
+            self._why_not = str(error)
+
+    def tell(self, monitor: Monitor, *, after_first_step: bool = False) -> None:
+        """Says whether steps are made again, or why they can't be; much of that is known after the first step only."""
+        asking = [name for name, asks in (("ASD_REPLAY", self.wanted), ("ASD_CONFIRM", self._confirms)) if asks]
+        reason = self._why_not if self._replay is None else self._replay.step.obstacle() if after_first_step else ""
+        for name in asking if reason else ():
+            monitor.protections.lacks(name, f"no step will be made again: {reason}")
+        monitor.protections.has(
+            second_look=f"of {100 * self._config.confirm:.3g} % of the steps at most"
+            if self._confirms and not reason
+            else "",
+            replay="of refused steps" if self.wanted and not reason else "",
+        )
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from asd.operators.training.confirming import Confirming
 from asd.operators.training.ending import Ending
 from asd.operators.training.judging import Judging
 from asd.operators.training.problems import Problems
+from asd.operators.training.protecting import after_first_step, before_first_step
 from asd.operators.training.rule_state import RuleState
 from asd.operators.training.state_checks import StateChecks
 from asd.operators.training.step_replay import StepReplay
@@ -80,6 +84,7 @@ class WatchedTraining:
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
+        self._is_first, self._net = True, None
         self._last_end: float | None = None
 
     def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
@@ -96,9 +101,11 @@ class WatchedTraining:
             origin = origin_of_process(self.config)
             sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
             self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
+            _end_at_exit(self.monitor)
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         monitor, judging = self.monitor, self.judging
+        monitor.protections.begin()
         judging.sites = self._checks.put_on(net, monitor, judging.sites)
         judging.ranks = Exchange()
         weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
@@ -106,10 +113,10 @@ class WatchedTraining:
         if optimizer is not None:
             self._checks.put_around(optimizer, net, reducer, monitor, judging.sites)
             if self.config.refuses:
-                self._replay.watch(monitor, net, optimizer, judging.sites, judging.ranks)
+                self._replay.watch(net, optimizer, judging.sites, judging.ranks)
             if "state" in self.config.active_tiers:
                 self.state.watch(optimizer)
-        if not goes_on and self._rule_state.resume(monitor, judging.sites, self._step):
+        if not goes_on and self._rule_state.resume(monitor, judging.sites, optimizer):
             self._step = monitor.step
         if net is not None:
             table().read(judging.sites)  # what another training left there
@@ -117,6 +124,12 @@ class WatchedTraining:
         table().keep(self.config.evidence_mb << 20)
         judging.begin(monitor)
         self._checksums.schedule(monitor, self._step + 1, suspicious=False)
+        self._is_first, self._net = True, net
+        before_first_step(monitor, self.config, optimizer, judging.sites, judging.ranks.size)
+        monitor.protections.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
+        self.state.tell(monitor.protections)
+        self._replay.tell(monitor)
+        monitor.tell_protections(all_of_them=True)
         monitor.begin()
 
     def step(self, outputs: Any) -> list[Event]:
@@ -144,6 +157,7 @@ class WatchedTraining:
             self._problems.once(monitor, f"a step was not judged: {error!r}")
         finally:
             self._count_time(monitor, begin, time.perf_counter())
+        self._tell_after_first(monitor)
         try:
             damage = self._weights.after(monitor, self._step)
             if damage is not None:
@@ -162,6 +176,18 @@ class WatchedTraining:
         self.end(fatal, damage)
         self.state.close(monitor, self._step)
         return events
+
+    def _tell_after_first(self, monitor: Monitor) -> None:
+        if not self._is_first:
+            return
+        self._is_first = False
+        try:
+            after_first_step(monitor, self._net, self.judging.sites)
+            self.state.tell(monitor.protections, after_first_step=True)
+            self._replay.tell(monitor, after_first_step=True)
+        except Exception as error:  # as in `step`
+            monitor.problem(f"what protects the training is not known: {error!r}")
+        monitor.tell_protections()
 
     def open_seal(self) -> Event | None:
         """The event of a weight or a state that changed since the last step ended."""
@@ -235,6 +261,18 @@ class WatchedTraining:
         if self.monitor is None:
             raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
         return self.monitor
+
+
+def _end_at_exit(monitor: Monitor) -> None:
+    """Says that the training has ended if its process does first: by an exception, by Ctrl-C, or because nobody did."""
+    known = weakref.ref(monitor)
+
+    def end() -> None:
+        living = known()
+        if living is not None and living.status.active and living.status.pid == os.getpid():
+            living.end()
+
+    atexit.register(end)
 
 
 def _wait(outputs: Any) -> None:

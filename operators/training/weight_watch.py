@@ -28,16 +28,21 @@ class WeightWatch:
 
     def __init__(self, health: Health) -> None:
         self._health = health
-        self._ranks = Exchange()
+        self._ranks, self._every = Exchange(), 0
         self._comparison = WeightComparison((), self._ranks, 0)
         self._announced = 0
         self._unproven: list[Path] = []
 
     def watch(self, weights: Iterable[Parameter], ranks: Exchange, every: int) -> None:
         """Compares `weights` over `ranks` from now on; `every` is the number of steps between, 0 for never."""
-        self._ranks = ranks
+        self._ranks, self._every = ranks, every
         self._comparison = WeightComparison(weights, ranks, every)
         self._announced, self._unproven = table().announced(), []
+
+    @property
+    def words(self) -> str:
+        """How often they are compared; empty for never."""
+        return f"over the ranks, every {self._every} steps" if self._comparison.active else ""
 
     def wrote(self, checkpoint_file: Path) -> None:
         """Says that this rank wrote a checkpoint; all ranks compare their weights after the next step then."""

@@ -73,7 +73,8 @@ def test_it_shows_where_metrics_are_served(monkeypatch, capsys):
 def test_a_mistyped_name_is_pointed_out(monkeypatch, capsys):
     monkeypatch.setenv("NPU_ASD_ENABLED", "1")
     assert main(["env"]) == 0
-    assert "set, but not read by asd: NPU_ASD_ENABLED" in capsys.readouterr().out
+    expected = "set, but not read by asd: NPU_ASD_ENABLED (the nearest that is read: NPU_ASD_ENABLE)"
+    assert expected in capsys.readouterr().out
 
 
 def test_a_wrong_value_ends_with_one_sentence_and_code_2(monkeypatch, capsys):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asd import Config, ConfigError
 from asd.combined_config import CombinedConfig
-from asd.config import describe
+from asd.config import describe, unknown_variables
 from asd.rules import RULES
 
 LARGEST = 2**63 - 1
@@ -295,3 +295,11 @@ def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
     with pytest.raises(ConfigError, match=reason):
         Config.from_env({"ASD_CONFIRM": "0.01", **more})
     assert Config.from_env({"ASD_CONFIRM": "0.01", "ASD_RULE": "adaptive"}).confirm == 0.01
+
+
+def test_a_variable_that_is_none_is_known_with_the_nearest_that_is_one():
+    given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_CONFRIM": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
+    ours = {"ASD_RULE": "adaptive", "ASD_DEVICES": "0,1", "ASD_RESUME_FROM": "x", "ASD_RESUME_STEP": "7"}
+    assert unknown_variables({**given, **ours}) == {
+        "ASD_RUL": "ASD_RULE", "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH", "ASD_CONFRIM": "ASD_CONFIRM"
+    }  # fmt: skip

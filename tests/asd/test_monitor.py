@@ -417,3 +417,35 @@ def test_what_the_ranks_tell_one_another_is_what_the_gate_compares():
     assert math.isnan(seen["b"].value)
     assert seen["b"].broken
     assert watch.status.checks == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "healthy", "value", "limit", "reason"),
+    [
+        (Config(enable=1), 1.0, 2e4, 1e4, "value above the second absolute threshold 10000"),
+        (Config(enable=1, rule="silent_check_v3", upper=(100, 10)), 1.0, 5.0, 10.0, "value above 10 times its mean"),
+        (Config(enable=1, rule="adaptive", tiers=()), 1e-2, 1e-4, 1e-2 / 2**1.26, "value less than 1/2.39 of the "),
+        (Config(enable=1, rule="adaptive"), 1e-2, 1.0, None, "gradient: maximum more than "),
+        (Config(enable=1, rule="adaptive"), 1e-2, 1e-4, 1e-2 / 2**1.26, "gradient: L2 norm less than 1/2.39 of the "),
+    ],
+)
+def test_an_event_of_the_second_level_tells_the_limit_of_that_level(config, healthy, value, limit, reason):
+    watch = monitor(config=config)
+    for step in range(1, 90):
+        assert judged(watch, step, Reading("a", healthy, healthy, 0, 1, mean_abs=healthy)) == []
+    limit = watch.second_limit("a")["max_abs"] if limit is None else limit
+    (event,) = watch.judge(90, [Reading("a", value, value, 0, 1, mean_abs=value)]).events
+    assert (event.level, event.reason[: len(reason)]) == (Level.WARNING, reason)
+    assert event.limits == pytest.approx((limit,), rel=0.05)
+    assert (event.value > event.limits[0]) is (value > healthy)
+
+
+def test_a_warning_that_no_single_value_explains_has_no_limit():
+    watch = monitor(config=Config(enable=1, rule="adaptive"))
+    for step in range(1, 120):
+        judged(watch, step, Reading("a", 1e-2, 1e-2, 0, 1, mean_abs=1e-2))
+    (event,) = watch.judge(120, [Reading("a", 0.0, 0.0, 0, 1, mean_abs=0.0)]).events
+    assert (event.level, event.limits) == (Level.WARNING, ())
+    overflow = reading("a", non_finite=1, value=math.inf)
+    (event,) = watch.judge(121, [overflow], loss_scale=2.0, overflow_expected=True).events
+    assert (event.level, event.limits) == (Level.WARNING, ())

@@ -39,6 +39,28 @@ def test_a_score_above_one_is_an_anomaly_of_the_checksum_whatever_the_rule_and_t
     assert event.checkpoint == "dense.checksum"
 
 
+@pytest.mark.parametrize("tiers", [("checksum",), ("ranks",), ("state",), ("finite",), ("finite", "state", "ranks")])
+def test_the_rule_adaptive_judges_gradients_whatever_other_tiers_are_on(tiers):
+    alone, beside = (Monitor(Config(enable=1, rule="adaptive", tiers=each), ORIGIN) for each in ((), tiers))
+    for step in range(1, 40):
+        for watch in (alone, beside):
+            assert watch.judge(step, [Reading("norm", 1e-4, 1e-3, 0, 1)]).events == []
+    assert beside.limit("norm") == alone.limit("norm") == beside.second_limit("norm")
+    assert beside.limit("norm")["max_abs"] < 1e-2
+    goes_on = Monitor(beside.config, ORIGIN)
+    goes_on.restore(json.loads(json.dumps(beside.state())))
+    for watch in (alone, beside, goes_on):
+        event = watch.judge(40, [Reading("norm", 1e12, 1e13, 0, 1)]).fatal
+        assert (event.value, event.feature, event.rule) == (1e12, "max", "adaptive")
+
+
+def test_a_state_saved_while_nothing_but_infinity_and_nan_was_judged_is_still_taken_up():
+    watch = Monitor(Config(enable=1, rule="adaptive", tiers=("checksum",)), ORIGIN)
+    watch.restore({**watch.state(), "checkpoints": {"norm": {}}, "step": 7}, ["norm"])
+    assert watch.step == 7
+    assert watch.judge(8, [Reading("norm", 1e12, 1e13, 0, 1)]).fatal is not None
+
+
 def test_a_product_that_is_not_finite_is_no_overflow_of_the_loss_scale():
     watch = Monitor(Config(enable=1), ORIGIN)
     found = watch.judge(1, [score(0.0, non_finite=1)], loss_scale=1024.0, overflow_expected=True)

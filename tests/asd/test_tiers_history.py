@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asd import ConfigError, Level, StateError
 from asd.rules import Threshold
-from asd.tiers import FEATURES, KINDS, Features, Finite, History, Tails, kind_of
+from asd.tiers import FEATURES, KINDS, Features, History, Tails, kind_of
 
 often = settings(max_examples=60, deadline=None, derandomize=True)
 SIZES = st.floats(1e-45, 3e38, width=64)
@@ -353,14 +353,3 @@ def test_a_state_that_cant_have_been_saved_is_refused_and_changes_nothing():
 def test_an_unknown_kind_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"^kind has the value 'X', .*Y \(forward\), B \(gradient\), W"):
         History("X")
-
-
-def test_finite_flags_what_is_no_number_and_nothing_else():
-    tier = Finite("Y")
-    assert tier.update(Features(3e38, 3e38, 1.0)).level is Level.NORMAL
-    verdict = tier.update(Features(3.0, math.inf, math.inf, 1))
-    assert (verdict.level, verdict.reason, verdict.value) == (Level.ERROR, "forward: not finite", math.inf)
-    assert tier.update(Features(1.0, 2.0, 1.0, 1)).level is Level.ERROR
-    tier.restore(tier.state())
-    with pytest.raises(StateError):
-        tier.restore({"n": 1})

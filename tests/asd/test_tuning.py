@@ -147,11 +147,15 @@ def test_the_second_half_judges_what_was_fitted_to_the_first():
     assert (quiet.checks, quiet.first) == (4 * 200, 0)
 
 
+@pytest.mark.parametrize(("rule", "feature"), [("threshold", "L2 norm"), ("adaptive", "max(|g|)")])
+def test_thresholds_are_proposed_for_what_judges_where_only_other_tiers_are_on(rule, feature):
+    value, _ = tests_of(Config(rule=rule, tiers=("checksum", "state")))
+    assert (value.name, value.what) == ("value", feature)
+
+
 def test_a_rule_without_such_thresholds_and_a_budget_out_of_range_are_told():
     with pytest.raises(ConfigError, match="MS_NPU_ASD_CONFIG"):
         tests_of(Config(rule="combined"))
-    with pytest.raises(ConfigError, match="no thresholds to propose"):
-        tests_of(Config(rule="adaptive", tiers=("finite",)))
     for budget in (Budget(0.0), Budget(math.nan), Budget(0.5), Budget(1e-3, 1e-4)):
         with pytest.raises(ConfigError, match="a share of all checks|at least --budget"):
             budget.checked()

@@ -54,15 +54,17 @@ def test_a_healthy_training_has_the_same_losses_with_and_without_detection(runne
     for style in ("model", "cell"):
         done = runner.asd_run("loops.py", style, mode, 6)
         assert (done.code, done.result) == (0, bare.result), style
-        (line,) = done.err.splitlines()
-        assert re.search(r"^\[INFO\] .* 1 checkpoints: norm\.layer_norm$", line), style
+        lines = done.err.splitlines()
+        assert re.search(r"^\[INFO\] .* 1 checkpoints: norm\.layer_norm$", lines[0]), style
+        assert re.search(r"^\[INFO\] .* checked are 1 gradients of activations; rule: threshold; refusal: ", lines[1])
+        assert len(lines) == 2
     left = {path.name for path in (runner.folder / "asd_run").iterdir()}
-    assert left == {"status-rank0.json"}  # what it counted; no event
+    assert left == {"status-rank0.json", ".status-rank0.json.lock"}  # what it counted; no event
 
 
 def test_with_level_3_every_value_is_logged(runner):
     done = runner.asd_run("loops.py", "cell", "graph", 6, NPU_ASD_ENABLE="3")
-    _, *logged = done.err.splitlines()  # the first says what is checked
+    _, _, *logged = done.err.splitlines()  # the first two say what is checked
     lines = [line.partition(" step=")[2] for line in logged]
     assert [line.split()[:2] for line in lines] == [[str(step), "checkpoint=norm.layer_norm"] for step in range(1, 7)]
     assert all(line.endswith(" limit=1e+06") for line in lines)

@@ -12,6 +12,7 @@ import pytest
 from asd import Config, run_dir
 from asd.exporters import status_file as module
 from asd.exporters.status_file import StatusFile, StatusFiles, open_status_file
+from asd.exporters.status_lock import StatusLock
 from asd.monitor import Monitor
 from asd.origin import Origin
 from asd.reading import Reading
@@ -83,9 +84,9 @@ def test_a_rank_has_a_file_of_its_own_in_the_folder_of_the_run(tmp_path):
     assert open_status_file(Config(run_dir=str(tmp_path)), ORIGIN).path == run_dir.status_file(tmp_path, 3)
 
 
-def test_writing_leaves_nothing_beside_the_file(sink):
+def test_writing_leaves_nothing_beside_the_file_but_its_lock(sink):
     monitor_of(sink).begin()
-    assert [path.name for path in sink.path.parent.iterdir()] == ["status-rank3.json"]
+    assert sorted(path.name for path in sink.path.parent.iterdir()) == [".status-rank3.json.lock", "status-rank3.json"]
 
 
 def test_nothing_is_synced(sink, monkeypatch):
@@ -125,7 +126,7 @@ assert read(sink) == monitor.status, read(sink)
 assert not read(sink).active and read(sink).anomalies["first"] == 1
 assert monitor.status.dropped == {{}}, monitor.status
 assert sink.path.stat().st_ino == inode
-assert sorted(os.listdir({folder!r})) == ["filler", "status-rank3.json"]
+assert sorted(os.listdir({folder!r})) == [".status-rank3.json.lock", "filler", "status-rank3.json"]
 for number in range(200):
     monitor.status.checkpoints["checkpoint %d" % number] = 1.0, 2.0
 monitor.judge(2, [GOOD])
@@ -257,3 +258,79 @@ def test_a_reader_never_sees_half_a_status(tmp_path):
     writer.join()
     assert files.poll()[0].step == 300
     assert steps == sorted(steps)
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from asd import Config
+from asd.exporters.status_file import StatusFile
+from asd.monitor import Monitor
+from asd.origin import Origin
+watch = Monitor(Config(enable=1), Origin("run0", 3, "node1", "CPU:0"), [StatusFile(Path(sys.argv[1]))])
+watch.begin()
+print(watch.status.pid, flush=True)
+sys.stdin.readline()
+if sys.argv[2] == "ends":
+    watch.end()
+    print("ended", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "dies"])
+def test_a_second_process_of_the_same_rank_is_told_who_the_other_is_and_leaves_its_file_alone(sink, clock, caplog, how):
+    sink.path.parent.mkdir(parents=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(sink.path), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        pid = int(other.stdout.readline())
+        monitor = monitor_of(sink)
+        monitor.begin()
+        for step in (1, 2):
+            clock.now += 2
+            monitor.judge(step, [BAD])
+        assert (read(sink).run, read(sink).pid) == ("run0", pid)
+        (line,) = caplog.messages
+        assert line.startswith(f"{sink.path} is written by process {pid} on node1, run run0; this one, process ")
+        if how == "ends":
+            other.stdin.write("\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "ended\n"
+        else:
+            other.kill()
+            other.wait()
+        clock.now += 2
+        monitor.judge(3, [GOOD])
+        assert (read(sink).run, read(sink).step) == ("run1", 3)
+        other.kill()
+    assert len(caplog.messages) == 1
+    monitor.end()
+
+
+def test_two_monitors_of_a_process_share_the_lock_and_a_forked_worker_does_not_keep_it(tmp_path):
+    path = tmp_path / "status-rank3.json"
+    locks = [StatusLock(path) for _ in range(2)]
+    assert [lock.take("one") for lock in locks] == ["", ""]
+    worker = os.fork()
+    if worker == 0:
+        import time
+
+        time.sleep(60)
+        os._exit(0)
+    try:
+        ask = "import sys; from pathlib import Path; from asd.exporters.status_lock import StatusLock;"
+        ask += "print(StatusLock(Path(sys.argv[1])).take('two'))"
+
+        def asked():
+            return subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, check=True).stdout
+
+        assert asked() == "one\n"
+        locks[0].release()
+        assert asked() == "one\n"
+        locks[1].release()
+        locks[1].release()
+        assert asked() == "\n"
+    finally:
+        os.kill(worker, 9)
+        os.waitpid(worker, 0)

@@ -3,7 +3,7 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import Decoder, Noisy, assert_same_bits, fill, ids, targets, values
+from checked_nets import HIDDEN, Decoder, Noisy, assert_same_bits, fill, ids, targets, values
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Callback, Model
 
@@ -29,11 +29,11 @@ def settings(**more):
 class Training:
     """Nine steps by Model.train, of which the seventh may have a fault or a far too large target."""
 
-    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, callback=None):
+    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, callback=None, make=Noisy):
         ms.set_seed(3)
         np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
         self.events, self.runs = [], 0
-        self.net = fill(Noisy())
+        self.net = fill(make())
         self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
         self.monitor = StepMonitor(config or settings(), sinks=[self.events.append], replay=False)
         control_dropouts(self.net)  # without a second look too, for MindSpore's own dropout is not the same twice
@@ -88,6 +88,61 @@ def test_what_happened_once_is_told_and_leaves_no_trace(mode, backend, fault, mo
     assert "norm_out" in {event.checkpoint for event in healed.events}
     assert all(event.refused for event in healed.events)
     assert healed.monitor.monitor.status.refused == 0  # the step was made, with its own update
+
+
+class Recurrent(Decoder):
+    """`nn.LSTM` holds a dropout that drops nothing; one as an operator and one as a function do neither."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.nothing = nn.LSTM(HIDDEN, HIDDEN, batch_first=True), ops.Dropout(1.0)
+
+    def construct(self, x, y):
+        x = ops.dropout(self.nothing(self.embedding(x))[0], p=0.0)
+        return ops.mean(ops.square(self.norm_out(self.lstm(x)[0]) - y))
+
+
+def test_a_step_whose_dropouts_drop_nothing_is_made_again(mode, monkeypatch):
+    healed, healthy = Training(monkeypatch, SUSPICIOUS, make=Recurrent), Training(monkeypatch, make=Recurrent)
+    assert {line[:3] for line in healed.told()} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
+    assert (healed.runs, healthy.events) == (1, [])
+    assert_same_bits(healed.state(), healthy.state())
+
+
+class Drawing(Decoder):
+    def construct(self, x, y):
+        return super().construct(x, y + ops.standard_normal((2, 5, HIDDEN)))
+
+
+def no_second_look(caplog):
+    told = "asked for by ASD_CONFIRM and not active: no step will be made again: "
+    return [line.removeprefix(told) for line in caplog.messages if line.startswith(told)]
+
+
+def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, monkeypatch, caplog):
+    drawing = Training(monkeypatch, make=Drawing)
+    assert no_second_look(caplog) == ["the step draws random numbers that can't be drawn again (StandardNormal)"]
+    assert drawing.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("watches", "guards", "reason"),
+    [
+        (False, True, "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"),
+        (True, False, "no optimizer was given"),
+        (True, True, None),
+    ],
+)
+def test_a_loop_that_shows_no_step_is_told_so_once(watches, guards, reason, caplog):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    step = nn.TrainOneStepCell(net, optimizer)
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    monitor.attach(step, optimizer if guards else None)
+    run = monitor.watch_step(step) if watches else step
+    for i in range(1, 4):
+        monitor.step(run(ids(i), targets(i)))
+    assert no_second_look(caplog) == ([reason] if reason else [])
 
 
 def test_what_the_data_did_stays_a_warning_and_is_applied_as_without_a_second_look(graph, monkeypatch):

@@ -58,8 +58,8 @@ def test_a_bit_that_flips_between_two_steps_is_found_before_the_next_and_what_is
     flip(training["moment1.blocks.1.down.weight"])
     training.step()
     expected = [
-        (4, "blocks.0.up.weight", "state: blocks.0.up.weight changed between steps 4 and 5, in block 1 of 1"),
-        (6, "moment1.blocks.1.down.weight",
+        (5, "blocks.0.up.weight", "state: blocks.0.up.weight changed between steps 4 and 5, in block 1 of 1"),
+        (7, "moment1.blocks.1.down.weight",
          "state: moment1.blocks.1.down.weight changed between steps 6 and 7, in block 1 of 1"),
     ]  # fmt: skip
     assert training.found() == expected

@@ -292,18 +292,10 @@ def test_a_value_is_read_on_its_way_forward_and_its_gradient_passes(dtype, mode,
         np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 2 * x)
     assert_reading(readings()["looked"], x, x)
     np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
-    assert_reading(readings()["looked"], x)
-
-
-def test_where_operators_are_divided_a_value_is_read_when_its_gradient_is_there(mode):
-    slots.use_backend("operators")
-    with divided():
-        net = Looked(ms.float32)
-    x = np.array([[1.5, -3.0, 0.25]], np.float32)
-    np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
-    assert readings() == {}
-    np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 2 * x)
-    assert_reading(readings()["looked"], x)
+    if (mode, backend) == ("graph", "operators"):
+        assert readings() == {}  # it looks when the gradient is there
+    else:
+        assert_reading(readings()["looked"], x)
 
 
 @pytest.mark.parametrize(
