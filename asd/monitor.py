@@ -284,6 +284,10 @@ class Monitor:
         """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
         self._tell(self._delivery.event(event))
 
+    def write_status(self) -> None:
+        """Tells the sinks what was counted since the last step, which nobody may end."""
+        self._after_step(())
+
     def _after_step(self, events: Sequence[Event]) -> None:
         self.status.written = self.clock()
         self._tell(self._delivery.step(self, events))

@@ -45,8 +45,8 @@ class StatusFile:
         self._active = False
 
     def __call__(self, event: Event) -> None:
-        """Makes the next write due at once when `event` is of the first level."""
-        self._due = self._due or event.level is Level.ERROR
+        """Makes the next write due at once when `event` is of the first level, or a problem."""
+        self._due = self._due or event.level is Level.ERROR or event.kind == "problem"
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - see asd.sinks
         """Writes the file if it is due.

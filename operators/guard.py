@@ -2,15 +2,18 @@
 
 The decision is made on the device, in the same step: when the gradients are ready all taps have written their slots,
 and the gate compares them with the limits the host wrote after the step before. A refused step leaves every parameter
-and every state of the optimizer as it was, because the optimizer is not run at all.
+and every state of the optimizer as it was, because the optimizer is not run at all. What it left in the slots is set
+aside for the host, so that the next step is judged by its own values, whether or not the host has read by then.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore.communication import GlobalComm, get_group_size
 from mindspore.ops import functional as F  # noqa: N812
@@ -24,11 +27,13 @@ from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.tap import kernel_function
 from asd.reading import AVERAGED
+from asd.tiers import FEATURES
 
 __all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
 
 _ANNOUNCEMENT = 1 / 65536
 """As `kAnnouncement` of kernel.cpp: too little, even from 32767 ranks, to refuse an update."""
+_numbers = itertools.count()
 
 
 def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
@@ -64,7 +69,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
             refused = self.asd_gate(gradients)
             # The optimizer runs in one branch only; both return a tensor, for a graph has one type of result.
             if refused > 0:
-                result = refused
+                result = self.asd_set_aside(refused)
             else:
                 result = F.depend(refused, super().construct(gradients, *args))
             return result
@@ -79,7 +84,11 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
     ]
     for site in sites:
         site.claimed = True
-    optimizer.asd_gate = _OperatorGate(slots, sites) if isinstance(slots, OperatorTable) else _KernelGate(sites)
+    if isinstance(slots, OperatorTable):
+        optimizer.asd_gate = _OperatorGate(slots, sites)
+        optimizer.asd_set_aside = optimizer.asd_gate.set_aside
+    else:
+        optimizer.asd_gate, optimizer.asd_set_aside = _KernelGate(sites), _same  # which has done so by then
     optimizer.__class__ = Guarded
     return optimizer
 
@@ -122,9 +131,11 @@ class _KernelGate(nn.Cell):
         self.ask = kernel_function("asd_gate")
         self.sum_over_ranks = _agreement()
         self.count = kernel_function("asd_agree")
+        self.number = Tensor([next(_numbers)], ms.int32)
 
     def construct(self, gradients):
-        return self.count(self.sum_over_ranks(self.ask(*gradients, *self.look(gradients))))[0]
+        refuses = self.ask(*gradients, *self.look(gradients), self.number)
+        return self.count(self.sum_over_ranks(refuses), self.number)[0]
 
 
 class _OperatorGate(nn.Cell):
@@ -140,9 +151,25 @@ class _OperatorGate(nn.Cell):
         )  # fmt: skip
         self.sum_over_ranks = _agreement()
         self.count = _make_count(slots.refusals, slots.announcements, slots.armed)
+        self.number = next(_numbers) % slots.GUARDS
+        self.is_held = _make_is_held(slots.held, slots.armed, self.number)
+        self.set_aside = _make_set_aside(slots, self.number)
+        self.saw_update = slots.saw_update
+        slots.guards.add(self)
+        for gate in slots.guards:  # most trainings have one optimizer, and need not ask what another one did
+            gate.is_alone = len(slots.guards) == 1
+
+    def __call__(self, gradients):
+        """In PyNative."""
+        refused = super().__call__(gradients)
+        self.saw_update(self.number, refused=bool(refused.asnumpy() > 0))
+        return refused
 
     def construct(self, gradients):
-        return self.count(self.sum_over_ranks(self.decide((*gradients, *self.look(gradients)))))[0]
+        total = self.decide((*gradients, *self.look(gradients)))
+        if not self.is_alone:
+            total = total + self.is_held(total)
+        return self.count(self.sum_over_ranks(total))[0]
 
 
 def _look_at_each(sites: Sequence[Site]) -> Any:
@@ -194,3 +221,38 @@ def _make_count(refusals: Parameter, announcements: Parameter, armed: Parameter)
         return F.depend(refused, counted)
 
     return count
+
+
+def _make_is_held(held: Parameter, armed: Parameter, number: int) -> Any:
+    """Whether another optimizer of the same step was refused: then none of them is applied."""
+    own = Tensor(np.arange(held.size) == number, ms.float32)
+    reduce = P.ReduceSum()
+
+    def is_held(after):
+        return reduce(F.depend(held, after) * own) * armed
+
+    return is_held
+
+
+def _make_set_aside(slots: OperatorTable, number: int) -> Any:
+    """What happens to the values of a refused update; not in a replay."""
+    judged, armed, held = slots.judged, slots.armed, slots.held
+    live, aside = slots.values, slots.aside
+    select, larger, assign = P.Select(), P.Maximum(), P.Assign()
+    own = Tensor(np.arange(held.size) == number, ms.float32)
+    zeros = Tensor(np.zeros(judged.size, np.float32))
+
+    def set_aside(refused):
+        counts = F.cast(armed < 1.5, ms.float32)
+        mine = judged * counts * refused > 0
+        done = refused
+        for i in range(len(live)):
+            taken = select(mine, live[i], zeros)
+            together = larger(aside[i], taken) if i < len(FEATURES) else aside[i] + taken
+            done = F.depend(done, assign(aside[i], together))
+            done = F.depend(done, assign(live[i], select(mine, zeros, F.depend(live[i], done))))
+        # The others of this step are refused too; who was held himself has no more to say.
+        is_first = (1 - F.reduce_sum(held * own)) * counts
+        return F.depend(done, assign(held, (1 - own) * larger(held, is_first)))
+
+    return set_aside

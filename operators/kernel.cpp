@@ -1,6 +1,7 @@
 // The table of slots, in which the numbers of each checked tensor go, and the gate, which compares them with their limits.
-// The first gradient of a step that breaks its limit is kept for the host, as evidence. While a step is replayed every
-// update is refused and the bits of every gradient are hashed.
+// The first gradient of a step that breaks its limit is kept for the host, as evidence. The values of a refused update are
+// set aside for the host too, so that the next step is judged by its own. While a step is replayed every update is refused
+// and the bits of every gradient are hashed.
 //
 // Plain C ABI, used in two ways by the same process: as `ops.Custom(..., func_type="aot")` inside a compiled graph, and
 // through ctypes from PyNative hooks. The results live in a table of slots in this library, one slot a checkpoint, so no
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
 
 #include "hash.h"
 #include "statistics.h"
@@ -27,7 +29,10 @@ enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 // A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.
 constexpr float kAnnouncement = 1.0f / 65536;
 
-struct Slot {
+// Updates after which somebody should have read the slots.
+constexpr int64_t kMostUnread = 20;
+
+struct Seen {
   double max_abs;      // largest |g| among the finite elements, worst call of the step
   double l2;           // L2 norm of the worst call of the step; inf or nan when an element is
   int64_t non_finite;  // elements that are inf or nan, all calls of the step
@@ -36,6 +41,10 @@ struct Slot {
   int64_t worst_call;  // which of them, from 1, had the largest L2 norm; the first that is not finite, if one is
   double mean_abs;     // mean |g| of the worst call of the step; inf or nan when an element is
   int64_t elements;    // of the last call
+};
+
+struct Slot {
+  Seen seen;
   double limit_max;    // written by the host: the largest values the gate lets pass, loss scale included
   double limit_l2;
   double limit_mean;
@@ -52,6 +61,8 @@ struct Header {
   int64_t announced;    // updates with which any rank announced something, since the library was loaded
   int64_t capture_bytes;  // written by the host: the most that is kept of a gradient that breaks its limit; 0: nothing
   int64_t nanoseconds;    // spent in checks since the library was loaded
+  int64_t unread;         // updates judged since the host last read
+  int64_t overrun;        // 1 when the step after a refused update came before the host had read
 };
 
 // The first gradient that broke its limit since the host emptied this: as it was, or a window around its worst element.
@@ -75,6 +86,11 @@ struct Shape {
 
 Header header = {};
 alignas(64) Slot slots[kSlots];
+Seen aside[kSlots];        // what refused updates left, until the host reads
+std::set<int32_t> heard;   // guards that were told of the last refusal since the host read
+// Of Python: has a function called by the main thread, soon; may be called by any thread, without the lock of Python.
+int (*call_soon)(int (*)(void*), void*) = nullptr;
+int (*unread_callback)(void*) = nullptr;
 Capture capture = {};
 uint64_t hashes[kSlots];   // of the bits of all gradients a slot saw in a replay; the sum over its calls
 std::mutex guard;
@@ -87,7 +103,22 @@ bool breaks(const Slot& slot, int64_t non_finite, double max_abs, double l2, dou
 }
 
 bool breaks_limit(const Slot& slot) {
-  return slot.calls > 0 && breaks(slot, slot.non_finite, slot.max_abs, slot.l2, slot.mean_abs);
+  const Seen& seen = slot.seen;
+  return seen.calls > 0 && breaks(slot, seen.non_finite, seen.max_abs, seen.l2, seen.mean_abs);
+}
+
+// Adds later calls to what was seen before.
+void add(Seen* all, const Seen& later) {
+  if (all->calls == 0) all->order = later.order;
+  if (all->calls == 0 || (std::isfinite(all->l2) && !(later.l2 <= all->l2))) {
+    all->worst_call = all->calls + later.worst_call;
+  }
+  all->calls += later.calls;
+  all->max_abs = std::max(all->max_abs, later.max_abs);
+  all->l2 = worse(all->l2, later.l2);
+  all->mean_abs = worse(all->mean_abs, later.mean_abs);
+  all->elements = later.elements;
+  all->non_finite += later.non_finite;
 }
 
 // Index of the first element that is inf or nan, else of the largest magnitude. `infinity` is the bit pattern of inf: the
@@ -129,7 +160,7 @@ void keep(int64_t slot, const void* data, int64_t n, const char* dtype, Shape sh
   capture.data = static_cast<unsigned char*>(std::malloc(static_cast<size_t>(kept * width)));
   if (capture.data == nullptr) return;
   capture.slot = slot;
-  capture.call = slots[slot].calls;
+  capture.call = slots[slot].seen.calls;
   capture.elements = n;
   capture.offset = 0;
   if (kept < n) {
@@ -160,15 +191,7 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
   Slot& target = slots[slot];
   const double l2 = std::sqrt(s.sum_squares);
   const double mean_abs = s.sum_abs / static_cast<double>(n);
-  if (target.calls == 0) target.order = header.checks;
-  ++target.calls;
-  ++header.checks;
-  if (target.calls == 1 || (std::isfinite(target.l2) && !(l2 <= target.l2))) target.worst_call = target.calls;
-  target.max_abs = std::max(target.max_abs, s.max_abs);
-  target.l2 = worse(target.l2, l2);
-  target.mean_abs = worse(target.mean_abs, mean_abs);
-  target.elements = n;
-  target.non_finite += s.non_finite;
+  add(&target.seen, {s.max_abs, l2, s.non_finite, 1, header.checks++, 1, mean_abs, n});
   if (header.capture_bytes > 0 && capture.kept == 0 && breaks(target, s.non_finite, s.max_abs, l2, mean_abs)) {
     keep(slot, data, n, dtype, shape);
   }
@@ -176,10 +199,29 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
   header.nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
 }
 
-bool refuse() {
+void tell_unread() {
+  if (call_soon != nullptr) call_soon(unread_callback, nullptr);
+}
+
+bool refuse(int32_t number) {
   if (header.armed != kJudge) return header.armed == kReplay;
   const std::lock_guard<std::mutex> lock(guard);
+  if (!heard.empty()) {
+    if (heard.insert(number).second) return true;  // another optimizer of the step that was refused
+    heard.clear();
+    header.overrun = 1;
+    tell_unread();
+  }
   return std::any_of(slots, slots + header.used, breaks_limit);
+}
+
+void set_aside(int32_t number) {
+  heard.insert(number);
+  for (int64_t i = 0; i < header.used; ++i) {
+    if (slots[i].judged == 0 || slots[i].seen.calls == 0) continue;
+    add(&aside[i], slots[i].seen);
+    slots[i].seen = {};
+  }
 }
 
 }  // namespace
@@ -198,6 +240,33 @@ void asd_release_capture() {
   capture = {};
 }
 
+// Puts what was set aside back into `count` slots, for the host to read.
+void asd_take_back(const int64_t* numbers, int64_t count) {
+  const std::lock_guard<std::mutex> lock(guard);
+  for (int64_t i = 0; i < count; ++i) {
+    Seen& before = aside[numbers[i]];
+    if (before.calls == 0) continue;
+    Seen& seen = slots[numbers[i]].seen;
+    if (seen.calls > 0) add(&before, seen);
+    seen = before;
+    before = {};
+  }
+}
+
+// Says that the host has read a step.
+void asd_have_read() {
+  const std::lock_guard<std::mutex> lock(guard);
+  heard.clear();
+  header.unread = header.overrun = 0;
+}
+
+// Whom to tell that updates are made and nobody reads the slots: `soon` has `callback` called by Python's main thread.
+void asd_tell_unread(int (*soon)(int (*)(void*), void*), int (*callback)(void*)) {
+  const std::lock_guard<std::mutex> lock(guard);
+  call_soon = soon;
+  unread_callback = callback;
+}
+
 // ctypes face. `data` is contiguous.
 void asd_observe_buffer(int64_t slot, const void* data, int64_t n, const char* dtype) {
   record(slot, data, n, dtype, {1, &n});
@@ -212,15 +281,8 @@ void asd_observe_array(int64_t slot, const void* data, int64_t dimensions, const
 int64_t asd_record_score(int64_t slot, double score) {
   if (slot < 0 || slot >= kSlots) return 1;
   const std::lock_guard<std::mutex> lock(guard);
-  Slot& target = slots[slot];
-  if (target.calls == 0) target.order = header.checks;
-  ++target.calls;
-  ++header.checks;
   const bool finite = std::isfinite(score);
-  if (target.calls == 1 || (std::isfinite(target.l2) && !(score <= target.l2))) target.worst_call = target.calls;
-  if (finite) target.max_abs = std::max(target.max_abs, score);
-  target.l2 = worse(target.l2, score);
-  target.non_finite += finite ? 0 : 1;
+  add(&slots[slot].seen, {finite ? score : 0, score, finite ? 0 : 1, 1, header.checks++, 1, 0, 0});
   return 0;
 }
 
@@ -234,27 +296,33 @@ int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const c
   return 0;
 }
 
-// Inputs: any tensors that must be ready first; output float32[1], 1 when the update must not be applied, plus an
-// announcement if there is one.
+// Inputs: any tensors that must be ready first, and the number of the guard, int32[1]; output float32[1], 1 when the update
+// must not be applied, plus an announcement if there is one.
 int asd_gate(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
+  if (nparam < 2) return 1;
+  const int32_t number = *static_cast<const int32_t*>(params[nparam - 2]);
   const bool announces = header.announcing != 0 && header.armed != kReplay;
-  *static_cast<float*>(params[nparam - 1]) = (refuse() ? 1.0f : 0.0f) + (announces ? kAnnouncement : 0.0f);
+  *static_cast<float*>(params[nparam - 1]) = (refuse(number) ? 1.0f : 0.0f) + (announces ? kAnnouncement : 0.0f);
   return 0;
 }
 
-// What all ranks agreed on: input float32[1], the sum over the ranks; output 1 when any of them refuses, else 0. Counts
-// refusals and announcements.
+// What all ranks agreed on: inputs float32[1], the sum over the ranks, and the number of the guard; output 1 when any of
+// them refuses, else 0. Counts refusals and announcements.
 int asd_agree(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
-  if (nparam != 2) return 1;
+  if (nparam != 3) return 1;
   const float sum = *static_cast<const float*>(params[0]);
   const bool refused = !(sum < 0.5f);
   const std::lock_guard<std::mutex> lock(guard);
-  header.refused += refused && header.armed != kReplay ? 1 : 0;
+  if (header.armed != kReplay) {
+    header.refused += refused ? 1 : 0;
+    if (++header.unread % kMostUnread == 0) tell_unread();
+    if (refused) set_aside(*static_cast<const int32_t*>(params[1]));
+  }
   if (sum > std::floor(sum) && header.armed != kReplay) {
     ++header.announced;
     header.announcing = 0;
   }
-  *static_cast<float*>(params[1]) = refused ? 1.0f : 0.0f;
+  *static_cast<float*>(params[2]) = refused ? 1.0f : 0.0f;
   return 0;
 }
 

@@ -51,6 +51,8 @@ class Header(ctypes.Structure):
         ("announced", ctypes.c_int64),
         ("capture_bytes", ctypes.c_int64),
         ("nanoseconds", ctypes.c_int64),
+        ("unread", ctypes.c_int64),
+        ("overrun", ctypes.c_int64),
     )
 
 
@@ -120,6 +122,12 @@ def _load() -> ctypes.CDLL | None:
         ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p
     ]  # fmt: skip
     loaded.asd_observe_array.restype = None
+    loaded.asd_take_back.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    loaded.asd_take_back.restype = None
+    loaded.asd_have_read.argtypes = []
+    loaded.asd_have_read.restype = None
+    loaded.asd_tell_unread.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    loaded.asd_tell_unread.restype = None
     return loaded
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from asd.operators import kernel
+from asd.operators import kernel, unread
 from asd.operators.product_check import schedule
 from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.operators.unread import Unread
 from asd.reading import Capture, Reading, divisor
 from asd.tiers import FEATURES
 
@@ -35,10 +36,12 @@ class KernelTable:
         self._before_replay = (GATE["off"], 0)
         self.repeating = False
         self._nanoseconds = int(self._header.nanoseconds)
+        library.asd_tell_unread(*unread.from_any_thread())
 
     def new_site(self, name: str, kind: str = "B") -> Site:
         """See `Table`."""
         site = self._sites.new(name, kind)
+        self._take_back([site.slot])
         self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, math.inf, math.inf, math.inf, 0)
         self._drop_capture([site.slot])
         self._header.used = max(self._header.used, site.slot + 1)
@@ -51,6 +54,8 @@ class KernelTable:
     def read(self, sites: Sequence[Site]) -> list[Reading]:
         """See `Table`."""
         slots = [site.slot for site in sites]
+        self._take_back(slots)
+        self._library.asd_have_read()
         rows = self._slots[slots].tolist()
         for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls"):
             self._slots[field][slots] = 0
@@ -58,6 +63,9 @@ class KernelTable:
         return [
             Reading._make((site.name, *row[:8], site.kind)) for site, row in zip(sites, rows, strict=True) if row[3]
         ]
+
+    def _take_back(self, slots: Sequence[int]) -> None:
+        self._library.asd_take_back((ctypes.c_int64 * len(slots))(*slots), len(slots))
 
     def keep(self, size: int) -> None:
         """See `Table`."""
@@ -114,6 +122,10 @@ class KernelTable:
     def refused(self) -> int:
         """See `Table`."""
         return int(self._header.refused)
+
+    def unread(self) -> Unread:
+        """See `Table`."""
+        return Unread(int(self._header.unread), bool(self._header.overrun))
 
     def announce(self) -> None:
         """See `Table`."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from mindspore import Parameter, Tensor
 
 from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.operators.unread import Unread, tell
 from asd.reading import Capture, Reading, divisor
 from asd.tiers import FEATURES
 
@@ -20,23 +23,34 @@ class OperatorTable:
 
     Attributes:
         max_abs, l2, mean_abs, non_finite, calls: float32 of shape (capacity,), written by the taps.
+        aside: The same five of refused updates, until the host reads.
         limits: Three of the same shape, of the first three of these, already multiplied by the loss scale.
         judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
         armed: float32 of shape (1,), one of `GATE`.
         refusals: float32 of shape (1,).
         announcing: float32 of shape (1,), 1 while this rank has something to announce.
         announcements: float32 of shape (1,), which grows when any rank did.
+        held: float32 of shape (`GUARDS`,), 1 for each guard whose next update may belong to a step that was refused.
+        guards: The gates of the guards that live.
         due: float32 of shape (capacity,), 1 where a product is checked in the next step.
     """
 
     backend = "operators"
     CAPACITY = 4096
+    GUARDS = 64
+    MOST_UNREAD = 20
 
     def __init__(self) -> None:
         self._sites = Sites(self.CAPACITY)
         self.max_abs, self.l2, self.mean_abs, self.non_finite, self.calls = self.values = tuple(
             self._parameter(name, 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
         )
+        self.aside = tuple(
+            self._parameter(f"aside_{name}", 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
+        )
+        self.held, self.guards = self._parameter("held", 0.0, self.GUARDS), weakref.WeakSet[Any]()
+        self._refused_at_read, self._is_aside = 0, False
+        self._updates, self._refusers, self._overrun = 0, set[int](), False  # as Python sees it, which is in PyNative
         self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
         self.judged = self._parameter("judged", 0.0, self.CAPACITY)
         self.armed, self.refusals, self.announcing, self.announcements = (
@@ -70,6 +84,11 @@ class OperatorTable:
         """See `Table`."""
         slots = [site.slot for site in sites]
         columns = [parameter.asnumpy() for parameter in self.values]
+        if (refused := self.refused()) != self._refused_at_read or self._is_aside:
+            self._refused_at_read = refused
+            columns = self._with_what_was_set_aside(columns, slots)
+        self._updates, self._overrun = 0, False
+        self._refusers.clear()
         rows = np.stack([column[slots] for column in columns], axis=-1).tolist()
         if columns[4][slots].any():
             for parameter, column in zip(self.values, columns, strict=True):
@@ -82,6 +101,17 @@ class OperatorTable:
             for site, row in zip(sites, rows, strict=True)
             if row[4]
         ]
+
+    def _with_what_was_set_aside(self, columns: list[np.ndarray], slots: Sequence[int]) -> list[np.ndarray]:
+        _write(self.held, np.zeros(self.GUARDS, np.float32))
+        worst = [column.copy() for column in columns]
+        for i, (parameter, column) in enumerate(zip(self.aside, worst, strict=True)):
+            aside = parameter.asnumpy().copy()
+            column[slots] = np.maximum(column, aside)[slots] if i < len(FEATURES) else (column + aside)[slots]
+            aside[slots] = 0
+            _write(parameter, aside)
+            self._is_aside = bool(aside.any())  # of the last, the calls
+        return worst
 
     def keep(self, size: int) -> None:
         """Nothing: a tensor is kept by the kernel only."""
@@ -122,6 +152,22 @@ class OperatorTable:
     def refused(self) -> int:
         """See `Table`."""
         return int(self.refusals.asnumpy()[0])
+
+    def unread(self) -> Unread:
+        """See `Table`; of what a compiled graph did the host knows nothing but the refusals."""
+        return Unread(self._updates, self._overrun)
+
+    def saw_update(self, guard: int, *, refused: bool) -> None:
+        """Is told of each update in PyNative, when the gate has judged it; `guard` is the number of the guard."""
+        if self._gate == GATE["replay"]:
+            return
+        self._updates += 1
+        overrun = guard in self._refusers and not self._overrun
+        self._overrun |= overrun
+        if refused:
+            self._refusers.add(guard)
+        if overrun or self._updates % self.MOST_UNREAD == 0:
+            tell()
 
     def announce(self) -> None:
         """See `Table`."""

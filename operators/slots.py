@@ -17,6 +17,7 @@ from asd.operators import kernel
 from asd.operators.kernel_table import KernelTable
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Limits, Site
+from asd.operators.unread import Unread
 from asd.reading import Capture, Reading
 
 __all__ = ["Table", "table", "use_backend"]
@@ -45,7 +46,10 @@ class Table(Protocol):
         """All living sites, in the order of their slots."""
 
     def read(self, sites: Sequence[Site]) -> list[Reading]:
-        """The readings of those of `sites` that were checked since the last call; empties their slots."""
+        """The readings of those of `sites` that were checked since the last call; empties their slots.
+
+        What a refused update left is among them: the gate has set it aside, so that later steps are judged without it.
+        """
 
     def keep(self, size: int) -> None:
         """Of the first gradient of a step that breaks its limit at most `size` bytes are kept; 0 for nothing."""
@@ -67,6 +71,9 @@ class Table(Protocol):
 
     def refused(self) -> int:
         """Updates refused so far in this process."""
+
+    def unread(self) -> Unread:
+        """What happened since the last `read`."""
 
     def announce(self) -> None:
         """Tells all ranks, with their next update, that this one has written a checkpoint."""

@@ -6,6 +6,7 @@ judging, problems ── from the slots to the verdicts, and back to the limits 
 state_checks, weight_watch ── judge what a step left: optimizer state on this rank, weights over all ranks
 step_replay ── makes a refused step again
 rule_state ── the memory of the rules, beside the checkpoints
+forgotten ── says so when nobody calls `step`
 ending ── whether the training ends, and how
 """
 

@@ -108,6 +108,10 @@ class Judging:
         self._refused += new
         return new
 
+    def refused_unread(self) -> int:
+        """As `refused`, which will count them all the same."""
+        return table().refused() - self._refused
+
     def judge(
         self, monitor: Monitor, step: int, *, refused: bool, look: Look | None = None
     ) -> tuple[list[Event], Event | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from asd.operators.training.checks import Checks
 from asd.operators.training.checksum_plan import ChecksumPlan
 from asd.operators.training.confirming import Confirming
 from asd.operators.training.ending import Ending
+from asd.operators.training.forgotten import Forgotten
 from asd.operators.training.judging import Judging
 from asd.operators.training.problems import Problems
 from asd.operators.training.rule_state import RuleState
@@ -77,6 +79,9 @@ class WatchedTraining:
         self._confirming = Confirming(config, self.judging, self._replay, self._checksums)
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
+        self._forgotten = Forgotten(self.judging, problems)
+        weakref.finalize(self, self._forgotten.look, ended=True).atexit = False  # when the process ends, it is told
+        self._is_callback = False
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
@@ -84,6 +89,7 @@ class WatchedTraining:
 
     def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
         """Finds out what MindSpore knows about a training before it begins: loss scale, checkpoints, roll-back."""
+        self._is_callback = True
         if self._find_loss_scale:
             self.judging.loss_scale = LossScale.of(train_network)
         self._rule_state.files = CheckpointWatch(callbacks or ())
@@ -118,12 +124,15 @@ class WatchedTraining:
         judging.begin(monitor)
         self._checksums.schedule(monitor, self._step + 1, suspicious=False)
         monitor.begin()
+        if not self._is_callback:  # then MindSpore calls `step`
+            self._forgotten.watch(monitor)
 
     def step(self, outputs: Any) -> list[Event]:
         """See `StepMonitor.step`."""
         monitor = self.monitor
         if monitor is None or table().replaying:
             return []
+        self._forgotten.called()
         self._step += 1
         self.outputs_again = None
         _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
@@ -186,6 +195,8 @@ class WatchedTraining:
 
     def close(self) -> None:
         """See `StepMonitor.close`."""
+        self._forgotten.look(ended=True)
+        self._forgotten.stop()
         table().arm(armed=False)
         table().keep(0)
         if self.monitor is not None:
