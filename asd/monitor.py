@@ -184,12 +184,16 @@ class Monitor:
         """As `limit`, with the margins above which a gradient is suspicious."""
         return self._judges.second_limit(checkpoint, kind)
 
+    def least(self, checkpoint: str) -> dict[str, float]:
+        """Per feature the smallest value that is not suspicious, see `asd.tiers.features.too_small`."""
+        return self._judges.least(checkpoint)
+
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
         """Whether it is a first-level anomaly; nothing is learned from it."""
         return self._judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
     def suspicion(self, reading: Reading, loss_scale: float) -> tuple[Verdict, str] | None:
-        """The verdict about a tensor above its second-level limit if the same step does not show it again.
+        """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
 
         Returns:
             It and the feature that it is about; None where nothing is suspicious. Nothing is learned.

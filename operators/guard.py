@@ -36,7 +36,7 @@ _ANNOUNCEMENT = 1 / 65536
 _numbers = itertools.count()
 
 
-def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
+def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -> nn.Cell:
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
 
     The limits are those that a `StepMonitor` writes after each step; until one is attached nothing is refused. In data
@@ -48,6 +48,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
         optimizer: Any optimizer that is called with a tuple of gradients.
         gradients: Whether the gradients it is called with are checked too, each under the name of its Parameter; in
             data parallel, where they are means over the ranks, with `averaged.` before it.
+        lower: Whether there will be lower limits too.
 
     Returns:
         `optimizer` itself.
@@ -85,7 +86,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False) -> nn.Cell:
     for site in sites:
         site.claimed = True
     if isinstance(slots, OperatorTable):
-        optimizer.asd_gate = _OperatorGate(slots, sites)
+        optimizer.asd_gate = _OperatorGate(slots, sites, lower=lower)
         optimizer.asd_set_aside = optimizer.asd_gate.set_aside
     else:
         optimizer.asd_gate, optimizer.asd_set_aside = _KernelGate(sites), _same  # which has done so by then
@@ -141,13 +142,13 @@ class _KernelGate(nn.Cell):
 class _OperatorGate(nn.Cell):
     """Compares the Parameters of an `OperatorTable` with MindSpore operators."""
 
-    def __init__(self, slots: OperatorTable, sites: Sequence[Site]) -> None:
+    def __init__(self, slots: OperatorTable, sites: Sequence[Site], *, lower: bool) -> None:
         super().__init__(auto_prefix=False)
         self.sites = tuple(sites)
         self.look = _look_at_each(sites)
         self.decide = _make_decide(
             (slots.max_abs, slots.l2, slots.mean_abs), slots.limits, slots.non_finite, slots.judged, slots.armed,
-            slots.announcing,
+            slots.announcing, _make_count_small(slots) if lower else None,
         )  # fmt: skip
         self.sum_over_ranks = _agreement()
         self.count = _make_count(slots.refusals, slots.announcements, slots.armed)
@@ -192,7 +193,7 @@ def _nothing(gradients: Any) -> tuple[()]:
 
 
 def _make_decide(values: Sequence[Parameter], limits: Sequence[Parameter], non_finite: Parameter, judged: Parameter,
-                 armed: Parameter, announcing: Parameter) -> Any:  # fmt: skip
+                 armed: Parameter, announcing: Parameter, count_small: Any) -> Any:  # fmt: skip
     reduce = P.ReduceSum()
     max_abs, l2, mean_abs = values
     limit_max, limit_l2, limit_mean = limits
@@ -202,12 +203,27 @@ def _make_decide(values: Sequence[Parameter], limits: Sequence[Parameter], non_f
         broken = broken + F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
         broken = broken + F.cast(F.depend(mean_abs, gradients) > limit_mean, ms.float32)
         broken = broken + F.depend(non_finite, gradients)
+        if count_small is not None:
+            broken = broken + count_small(gradients)
         # In a replay `armed` is 2, and every update is refused.
         in_replay = F.cast(armed > 1.5, ms.float32)
         refuses = F.cast(reduce(broken * judged) * armed + in_replay > 0, ms.float32)
         return refuses + F.depend(announcing, gradients) * (1 - in_replay) * _ANNOUNCEMENT
 
     return decide
+
+
+def _make_count_small(slots: OperatorTable) -> Any:
+    least_l2, least_mean = slots.least
+    max_abs, l2, mean_abs, calls, zero_passes = slots.max_abs, slots.l2, slots.mean_abs, slots.calls, slots.zero_passes
+
+    def count_small(gradients):
+        small = F.cast(F.depend(l2, gradients) < least_l2, ms.float32)
+        small = small + F.cast(F.depend(mean_abs, gradients) < least_mean, ms.float32)
+        small = small * F.cast(F.depend(max_abs, gradients) > zero_passes, ms.float32)
+        return small * F.cast(F.depend(calls, gradients) > 0, ms.float32)
+
+    return count_small
 
 
 def _make_count(refusals: Parameter, announcements: Parameter, armed: Parameter) -> Any:

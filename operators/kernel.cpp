@@ -48,6 +48,9 @@ struct Slot {
   double limit_max;    // written by the host: the largest values the gate lets pass, loss scale included
   double limit_l2;
   double limit_mean;
+  double least_max;    // the same: the smallest values of a step that pass; one that is all zero passes where this is 0
+  double least_l2;
+  double least_mean;
   int64_t judged;      // written by the host: 0 when nobody judges the slot, so that the gate leaves it out
 };
 
@@ -102,9 +105,18 @@ bool breaks(const Slot& slot, int64_t non_finite, double max_abs, double l2, dou
   return non_finite > 0 || max_abs > slot.limit_max || l2 > slot.limit_l2 || mean_abs > slot.limit_mean;
 }
 
+// As `too_small` of asd/tiers/features.py.
+bool is_too_small(const Slot& slot) {
+  const Seen& seen = slot.seen;
+  if (slot.judged == 0) return false;
+  if (seen.max_abs == 0) return slot.least_max > 0;
+  return seen.l2 < slot.least_l2 || seen.mean_abs < slot.least_mean;
+}
+
 bool breaks_limit(const Slot& slot) {
   const Seen& seen = slot.seen;
-  return seen.calls > 0 && breaks(slot, seen.non_finite, seen.max_abs, seen.l2, seen.mean_abs);
+  if (seen.calls == 0) return false;
+  return breaks(slot, seen.non_finite, seen.max_abs, seen.l2, seen.mean_abs) || is_too_small(slot);
 }
 
 // Adds later calls to what was seen before.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from asd.operators import kernel, unread
 from asd.operators.product_check import schedule
-from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.operators.site import GATE, Limits, Site, Sites, largest_raw, smallest_raw
 from asd.operators.unread import Unread
 from asd.reading import Capture, Reading, divisor
 from asd.tiers import FEATURES
@@ -42,7 +42,7 @@ class KernelTable:
         """See `Table`."""
         site = self._sites.new(name, kind)
         self._take_back([site.slot])
-        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, math.inf, math.inf, math.inf, 0)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, *[math.inf] * 3, *[0.0] * 3, 0)
         self._drop_capture([site.slot])
         self._header.used = max(self._header.used, site.slot + 1)
         return site
@@ -93,18 +93,31 @@ class KernelTable:
         if self._capture.kept and self._capture.slot in slots:
             self._library.asd_release_capture()
 
-    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
+    def set_limits(
+        self, limits: Iterable[tuple[Site, Limits]], scale: float, least: Iterable[tuple[Site, Limits]] = ()
+    ) -> None:
         """See `Table`."""
         self._slots["judged"][self._sites.dead(self._header.used)] = 0
+        slots = self._write(("limit_max", "limit_l2", "limit_mean"), limits, largest_raw, scale)
+        smallest = "least_max", "least_l2", "least_mean"
+        for column in smallest:
+            self._slots[column][slots] = 0.0
+        self._write(smallest, least, smallest_raw, scale)
+        self._slots["judged"][slots] = 1
+
+    def _write(
+        self, columns: Sequence[str], limits: Iterable[tuple[Site, Limits]], raw: Callable[[float, float], float],
+        scale: float,
+    ) -> list[int]:  # fmt: skip
         slots, rows = [], []
         for site, limit in limits:
             by = divisor(site.kind, scale)
             slots.append(site.slot)
-            rows.append([limit[feature] if by == 1.0 else largest_raw(limit[feature], by) for feature in FEATURES])
+            rows.append([limit[feature] if by == 1.0 else raw(limit[feature], by) for feature in FEATURES])
         given = np.array(rows).reshape(-1, len(FEATURES))
-        for i, column in enumerate(("limit_max", "limit_l2", "limit_mean")):
+        for i, column in enumerate(columns):
             self._slots[column][slots] = given[:, i]
-        self._slots["judged"][slots] = 1
+        return slots
 
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
         """See `Table`."""

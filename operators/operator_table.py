@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.operators.site import GATE, Limits, Site, Sites, largest_raw, smallest_raw
 from asd.operators.unread import Unread, tell
 from asd.reading import Capture, Reading, divisor
 from asd.tiers import FEATURES
@@ -25,6 +25,8 @@ class OperatorTable:
         max_abs, l2, mean_abs, non_finite, calls: float32 of shape (capacity,), written by the taps.
         aside: The same five of refused updates, until the host reads.
         limits: Three of the same shape, of the first three of these, already multiplied by the loss scale.
+        least: Two of the same shape, lower limits of `l2` and `mean_abs`.
+        zero_passes: float32 of the same shape, -1 where a tensor that is all zero is too small, else 0.
         judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
         armed: float32 of shape (1,), one of `GATE`.
         refusals: float32 of shape (1,).
@@ -52,6 +54,9 @@ class OperatorTable:
         self._refused_at_read, self._is_aside = 0, False
         self._updates, self._refusers, self._overrun = 0, set[int](), False  # as Python sees it, which is in PyNative
         self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
+        self.least = tuple(self._parameter(f"least_{name}", 0.0, self.CAPACITY) for name in FEATURES[1:])
+        self.zero_passes = self._parameter("zero_passes", 0.0, self.CAPACITY)
+        self._has_least = False
         self.judged = self._parameter("judged", 0.0, self.CAPACITY)
         self.armed, self.refusals, self.announcing, self.announcements = (
             self._parameter(name, 0.0, 1) for name in ("armed", "refusals", "announcing", "announcements")
@@ -120,7 +125,9 @@ class OperatorTable:
         """Always none, see `keep`."""
         return []
 
-    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
+    def set_limits(
+        self, limits: Iterable[tuple[Site, Limits]], scale: float, least: Iterable[tuple[Site, Limits]] = ()
+    ) -> None:
         """See `Table`."""
         self._judged[self._sites.dead(self.CAPACITY)] = 0
         for site, limit in limits:
@@ -130,6 +137,20 @@ class OperatorTable:
         for parameter, column in zip(self.limits, self._limits, strict=True):
             _write(parameter, column)
         _write(self.judged, self._judged)
+        self._set_least(list(least), scale)
+
+    def _set_least(self, least: Sequence[tuple[Site, Limits]], scale: float) -> None:
+        if not (least or self._has_least):
+            return
+        self._has_least = bool(least)
+        columns = [np.zeros(self.CAPACITY, np.float32) for _ in FEATURES]
+        for site, limit in least:
+            for feature, column in zip(FEATURES, columns, strict=True):
+                column[site.slot] = smallest_raw(limit[feature], divisor(site.kind, scale), np.float32)
+        columns[1] = np.where(columns[0] > 0, np.maximum(columns[1], np.finfo(np.float32).tiny), columns[1])
+        _write(self.zero_passes, np.where(columns[0] > 0, -1, 0).astype(np.float32))
+        for parameter, column in zip(self.least, columns[1:], strict=True):
+            _write(parameter, column)
 
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
         """See `Table`; the tolerance is that of `OperatorCheck` always."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from asd.errors import UnsupportedError
 
-__all__ = ["GATE", "Limits", "Site", "Sites", "is_ours", "largest_raw"]
+__all__ = ["GATE", "Limits", "Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
 
 GATE = {"off": 0, "judge": 1, "replay": 2}
 """What the gate does; the numbers are `enum Gate` of kernel.cpp. In a replay it refuses every update, uncounted."""
 Limits = Mapping[str, float]
-"""Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass."""
+"""Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass, or the smallest."""
 
 
 def is_ours(path: str) -> bool:
@@ -87,4 +87,17 @@ def largest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float6
             raw = np.nextafter(raw, dtype(-np.inf))
         while not float(above := np.nextafter(raw, dtype(np.inf))) / scale > limit:
             raw = above
+    return float(raw)
+
+
+def smallest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float64) -> float:
+    """The same for the smallest raw value that is not below `limit`."""
+    if limit == 0.0 or (scale == 1.0 and dtype is np.float64):
+        return limit
+    with np.errstate(over="ignore", under="ignore"):
+        raw = dtype(limit * scale)
+        while float(raw) / scale < limit:
+            raw = np.nextafter(raw, dtype(np.inf))
+        while float(below := np.nextafter(raw, dtype(-np.inf))) / scale >= limit:
+            raw = below
     return float(raw)

@@ -57,8 +57,16 @@ class Table(Protocol):
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """What was kept of the gradients of `sites` since the last call; asked before `read`, which drops it."""
 
-    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
-        """What the gate compares with from now on; `scale` is the loss scale of the next step."""
+    def set_limits(
+        self, limits: Iterable[tuple[Site, Limits]], scale: float, least: Iterable[tuple[Site, Limits]] = ()
+    ) -> None:
+        """What the gate compares with from now on.
+
+        Args:
+            limits: The largest values that pass.
+            scale: The loss scale of the next step.
+            least: The smallest values that pass, see `asd.tiers.features.too_small`; where there are none, all.
+        """
 
     def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
         """Which products are checked in the next step; see `Schedule` of product_check.py."""

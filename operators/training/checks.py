@@ -85,7 +85,7 @@ class Checks:
         reducer = reducer_of(net, optimizer, reducer)
         # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
         if self._config.refuses or self._judges_history:
-            guard(optimizer, gradients=self._judges_history)
+            guard(optimizer, gradients=self._judges_history, lower=self._config.confirm > 0)
             sites += [site for site in gradient_sites(optimizer) if site not in sites]
         if reducer is not None and are_averaged():
             sites += [site for site in self._around_reduction(reducer, optimizer, monitor) if site not in sites]

@@ -94,13 +94,14 @@ class Judging:
 
         Args:
             monitor: Knows the limits.
-            second_level: Whether suspicious gradients are refused too.
+            second_level: Whether what is suspicious is refused too, the too small included.
             scale: The loss scale of that step; read if not given.
         """
         self.scale = self.loss_scale.read() if scale is None else scale
         limit = monitor.second_limit if second_level else monitor.limit
         judged = [site for site in self.sites if site.kind != SAMPLE]
-        table().set_limits([(site, limit(site.name, site.kind)) for site in judged], self.scale)
+        least = [(site, monitor.least(site.name)) for site in judged] if second_level else []
+        table().set_limits([(site, limit(site.name, site.kind)) for site in judged], self.scale, least)
 
     def refused(self) -> int:
         """Updates refused since the last call."""
