@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,13 +23,17 @@ from asd.verdict import Level
 __all__ = ["StatusFile", "StatusFiles", "open_status_file"]
 
 _MOST_BYTES = 16 * 1024 * 1024
+_numbers = itertools.count()
+_parts: dict[Path, dict[int, Status]] = {}
+"""Per file the statuses of the monitors of this process that write it, as the two of a GAN do."""
 
 
 class StatusFile:
     """Keeps a file with what the rank counted: rewritten after a step when it is older than an interval.
 
-    It is written at once after a first-level anomaly, and when the training begins and ends. It is not synced to the
-    disk: what must not be lost are the events, and they are in the event log.
+    It is written at once after a first-level anomaly or a problem, and when the training begins and ends. Several
+    monitors of a process write it together, see `Status.together`. It is not synced to the disk: what must not be lost
+    are the events, and they are in the event log.
 
     Args:
         path: The file; its folder is made when needed.
@@ -42,11 +47,12 @@ class StatusFile:
         self.clock = clock
         self._next = 0.0  # when the next write is due
         self._due = True
-        self._active = False
+        self._active = self._failed = False
+        self._number, self._parts = next(_numbers), _parts.setdefault(path, {})
 
     def __call__(self, event: Event) -> None:
-        """Makes the next write due at once when `event` is of the first level, or a problem."""
-        self._due = self._due or event.level is Level.ERROR or event.kind == "problem"
+        """Makes the next write due at once after a first-level anomaly, or a problem with anything but the file."""
+        self._due = self._due or event.level is Level.ERROR or (event.kind == "problem" and not self._failed)
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - see asd.sinks
         """Writes the file if it is due.
@@ -55,11 +61,15 @@ class StatusFile:
             OSError: It can't be written; it is tried again when it is due again.
         """
         now = self.clock()
-        active = monitor.status.active
+        self._parts[self._number] = monitor.status
+        status = Status.together(self._parts.values())
+        active = status.active
         if not self._due and active == self._active and now < self._next:
             return
         self._due, self._active, self._next = False, active, now + self.interval_seconds
-        _write(self.path, monitor.status.to_json().encode())
+        self._failed = True
+        _write(self.path, status.to_json().encode())
+        self._failed = False
 
 
 class _Known(NamedTuple):

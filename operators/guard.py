@@ -21,6 +21,8 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.errors import ConfigError
 from asd.operators.compiled_super import mend_super
+from asd.operators.gate import Gate
+from asd.operators.guard_state import GuardState
 from asd.operators.look import make_observer
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
@@ -90,6 +92,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
         optimizer.asd_set_aside = optimizer.asd_gate.set_aside
     else:
         optimizer.asd_gate, optimizer.asd_set_aside = _KernelGate(sites), _same  # which has done so by then
+    optimizer.asd_gate.belong_to(slots.gates.default)
     optimizer.__class__ = Guarded
     return optimizer
 
@@ -122,48 +125,68 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-class _KernelGate(nn.Cell):
-    """Asks the C++ library; the gradients are its inputs so that all taps have written before it reads."""
+class _Gate(nn.Cell):
+    """The part of a guard that asks whether an update may be applied.
+
+    Attributes:
+        sites: The checkpoints of the gradients that the optimizer is called with.
+        guard_number: Which guard it is.
+        gate: Whose it is.
+    """
 
     def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__(auto_prefix=False)
         self.sites = tuple(sites)
         self.look = _look_at_each(sites)
-        self.ask = kernel_function("asd_gate")
         self.sum_over_ranks = _agreement()
+        self.guard_number = next(_numbers)
+        self.gate = table().gates.default
+
+    def belong_to(self, gate: Gate) -> None:
+        """Says whose it is from now on."""
+        self.gate.guards.discard(self)
+        self.gate = gate
+        gate.guards.add(self)
+        table().give_guard(self, gate)
+
+
+class _KernelGate(_Gate):
+    """Asks the C++ library; the gradients are its inputs so that all taps have written before it reads."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        super().__init__(sites)
+        self.ask = kernel_function("asd_gate")
         self.count = kernel_function("asd_agree")
-        self.number = Tensor([next(_numbers)], ms.int32)
+        self.number = Tensor([self.guard_number], ms.int32)
 
     def construct(self, gradients):
         refuses = self.ask(*gradients, *self.look(gradients), self.number)
         return self.count(self.sum_over_ranks(refuses), self.number)[0]
 
 
-class _OperatorGate(nn.Cell):
+class _OperatorGate(_Gate):
     """Compares the Parameters of an `OperatorTable` with MindSpore operators."""
 
     def __init__(self, slots: OperatorTable, sites: Sequence[Site], *, lower: bool) -> None:
-        super().__init__(auto_prefix=False)
-        self.sites = tuple(sites)
-        self.look = _look_at_each(sites)
+        super().__init__(sites)
+        self.state = state = slots.new_guard(self.guard_number)
         self.decide = _make_decide(
-            (slots.max_abs, slots.l2, slots.mean_abs), slots.limits, slots.non_finite, slots.judged, slots.armed,
-            slots.announcing, _make_count_small(slots) if lower else None,
+            (slots.max_abs, slots.l2, slots.mean_abs), slots.limits, slots.non_finite, state.judged, state.armed,
+            state.announcing, _make_count_small(slots) if lower else None,
         )  # fmt: skip
-        self.sum_over_ranks = _agreement()
-        self.count = _make_count(slots.refusals, slots.announcements, slots.armed)
-        self.number = next(_numbers) % slots.GUARDS
-        self.is_held = _make_is_held(slots.held, slots.armed, self.number)
-        self.set_aside = _make_set_aside(slots, self.number)
-        self.saw_update = slots.saw_update
-        slots.guards.add(self)
-        for gate in slots.guards:  # most trainings have one optimizer, and need not ask what another one did
-            gate.is_alone = len(slots.guards) == 1
+        self.count = _make_count(state)
+        self.is_held = _make_is_held(slots.held, state)
+        self.set_aside = _make_set_aside(slots, state)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its monitor guards no other optimizer."""
+        return self.state.is_alone
 
     def __call__(self, gradients):
         """In PyNative."""
         refused = super().__call__(gradients)
-        self.saw_update(self.number, refused=bool(refused.asnumpy() > 0))
+        self.state.saw_update(refused=bool(refused.asnumpy() > 0))
         return refused
 
     def construct(self, gradients):
@@ -226,23 +249,25 @@ def _make_count_small(slots: OperatorTable) -> Any:
     return count_small
 
 
-def _make_count(refusals: Parameter, announcements: Parameter, armed: Parameter) -> Any:
-    add, floor = P.AssignAdd(), P.Floor()
+def _make_count(state: GuardState) -> Any:
+    add, floor, larger = P.AssignAdd(), P.Floor(), P.Maximum()
+    counts, announcements, armed = state.counts, state.announcements, state.armed
+    one_update = Tensor(np.array([0, 1], np.float32))
 
     def count(total):
         refused = F.cast(total >= 0.5, ms.float32)
-        counts = F.cast(armed < 1.5, ms.float32)
-        counted = add(refusals, refused * counts)
-        counted = counted + add(announcements, F.cast(total > floor(total), ms.float32) * counts)
+        is_counted = F.cast(armed < 1.5, ms.float32)
+        counted = add(counts, larger(refused, one_update) * is_counted)
+        counted = F.depend(add(announcements, F.cast(total > floor(total), ms.float32) * is_counted), counted)
         return F.depend(refused, counted)
 
     return count
 
 
-def _make_is_held(held: Parameter, armed: Parameter, number: int) -> Any:
+def _make_is_held(held: Parameter, state: GuardState) -> Any:
     """Whether another optimizer of the same step was refused: then none of them is applied."""
-    own = Tensor(np.arange(held.size) == number, ms.float32)
-    reduce = P.ReduceSum()
+    own = Tensor(np.arange(held.size) == state.number, ms.float32)
+    armed, reduce = state.armed, P.ReduceSum()
 
     def is_held(after):
         return reduce(F.depend(held, after) * own) * armed
@@ -250,12 +275,12 @@ def _make_is_held(held: Parameter, armed: Parameter, number: int) -> Any:
     return is_held
 
 
-def _make_set_aside(slots: OperatorTable, number: int) -> Any:
+def _make_set_aside(slots: OperatorTable, state: GuardState) -> Any:
     """What happens to the values of a refused update; not in a replay."""
-    judged, armed, held = slots.judged, slots.armed, slots.held
+    judged, armed, peers, held = state.judged, state.armed, state.peers, slots.held
     live, aside = slots.values, slots.aside
     select, larger, assign = P.Select(), P.Maximum(), P.Assign()
-    own = Tensor(np.arange(held.size) == number, ms.float32)
+    own = Tensor(np.arange(held.size) == state.number, ms.float32)
     zeros = Tensor(np.zeros(judged.size, np.float32))
 
     def set_aside(refused):
@@ -269,6 +294,6 @@ def _make_set_aside(slots: OperatorTable, number: int) -> Any:
             done = F.depend(done, assign(live[i], select(mine, zeros, F.depend(live[i], done))))
         # The others of this step are refused too; who was held himself has no more to say.
         is_first = (1 - F.reduce_sum(held * own)) * counts
-        return F.depend(done, assign(held, (1 - own) * larger(held, is_first)))
+        return F.depend(done, assign(held, (1 - own) * larger(held, peers * is_first)))
 
     return set_aside

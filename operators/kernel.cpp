@@ -3,6 +3,9 @@
 // set aside for the host too, so that the next step is judged by its own. While a step is replayed every update is refused
 // and the bits of every gradient are hashed.
 //
+// Each monitor has a gate of its own: its limits, its guards and its checksums' turn. Number 0 is that of nobody in
+// particular.
+//
 // Plain C ABI, used in two ways by the same process: as `ops.Custom(..., func_type="aot")` inside a compiled graph, and
 // through ctypes from PyNative hooks. The results live in a table of slots in this library, one slot a checkpoint, so no
 // Parameter is needed and nothing of it can reach a checkpoint file.
@@ -21,10 +24,10 @@
 namespace {
 
 constexpr int kSlots = 16384;
+constexpr int kGates = 256;
+constexpr int kGuards = 4096;
 constexpr int kDimensions = 8;  // of a tensor whose shape is kept
 
-// What the gate does; keep in step with `GATE` in site.py.
-enum Gate : int64_t { kOff = 0, kJudge = 1, kReplay = 2 };
 
 // A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.
 constexpr float kAnnouncement = 1.0f / 65536;
@@ -51,21 +54,26 @@ struct Slot {
   double least_max;    // the same: the smallest values of a step that pass; one that is all zero passes where this is 0
   double least_l2;
   double least_mean;
-  int64_t judged;      // written by the host: 0 when nobody judges the slot, so that the gate leaves it out
+  int64_t judged;      // written by the host: 1 + the number of the gate that judges it; 0 for nobody
+};
+
+struct Gate {
+  int64_t armed;       // written by the host: whether it refuses
+  int64_t refused;     // updates refused, by this rank's verdict or by another's
+  int64_t announcing;  // written by the host: 1 to tell all ranks something with the next update; 0 once they know
+  int64_t announced;   // updates with which any rank announced something
+  int64_t unread;      // updates judged since its host last read
+  int64_t overrun;     // 1 when the step after a refused update came before its host had read
 };
 
 struct Header {
   int64_t used;     // slots in use
-  int64_t armed;    // one of `Gate`; in a replay it refuses every update, and none of them is counted
-  int64_t refused;  // updates refused since the library was loaded, by this rank's verdict or by another's
+  int64_t replaying;  // written by the host: 1 while a step is replayed: every update is refused, and none is counted
+  int64_t refused;    // updates refused since the library was loaded
   int64_t checks;   // checks made since the library was loaded
   int64_t unsupported;  // calls with a type or a slot number that could not be checked
-  int64_t announcing;   // written by the host: 1 to tell all ranks something with the next update; 0 once they know
-  int64_t announced;    // updates with which any rank announced something, since the library was loaded
   int64_t capture_bytes;  // written by the host: the most that is kept of a gradient that breaks its limit; 0: nothing
   int64_t nanoseconds;    // spent in checks since the library was loaded
-  int64_t unread;         // updates judged since the host last read
-  int64_t overrun;        // 1 when the step after a refused update came before the host had read
 };
 
 // The first gradient that broke its limit since the host emptied this: as it was, or a window around its worst element.
@@ -89,8 +97,11 @@ struct Shape {
 
 Header header = {};
 alignas(64) Slot slots[kSlots];
+Gate gates[kGates];
+int64_t gate_of[kGuards];  // written by the host: whose each guard is
 Seen aside[kSlots];        // what refused updates left, until the host reads
-std::set<int32_t> heard;   // guards that were told of the last refusal since the host read
+Seen before[kSlots];       // what all slots held when a replay began
+std::set<int32_t> heard[kGates];  // guards that were told of the last refusal since the host read
 // Of Python: has a function called by the main thread, soon; may be called by any thread, without the lock of Python.
 int (*call_soon)(int (*)(void*), void*) = nullptr;
 int (*unread_callback)(void*) = nullptr;
@@ -199,7 +210,7 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
     ++header.unsupported;
     return;
   }
-  if (header.armed == kReplay) hashes[slot] += asd::hash_bits(data, n * width_of(dtype));
+  if (header.replaying != 0) hashes[slot] += asd::hash_bits(data, n * width_of(dtype));
   Slot& target = slots[slot];
   const double l2 = std::sqrt(s.sum_squares);
   const double mean_abs = s.sum_abs / static_cast<double>(n);
@@ -215,22 +226,28 @@ void tell_unread() {
   if (call_soon != nullptr) call_soon(unread_callback, nullptr);
 }
 
+int64_t gate_of_guard(int32_t number) { return gate_of[number % kGuards]; }
+
 bool refuse(int32_t number) {
-  if (header.armed != kJudge) return header.armed == kReplay;
+  if (header.replaying != 0) return true;
+  const int64_t own = gate_of_guard(number);
+  if (gates[own].armed == 0) return false;
   const std::lock_guard<std::mutex> lock(guard);
-  if (!heard.empty()) {
-    if (heard.insert(number).second) return true;  // another optimizer of the step that was refused
-    heard.clear();
-    header.overrun = 1;
+  if (!heard[own].empty()) {
+    if (heard[own].insert(number).second) return true;  // another optimizer of the step that was refused
+    heard[own].clear();
+    gates[own].overrun = 1;
     tell_unread();
   }
-  return std::any_of(slots, slots + header.used, breaks_limit);
+  return std::any_of(slots, slots + header.used,
+                     [own](const Slot& slot) { return slot.judged == own + 1 && breaks_limit(slot); });
 }
 
 void set_aside(int32_t number) {
-  heard.insert(number);
+  const int64_t own = gate_of_guard(number);
+  heard[own].insert(number);
   for (int64_t i = 0; i < header.used; ++i) {
-    if (slots[i].judged == 0 || slots[i].seen.calls == 0) continue;
+    if (slots[i].judged != own + 1 || slots[i].seen.calls == 0) continue;
     add(&aside[i], slots[i].seen);
     slots[i].seen = {};
   }
@@ -252,25 +269,41 @@ void asd_release_capture() {
   capture = {};
 }
 
+// For checksum.cpp: whose schedule that of a slot is.
+int64_t asd_gate_of_slot(int64_t slot) { return slots[slot].judged > 0 ? slots[slot].judged - 1 : 0; }
+
 // Puts what was set aside back into `count` slots, for the host to read.
 void asd_take_back(const int64_t* numbers, int64_t count) {
   const std::lock_guard<std::mutex> lock(guard);
   for (int64_t i = 0; i < count; ++i) {
-    Seen& before = aside[numbers[i]];
-    if (before.calls == 0) continue;
+    Seen& earlier = aside[numbers[i]];
+    if (earlier.calls == 0) continue;
     Seen& seen = slots[numbers[i]].seen;
-    if (seen.calls > 0) add(&before, seen);
-    seen = before;
-    before = {};
+    if (seen.calls > 0) add(&earlier, seen);
+    seen = earlier;
+    earlier = {};
   }
 }
 
-// Says that the host has read a step.
-void asd_have_read() {
+// Says that the host of a gate has read a step.
+void asd_have_read(int64_t gate) {
   const std::lock_guard<std::mutex> lock(guard);
-  heard.clear();
-  header.unread = header.overrun = 0;
+  heard[gate].clear();
+  gates[gate].unread = gates[gate].overrun = 0;
 }
+
+// Before a replay, and after it: what others have not read yet comes back.
+void asd_keep_slots() {
+  for (int64_t i = 0; i < kSlots; ++i) before[i] = slots[i].seen;
+}
+void asd_restore_slots() {
+  for (int64_t i = 0; i < header.used; ++i) slots[i].seen = before[i];
+}
+
+Gate* asd_gates() { return gates; }
+int64_t asd_gate_capacity() { return kGates; }
+int64_t* asd_gate_of_guards() { return gate_of; }
+int64_t asd_guard_capacity() { return kGuards; }
 
 // Whom to tell that updates are made and nobody reads the slots: `soon` has `callback` called by Python's main thread.
 void asd_tell_unread(int (*soon)(int (*)(void*), void*), int (*callback)(void*)) {
@@ -313,7 +346,7 @@ int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const c
 int asd_gate(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
   if (nparam < 2) return 1;
   const int32_t number = *static_cast<const int32_t*>(params[nparam - 2]);
-  const bool announces = header.announcing != 0 && header.armed != kReplay;
+  const bool announces = gates[gate_of_guard(number)].announcing != 0 && header.replaying == 0;
   *static_cast<float*>(params[nparam - 1]) = (refuse(number) ? 1.0f : 0.0f) + (announces ? kAnnouncement : 0.0f);
   return 0;
 }
@@ -325,14 +358,17 @@ int asd_agree(int nparam, void** params, int*, int64_t**, const char**, void*, v
   const float sum = *static_cast<const float*>(params[0]);
   const bool refused = !(sum < 0.5f);
   const std::lock_guard<std::mutex> lock(guard);
-  if (header.armed != kReplay) {
+  if (header.replaying == 0) {
+    const int32_t number = *static_cast<const int32_t*>(params[1]);
+    Gate& own = gates[gate_of_guard(number)];
     header.refused += refused ? 1 : 0;
-    if (++header.unread % kMostUnread == 0) tell_unread();
-    if (refused) set_aside(*static_cast<const int32_t*>(params[1]));
-  }
-  if (sum > std::floor(sum) && header.armed != kReplay) {
-    ++header.announced;
-    header.announcing = 0;
+    own.refused += refused ? 1 : 0;
+    if (++own.unread % kMostUnread == 0) tell_unread();
+    if (refused) set_aside(number);
+    if (sum > std::floor(sum)) {
+      ++own.announced;
+      own.announcing = 0;
+    }
   }
   *static_cast<float*>(params[2]) = refused ? 1.0f : 0.0f;
   return 0;

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 __all__ = [
+    "GATE_DTYPE",
     "SLOT_DTYPE",
     "STREAM_DTYPE",
     "Capture",
@@ -35,25 +36,25 @@ SLOT_DTYPE = np.dtype(
     ]
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
+GATE_DTYPE = np.dtype(
+    [(name, np.int64) for name in ("armed", "refused", "announcing", "announced", "unread", "overrun")]
+)
+"""What the host and one gate share, as `struct Gate` in kernel.cpp."""
 STREAM_DTYPE = np.dtype([("dropout", np.int64), ("node", np.uint64), ("state", np.uint64)])
 """One random stream of a dropout, as `struct Stream` in dropout.cpp."""
 
 
 class Header(ctypes.Structure):
-    """What the host and the gate share, as `struct Header` in kernel.cpp."""
+    """What the host and the library share, as `struct Header` in kernel.cpp."""
 
     _fields_ = (
         ("used", ctypes.c_int64),
-        ("armed", ctypes.c_int64),
+        ("replaying", ctypes.c_int64),
         ("refused", ctypes.c_int64),
         ("checks", ctypes.c_int64),
         ("unsupported", ctypes.c_int64),
-        ("announcing", ctypes.c_int64),
-        ("announced", ctypes.c_int64),
         ("capture_bytes", ctypes.c_int64),
         ("nanoseconds", ctypes.c_int64),
-        ("unread", ctypes.c_int64),
-        ("overrun", ctypes.c_int64),
     )
 
 
@@ -125,8 +126,14 @@ def _load() -> ctypes.CDLL | None:
     loaded.asd_observe_array.restype = None
     loaded.asd_take_back.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     loaded.asd_take_back.restype = None
-    loaded.asd_have_read.argtypes = []
+    loaded.asd_have_read.argtypes = [ctypes.c_int64]
     loaded.asd_have_read.restype = None
+    for name in ("asd_keep_slots", "asd_restore_slots"):
+        getattr(loaded, name).argtypes, getattr(loaded, name).restype = [], None
+    for name in ("asd_gates", "asd_gate_of_guards"):
+        getattr(loaded, name).restype = ctypes.c_void_p
+    for name in ("asd_gate_capacity", "asd_guard_capacity"):
+        getattr(loaded, name).restype = ctypes.c_int64
     loaded.asd_tell_unread.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     loaded.asd_tell_unread.restype = None
     return loaded

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asd.errors import UnsupportedError
 
-__all__ = ["GATE", "Limits", "Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
+if TYPE_CHECKING:
+    from asd.operators.gate import Gate
 
-GATE = {"off": 0, "judge": 1, "replay": 2}
-"""What the gate does; the numbers are `enum Gate` of kernel.cpp. In a replay it refuses every update, uncounted."""
+__all__ = ["Limits", "Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
+
 Limits = Mapping[str, float]
 """Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass, or the smallest."""
 
@@ -32,6 +34,7 @@ class Site:
         kind: Which kind of tensor it sees, see `asd.reading.Reading`.
         claimed: Whether `install` has seen it.
         watched: Whether a monitor judges it.
+        owner: The gate of that monitor, if it lives.
     """
 
     def __init__(self, slot: int, name: str, kind: str) -> None:
@@ -40,6 +43,7 @@ class Site:
         self.kind = kind
         self.claimed = False
         self.watched = False
+        self.owner: weakref.ref[Gate] | None = None
 
 
 class Sites:

@@ -34,21 +34,28 @@ class Forgotten:
         """Looks out from now on, until `stop`."""
         self._monitor, self._is_called = monitor, False
         unread.listen(self)
+        self._be_held(self)
 
     def stop(self) -> None:
         """Says that nobody has to call `step` any more."""
         self._monitor = None
+        self._be_held(None)
+
+    def _be_held(self, by_gate: Forgotten | None) -> None:
+        if self._judging.gate is not None:
+            self._judging.gate.listener = by_gate
 
     def look(self, *, ended: bool = False) -> None:
         """Reports what was not judged; may be called between any two instructions of the main thread."""
         monitor = self._monitor
         if monitor is None or table().replaying:
             return
-        seen = table().unread()
+        gate = self._judging.gate
+        seen = table().unread(gate)
         refused = self._judging.refused_unread()
         if refused and (seen.overrun or ended):
             self._tell(monitor, _AFTER_REFUSAL)
-        elif not self._is_called and (seen.updates >= _MANY or (ended and table().read(self._judging.sites))):
+        elif not self._is_called and (seen.updates >= _MANY or (ended and table().read(self._judging.sites, gate))):
             self._tell(monitor, _NEVER)
 
     def called(self) -> None:

@@ -105,27 +105,33 @@ class WatchedTraining:
             self._optimizer = optimizer
             self._step = resumed_step(optimizer)
         monitor, judging = self.monitor, self.judging
-        judging.sites = self._checks.put_on(net, monitor, judging.sites)
+        gate = judging.own_gate(self)
+        self._checks.put_on(net, optimizer, monitor, gate)
         judging.ranks = Exchange()
         weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
-        self._weights.watch(weights, judging.ranks, self.config.weight_hash)
+        self._weights.watch(weights, judging.ranks, self.config.weight_hash, gate)
         if optimizer is not None:
-            self._checks.put_around(optimizer, net, reducer, monitor, judging.sites)
-            if self.config.refuses:
-                self._replay.watch(monitor, net, optimizer, judging.sites, judging.ranks)
-            if "state" in self.config.active_tiers:
-                self.state.watch(optimizer)
+            self._checks.put_around(optimizer, net, reducer, monitor, gate)
+            self._watch(optimizer, net, monitor)
+        self._checks.tell_apart(net, gate)
+        self._rule_state.label = gate.label or ""
         if not goes_on and self._rule_state.resume(monitor, judging.sites, self._step):
             self._step = monitor.step
         if net is not None:
-            table().read(judging.sites)  # what another training left there
-        table().arm(armed=self.config.refuses)
-        table().keep(self.config.evidence_mb << 20)
+            table().read(judging.sites, gate)  # what another training left there
+        table().arm(self.config.refuses, gate)
+        table().keep(self.config.evidence_mb << 20, gate)
         judging.begin(monitor)
         self._checksums.schedule(monitor, self._step + 1, suspicious=False)
         monitor.begin()
         if not self._is_callback:  # then MindSpore calls `step`
             self._forgotten.watch(monitor)
+
+    def _watch(self, optimizer: nn.Cell, net: nn.Cell | None, monitor: Monitor) -> None:
+        if self.config.refuses:
+            self._replay.watch(monitor, net, optimizer, self.judging.sites, self.judging.ranks)
+        if "state" in self.config.active_tiers:
+            self.state.watch(optimizer)
 
     def step(self, outputs: Any) -> list[Event]:
         """See `StepMonitor.step`."""
@@ -168,6 +174,7 @@ class WatchedTraining:
             self.close()
             raise
         self._replay.forget()
+        self.judging.drop_strays()  # of what was made again
         self.end(fatal, damage)
         self.state.close(monitor, self._step)
         return events
@@ -197,8 +204,11 @@ class WatchedTraining:
         """See `StepMonitor.close`."""
         self._forgotten.look(ended=True)
         self._forgotten.stop()
-        table().arm(armed=False)
-        table().keep(0)
+        gate = self.judging.gate
+        if gate is not None:
+            gate.active = False
+            table().arm(False, gate)
+            table().keep(0, gate)
         if self.monitor is not None:
             self.monitor.end()
 

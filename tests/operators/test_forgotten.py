@@ -67,6 +67,17 @@ def test_a_training_that_never_calls_step_is_told_that_nothing_is_judged(config,
     assert len(training.events) == 1
 
 
+def test_a_monitor_that_nobody_holds_after_attach_is_heard_all_the_same(corner):
+    net, events = fill(Decoder()), []
+    optimizer = nn.SGD(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    StepMonitor(RULE, sinks=[events.append], replay=False).attach(cell, optimizer)
+    gc.collect()
+    for step in range(STEPS):
+        cell(ids(step), targets(step)).asnumpy()
+    assert [NEVER in event.reason for event in events] == [True]
+
+
 def test_what_was_set_aside_is_read_together_with_what_came_later(mode, backend):
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
