@@ -54,15 +54,15 @@ def vanished(
 ) -> list[Reading]:
     """What was suspicious in the first run of a step and is not in the second.
 
-    Bits are not compared: a healthy device need not repeat them, but a value that was far too large comes back only if
-    it comes from the data or from a device that fails each time.
+    Bits are not compared: a healthy device need not repeat them, but a value that was far off comes back only if it
+    comes from the data or from a device that fails each time.
 
     Args:
         first: What the checkpoints saw.
         again: The same of the second run; a checkpoint that is missing there, or was checked more or less often, as by
             an evaluation before the step, says nothing. What the optimizer gets is looked at once more where an update
             is applied than where it is refused.
-        suspicious: Whether a reading is above its second-level limit.
+        suspicious: Whether a reading is beyond its second-level limits.
 
     Returns:
         In the order in which they were checked: the first one is where it began.
@@ -75,7 +75,7 @@ def vanished(
         and (other := then.get(reading.checkpoint)) is not None
         and (other.calls == reading.calls or reading.kind in _OF_OPTIMIZER)
         and not suspicious(other)
-        and has_fallen(reading, other)
+        and (has_fallen(reading, other) or has_fallen(other, reading))
     ]
 
 

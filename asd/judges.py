@@ -17,6 +17,7 @@ from asd.rules.checksum import Checksum
 from asd.rules.combined import Combined
 from asd.rules.sampled_gradient import SampledGradient
 from asd.tiers import FEATURES, KINDS, Features, History, Ranks, Seal, Sealed, StateBound, Tails, kind_of
+from asd.tiers.features import too_small
 from asd.verdict import Level, Verdict
 
 __all__ = ["Judges"]
@@ -86,8 +87,13 @@ class Judges:
         judge = self._judges.get(name)
         return judge.second_limit() if isinstance(judge, History) else self.limit(name, kind)
 
+    def least(self, name: str) -> dict[str, float]:
+        """Per feature the smallest value of `name` that is not suspicious, see `too_small`; 0 where there is none."""
+        judge = self._judges.get(name)
+        return judge.least() if isinstance(judge, History) else dict.fromkeys(FEATURES, 0.0)
+
     def suspicion(self, name: str, kind: str, features: Features) -> Judged | None:
-        """The verdict about a tensor above its second-level limit if the same step does not show it again.
+        """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
 
         Returns:
             It; None where nothing is suspicious. Nothing is learned.
@@ -95,13 +101,20 @@ class Judges:
         if kind == SAMPLE:  # a strike is never one
             return None
         first, second = self.limit(name, kind), self.second_limit(name, kind)
+        called = f"{KINDS[kind].name}: " if kind in KINDS else ""
         above = [feature for i, feature in enumerate(FEATURES) if not features[i] <= second[feature]]
         if not above and features.finite:
-            return None
+            least = self.least(name)
+            below = too_small(features, least)
+            if not below:
+                return None
+            low = "all zero" if below == FEATURES[0] else "below what it has shown so far"
+            reason = f"{called}{low}, but not when the same step was made again"
+            verdict = Verdict(Level.ERROR, reason, getattr(features, below), least[below])
+            return Judged(verdict, EVENT_FEATURES[below], verdict.limit)
         feature = above[0] if above else FEATURES[0]
         value: float = getattr(features, feature) if features.finite else features.not_a_number()
         level = "second" if features.finite and value <= first[feature] else "first"
-        called = f"{KINDS[kind].name}: " if kind in KINDS else ""
         reason = f"{called}above its {level}-level limit, but not when the same step was made again"
         verdict = Verdict(Level.ERROR, reason, value, second[feature])
         return Judged(verdict, EVENT_FEATURES[feature], verdict.limit)

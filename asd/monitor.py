@@ -188,12 +188,16 @@ class Monitor:
         """As `limit`, with the margins above which a gradient is suspicious."""
         return self._judges.second_limit(checkpoint, kind)
 
+    def least(self, checkpoint: str) -> dict[str, float]:
+        """Per feature the smallest value that is not suspicious, see `asd.tiers.features.too_small`."""
+        return self._judges.least(checkpoint)
+
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
         """Whether it is a first-level anomaly; nothing is learned from it."""
         return self._judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
     def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
-        """The verdict about a tensor above its second-level limit if the same step does not show it again.
+        """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
 
         Returns:
             It; None where nothing is suspicious. Nothing is learned.
@@ -295,6 +299,10 @@ class Monitor:
     def publish(self, event: Event) -> None:
         """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
         self._tell(self._delivery.event(event))
+
+    def write_status(self) -> None:
+        """Tells the sinks what was counted since the last step, which nobody may end."""
+        self._after_step(())
 
     def _after_step(self, events: Sequence[Event]) -> None:
         self.status.written = self.clock()

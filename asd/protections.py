@@ -112,6 +112,19 @@ class Protections:
         """What `to_json` gave."""
         return cls(dict(data["on"]), dict(data["places"]), dict(data["missing"]), dict(data["unseen"]))
 
+    @classmethod
+    def together(cls, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """As `to_json`, of several trainings of a process, of which each gave that."""
+        whole = cls()
+        for part in map(cls.from_json, filter(None, parts)):
+            whole.on.update(part.on)
+            whole.places = dict(Counter(whole.places) + Counter(part.places))
+            for own, more in ((whole.missing, part.missing), (whole.unseen, part.unseen)):
+                for name, entries in more.items():
+                    known = own.setdefault(name, [])
+                    known += [entry for entry in entries if entry not in known]
+        return whole.to_json()
+
 
 def _some(reasons: Sequence[str]) -> str:
     more = f"; and {len(reasons) - _MOST_TOLD} more" if len(reasons) > _MOST_TOLD else ""

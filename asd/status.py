@@ -10,10 +10,12 @@ import bisect
 import contextlib
 import json
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from asd.errors import StateError
+from asd.protections import Protections
 from asd.verdict import Verdict
 
 __all__ = ["RATIO_BOUNDS", "Status"]
@@ -21,6 +23,10 @@ __all__ = ["RATIO_BOUNDS", "Status"]
 VERSION = 1
 RATIO_BOUNDS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 10.0, 1e3)
 """Upper bounds of the histogram of value / first-level limit; one more bucket holds what is larger."""
+_SUMS = (
+    "steps", "checks", "non_finite", "refused", "problems", "evidence_dropped", "step_seconds", "check_seconds",
+    "ratio_sum",
+)  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +94,28 @@ class Status:
             if math.isfinite(self.ratio_sum + ratio):  # a denormal limit makes infinity of a finite value
                 self.ratios[bisect.bisect_left(RATIO_BOUNDS, ratio)] += 1
                 self.ratio_sum += ratio
+
+    @classmethod
+    def together(cls, parts: Iterable[Status]) -> Status:
+        """What all monitors of a process have counted: sums, and the last of what is no count."""
+        parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
+        pairs = (pair for part in parts for pair in part.checkpoints.items())
+        whole = replace(parts[-1], started=min(part.started for part in parts), checkpoints=dict(pairs))
+        for name in ("written", "active", "step", "last_check"):
+            setattr(whole, name, max(getattr(part, name) for part in parts))
+        for name in _SUMS:
+            setattr(whole, name, sum(getattr(part, name) for part in parts))
+        for name in ("anomalies", "dropped"):
+            counts: dict[str, int] = {}
+            for key, count in (item for part in parts for item in getattr(part, name).items()):
+                counts[key] = counts.get(key, 0) + count
+            setattr(whole, name, counts)
+        if any(part.protections for part in parts):
+            whole.protections = Protections.together(part.protections for part in parts)
+        whole.ratios = [sum(counts) for counts in zip(*(part.ratios for part in parts), strict=True)]
+        return whole
 
     def to_json(self) -> str:
         """One JSON object; `inf` and `nan` become strings."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import time
@@ -26,13 +27,17 @@ __all__ = ["StatusFile", "StatusFiles", "open_status_file"]
 _LOG = logging.getLogger("asd")
 _ACTIVE = b'"active": true'
 _MOST_BYTES = 16 * 1024 * 1024
+_numbers = itertools.count()
+_parts: dict[Path, dict[int, Status]] = {}
+"""Per file the statuses of the monitors of this process that write it, as the two of a GAN do."""
 
 
 class StatusFile:
     """Keeps a file with what the rank counted: rewritten after a step when it is older than an interval.
 
-    It is written at once after a first-level anomaly, and when the training begins and ends. It is not synced to the
-    disk: what must not be lost are the events, and they are in the event log.
+    It is written at once after a first-level anomaly or a problem, and when the training begins and ends. Several
+    monitors of a process write it together, see `Status.together`. It is not synced to the disk: what must not be lost
+    are the events, and they are in the event log.
 
     While another process writes the file this one does not, and says so once. It belongs to who began first, until its
     training ends or its process does.
@@ -49,13 +54,14 @@ class StatusFile:
         self.clock = clock
         self._next = 0.0  # when the next write is due
         self._due = True
-        self._active = False
+        self._active = self._failed = False
         self._lock = StatusLock(path)
         self._other = ""
+        self._number, self._parts = next(_numbers), _parts.setdefault(path, {})
 
     def __call__(self, event: Event) -> None:
-        """Makes the next write due at once when `event` is of the first level."""
-        self._due = self._due or event.level is Level.ERROR
+        """Makes the next write due at once after a first-level anomaly, or a problem with anything but the file."""
+        self._due = self._due or event.level is Level.ERROR or (event.kind == "problem" and not self._failed)
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - see asd.sinks
         """Writes the file if it is due.
@@ -64,15 +70,19 @@ class StatusFile:
             OSError: It can't be written; it is tried again when it is due again.
         """
         now = self.clock()
-        active = monitor.status.active
+        self._parts[self._number] = monitor.status
+        status = Status.together(self._parts.values())
+        active = status.active
         if not self._due and active == self._active and now < self._next:
             return
         self._due, self._active, self._next = False, active, now + self.interval_seconds
-        if self._is_ours(monitor.status):
-            data = monitor.status.to_json().encode().replace(_ACTIVE + b",", _ACTIVE + b" ,", 1)
+        self._failed = True
+        if self._is_ours(status):
+            data = status.to_json().encode().replace(_ACTIVE + b",", _ACTIVE + b" ,", 1)
             _write(self.path, data)
             last_word.keep(self.path if active else None, data.find(_ACTIVE + b" ,") + len(_ACTIVE) - 4)
-        if not active:
+        self._failed = False
+        if not monitor.status.active:
             self._lock.release()
 
     def _is_ours(self, status: Status) -> bool:

@@ -89,7 +89,7 @@ def _with_own_monitor(call: Any) -> Any:
             return call(self, *args, **kwargs)
         monitor = vars(self).get(_MONITOR)
         if monitor is None:
-            if any(site.watched for site in sites_of(self)):
+            if _is_judged(self):
                 monitor = _NO_MONITOR
             else:
                 monitor = StepMonitor(loss_scale=LossScale.of(self))
@@ -101,6 +101,12 @@ def _with_own_monitor(call: Any) -> Any:
         return outputs if monitor.outputs_again is None else monitor.outputs_again
 
     return monitored
+
+
+def _is_judged(cell: nn.TrainOneStepCell) -> bool:
+    """Whether somebody judges what `cell` trains; another part of its network may be another monitor's."""
+    owners = [site.owner() if site.owner is not None else None for site in sites_of(cell) if site.watched]
+    return any(owner is None or not owner.optimizers or owner.trains(cell.optimizer.parameters) for owner in owners)
 
 
 def _again(call: Any, *args: Any, **kwargs: Any) -> Any:

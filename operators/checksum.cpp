@@ -8,19 +8,20 @@
 #include "product.h"
 
 extern "C" int64_t asd_record_score(int64_t slot, double score);
+extern "C" int64_t asd_gate_of_slot(int64_t slot);
 
 namespace {
 
 using asd::Finding;
 using asd::Operand;
 
-asd::Schedule schedule = {0, 0, 0, asd::kVariance, 0, 0, 0};
+asd::Schedule schedules[256];  // as many as gates; nothing is due
 std::mutex guard;
 
 void check_and_record(int64_t slot, const Operand& a, bool transpose_a, const Operand& b, bool transpose_b,
                       const Operand& c) {
   Finding finding;
-  const bool known = asd::check(a, transpose_a, b, transpose_b, c, c.dtype, schedule.tolerance, &finding);
+  const bool known = asd::check(a, transpose_a, b, transpose_b, c, c.dtype, schedules[asd_gate_of_slot(slot)].tolerance, &finding);
   const bool wrong = finding.score > 1.0;
   asd::count_checked(known && finding.flagged > 0 && finding.judged && !wrong, !known || !(finding.judged || wrong));
   if (known && (finding.judged || wrong)) asd_record_score(slot, finding.score);
@@ -28,22 +29,23 @@ void check_and_record(int64_t slot, const Operand& a, bool transpose_a, const Op
 
 }  // namespace
 
-bool asd::is_turn(int64_t number) {
+bool asd::is_turn(int64_t slot, int64_t number) {
+  const Schedule& schedule = schedules[asd_gate_of_slot(slot)];
   return schedule.all != 0 || (schedule.every > 0 && number % schedule.every == 0);
 }
 
-bool asd::is_due(int64_t slot) { return is_turn(slot + schedule.turn); }
+bool asd::is_due(int64_t slot) { return is_turn(slot, slot + schedules[asd_gate_of_slot(slot)].turn); }
 
 void asd::count_checked(bool dismissed, bool unjudged) {
   const std::lock_guard<std::mutex> lock(guard);
-  ++schedule.checked;
-  schedule.dismissed += dismissed ? 1 : 0;
-  schedule.unjudged += unjudged ? 1 : 0;
+  ++schedules[0].checked;
+  schedules[0].dismissed += dismissed ? 1 : 0;
+  schedules[0].unjudged += unjudged ? 1 : 0;
 }
 
 extern "C" {
 
-asd::Schedule* asd_checksum_schedule() { return &schedule; }
+asd::Schedule* asd_checksum_schedule(int64_t gate) { return &schedules[gate]; }
 
 int64_t asd_checksum_is_due(int64_t slot) { return asd::is_due(slot) ? 1 : 0; }
 
@@ -86,7 +88,7 @@ int asd_checksum(int nparam, void** params, int* ndims, int64_t** shapes, const 
                      {params[2], ndims[2], shapes[2], dtypes[2]});
   } catch (...) {  // no memory for the buffers
     const std::lock_guard<std::mutex> lock(guard);
-    ++schedule.unjudged;
+    ++schedules[0].unjudged;
   }
   return 0;
 }

@@ -14,6 +14,7 @@ from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.operators.checked_places import places
+from asd.operators.gate import Gate
 from asd.operators.install import compile_patterns
 from asd.operators.layout import why_products_are_unchecked
 from asd.operators.product_check import TOLERANCES
@@ -30,7 +31,10 @@ class Checksum:
     A `StepMonitor` uses it by itself: `StepMonitor(checksum=True)`, or with one of these. Without a monitor call
     `install` before the first step and `begin_step` before each; the scores are in the slots, see `slots.table`.
 
-    All `Checksum` of a process share one schedule: what was said last is in force.
+    Each monitor has a schedule of its own; all `Checksum` without a monitor share one: what was said last is in force.
+
+    Attributes:
+        gate: That of the monitor it is used by, if any.
 
     Args:
         every: Each product and each norm is due in one step of so many; with 0 in none but the others named here.
@@ -66,6 +70,7 @@ class Checksum:
             raise ConfigError("tolerance", tolerance, f"valid is one of {', '.join(TOLERANCES)}")
         self.every, self.suspicious_steps, self.tolerance = every, suspicious_steps, tolerance
         self._include, self._exclude = compile_patterns("include", include), compile_patterns("exclude", exclude)
+        self.gate: Gate | None = None
         self._until = 0  # all are due in every step before this one
         self._first_steps, self._step = first_steps, 0
 
@@ -91,11 +96,11 @@ class Checksum:
         self._schedule(everything=True)
 
     def _schedule(self, *, everything: bool) -> None:
-        table().schedule_checksums(self.every, self._step, everything, TOLERANCES[self.tolerance])
+        table().schedule_checksums(self.every, self._step, everything, TOLERANCES[self.tolerance], self.gate)
 
     def stop(self) -> None:
         """Nothing is due any more."""
-        table().schedule_checksums(0, 0, False, TOLERANCES[self.tolerance])
+        table().schedule_checksums(0, 0, False, TOLERANCES[self.tolerance], self.gate)
 
 
 def install_checksum(

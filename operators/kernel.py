@@ -16,6 +16,7 @@ import numpy as np
 from asd import last_word
 
 __all__ = [
+    "GATE_DTYPE",
     "SLOT_DTYPE",
     "STREAM_DTYPE",
     "Capture",
@@ -35,25 +36,28 @@ SLOT_DTYPE = np.dtype(
     [
         ("max_abs", np.float64), ("l2", np.float64), ("non_finite", np.int64), ("calls", np.int64),
         ("order", np.int64), ("worst_call", np.int64), ("mean_abs", np.float64), ("elements", np.int64),
-        ("limit_max", np.float64), ("limit_l2", np.float64), ("limit_mean", np.float64), ("judged", np.int64),
+        ("limit_max", np.float64), ("limit_l2", np.float64), ("limit_mean", np.float64),
+        ("least_max", np.float64), ("least_l2", np.float64), ("least_mean", np.float64), ("judged", np.int64),
     ]
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
+GATE_DTYPE = np.dtype(
+    [(name, np.int64) for name in ("armed", "refused", "announcing", "announced", "unread", "overrun")]
+)
+"""What the host and one gate share, as `struct Gate` in kernel.cpp."""
 STREAM_DTYPE = np.dtype([("dropout", np.int64), ("node", np.uint64), ("state", np.uint64)])
 """One random stream of a dropout, as `struct Stream` in dropout.cpp."""
 
 
 class Header(ctypes.Structure):
-    """What the host and the gate share, as `struct Header` in kernel.cpp."""
+    """What the host and the library share, as `struct Header` in kernel.cpp."""
 
     _fields_ = (
         ("used", ctypes.c_int64),
-        ("armed", ctypes.c_int64),
+        ("replaying", ctypes.c_int64),
         ("refused", ctypes.c_int64),
         ("checks", ctypes.c_int64),
         ("unsupported", ctypes.c_int64),
-        ("announcing", ctypes.c_int64),
-        ("announced", ctypes.c_int64),
         ("capture_bytes", ctypes.c_int64),
         ("nanoseconds", ctypes.c_int64),
     )
@@ -121,6 +125,7 @@ _STRUCTURES = {
     "Capture": ctypes.sizeof(Capture),
     "Schedule": ctypes.sizeof(Schedule),
     "Stream": STREAM_DTYPE.itemsize,
+    "Gate": GATE_DTYPE.itemsize,
 }
 """What both sides must mean the same by, in bytes."""
 
@@ -185,6 +190,18 @@ def _load() -> ctypes.CDLL | None:
     loaded.asd_observe_array.restype = None
     loaded.asd_last_word.argtypes = [ctypes.c_char_p, ctypes.c_int64]
     loaded.asd_last_word.restype = None
+    loaded.asd_take_back.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    loaded.asd_take_back.restype = None
+    loaded.asd_have_read.argtypes = [ctypes.c_int64]
+    loaded.asd_have_read.restype = None
+    for name in ("asd_keep_slots", "asd_restore_slots"):
+        getattr(loaded, name).argtypes, getattr(loaded, name).restype = [], None
+    for name in ("asd_gates", "asd_gate_of_guards"):
+        getattr(loaded, name).restype = ctypes.c_void_p
+    for name in ("asd_gate_capacity", "asd_guard_capacity"):
+        getattr(loaded, name).restype = ctypes.c_int64
+    loaded.asd_tell_unread.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    loaded.asd_tell_unread.restype = None
     return loaded
 
 

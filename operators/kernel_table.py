@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from asd.operators import kernel
+from asd.operators import kernel, unread
+from asd.operators.gate import Gate
+from asd.operators.gates import Gates
 from asd.operators.product_check import schedule
-from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.operators.site import Limits, Site, Sites, largest_raw, smallest_raw
+from asd.operators.unread import Unread
 from asd.reading import Capture, Reading, divisor
 from asd.tiers import FEATURES
 
@@ -32,25 +36,48 @@ class KernelTable:
         self._sites = Sites(capacity)
         self._unsupported = int(self._header.unsupported)
         self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
-        self._before_replay = (GATE["off"], 0)
+        self._kept_before_replay = 0
         self.repeating = False
+        gates = (ctypes.c_char * (library.asd_gate_capacity() * kernel.GATE_DTYPE.itemsize)).from_address(
+            library.asd_gates()
+        )
+        self._gates = np.ctypeslib.as_array(gates).view(kernel.GATE_DTYPE)
+        guards = (ctypes.c_int64 * library.asd_guard_capacity()).from_address(library.asd_gate_of_guards())
+        self._gate_of = np.ctypeslib.as_array(guards)
+        self.gates = Gates(len(self._gates))
         self._nanoseconds = int(self._header.nanoseconds)
+        library.asd_tell_unread(*unread.from_any_thread())
 
     def new_site(self, name: str, kind: str = "B") -> Site:
         """See `Table`."""
         site = self._sites.new(name, kind)
-        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, math.inf, math.inf, math.inf, 0)
+        self._take_back([site.slot])
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, *[math.inf] * 3, *[0.0] * 3, 0)
         self._drop_capture([site.slot])
         self._header.used = max(self._header.used, site.slot + 1)
         return site
+
+    def new_gate(self) -> Gate:
+        """See `Table`."""
+        gate = self.gates.new()
+        self._gates[gate.number] = 0
+        self._gate_of[self._gate_of == gate.number] = 0
+        self._slots["judged"][self._slots["judged"] == gate.number + 1] = 0
+        return gate
+
+    def give_guard(self, guard: Any, gate: Gate) -> None:
+        """See `Table`."""
+        self._gate_of[guard.guard_number % self._gate_of.size] = gate.number
 
     def sites(self) -> list[Site]:
         """See `Table`."""
         return self._sites.ordered()
 
-    def read(self, sites: Sequence[Site]) -> list[Reading]:
+    def read(self, sites: Sequence[Site], gate: Gate | None = None) -> list[Reading]:
         """See `Table`."""
         slots = [site.slot for site in sites]
+        self._take_back(slots)
+        self._library.asd_have_read(self.gates.number(gate))
         rows = self._slots[slots].tolist()
         for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls"):
             self._slots[field][slots] = 0
@@ -59,9 +86,12 @@ class KernelTable:
             Reading._make((site.name, *row[:8], site.kind)) for site, row in zip(sites, rows, strict=True) if row[3]
         ]
 
-    def keep(self, size: int) -> None:
+    def _take_back(self, slots: Sequence[int]) -> None:
+        self._library.asd_take_back((ctypes.c_int64 * len(slots))(*slots), len(slots))
+
+    def keep(self, size: int, gate: Gate | None = None) -> None:
         """See `Table`."""
-        self._header.capture_bytes = size
+        self._header.capture_bytes = self.gates.keep(size, gate)
 
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """See `Table`."""
@@ -85,58 +115,98 @@ class KernelTable:
         if self._capture.kept and self._capture.slot in slots:
             self._library.asd_release_capture()
 
-    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
+    def set_limits(
+        self,
+        limits: Iterable[tuple[Site, Limits]],
+        scale: float,
+        least: Iterable[tuple[Site, Limits]] = (),
+        gate: Gate | None = None,
+    ) -> None:
         """See `Table`."""
         self._slots["judged"][self._sites.dead(self._header.used)] = 0
+        if gate is not None:
+            judged = self._slots["judged"][: self._header.used]
+            judged[judged == gate.number + 1] = 0
+        slots = self._write(("limit_max", "limit_l2", "limit_mean"), limits, largest_raw, scale)
+        smallest = "least_max", "least_l2", "least_mean"
+        for column in smallest:
+            self._slots[column][slots] = 0.0
+        self._write(smallest, least, smallest_raw, scale)
+        self._slots["judged"][slots] = self.gates.number(gate) + 1
+
+    def _write(
+        self, columns: Sequence[str], limits: Iterable[tuple[Site, Limits]], raw: Callable[[float, float], float],
+        scale: float,
+    ) -> list[int]:  # fmt: skip
         slots, rows = [], []
         for site, limit in limits:
             by = divisor(site.kind, scale)
             slots.append(site.slot)
-            rows.append([limit[feature] if by == 1.0 else largest_raw(limit[feature], by) for feature in FEATURES])
+            rows.append([limit[feature] if by == 1.0 else raw(limit[feature], by) for feature in FEATURES])
         given = np.array(rows).reshape(-1, len(FEATURES))
-        for i, column in enumerate(("limit_max", "limit_l2", "limit_mean")):
+        for i, column in enumerate(columns):
             self._slots[column][slots] = given[:, i]
-        self._slots["judged"][slots] = 1
+        return slots
 
-    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+    def schedule_checksums(
+        self,
+        every: int,
+        turn: int,
+        everything: bool,  # noqa: FBT001
+        tolerance: int,
+        gate: Gate | None = None,
+    ) -> None:
         """See `Table`."""
-        plan = schedule()
+        plan = schedule(self.gates.number(gate))
         plan.every, plan.turn, plan.all, plan.tolerance = every, turn, everything, tolerance
 
     def is_due(self, site: Site) -> bool:
         """See `Table`."""
         return bool(self._library.asd_checksum_is_due(site.slot))
 
-    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
+    def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
-        self._header.armed = GATE["judge" if armed else "off"]
+        self._of(gate)["armed"] = armed
 
-    def refused(self) -> int:
+    def refused(self, gate: Gate | None = None) -> int:
         """See `Table`."""
-        return int(self._header.refused)
+        return int(self._header.refused if gate is None else self._of(gate)["refused"])
 
-    def announce(self) -> None:
+    def unread(self, gate: Gate | None = None) -> Unread:
         """See `Table`."""
-        self._header.announcing = 1
+        return Unread(int(self._of(gate)["unread"]), bool(self._of(gate)["overrun"]))
 
-    def announced(self) -> int:
+    def updates(self, gate: Gate) -> int:
         """See `Table`."""
-        return int(self._header.announced)
+        return int(self._of(gate)["unread"])
+
+    def announce(self, gate: Gate | None = None) -> None:
+        """See `Table`."""
+        self._of(gate)["announcing"] = 1
+
+    def announced(self, gate: Gate | None = None) -> int:
+        """See `Table`."""
+        return int(self._of(gate)["announced"])
+
+    def _of(self, gate: Gate | None) -> Any:
+        return self._gates[self.gates.number(gate)]
 
     @property
     def replaying(self) -> bool:
         """Whether a step is being made again."""
-        return self.repeating or bool(self._header.armed == GATE["replay"])
+        return self.repeating or bool(self._header.replaying)
 
     def begin_replay(self) -> None:
         """See `Table`."""
-        self._before_replay = (int(self._header.armed), int(self._header.capture_bytes))
-        self._header.armed, self._header.capture_bytes = GATE["replay"], 0
+        self._library.asd_keep_slots()
+        self._kept_before_replay = int(self._header.capture_bytes)
+        self._header.replaying, self._header.capture_bytes = 1, 0
         self._hashes[:] = 0
 
     def end_replay(self) -> None:
         """See `Table`."""
-        self._header.armed, self._header.capture_bytes = self._before_replay
+        self._library.asd_restore_slots()
+        self._header.replaying, self._header.capture_bytes = 0, self._kept_before_replay
         self._unsupported = int(self._header.unsupported)  # told of the step itself already
 
     def hashes(self, sites: Sequence[Site]) -> list[int]:

@@ -134,7 +134,7 @@ void tell_all(int gradients, void** params, const int* ndims, int64_t* const* sh
   for (int i = 0; i < gradients; ++i) {
     if (slots[i] < 0) continue;
     const int64_t n = elements_of(ndims[i], shapes[i]);
-    if (asd::is_turn(i + step)) tell(params[i], n, dtypes[i], out);
+    if (asd::is_turn(slots[i], i + step)) tell(params[i], n, dtypes[i], out);
     out += kNumbers * blocks_of(n);
   }
 }

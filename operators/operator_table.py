@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
-from mindspore import Parameter, Tensor
 
-from asd.operators.site import GATE, Limits, Site, Sites, largest_raw
+from asd.operators.gate import Gate
+from asd.operators.gates import Gates
+from asd.operators.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
+from asd.operators.site import Limits, Site, Sites, largest_raw, smallest_raw
+from asd.operators.unread import Unread
 from asd.reading import Capture, Reading, divisor
 from asd.tiers import FEATURES
 
@@ -20,62 +25,114 @@ class OperatorTable:
 
     Attributes:
         max_abs, l2, mean_abs, non_finite, calls: float32 of shape (capacity,), written by the taps.
+        aside: The same five of refused updates, until the host reads.
         limits: Three of the same shape, of the first three of these, already multiplied by the loss scale.
-        judged: float32 of shape (capacity,), 1 where there is a limit; the gate leaves the others out.
-        armed: float32 of shape (1,), one of `GATE`.
-        refusals: float32 of shape (1,).
-        announcing: float32 of shape (1,), 1 while this rank has something to announce.
-        announcements: float32 of shape (1,), which grows when any rank did.
+        least: Two of the same shape, lower limits of `l2` and `mean_abs`.
+        zero_passes: float32 of the same shape, -1 where a tensor that is all zero is too small, else 0.
+        held: float32 of shape (`GUARDS`,), 1 for each guard whose next update may belong to a step that was refused.
+        guards: What the guards that live have in the table.
         due: float32 of shape (capacity,), 1 where a product is checked in the next step.
     """
 
     backend = "operators"
     CAPACITY = 4096
+    GUARDS = 64
 
     def __init__(self) -> None:
         self._sites = Sites(self.CAPACITY)
         self.max_abs, self.l2, self.mean_abs, self.non_finite, self.calls = self.values = tuple(
             self._parameter(name, 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
         )
-        self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
-        self.judged = self._parameter("judged", 0.0, self.CAPACITY)
-        self.armed, self.refusals, self.announcing, self.announcements = (
-            self._parameter(name, 0.0, 1) for name in ("armed", "refusals", "announcing", "announcements")
+        self.aside = tuple(
+            self._parameter(f"aside_{name}", 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
         )
-        self._announced_at: int | None = None
+        self.held, self.guards = self._parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
+        self._refused_at_read, self._is_aside = 0, False
+        self.gates = Gates(self.CAPACITY)
+        self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
+        self.least = tuple(self._parameter(f"least_{name}", 0.0, self.CAPACITY) for name in FEATURES[1:])
+        self.zero_passes = self._parameter("zero_passes", 0.0, self.CAPACITY)
+        self._least = [np.zeros(self.CAPACITY, np.float32) for _ in FEATURES]
         self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
         self.due, self._due = self._parameter("due", 0.0, self.CAPACITY), np.zeros(self.CAPACITY, bool)
-        self._judged = np.zeros(self.CAPACITY, np.float32)
-        self._gate = self._gate_before_replay = GATE["off"]
+        self._judged = np.full(self.CAPACITY, -1)  # by which gate
+        self._is_replay = False
+        self._before_replay: list[np.ndarray] = []
         self.repeating = False
 
-    @staticmethod
-    def _parameter(name: str, value: float, size: int) -> Parameter:
-        return Parameter(Tensor(np.full(size, value, np.float32)), name=f"asd_{name}", requires_grad=False)
+    _parameter = staticmethod(new_parameter)
 
     def new_site(self, name: str, kind: str = "B") -> Site:
         """See `Table`."""
         site = self._sites.new(name, kind)
-        self.read([site])
-        if self._judged[site.slot]:
-            self._judged[site.slot] = 0
-            _write(self.judged, self._judged)
+        self._read([site], self.refused())
+        if self._judged[site.slot] >= 0:
+            self._judged[site.slot] = -1
+            self._write_judged()
         return site
+
+    def new_gate(self) -> Gate:
+        """See `Table`."""
+        gate = self.gates.new()
+        self._judged[self._judged == gate.number] = -1
+        return gate
+
+    def new_guard(self, number: int) -> GuardState:
+        """What the guard of this number has in the table; it is the default gate's."""
+        state = GuardState(self.CAPACITY, self.GUARDS, number % self.GUARDS, self.gates.default)
+        self.guards.add(state)
+        self._share_holds()
+        state.arm(self._mode(self.gates.default))
+        state.judge(self._judged)
+        return state
+
+    def give_guard(self, guard: Any, gate: Gate) -> None:
+        """See `Table`."""
+        guard.state.gate = gate
+        self._share_holds()
+        guard.state.arm(self._mode(gate))
+        guard.state.judge(self._judged)
+
+    def _share_holds(self) -> None:
+        """Most trainings have one optimizer, whose guard need not ask what another one did."""
+        for state in self.guards:
+            peers = {other.number for other in self.guards if other.gate is state.gate} - {state.number}
+            state.share(peers)
+
+    def _guards_of(self, gate: Gate | None) -> list[GuardState]:
+        own = gate or self.gates.default
+        return [state for state in self.guards if state.gate is own]
+
+    def _mode(self, gate: Gate) -> int:
+        return REPLAY if self._is_replay else ON if gate.armed else OFF
 
     def sites(self) -> list[Site]:
         """See `Table`."""
         return self._sites.ordered()
 
-    def read(self, sites: Sequence[Site]) -> list[Reading]:
+    def read(self, sites: Sequence[Site], gate: Gate | None = None) -> list[Reading]:
         """See `Table`."""
+        states, refused = self._guards_of(gate), self.refused()
+        for state in states:
+            state.have_read()
+        numbers = [state.number for state in states if not state.is_alone]
+        if numbers and (held := self.held.asnumpy().copy())[numbers].any():
+            held[numbers] = 0
+            write(self.held, held)
+        return self._read(sites, refused)
+
+    def _read(self, sites: Sequence[Site], refused: int) -> list[Reading]:
         slots = [site.slot for site in sites]
         columns = [parameter.asnumpy() for parameter in self.values]
+        if refused != self._refused_at_read or self._is_aside:
+            self._refused_at_read = refused
+            columns = self._with_what_was_set_aside(columns, slots)
         rows = np.stack([column[slots] for column in columns], axis=-1).tolist()
         if columns[4][slots].any():
             for parameter, column in zip(self.values, columns, strict=True):
                 emptied = column.copy()
                 emptied[slots] = 0
-                _write(parameter, emptied)
+                write(parameter, emptied)
         # No operator tells the order of the checks; a network is mostly built from its input to its output.
         return [
             Reading(site.name, row[0], row[1], int(row[3]), int(row[4]), -site.slot, mean_abs=row[2], kind=site.kind)
@@ -83,73 +140,131 @@ class OperatorTable:
             if row[4]
         ]
 
-    def keep(self, size: int) -> None:
+    def _with_what_was_set_aside(self, columns: list[np.ndarray], slots: Sequence[int]) -> list[np.ndarray]:
+        worst = [column.copy() for column in columns]
+        for i, (parameter, column) in enumerate(zip(self.aside, worst, strict=True)):
+            aside = parameter.asnumpy().copy()
+            column[slots] = np.maximum(column, aside)[slots] if i < len(FEATURES) else (column + aside)[slots]
+            aside[slots] = 0
+            write(parameter, aside)
+            self._is_aside = bool(aside.any())  # of the last, the calls
+        return worst
+
+    def keep(self, size: int, gate: Gate | None = None) -> None:
         """Nothing: a tensor is kept by the kernel only."""
 
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """Always none, see `keep`."""
         return []
 
-    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
+    def set_limits(
+        self,
+        limits: Iterable[tuple[Site, Limits]],
+        scale: float,
+        least: Iterable[tuple[Site, Limits]] = (),
+        gate: Gate | None = None,
+    ) -> None:
         """See `Table`."""
-        self._judged[self._sites.dead(self.CAPACITY)] = 0
+        own = self.gates.number(gate)
+        before = self._judged.copy()
+        if gate is not None:
+            self._judged[self._judged == own] = -1
+        self._judged[self._sites.dead(self.CAPACITY)] = -1
         for site, limit in limits:
             for feature, column in zip(FEATURES, self._limits, strict=True):
                 column[site.slot] = largest_raw(limit[feature], divisor(site.kind, scale), np.float32)
-            self._judged[site.slot] = 1
+            self._judged[site.slot] = own
         for parameter, column in zip(self.limits, self._limits, strict=True):
-            _write(parameter, column)
-        _write(self.judged, self._judged)
+            write(parameter, column)
+        if not np.array_equal(before, self._judged):
+            self._write_judged()
+        self._set_least(list(least), scale, self._judged == own)
 
-    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+    def _write_judged(self) -> None:
+        for state in self.guards:
+            state.judge(self._judged)
+
+    def _set_least(self, least: Sequence[tuple[Site, Limits]], scale: float, own: np.ndarray) -> None:
+        columns = self._least
+        if not (least or any(column[own].any() for column in columns)):
+            return
+        for column in columns:
+            column[own] = 0
+        for site, limit in least:
+            for feature, column in zip(FEATURES, columns, strict=True):
+                column[site.slot] = smallest_raw(limit[feature], divisor(site.kind, scale), np.float32)
+        columns[1][:] = np.where(columns[0] > 0, np.maximum(columns[1], np.finfo(np.float32).tiny), columns[1])
+        write(self.zero_passes, np.where(columns[0] > 0, -1, 0).astype(np.float32))
+        for parameter, column in zip(self.least, columns[1:], strict=True):
+            write(parameter, column)
+
+    def schedule_checksums(
+        self,
+        every: int,
+        turn: int,
+        everything: bool,  # noqa: FBT001
+        tolerance: int,
+        gate: Gate | None = None,
+    ) -> None:
         """See `Table`; the tolerance is that of `OperatorCheck` always."""
         turns = (np.arange(self.CAPACITY) + turn) % max(every, 1) == 0
-        self._due = turns & (every > 0) | everything
-        _write(self.due, self._due.astype(np.float32))
+        own = self._judged == gate.number if gate is not None else self._judged <= 0
+        self._due = np.where(own, turns & (every > 0) | everything, self._due)
+        write(self.due, self._due.astype(np.float32))
 
     def is_due(self, site: Site) -> bool:
         """See `Table`."""
         return bool(self._due[site.slot])
 
-    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
+    def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
         """See `Table`."""
-        self._set_gate(GATE["judge" if armed else "off"])
+        (gate or self.gates.default).armed = armed
+        self._arm_guards()
 
-    def _set_gate(self, gate: int) -> None:
-        self._gate = gate
-        _write(self.armed, np.full(1, gate, np.float32))
+    def _arm_guards(self) -> None:
+        for state in self.guards:
+            state.arm(self._mode(state.gate))
 
-    def refused(self) -> int:
+    def refused(self, gate: Gate | None = None) -> int:
         """See `Table`."""
-        return int(self.refusals.asnumpy()[0])
+        states = self.guards if gate is None else self._guards_of(gate)
+        return sum(state.refused() for state in states)
 
-    def announce(self) -> None:
-        """See `Table`."""
-        if self._announced_at is None:
-            self._announced_at = int(self.announcements.asnumpy()[0])
-            _write(self.announcing, np.ones(1, np.float32))
+    def unread(self, gate: Gate | None = None) -> Unread:
+        """See `Table`; of what a compiled graph did the host knows nothing but the refusals."""
+        states = self._guards_of(gate)
+        return Unread(max((state.updates for state in states), default=0), any(state.overrun for state in states))
 
-    def announced(self) -> int:
+    def updates(self, gate: Gate) -> int:
         """See `Table`."""
-        count = int(self.announcements.asnumpy()[0])
-        if self._announced_at is not None and count > self._announced_at:
-            self._announced_at = None
-            _write(self.announcing, np.zeros(1, np.float32))
-        return count
+        return sum(state.unread() for state in self._guards_of(gate))
+
+    def announce(self, gate: Gate | None = None) -> None:
+        """See `Table`."""
+        for state in self._guards_of(gate):
+            state.announce()
+
+    def announced(self, gate: Gate | None = None) -> int:
+        """See `Table`."""
+        return sum(state.announced() for state in self._guards_of(gate))
 
     @property
     def replaying(self) -> bool:
         """Whether a step is being made again."""
-        return self.repeating or self._gate == GATE["replay"]
+        return self.repeating or self._is_replay
 
     def begin_replay(self) -> None:
         """See `Table`."""
-        self._gate_before_replay = self._gate
-        self._set_gate(GATE["replay"])
+        self._before_replay = [parameter.asnumpy().copy() for parameter in self.values]
+        self._is_replay = True
+        self._arm_guards()
 
     def end_replay(self) -> None:
         """See `Table`."""
-        self._set_gate(self._gate_before_replay)
+        for parameter, before in zip(self.values, self._before_replay, strict=True):
+            write(parameter, before)
+        self._is_replay = False
+        self._arm_guards()
 
     def hashes(self, sites: Sequence[Site]) -> list[int]:
         """Always none: MindSpore has no operator that reads the bits of a tensor."""
@@ -162,8 +277,3 @@ class OperatorTable:
     def unsupported(self) -> int:
         """Always 0: MindSpore itself refuses a type it can't read."""
         return 0
-
-
-def _write(parameter: Parameter, array: np.ndarray) -> None:
-    # Not set_data: a compiled graph goes on writing to the old memory, and the host would read the new one for ever.
-    parameter.copy_(Tensor(array))

@@ -115,15 +115,15 @@ def check_product(
     return ProductCheck(score, int(row), int(column), error, bound, int(residuals), int(flagged), bool(judged))
 
 
-def schedule() -> Schedule:
-    """The schedule that the kernel of this process reads.
+def schedule(gate: int = 0) -> Schedule:
+    """The schedule that the kernel of this process reads for what the gate of this number judges; 0 for nobody's.
 
     Raises:
         RuntimeError: The C++ kernel was not built.
     """
     if kernel.library is None:
         raise RuntimeError("the C++ kernel was not built; install the package where a C++ compiler is.")
-    found: Schedule = kernel.library.asd_checksum_schedule().contents
+    found: Schedule = kernel.library.asd_checksum_schedule(gate).contents
     return found
 
 
@@ -145,6 +145,7 @@ def _declare(library: ctypes.CDLL) -> None:
         *matrix, ctypes.c_int64, *matrix, ctypes.c_int64, *matrix, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p,
     ]  # fmt: skip
     library.asd_checksum_arrays.restype = ctypes.c_int64
+    library.asd_checksum_schedule.argtypes = [ctypes.c_int64]
     library.asd_checksum_schedule.restype = ctypes.POINTER(Schedule)
     library.asd_checksum_is_due.argtypes = [ctypes.c_int64]
     library.asd_checksum_is_due.restype = ctypes.c_int64

@@ -14,6 +14,7 @@ from mindspore.experimental import optim as experimental
 from asd.errors import UnsupportedError
 from asd.operators.base import ASDBase
 from asd.operators.exchange import pack, unpack
+from asd.operators.gate import Gate
 from asd.operators.guard import is_guarded
 from asd.operators.random_state import (
     RandomState,
@@ -79,7 +80,7 @@ class RepeatableStep:
         self.is_repeatable = False
         self._is_current = False
         self._optimizer = optimizer
-        self._updates_before = 0
+        self._updates_before = self._others_before = 0
         self._net, self._sites, self._ranks = net, sites, ranks
         control_dropouts(net)
         watch_draws()
@@ -94,6 +95,12 @@ class RepeatableStep:
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._searched = False
 
+    @property
+    def _gate(self) -> Gate:
+        guard = getattr(self._optimizer, "asd_gate", None)
+        gate: Gate = guard.gate if guard is not None else table().gates.default
+        return gate
+
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
         if self.step is not None and not self._searched:
@@ -106,6 +113,7 @@ class RepeatableStep:
             self._before = [to_host(parameter) for parameter in self._read], self.random.save()
             if self._keeps_moving:
                 self._updates_before = self._updates()
+                self._others_before = self._updates_of_others()
                 self._moving_before = [to_host(parameter) for parameter in self.moving]
 
     def forget(self) -> None:
@@ -120,6 +128,8 @@ class RepeatableStep:
         """The same for `make_anew`, after a step whose update was refused."""
         if self._is_current and self._updates() != self._updates_before:
             return "it has updated the weights once already"
+        if self._is_current and self._updates_of_others() != self._others_before:
+            return "it has updated the weights of another monitor's network once already"
         return self.obstacle()
 
     @staticmethod
@@ -133,6 +143,10 @@ class RepeatableStep:
         """Updates of the optimizer so far, where it counts them; to read it waits for the step."""
         count = getattr(self._optimizer, "global_step", None)
         return int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
+
+    def _updates_of_others(self) -> int:
+        slots = table()
+        return sum(slots.updates(other) for other in slots.gates.others(self._gate))
 
     def _find_obstacle(self) -> str:
         if self.step is None:
@@ -165,8 +179,8 @@ class RepeatableStep:
         try:
             yield
         finally:
-            slots.read(self._sites)
             slots.end_replay()
+            slots.read(self._sites, self._gate)
             self._put(self._written, *after)
 
     def make_anew(self) -> tuple[Any, str]:
@@ -210,7 +224,7 @@ class RepeatableStep:
         except Exception as error:  # the other ranks must hear of it
             return Answer("", ()), f"the step can't be made again: {error!r}"
         hashes = slots.hashes(self._sites)
-        found = {reading.checkpoint: reading for reading in slots.read(self._sites)}
+        found = {reading.checkpoint: reading for reading in slots.read(self._sites, self._gate)}
         pairs = [(found[site.name], i) for i, site in enumerate(self._sites) if site.name in found]
         return Answer.of(loss, [reading for reading, _ in pairs], [hashes[i] for _, i in pairs] if hashes else []), ""
 

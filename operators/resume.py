@@ -1,6 +1,7 @@
 """Keeps the rule state beside the training's checkpoint files, finds it again, and tells where to resume from.
 
-For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`.
+For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`; of the second monitor in a process, of a
+`Discriminator`, `model.ckpt.asd-rank0-Discriminator.json`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ __all__ = ["CheckpointWatch", "checkpoint_to_resume", "resumed_step", "state_pat
 _LOG = logging.getLogger("asd.resume")
 
 
-def state_path(checkpoint_file: str | Path, rank: int) -> Path:
+def state_path(checkpoint_file: str | Path, rank: int, label: str = "") -> Path:
     """Where the state that belongs to `checkpoint_file` is kept."""
     path = Path(checkpoint_file)
-    return path.with_name(f"{path.name}.asd-rank{rank}.json")
+    return path.with_name(f"{path.name}{_ending(rank, label)}")
+
+
+def _ending(rank: int, label: str) -> str:
+    return f".asd-rank{rank}-{label}.json" if label else f".asd-rank{rank}.json"
 
 
 class CheckpointWatch:
@@ -65,7 +70,7 @@ def resumed_step(optimizer: nn.Cell | None) -> int:
 
 
 def state_to_resume(
-    resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int
+    resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int, label: str = ""
 ) -> dict[str, Any] | None:
     """The rule state of a training that goes on, or None for one that begins.
 
@@ -75,15 +80,16 @@ def state_to_resume(
             is none of these, so they may be fewer than the steps of the training. Damaged files are passed over.
         rank: Rank of this process.
         updates: Steps the optimizer has made already; 0 for a training that begins.
+        label: Of the monitor among those of its process.
 
     Raises:
         StateError: There is no such state, or the one beside `resume_from` is damaged.
     """
     if resume_from is not None:
-        return load_state(state_path(resume_from, rank))
+        return load_state(state_path(resume_from, rank, label))
     if updates == 0:
         return None
-    files = [file for folder in folders for file in folder.glob(f"**/*.asd-rank{rank}.json")]
+    files = [file for folder in folders for file in folder.glob(f"**/*{_ending(rank, label)}")]
     for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
         with contextlib.suppress(StateError):
             state = load_state(file)

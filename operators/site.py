@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asd.errors import UnsupportedError
 
-__all__ = ["GATE", "Limits", "Site", "Sites", "is_ours", "largest_raw"]
+if TYPE_CHECKING:
+    from asd.operators.gate import Gate
 
-GATE = {"off": 0, "judge": 1, "replay": 2}
-"""What the gate does; the numbers are `enum Gate` of kernel.cpp. In a replay it refuses every update, uncounted."""
+__all__ = ["Limits", "Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
+
 Limits = Mapping[str, float]
-"""Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass."""
+"""Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass, or the smallest."""
 
 
 def is_ours(path: str) -> bool:
@@ -32,6 +34,7 @@ class Site:
         kind: Which kind of tensor it sees, see `asd.reading.Reading`.
         claimed: Whether `install` has seen it.
         watched: Whether a monitor judges it.
+        owner: The gate of that monitor, if it lives.
     """
 
     def __init__(self, slot: int, name: str, kind: str) -> None:
@@ -40,6 +43,7 @@ class Site:
         self.kind = kind
         self.claimed = False
         self.watched = False
+        self.owner: weakref.ref[Gate] | None = None
 
 
 class Sites:
@@ -87,4 +91,17 @@ def largest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float6
             raw = np.nextafter(raw, dtype(-np.inf))
         while not float(above := np.nextafter(raw, dtype(np.inf))) / scale > limit:
             raw = above
+    return float(raw)
+
+
+def smallest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float64) -> float:
+    """The same for the smallest raw value that is not below `limit`."""
+    if limit == 0.0 or (scale == 1.0 and dtype is np.float64):
+        return limit
+    with np.errstate(over="ignore", under="ignore"):
+        raw = dtype(limit * scale)
+        while float(raw) / scale < limit:
+            raw = np.nextafter(raw, dtype(np.inf))
+        while float(below := np.nextafter(raw, dtype(-np.inf))) / scale >= limit:
+            raw = below
     return float(raw)

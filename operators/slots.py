@@ -8,15 +8,18 @@ without the library. A slot keeps the worst call of a step, so micro-batches and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import mindspore as ms
 
 from asd.errors import ConfigError
 from asd.operators import kernel
+from asd.operators.gate import Gate
+from asd.operators.gates import Gates
 from asd.operators.kernel_table import KernelTable
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Limits, Site
+from asd.operators.unread import Unread
 from asd.reading import Capture, Reading
 
 __all__ = ["Table", "table", "use_backend"]
@@ -29,10 +32,12 @@ class Table(Protocol):
         backend: `kernel` or `operators`.
         repeating: Whether a step is being made again for good: the gate judges it as any other.
         replaying: Whether a step is being made again at all.
+        gates: Of the monitors that live; where a method takes none, the default one is meant.
     """
 
     backend: str
     repeating: bool
+    gates: Gates
 
     @property
     def replaying(self) -> bool:
@@ -41,37 +46,72 @@ class Table(Protocol):
     def new_site(self, name: str, kind: str = "B") -> Site:
         """A fresh slot under `name`."""
 
+    def new_gate(self) -> Gate:
+        """A fresh gate."""
+
+    def give_guard(self, guard: Any, gate: Gate) -> None:
+        """Says whose `guard`, the gate cell of an optimizer, is."""
+
     def sites(self) -> list[Site]:
         """All living sites, in the order of their slots."""
 
-    def read(self, sites: Sequence[Site]) -> list[Reading]:
-        """The readings of those of `sites` that were checked since the last call; empties their slots."""
+    def read(self, sites: Sequence[Site], gate: Gate | None = None) -> list[Reading]:
+        """The readings of those of `sites` that were checked since the last call; empties their slots.
 
-    def keep(self, size: int) -> None:
+        What a refused update left is among them: the gate has set it aside, so that later steps are judged without it.
+        """
+
+    def keep(self, size: int, gate: Gate | None = None) -> None:
         """Of the first gradient of a step that breaks its limit at most `size` bytes are kept; 0 for nothing."""
 
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """What was kept of the gradients of `sites` since the last call; asked before `read`, which drops it."""
 
-    def set_limits(self, limits: Iterable[tuple[Site, Limits]], scale: float) -> None:
-        """What the gate compares with from now on; `scale` is the loss scale of the next step."""
+    def set_limits(
+        self,
+        limits: Iterable[tuple[Site, Limits]],
+        scale: float,
+        least: Iterable[tuple[Site, Limits]] = (),
+        gate: Gate | None = None,
+    ) -> None:
+        """What the gate compares with from now on.
 
-    def schedule_checksums(self, every: int, turn: int, everything: bool, tolerance: int) -> None:  # noqa: FBT001
+        Args:
+            limits: The largest values that pass.
+            scale: The loss scale of the next step.
+            gate: Whose they are; it judges nothing else then.
+            least: The smallest values that pass, see `asd.tiers.features.too_small`; where there are none, all.
+        """
+
+    def schedule_checksums(
+        self,
+        every: int,
+        turn: int,
+        everything: bool,  # noqa: FBT001
+        tolerance: int,
+        gate: Gate | None = None,
+    ) -> None:
         """Which products are checked in the next step; see `Schedule` of kernel.py."""
 
     def is_due(self, site: Site) -> bool:
         """Whether the product of `site` is checked in this step."""
 
-    def arm(self, armed: bool) -> None:  # noqa: FBT001 - an on-off switch
+    def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
         """Whether the gate may refuse an update."""
 
-    def refused(self) -> int:
-        """Updates refused so far in this process."""
+    def refused(self, gate: Gate | None = None) -> int:
+        """Updates refused so far, by all gates if none is given."""
 
-    def announce(self) -> None:
+    def unread(self, gate: Gate | None = None) -> Unread:
+        """What happened since the last `read`."""
+
+    def updates(self, gate: Gate) -> int:
+        """Updates that `gate` has judged since its host read last; waits for the graph that makes them."""
+
+    def announce(self, gate: Gate | None = None) -> None:
         """Tells all ranks, with their next update, that this one has written a checkpoint."""
 
-    def announced(self) -> int:
+    def announced(self, gate: Gate | None = None) -> int:
         """A number that grows when any rank has announced a checkpoint."""
 
     def begin_replay(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
-__all__ = ["FEATURES", "WORDS", "Features"]
+__all__ = ["FEATURES", "WORDS", "Features", "too_small"]
 
 FEATURES = ("max_abs", "l2", "mean_abs")
 """The fields of `Features` that are judged, in the order in which they are."""
@@ -39,3 +40,14 @@ class Features(NamedTuple):
         """The value to report of a tensor that is not finite: the first size that is not, else `nan`."""
         sizes: tuple[Any, ...] = self[:3]
         return next((size for size in sizes if not isfinite(size)), float("nan"))
+
+
+def too_small(features: Features, least: Mapping[str, float]) -> str:
+    """The first feature that is below its lower limit; empty if none is.
+
+    A tensor that is all zero is too small only where the limit of its maximum is above 0; where it was all zero before,
+    and healthy, the others have nothing to say.
+    """
+    if features.max_abs == 0.0:
+        return FEATURES[0] if least[FEATURES[0]] > 0.0 else ""
+    return next((name for name in FEATURES[1:] if getattr(features, name) < least[name]), "")

@@ -132,7 +132,7 @@ class History:
             reason = f"{self.kind.name}: not finite"
             return Verdict(Level.ERROR, reason, features.not_a_number(), limits[0])
         if largest == 0.0:
-            finding = self._quiet.judge_zero(self._traces[0])
+            finding = self._quiet.judge_zero(self._traces, features)
         else:
             x = (log2(largest), log2(l2) if l2 > 0.0 else None, log2(mean) if mean > 0.0 else None)
             finding = self._judge(features, x, limits)
@@ -164,6 +164,10 @@ class History:
         bits = self._within if self.kind.gradient or self._idle.now else map(_suspicious_from, self._traces)
         largest, l2, mean = map(min, current, map(_power, bits))
         return {"max_abs": largest, "l2": l2, "mean_abs": mean}
+
+    def least(self) -> dict[str, float]:
+        """Per feature the smallest value that is not suspicious next: `update` warns below it, see `too_small`."""
+        return self._quiet.least(self._traces)
 
     def accept(self) -> None:
         """Says that what it flags is no fault of a device: a new level is learned from the next step on."""
@@ -272,7 +276,7 @@ class History:
         if high is None and norm is not None and norm.level is not Level.NORMAL:
             broken = self._norm.broken if self._norm is not None else inf
             return Finding(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2", limit=broken)
-        return high or self._quiet.judge_low(self._traces, x) or cusum
+        return high or self._quiet.judge_low(self._traces, features) or cusum
 
     def _reason(self, i: int, x: float | None, norm: Verdict | None) -> str:
         own = self._traces[i].ceiling + WIDE if self._traces[i].n >= FIRST and not self._strict else self._within[i]

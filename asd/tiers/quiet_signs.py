@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from asd.tiers.features import WORDS
+from asd.tiers.features import FEATURES, WORDS, Features, too_small
 from asd.tiers.kinds import Kind
 from asd.tiers.saved import check_count, check_number
 from asd.tiers.trace import WARM, Trace
@@ -15,6 +15,9 @@ from asd.verdict import Level
 __all__ = ["Finding", "QuietSigns"]
 
 CUSUM_SLACK = 3.0
+_SMALLEST = 2.0**-126
+"""Of normal float32 numbers: some threads of MindSpore take smaller ones for 0."""
+_ANYTHING = dict.fromkeys(FEATURES, 0.0)
 
 
 class Finding(NamedTuple):
@@ -47,28 +50,35 @@ class QuietSigns:
         self._cusum = 0.0
         self._zeros = 0  # all-zero tensors seen
 
-    def judge_low(self, traces: Sequence[Trace], x: Sequence[float | None]) -> Finding | None:
-        """Whether norm or mean are far below the recent smallest.
+    def least(self, traces: Sequence[Trace]) -> dict[str, float]:
+        """Per feature the smallest value that is no warning: far below the recent smallest, or the first zero.
 
-        Args:
-            traces: Of the three features.
-            x: Their logarithms; None of one that is 0.
+        Gradients of a training that learns fast fall to a third in its first steps, so a checkpoint must be known well.
         """
-        if traces[0].n < WARM:  # gradients of a training that learns fast fall to a third in its first steps
-            return None
-        for i, feature in ((1, "l2"), (2, "mean_abs")):
-            value, drop = x[i], self._kind.drop[i - 1]
-            if value is not None and traces[i].low - value > drop:
-                reason = f"{WORDS[feature]} less than 1/{2**drop:.3g} of the recent smallest"
-                return Finding(Level.WARNING, reason, feature, limit=2.0 ** (traces[i].low - drop))
+        if traces[0].n < WARM:
+            return _ANYTHING
+        least = {FEATURES[0]: _SMALLEST if self._zeros == 0 else 0.0}
+        for feature, trace, drop in zip(FEATURES[1:], traces[1:], self._kind.drop, strict=True):
+            least[feature] = 2.0 ** (trace.low - drop) if trace.n >= WARM else 0.0
+        return least
+
+    def judge_low(self, traces: Sequence[Trace], features: Features) -> Finding | None:
+        """Whether a tensor is below `least` of the three `traces`."""
+        least = self.least(traces)
+        low = too_small(features, least)
+        if low == FEATURES[0]:
+            return Finding(Level.WARNING, "all zero, which it never was before", low)
+        if low:
+            drop = self._kind.drop[FEATURES.index(low) - 1]
+            reason = f"{WORDS[low]} less than 1/{2**drop:.3g} of the recent smallest"
+            return Finding(Level.WARNING, reason, low, limit=least[low])
         return None
 
-    def judge_zero(self, trace: Trace) -> Finding | None:
-        """Whether a tensor is all zero for the first time, at a checkpoint that is known well."""
+    def judge_zero(self, traces: Sequence[Trace], features: Features) -> Finding | None:
+        """The same of one that is all zero."""
+        finding = self.judge_low(traces, features)
         self._zeros += 1
-        if trace.n >= WARM and self._zeros == 1:
-            return Finding(Level.WARNING, "all zero, which it never was before", "max_abs")
-        return None
+        return finding
 
     def sum_deviations(self, trace: Trace, x: float) -> Finding | None:
         """Whether the maximum was above its mean for many steps: a CUSUM of the deviations."""

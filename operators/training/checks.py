@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mindspore import nn
 
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.monitor import Monitor
+from asd.operators.gate import Gate
 from asd.operators.gradient_samples import sample_gradients
-from asd.operators.guard import are_averaged, gradient_sites, guard
+from asd.operators.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.install import install
 from asd.operators.own_gradients import look_before_reduction, reducer_of
 from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.training.checksum_plan import ChecksumPlan
+from asd.operators.training.sharing import left_to_others, name_apart
 
 __all__ = ["Checks"]
 
@@ -39,18 +41,18 @@ class Checks:
         self._config, self._include, self._exclude, self._checksums = config, include, exclude, checksums
         self._judges_history = "adaptive" in config.active_tiers
 
-    def put_on(self, net: nn.Cell | None, monitor: Monitor, before: Sequence[Site]) -> list[Site]:
+    def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None, monitor: Monitor, gate: Gate) -> None:
         """Puts checks on `net`, which is not compiled yet.
 
         Args:
             net: The network or a training cell around it; None where only check operators of others are judged.
+            optimizer: What trains it.
             monitor: Is told when there is nothing to check.
-            before: The checkpoints of an earlier call.
-
-        Returns:
-            The checkpoints; those of check operators that no cell holds included.
+            gate: Gets the checkpoints in place of those it had, those of check operators that no cell holds included,
+                but none that belongs to another monitor.
         """
         sites: list[Site] = []
+        names = {site: site.name for site in table().sites()}
         if net is not None:
             try:
                 installation = install(net, include=self._include, exclude=self._exclude, forward=self._judges_history)
@@ -64,15 +66,22 @@ class Checks:
             except UnsupportedError as error:
                 monitor.protections.lacks("ASD_TIERS=checksum", str(error))
         # Check operators that no cell holds belong to whoever trains.
-        sites += [site for site in before if not site.claimed]
+        sites += [site for site in gate.sites if not site.claimed]
         sites += [site for site in table().sites() if not (site.claimed or site.watched)]
+        theirs = left_to_others(sites, net, optimizer, gate)
+        for site in theirs:
+            site.name = names[site]
+        if theirs:
+            listed = ", ".join(site.name for site in theirs)
+            _LOG.info("%d checkpoints belong to another monitor in this process: %s", len(theirs), listed)
+        gate.sites[:] = []
         for site in sites:
-            site.watched = True
-        self._checksums.expect(sites)
-        return sites
+            if site not in theirs:
+                gate.take(site)
+        self._checksums.expect(gate.sites, gate)
 
     def put_around(
-        self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None, monitor: Monitor, sites: list[Site]
+        self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None, monitor: Monitor, gate: Gate
     ) -> None:
         """Guards `optimizer`, and looks at its gradients before and behind their reducer, as the settings say.
 
@@ -81,21 +90,32 @@ class Checks:
             net: The training cell; it is searched for a reducer if none is given.
             reducer: What takes the mean of its gradients over the ranks.
             monitor: Is told what could not be put in its place.
-            sites: The new checkpoints are added.
+            gate: Gets the new checkpoints.
 
         Raises:
             ConfigError: `reducer` is none for this optimizer.
         """
-        reducer = reducer_of(net, optimizer, reducer)
+        reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
         # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
         if self._config.refuses or self._judges_history:
-            guard(optimizer, gradients=self._judges_history)
-            sites += [site for site in gradient_sites(optimizer) if site not in sites]
+            guard(optimizer, gradients=self._judges_history, lower=self._config.confirm > 0)
+            sites += gradient_sites(optimizer)
+        if is_guarded(optimizer):
+            optimizer.asd_gate.belong_to(gate)
+        for free in list(table().gates.default.guards):  # as check operators that no cell holds
+            free.belong_to(gate)
         if reducer is not None and are_averaged():
-            sites += [site for site in self._around_reduction(reducer, optimizer, monitor) if site not in sites]
+            sites += self._around_reduction(reducer, optimizer, monitor)
         if self._config.combined.enable:
             # Outside the guard: what a refused update would have been is a sample too.
             sites += sample_gradients(reducer, optimizer, every=self._config.combined.grad_sample_interval)
+        for site in sites:
+            gate.take(site)
+
+    @staticmethod
+    def tell_apart(net: nn.Cell | None, gate: Gate) -> None:
+        """Gives the checkpoints of `gate` names that no other monitor has; see `asd.operators.training.sharing`."""
+        name_apart(gate, table().gates.others(gate), net)
 
     def _around_reduction(self, reducer: nn.Cell, optimizer: nn.Cell, monitor: Monitor) -> list[Site]:
         sites = []

@@ -12,6 +12,7 @@ from asd.monitor import Monitor
 from asd.operators.checked_mean import check_means
 from asd.operators.checksum import Checksum, claim_checked
 from asd.operators.exchange import Exchange
+from asd.operators.gate import Gate
 from asd.operators.gradient_samples import POLL_STEPS, poll
 from asd.operators.site import Site
 from asd.reading import CHECKSUM, NORM
@@ -62,10 +63,12 @@ class ChecksumPlan:
         """
         return check_means(reducer, optimizer.parameters) if self._checks_means else []
 
-    def expect(self, sites: Iterable[Site]) -> None:
+    def expect(self, sites: Iterable[Site], gate: Gate) -> None:
         """Says which checkpoints there are: check operators with a turn want a schedule, asked for or not."""
         if self.checksum is None and any(site.kind in (CHECKSUM, NORM) for site in sites):
             self.checksum = Checksum()
+        if self.checksum is not None:
+            self.checksum.gate = gate
 
     def make_all_due(self) -> None:
         """Makes all that is computed before the next `after` due."""

@@ -99,7 +99,7 @@ class Confirming:
     def _read(self) -> Look:
         sites = self._judging.sites
         captures = table().captures(sites)
-        return Look(table().read(sites), captures)
+        return Look(table().read(sites, self._judging.gate), captures)
 
     def verdict(self, monitor: Monitor, events: Sequence[Event]) -> list[Event]:
         """Reports what a first-level anomaly is that a second run did not show again."""

@@ -12,6 +12,7 @@ from asd.errors import RankLostError
 from asd.event import Event
 from asd.monitor import Monitor
 from asd.operators.exchange import Exchange
+from asd.operators.gate import Gate
 from asd.operators.loss_scale import LossScale
 from asd.operators.rank_features import comparable, features_of_ranks
 from asd.operators.ranks import attribution_of
@@ -19,7 +20,7 @@ from asd.operators.site import Site
 from asd.operators.slots import table
 from asd.operators.training.problems import Problems
 from asd.operators.training.state_checks import StateChecks
-from asd.reading import SAMPLE, Capture, Reading
+from asd.reading import SAMPLE, SCORES, Capture, Reading
 from asd.tiers import KINDS, Features
 
 __all__ = ["Judging", "Look"]
@@ -69,7 +70,7 @@ class Judging:
     Attributes:
         loss_scale: Where the loss scale is read from.
         scale: The loss scale of the step that is running.
-        sites: The checkpoints.
+        gate: What this training has of the table.
         ranks: The ranks.
 
     Raises:
@@ -79,14 +80,26 @@ class Judging:
     def __init__(self, config: Config, loss_scale: Any, state: StateChecks, health: Health, problems: Problems) -> None:
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
-        self.sites: list[Site] = []
+        self.gate: Gate | None = None
         self.ranks = Exchange()
         self._config, self._state, self._health, self._problems = config, state, health, problems
         self._refused = 0
 
+    @property
+    def sites(self) -> list[Site]:
+        """The checkpoints."""
+        return self.gate.sites if self.gate is not None else []
+
+    def own_gate(self, training: object) -> Gate:
+        """The gate of this training, which is about to begin."""
+        if self.gate is None or self.gate not in table().gates.living.values():
+            self.gate = table().new_gate()
+        self.gate.serve(training)
+        return self.gate
+
     def begin(self, monitor: Monitor) -> None:
         """Writes the limits of the first step; what was refused before does not count."""
-        self._refused = table().refused()
+        self._refused = table().refused(self.gate)
         self.write_limits(monitor)
 
     def write_limits(self, monitor: Monitor, *, second_level: bool = False, scale: float | None = None) -> None:
@@ -94,19 +107,24 @@ class Judging:
 
         Args:
             monitor: Knows the limits.
-            second_level: Whether suspicious gradients are refused too.
+            second_level: Whether what is suspicious is refused too, the too small included.
             scale: The loss scale of that step; read if not given.
         """
         self.scale = self.loss_scale.read() if scale is None else scale
         limit = monitor.second_limit if second_level else monitor.limit
         judged = [site for site in self.sites if site.kind != SAMPLE]
-        table().set_limits([(site, limit(site.name, site.kind)) for site in judged], self.scale)
+        least = [(site, monitor.least(site.name)) for site in judged] if second_level else []
+        table().set_limits([(site, limit(site.name, site.kind)) for site in judged], self.scale, least, self.gate)
 
     def refused(self) -> int:
         """Updates refused since the last call."""
-        new = table().refused() - self._refused
+        new = table().refused(self.gate) - self._refused
         self._refused += new
         return new
+
+    def refused_unread(self) -> int:
+        """As `refused`, which will count them all the same."""
+        return table().refused(self.gate) - self._refused
 
     def judge(
         self, monitor: Monitor, step: int, *, refused: bool, look: Look | None = None
@@ -125,8 +143,8 @@ class Judging:
         slots = table()
         if look is None:
             captures = slots.captures(self.sites)
-            look = Look(slots.read(self.sites), captures)
-        readings = look.readings
+            look = Look(slots.read(self.sites, self.gate), captures)
+        readings = [*look.readings, *self._wrong_elsewhere(monitor)]
         attribution = self._whose_fault(monitor, readings) if refused else look.attribution
         outcome = monitor.judge(
             step,
@@ -158,6 +176,22 @@ class Judging:
             monitor.protections.lacks("NPU_ASD_ENABLE", _UNSUPPORTED, told=True)
         self.write_limits(monitor)
         return outcome.events, fatal
+
+    def drop_strays(self) -> list[Reading]:
+        """Empties what this step left at checkpoints of other monitors, and returns it.
+
+        These are monitors that have seen no update of their own since they last read: a step that runs through their
+        network is none of theirs. A step that updates both leaves both alone.
+        """
+        slots, gate = table(), self.gate
+        if gate is None or len(slots.gates) < 2:
+            return []
+        strangers = [other for other in slots.gates.others(gate) if other.guards and not slots.updates(other)]
+        return slots.read([site for other in strangers for site in other.sites])
+
+    def _wrong_elsewhere(self, monitor: Monitor) -> list[Reading]:
+        """What is computed wrongly is an anomaly of the step that did it, whoever checks the product."""
+        return [each for each in self.drop_strays() if each.kind in SCORES and monitor.is_broken(each, self.scale)]
 
     def _follow(
         self, monitor: Monitor, step: int, attribution: Attribution | None, *, refused: bool, apart: bool, look: Look

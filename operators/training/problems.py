@@ -13,10 +13,15 @@ class Problems:
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def once(self, monitor: Monitor, reason: str) -> None:
-        """Reports a problem through `monitor`; the second time and later it is only counted."""
+    def once(self, monitor: Monitor, reason: str) -> bool:
+        """Reports a problem through `monitor`; the second time and later it is only counted.
+
+        Returns:
+            Whether it was the first time.
+        """
         if reason in self._told:
             monitor.status.problems += 1
-        else:
-            self._told.add(reason)
-            monitor.problem(reason)
+            return False
+        self._told.add(reason)
+        monitor.problem(reason)
+        return True

@@ -52,11 +52,13 @@ class RuleState:
 
     Attributes:
         files: Notices the checkpoint files that the training writes.
+        label: Of this monitor among those of the process.
     """
 
     def __init__(self, config: Config, health: Health, resume_from: str | Path | None) -> None:
         self._config, self._health, self._resume_from = config, health, resume_from
         self.files = CheckpointWatch(())
+        self.label = ""
 
     def save(self, file: Path, monitor: Monitor, optimizer: nn.Cell | None, step: int) -> Path:
         """Saves the state after `step` beside `file`; returns where.
@@ -64,7 +66,7 @@ class RuleState:
         Raises:
             OSError: The file can't be written. Nothing that was there before is lost.
         """
-        path = state_path(file, monitor.origin.rank)
+        path = state_path(file, monitor.origin.rank, self.label)
         updates, tainted_from = resumed_step(optimizer), self._health.tainted_from
         save_state(path, {**monitor.state(), "step": step, "updates": updates, "tainted_from": tainted_from})
         return path
@@ -77,7 +79,7 @@ class RuleState:
         """
         write_manifest(
             file, step=step, updates=resumed_step(optimizer), **monitor.origin._asdict(), health=self._health,
-            rule_state=state_path(file, monitor.origin.rank).name, run_dir=Path(self._config.run_dir),
+            rule_state=state_path(file, monitor.origin.rank, self.label).name, run_dir=Path(self._config.run_dir),
         )  # fmt: skip
 
     def resume(self, monitor: Monitor, sites: Sequence[Site], optimizer: nn.Cell | None) -> bool:
@@ -94,7 +96,7 @@ class RuleState:
         try:
             if earlier is not None and earlier.updates == updates:
                 return self._take_over(monitor, sites, earlier.state())
-            state = state_to_resume(self._resume_from, folders, monitor.origin.rank, updates)
+            state = state_to_resume(self._resume_from, folders, monitor.origin.rank, updates, self.label)
             return self._take_over(monitor, sites, state)
         except StateError as error:
             if earlier is None:
@@ -112,7 +114,7 @@ class RuleState:
             Whether a state was taken over.
         """
         with contextlib.suppress(StateError):
-            state = state_to_resume(None, self.files.folders(), monitor.origin.rank, updates)
+            state = state_to_resume(None, self.files.folders(), monitor.origin.rank, updates, self.label)
             return self._take_over(monitor, sites, state)
         return False
 

@@ -29,6 +29,7 @@ from asd.operators.training.checks import Checks
 from asd.operators.training.checksum_plan import ChecksumPlan
 from asd.operators.training.confirming import Confirming
 from asd.operators.training.ending import Ending
+from asd.operators.training.forgotten import Forgotten
 from asd.operators.training.judging import Judging
 from asd.operators.training.problems import Problems
 from asd.operators.training.protecting import after_first_step, before_first_step
@@ -81,6 +82,9 @@ class WatchedTraining:
         self._confirming = Confirming(config, self.judging, self._replay, self._checksums)
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
+        self._forgotten = Forgotten(self.judging, problems)
+        weakref.finalize(self, self._forgotten.look, ended=True).atexit = False  # when the process ends, it is told
+        self._is_callback = False
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None
         self._step = 0
@@ -89,6 +93,7 @@ class WatchedTraining:
 
     def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
         """Finds out what MindSpore knows about a training before it begins: loss scale, checkpoints, roll-back."""
+        self._is_callback = True
         if self._find_loss_scale:
             self.judging.loss_scale = LossScale.of(train_network)
         self._rule_state.files = CheckpointWatch(callbacks or ())
@@ -106,22 +111,22 @@ class WatchedTraining:
             self._step = resumed_step(optimizer)
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
-        judging.sites = self._checks.put_on(net, monitor, judging.sites)
+        gate = judging.own_gate(self)
+        self._checks.put_on(net, optimizer, monitor, gate)
         judging.ranks = Exchange()
         weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
-        self._weights.watch(weights, judging.ranks, self.config.weight_hash)
+        self._weights.watch(weights, judging.ranks, self.config.weight_hash, gate)
         if optimizer is not None:
-            self._checks.put_around(optimizer, net, reducer, monitor, judging.sites)
-            if self.config.refuses:
-                self._replay.watch(net, optimizer, judging.sites, judging.ranks)
-            if "state" in self.config.active_tiers:
-                self.state.watch(optimizer)
+            self._checks.put_around(optimizer, net, reducer, monitor, gate)
+            self._watch(optimizer, net)
+        self._checks.tell_apart(net, gate)
+        self._rule_state.label = gate.label or ""
         if not goes_on and self._rule_state.resume(monitor, judging.sites, optimizer):
             self._step = monitor.step
         if net is not None:
-            table().read(judging.sites)  # what another training left there
-        table().arm(armed=self.config.refuses)
-        table().keep(self.config.evidence_mb << 20)
+            table().read(judging.sites, gate)  # what another training left there
+        table().arm(self.config.refuses, gate)
+        table().keep(self.config.evidence_mb << 20, gate)
         judging.begin(monitor)
         self._checksums.schedule(monitor, self._step + 1, suspicious=False)
         self._is_first, self._net = True, net
@@ -131,12 +136,21 @@ class WatchedTraining:
         self._replay.tell(monitor)
         monitor.tell_protections(all_of_them=True)
         monitor.begin()
+        if not self._is_callback:  # then MindSpore calls `step`
+            self._forgotten.watch(monitor)
+
+    def _watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
+        if self.config.refuses:
+            self._replay.watch(net, optimizer, self.judging.sites, self.judging.ranks)
+        if "state" in self.config.active_tiers:
+            self.state.watch(optimizer)
 
     def step(self, outputs: Any) -> list[Event]:
         """See `StepMonitor.step`."""
         monitor = self.monitor
         if monitor is None or table().replaying:
             return []
+        self._forgotten.called()
         self._step += 1
         self.outputs_again = None
         _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
@@ -173,6 +187,7 @@ class WatchedTraining:
             self.close()
             raise
         self._replay.forget()
+        self.judging.drop_strays()  # of what was made again
         self.end(fatal, damage)
         self.state.close(monitor, self._step)
         return events
@@ -212,8 +227,13 @@ class WatchedTraining:
 
     def close(self) -> None:
         """See `StepMonitor.close`."""
-        table().arm(armed=False)
-        table().keep(0)
+        self._forgotten.look(ended=True)
+        self._forgotten.stop()
+        gate = self.judging.gate
+        if gate is not None:
+            gate.active = False
+            table().arm(False, gate)
+            table().keep(0, gate)
         if self.monitor is not None:
             self.monitor.end()
 

@@ -13,6 +13,7 @@ from asd.event import Event
 from asd.manifest import taint
 from asd.monitor import Monitor
 from asd.operators.exchange import Exchange
+from asd.operators.gate import Gate
 from asd.operators.slots import table
 from asd.operators.weights import WeightComparison
 
@@ -31,13 +32,15 @@ class WeightWatch:
         self._ranks, self._every = Exchange(), 0
         self._comparison = WeightComparison((), self._ranks, 0)
         self._announced = 0
+        self._gate: Gate | None = None
         self._unproven: list[Path] = []
 
-    def watch(self, weights: Iterable[Parameter], ranks: Exchange, every: int) -> None:
+    def watch(self, weights: Iterable[Parameter], ranks: Exchange, every: int, gate: Gate) -> None:
         """Compares `weights` over `ranks` from now on; `every` is the number of steps between, 0 for never."""
         self._ranks, self._every = ranks, every
         self._comparison = WeightComparison(weights, ranks, every)
-        self._announced, self._unproven = table().announced(), []
+        self._gate = gate
+        self._announced, self._unproven = table().announced(gate), []
 
     @property
     def words(self) -> str:
@@ -48,7 +51,7 @@ class WeightWatch:
         """Says that this rank wrote a checkpoint; all ranks compare their weights after the next step then."""
         if self._comparison.active:
             self._unproven.append(checkpoint_file)
-            table().announce()
+            table().announce(self._gate)
 
     def after(self, monitor: Monitor, step: int) -> Event | None:
         """Whether all ranks have the same weights, if it is time to ask; the event if they have not.
@@ -56,7 +59,7 @@ class WeightWatch:
         Raises:
             RankLostError: A rank did not answer.
         """
-        announced, self._announced = table().announced() - self._announced, table().announced()
+        announced, self._announced = table().announced(self._gate) - self._announced, table().announced(self._gate)
         begin = time.perf_counter()
         if self._ranks.lost is not None:
             raise self._ranks.lost

@@ -172,3 +172,18 @@ def test_no_junk_in_a_field_causes_another_error(field, junk):
 def test_no_text_causes_another_error(text):
     with pytest.raises(StateError):
         Status.from_json(text)
+
+
+def test_what_several_monitors_of_a_process_counted_is_summed_up_in_one_status():
+    one = Status(run="r", rank=0, host="h", device="CPU:0", started=1.0, written=5.0, active=True, step=7, steps=7)
+    other = Status(run="r", rank=0, host="h", device="CPU:0", started=2.0, written=4.0, step=3, steps=3, refused=1)
+    one.add("n", Verdict(Level.NORMAL, "", 1.0, 2.0))
+    other.add("Generator.n", Verdict(Level.NORMAL, "", 1.0, 4.0))
+    other.anomalies["first"] = other.dropped["Sink"] = 2
+    whole = Status.together([one, other])
+    assert (whole.started, whole.written, whole.active, whole.step) == (1.0, 5.0, True, 7)
+    assert (whole.steps, whole.checks, whole.refused, sum(whole.ratios)) == (10, 2, 1, 2)
+    assert (whole.anomalies, whole.dropped) == ({"first": 2, "second": 0}, {"Sink": 2})
+    assert set(whole.checkpoints) == {"n", "Generator.n"}
+    assert set(one.checkpoints) == {"n"}
+    assert Status.together([one]) is one
