@@ -1,4 +1,4 @@
-"""What is trained: a network, its loss, its optimizer, its batches, and the style of the training; all from one seed."""
+"""What is trained: a network, its loss, its optimizer, its batches, and the style of the training."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import nn, ops
-from networks.experts import mixture
+from networks.experts import Best, BestTwo, Soft, mixture
 from networks.language import (
-    LENGTH, TOKENS, Block, CastDense, CastProduct, Language, Recurrent, feed, layer_norm, rms_norm, swiglu, with_casts,
+    LENGTH,
+    TOKENS,
+    Block,
+    CastDense,
+    CastProduct,
+    Language,
+    Recurrent,
+    feed,
+    layer_norm,
+    rms_norm,
+    swiglu,
+    with_casts,
 )  # fmt: skip
 from networks.tables import Adapters, Denoiser, Perceptron, Recommender, half_frozen
 from networks.vision import ResNet, UNet, group_norm
@@ -127,8 +138,8 @@ def _llama_block():
     return Block(rms_norm, swiglu)
 
 
-def _encoder():
-    return Language(lambda: Block(layer_norm, feed, causal=False, post=True, dropout=0.1))
+def _encoder(dropout):
+    return Language(lambda: Block(layer_norm, feed, causal=False, post=True, dropout=dropout))
 
 
 def _llama(**more):
@@ -140,7 +151,8 @@ def _perceptron(**more):
 
 
 def _gan(random):
-    return random.standard_normal((16, 8)).astype(np.float32), (1 + random.standard_normal((16, 10)) / 2).astype(np.float32)
+    noise, real = random.standard_normal((16, 8)), 1 + random.standard_normal((16, 10)) / 2
+    return noise.astype(np.float32), real.astype(np.float32)
 
 
 KINDS: dict[str, Kind] = {
@@ -149,11 +161,13 @@ KINDS: dict[str, Kind] = {
     "unet": Kind(UNet, Mask, _masks, _adam),
     "lstm": _language(lambda: Recurrent(nn.LSTM), optimizer=_adam),
     "gru": _language(lambda: Recurrent(nn.GRU), optimizer=_sgd),
-    "encoder": _language(_encoder),
+    "encoder": _language(lambda: _encoder(0.0)),
+    "dropout": _language(lambda: _encoder(0.1)),
     "tied": _language(lambda: Language(_block, tied=True)),
     "swiglu": _language(_llama),
-    "moe1": _language(lambda: mixture(1)),
-    "moe2": _language(lambda: mixture(2)),
+    "moe1": _language(lambda: mixture(Best)),
+    "moe2": _language(lambda: mixture(BestTwo)),
+    "moesoft": _language(lambda: mixture(Soft)),
     "adapters": Kind(Adapters, Classes, _rows, _adamw),
     "recommender": Kind(Recommender, Classes, _categories, _adam),
     "diffusion": Kind(Denoiser, Square, _noisy, _adam),
@@ -161,10 +175,10 @@ KINDS: dict[str, Kind] = {
     "frozen": Kind(half_frozen, Classes, _rows, _momentum),
     "casts": _language(lambda: with_casts(CastProduct), style="loop", scale=4096.0),
     "castdense": _language(lambda: with_casts(CastDense), style="loop", scale=4096.0),
-    "accumulation": _language(lambda: Language(_block, layers=1), style="accumulation"),
+    "accumulation": _language(lambda: Language(_block), style="accumulation"),
     "recompute": _language(lambda: _llama(recompute=True)),
     "loop": _perceptron(style="loop"),
-    "clipping": _language(lambda: Language(_block, layers=1), style="clipping", optimizer=_adam),
+    "clipping": _language(lambda: Language(_block), style="clipping", optimizer=_adam),
     "jit": _perceptron(style="jit"),
     "jitstep": _perceptron(style="jitstep", optimizer=_adamw),
     "model": _perceptron(style="model"),

@@ -1,4 +1,4 @@
-"""One group of the zoo in a process of its own: `python tests/zoo/run.py KIND MODE PRECISION [SEED]`.
+"""One group of the zoo in a process of its own: `run.py KIND MODE PRECISION [SEED [CONFIGURATION ...]]`.
 
 The last line that it prints is a JSON list of cells.
 """
@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from matrix import CONFIGURATIONS, seed_of_the_day
+
 os.environ.update({"GLOG_v": "3", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")  # with AVX-512 some convolutions are fifty times slower
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
@@ -18,15 +20,19 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 def main() -> None:
     """Runs the group."""
-    kind, mode, precision, seed = sys.argv[1], sys.argv[2], sys.argv[3], int((*sys.argv, "0")[4])
+    kind, mode, precision = sys.argv[1:4]
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else seed_of_the_day()
+    configurations = sys.argv[5:] or CONFIGURATIONS
     began = time.monotonic()
     import mindspore as ms
     from cells import run_group
     from trainings import MODES
 
-    ms.set_context(mode=MODES[mode], runtime_num_threads=1)
+    ms.set_context(mode=MODES[mode])
     ms.set_device("CPU")
-    cells = run_group(kind, mode, precision, seed)
+    if mode == "pynative" and precision != "float32":
+        ms.runtime.launch_blocking()  # thirty times faster; in float32 threads run on as they do for everyone
+    cells = run_group(kind, mode, precision, seed, configurations)
     seconds = round(time.monotonic() - began, 1)
     print(json.dumps([{**cell, "seconds": seconds, "seed": seed} for cell in cells], default=str))
 

@@ -19,7 +19,6 @@ from asd.operators import StepMonitor
 
 STEPS, BAD = 24, 20
 EPOCHS = 2
-PRECISIONS = ("float32", "float16", "O1", "O2", "O3", "dynamic")
 MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 BY_CALLBACK = ("model", "fit", "sink", "processes")
 
@@ -50,7 +49,7 @@ class WithLoss(nn.Cell):
 
 
 class Fault:
-    """Where a training is struck: `target` is `gradient`, `output` or `weight gradient`; `which` chooses among places."""
+    """Where it strikes: `target` is `gradient`, `output` or `weight gradient`, and `which` chooses a place."""
 
     def __init__(self, target: str, factor: float, which: int) -> None:
         self.target, self.which, self.strike, self.where = target, which, Strike(BAD, factor), "the network's output"
@@ -64,13 +63,14 @@ class Training:
 
     Args:
         kind: A key of `KINDS`.
-        precision: One of `PRECISIONS`.
+        precision: One of `matrix.PRECISIONS`.
         monitors: None, or a function that makes one: it gets the loss scaler or None.
         fault: None for a healthy one.
 
     Attributes:
         losses: Of each step, as bytes.
         before: Weights and state of the optimizer before step `BAD`.
+        behind: The same behind it.
         after: The same in the end.
         ended_by: The anomaly that ended it, or None.
         monitors: One, or the generator's and the discriminator's.
@@ -84,6 +84,7 @@ class Training:
         self.kind, self.precision, self.fault = KINDS[kind], precision, fault
         self.losses: list[bytes] = []
         self.before: State = {}
+        self.behind: State = {}
         self.ended_by: AnomalyDetected | None = None
         self._held: list[nn.Cell] = []
         random = np.random.default_rng(7)
@@ -103,7 +104,7 @@ class Training:
         self.after = self.state()
 
     def state(self) -> State:
-        """Weights and state of the optimizers, bit for bit; 0 and 1 are what the first monitor judges and its optimizer."""
+        """Weights and state of the optimizers, bit for bit; 0 and 1 are what the first monitor judges."""
         held: dict[str, Parameter] = {}
         for i, cell in enumerate(self._held):
             held |= {f"{i} {parameter.name}": parameter for parameter in cell.get_parameters()}
@@ -115,6 +116,8 @@ class Training:
         number = len(self.losses) + 1
         if number == BAD:
             self.before = self.state()
+        if number == BAD + 1:
+            self.behind = self.state()
         if self.fault is not None:
             self.fault.strike.now = number
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: a softmax gate, and each token goes to one or two of four SwiGLU experts."""
+"""Mixtures of four SwiGLU experts behind a softmax gate: each token goes to one, to two, or to all of them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,63 @@ from mindspore import nn, ops
 from networks.language import WIDTH, Block, Language, SwiGLU, rms_norm
 
 
-class Mixture(nn.Cell):
-    """All experts see all tokens; the gate's shares decide what counts. The shares of the best `best` sum to 1."""
+class Experts(nn.Cell):
+    """A gate and its experts, which subclasses bring together."""
 
-    def __init__(self, best, experts=4):
+    def __init__(self, experts=4):
         super().__init__()
-        self.gate, self.best, self.count = nn.Dense(WIDTH, experts, has_bias=False), best, experts
+        self.gate = nn.Dense(WIDTH, experts, has_bias=False)
         self.experts = nn.CellList([SwiGLU(WIDTH, WIDTH) for _ in range(experts)])
+
+    def shares(self, x):
+        return ops.softmax(ops.cast(self.gate(x), ms.float32))
+
+
+class Best(Experts):
+    """An expert gets the tokens whose best one it is, and zeros for all others."""
+
+    def construct(self, x):
+        shares = self.shares(x)
+        chosen, out = ops.argmax(shares, -1), ops.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            mine = ops.cast(chosen == i, x.dtype).expand_dims(-1)
+            out = out + ops.cast(shares[..., i], x.dtype).expand_dims(-1) * mine * expert(x * mine)
+        return out
+
+
+class BestTwo(Experts):
+    """All experts see all tokens; the shares of the best two sum to 1, and the others count nothing."""
+
+    def __init__(self, experts=4):
+        super().__init__(experts)
         self.one_hot = nn.OneHot(depth=experts)
 
     def construct(self, x):
-        shares = ops.softmax(ops.cast(self.gate(x), ms.float32))
-        _, chosen = ops.topk(shares, self.best)
+        shares = self.shares(x)
+        _, chosen = ops.topk(shares, 2)
         kept = shares * ops.sum(self.one_hot(chosen), -2)
-        if self.best > 1:
-            kept = kept / ops.sum(kept, -1, True)
-        kept = ops.cast(kept, x.dtype)
+        kept = ops.cast(kept / ops.sum(kept, -1, True), x.dtype)
         out = ops.zeros_like(x)
         for i, expert in enumerate(self.experts):
             out = out + kept[..., i].expand_dims(-1) * expert(x)
         return out
 
 
-def mixture(best):
-    """A decoder with RMSNorm whose feed-forward layers are mixtures."""
+class Soft(Experts):
+    """All experts count by their shares."""
+
+    def construct(self, x):
+        shares = ops.cast(self.shares(x), x.dtype)
+        out = shares[..., 0:1] * self.experts[0](x)
+        for i in range(1, len(self.experts)):
+            out = out + shares[..., i : i + 1] * self.experts[i](x)
+        return out
+
+
+def mixture(experts):
+    """A decoder with RMSNorm whose feed-forward layer is a mixture."""
 
     def block():
-        return Block(rms_norm, lambda: Mixture(best))
+        return Block(rms_norm, experts)
 
     return Language(block, norm=rms_norm)

@@ -1,4 +1,4 @@
-"""Networks for sequences of 16 tokens."""
+"""Networks for sequences of 12 tokens."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def swiglu():
 class Language(nn.Cell):
     """Embedding, blocks, norm, and a head of its own or the embedding's weights once more."""
 
-    def __init__(self, block, *, layers=2, norm=layer_norm, tied=False, recompute=False):
+    def __init__(self, block, *, layers=1, norm=layer_norm, tied=False, recompute=False):
         super().__init__()
         self.embedding = nn.Embedding(TOKENS, WIDTH)
         self.places = Parameter(initializer(Normal(0.02), (LENGTH, WIDTH)), name="places")
