@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from matrix import KINDS as NAMES
 from mindspore import nn, ops
 from networks.experts import Best, BestTwo, Soft, mixture
 from networks.language import (
@@ -186,4 +187,4 @@ KINDS: dict[str, Kind] = {
     "sink": _perceptron(style="sink", optimizer=_momentum),
     "processes": _perceptron(style="processes"),
 }
-"""By name."""
+assert tuple(KINDS) == NAMES, "the names in matrix.py are others"
