@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matrix import KINDS as NAMES
 from mindspore import nn, ops
-from networks.experts import Best, BestTwo, Soft, mixture
+from networks.experts import Best, BestTwo, Rows, Soft, Stacked, mixture
 from networks.language import (
     LENGTH,
     TOKENS,
@@ -168,7 +168,8 @@ KINDS: dict[str, Kind] = {
     "swiglu": _language(_llama),
     "moe1": _language(lambda: mixture(Best)),
     "moe2": _language(lambda: mixture(BestTwo)),
-    "moesoft": _language(lambda: mixture(Soft)),
+    "moesoft": Kind(lambda: Rows(Soft(), residual=False), Classes, _rows, _adam, "loop"),
+    "moestack": Kind(lambda: Rows(Stacked(2), residual=True), Classes, _rows, _adam, "loop"),
     "adapters": Kind(Adapters, Classes, _rows, _adamw),
     "recommender": Kind(Recommender, Classes, _categories, _adam),
     "diffusion": Kind(Denoiser, Square, _noisy, _adam),

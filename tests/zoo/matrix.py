@@ -15,8 +15,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = (
     "batchnorm", "groupnorm", "unet", "lstm", "gru", "encoder", "dropout", "tied", "swiglu", "moe1", "moe2", "moesoft",
-    "adapters", "recommender", "diffusion", "gan", "frozen", "casts", "castdense", "accumulation", "recompute",
-    "loop", "clipping", "jit", "jitstep", "model", "fit", "sink", "processes",
+    "moestack", "adapters", "recommender", "diffusion", "gan", "frozen", "casts", "castdense", "accumulation",
+    "recompute", "loop", "clipping", "jit", "jitstep", "model", "fit", "sink", "processes",
 )  # fmt: skip
 MODES = ("graph", "pynative")
 PRECISIONS = ("float32", "float16", "O1", "O2", "O3", "dynamic")

@@ -72,6 +72,7 @@ class Training:
         before: Weights and state of the optimizer before step `BAD`.
         behind: The same behind it.
         after: The same in the end.
+        draws: Whether a dropout draws from MindSpore's own stream.
         ended_by: The anomaly that ended it, or None.
         monitors: One, or the generator's and the discriminator's.
     """
@@ -102,6 +103,11 @@ class Training:
             for each in self.monitors:
                 each.close()
         self.after = self.state()
+
+    @property
+    def draws(self) -> bool:
+        cells = [cell for held in self._held for _, cell in held.cells_and_names()]
+        return any(isinstance(cell, nn.Dropout) and cell.p > 0 for cell in cells)
 
     def state(self) -> State:
         """Weights and state of the optimizers, bit for bit; 0 and 1 are what the first monitor judges."""

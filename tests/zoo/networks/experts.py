@@ -50,14 +50,39 @@ class BestTwo(Experts):
 
 
 class Soft(Experts):
-    """All experts count by their shares."""
+    """All experts count by their shares, added one after the other."""
 
     def construct(self, x):
-        shares = ops.cast(self.shares(x), x.dtype)
-        out = shares[..., 0:1] * self.experts[0](x)
+        shares = ops.softmax(self.gate(x))
+        out = self.experts[0](x) * shares[:, 0:1]
         for i in range(1, len(self.experts)):
-            out = out + shares[..., i : i + 1] * self.experts[i](x)
+            out = out + self.experts[i](x) * shares[:, i : i + 1]
         return out
+
+
+class Stacked(Experts):
+    """The same as one sum over a stack."""
+
+    def construct(self, x):
+        shares = ops.softmax(self.gate(x))
+        return ops.sum(ops.stack([expert(x) for expert in self.experts], -1) * shares.expand_dims(-2), -1)
+
+
+class Rows(nn.Cell):
+    """For rows of ten numbers: a mixture between Dense layers, with its input added or not."""
+
+    def __init__(self, experts, *, residual):
+        super().__init__()
+        self.into, self.mixture, self.norm = nn.Dense(10, WIDTH), experts, nn.LayerNorm((WIDTH,))
+        self.head, self.residual = nn.Dense(WIDTH, 4), residual
+
+    def construct(self, x):
+        x = self.into(x)
+        if self.residual:
+            x = x + self.mixture(self.norm(x))
+        else:
+            x = self.mixture(x)
+        return self.head(self.norm(x))
 
 
 def mixture(experts):
