@@ -55,8 +55,8 @@ class Gan:
         steps = [each if of is None else of.watch_step(each) for of, each in zip(monitors, steps, strict=True)]
         for x, y in self._training.batches:
             noise, real = Tensor(x), Tensor(y)
-            self._training.begin()
             _judged(monitors[1], steps[1](noise, real))
+            self._training.begin()  # only now, for the discriminator's step calls the generator too
             self._training.end(_judged(monitors[0], steps[0](noise)))
 
 

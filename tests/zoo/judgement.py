@@ -42,7 +42,7 @@ def judge_coverage(cell: dict[str, Any], healthy: Watched, configuration: str) -
     wrong = []
     cell["problems"] = sorted(set(healthy.problems))
     for each in healthy.status:
-        if not each.checkpoints and not healthy.says("nothing to check", "nothing is checked", "no checkpoint"):
+        if not each.checkpoints and not healthy.says("nothing to check", "nothing was checked"):
             wrong.append("no place is checked, and nothing says so")
     if any("not judged" in each for each in healthy.problems):
         wrong.append(f"a step was not judged: {healthy.problems[0]}")

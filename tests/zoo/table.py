@@ -42,7 +42,7 @@ again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
 **{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: there plain MindSpore fails
 itself.
 
-Of each cell there are two trainings of 24 steps, one healthy and one with a fault in step 20, and one of the same
+Of each cell there are two trainings of 20 steps, one healthy and one with a fault in step 18, and one of the same
 without the package in effect. The columns:
 
 - **precision**: `float32`; `float16` by `to_float`; `amp.auto_mixed_precision` with O1, O2 and O3; `dynamic`, which

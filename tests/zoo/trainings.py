@@ -17,7 +17,7 @@ from steps import DynamicStep, Step, jit_forward, jit_step, python_loop
 from asd import AnomalyDetected
 from asd.operators import StepMonitor
 
-STEPS, BAD = 24, 20
+STEPS, BAD = 20, 18
 EPOCHS = 2
 MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 BY_CALLBACK = ("model", "fit", "sink", "processes")

@@ -20,9 +20,9 @@ class Perceptron(nn.Cell):
 
 
 def half_frozen():
-    """The first Dense layer and the norm are not trained."""
+    """The first and the second Dense layer are not trained."""
     net = Perceptron()
-    for layer in (net.layers[0], net.layers[2]):
+    for layer in (net.layers[0], net.layers[3]):
         for weight in layer.get_parameters():
             weight.requires_grad = False
     return net
