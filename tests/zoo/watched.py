@@ -16,14 +16,15 @@ _STATISTICS = ("moving_mean", "moving_variance")  # a refused step has counted i
 
 
 class _Log(logging.Handler):
-    """Everything that the package says in words."""
+    """What the package says in words: each warning, and at INFO what is not active."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        if record.levelno >= logging.WARNING or " not " in record.getMessage():
+            self.lines.append(record.getMessage())
 
 
 class Watched(Training):
@@ -31,7 +32,7 @@ class Watched(Training):
 
     Attributes:
         events: Of each monitor.
-        log: Lines of the log.
+        log: Lines of the log that say that something is wrong or not active.
         products: How many products were checked.
     """
 
@@ -74,7 +75,7 @@ class Watched(Training):
         return [each.monitor.status for each in self.monitors if each.monitor is not None]
 
     def says(self, *words: str) -> bool:
-        """Whether a problem or a line of the log has one of these words."""
+        """Whether a problem or a line of `log` has one of these words."""
         told = " ".join([*self.problems, *self.log]).lower()
         return any(word in told for word in words)
 
