@@ -69,7 +69,7 @@ def judge_struck(
         return wrong + _judge_warned(cell, [each for each in struck.of(Level.WARNING, 0) if each.step == BAD], struck)
     if configuration == "everything":
         return wrong + _judge_healed(cell, [healthy, *plain.all], struck)
-    return wrong + (_judge_gone_on(struck) if configuration == "adaptive" else _judge_stopped(struck))
+    return wrong + (_judge_gone_on(cell, struck) if configuration == "adaptive" else _judge_stopped(struck))
 
 
 def _judge_warned(cell: dict[str, Any], warnings: Sequence[Event], struck: Watched) -> list[str]:
@@ -92,15 +92,17 @@ def _judge_healed(cell: dict[str, Any], clean: Sequence[Training], struck: Watch
         return []
     if struck.says("made again", "second look", "asd_confirm"):
         cell["healed"] = "no, and it is said"
-        return _judge_gone_on(struck)
-    return ["not healed, and nothing says why", *_judge_gone_on(struck)]
+        return _judge_gone_on(cell, struck)
+    return ["not healed, and nothing says why", *_judge_gone_on(cell, struck)]
 
 
-def _judge_gone_on(struck: Watched) -> list[str]:
+def _judge_gone_on(cell: dict[str, Any], struck: Watched) -> list[str]:
     """Whether one update was refused, and no other."""
     wrong = [f"{len(struck.losses)} steps of {STEPS}"] if len(struck.losses) != STEPS else []
     refused = [each.refused for each in struck.status]
-    wrong += [f"{refused} updates refused where one was bad"] if refused != [1, 0][: len(refused)] else []
+    expected = [1, 0][: len(refused)]
+    if refused != expected and not (cell["precision"] == "dynamic" and not any(refused)):  # the scaler skips overflows
+        wrong.append(f"{refused} updates refused where one was bad")
     return wrong + _judge_refusal(struck.before, struck.behind)
 
 
