@@ -62,8 +62,9 @@ class _Output(nn.Cell):
 
 
 def products(network: nn.Cell) -> list[tuple[str, nn.Cell]]:
-    """The layers whose output can be struck."""
-    return [(name, cell) for name, cell in network.cells_and_names() if isinstance(cell, (nn.Dense, nn.Conv2d))]
+    """The layers whose output can be struck; O1 has given them classes of its own, such as `DenseOpt_1`."""
+    named = ((name, cell, type(cell).__name__) for name, cell in network.cells_and_names())
+    return [(name, cell) for name, cell, kind in named if kind.startswith(("Dense", "Conv2d"))]
 
 
 def break_output(cell: nn.Cell, strike: Strike) -> None:

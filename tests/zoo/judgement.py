@@ -27,7 +27,7 @@ def judge_healthy(cell: dict[str, Any], plain: Plain, healthy: Watched, configur
     cell |= {"first_level": len(first), "second_level": len(second)}
     status = healthy.status
     cell["refused"], cell["checks"] = sum(each.refused for each in status), sum(each.checks for each in status)
-    cell["places"], cell["products"] = sum(len(each.checkpoints) for each in status), healthy.products
+    cell["places"], cell["products"] = sum(len(each.checkpoints) for each in status), healthy.products_checked
     if first:
         wrong.append(f"{len(first)} false first-level alarms, such as {_of_event(first[0])}")
     if cell["refused"]:
@@ -41,12 +41,17 @@ def judge_coverage(cell: dict[str, Any], healthy: Watched, configuration: str) -
     """Whether what does nothing says so."""
     wrong = []
     cell["problems"] = sorted(set(healthy.problems))
-    for each in healthy.status:
-        if not each.checkpoints and not healthy.says("nothing to check", "nothing was checked"):
-            wrong.append("no place is checked, and nothing says so")
+    names = [name for each in healthy.status for name in each.checkpoints]
+    # The document's rule looks at gradients at norms and embeddings; all others at the outputs of products too.
+    due = healthy.norms if configuration == "document" else healthy.norms + healthy.products
+    seen = len(names) if configuration == "document" else sum(name.endswith(".forward") for name in names)
+    if due and healthy.says("nothing to check"):
+        wrong.append(f"it says that there is nothing to check, where {due} layers are")
+    elif (not names or seen < due) and not healthy.says("nothing to check", "nothing was checked", "not checked"):
+        wrong.append(f"{seen} of {due} layers are checked, and nothing says so")
     if any("not judged" in each for each in healthy.problems):
         wrong.append(f"a step was not judged: {healthy.problems[0]}")
-    if configuration == "everything" and not healthy.products and not healthy.says("product", "checksum"):
+    if configuration == "everything" and not healthy.products_checked and not healthy.says("product", "checksum"):
         wrong.append("no product is checked, and nothing says so")
     return wrong
 

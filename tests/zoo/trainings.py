@@ -12,6 +12,7 @@ from gan import Gan
 from kinds import KINDS, Kind
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Callback, Model
+from networks.language import RMSNorm
 from steps import DynamicStep, Step, jit_forward, jit_step, python_loop
 
 from asd import AnomalyDetected
@@ -20,6 +21,8 @@ from asd.operators import StepMonitor
 STEPS, BAD = 20, 18
 EPOCHS = 2
 MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
+NORMS = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, nn.Embedding, RMSNorm)
+PRODUCTS = (nn.Dense, nn.Conv2d)
 BY_CALLBACK = ("model", "fit", "sink", "processes")
 
 State = dict[str, tuple[str, bytes]]
@@ -72,6 +75,8 @@ class Training:
         before: Weights and state of the optimizer before step `BAD`.
         behind: The same behind it.
         after: The same in the end.
+        norms: How many norms and embeddings it has.
+        products: How many layers that multiply matrices.
         draws: Whether a dropout draws from MindSpore's own stream.
         ended_by: The anomaly that ended it, or None.
         monitors: One, or the generator's and the discriminator's.
@@ -88,6 +93,7 @@ class Training:
         self.behind: State = {}
         self.ended_by: AnomalyDetected | None = None
         self._held: list[nn.Cell] = []
+        self.norms = self.products = 0
         random = np.random.default_rng(7)
         self.batches = [self.kind.batch(random) for _ in range(STEPS)]
         dynamic = precision == "dynamic"
@@ -134,6 +140,9 @@ class Training:
     def outer(self, make: Callable[[], nn.Cell], *, struck: bool = True) -> nn.Cell:
         """A network in this training's precision, with the fault if it is the one that is struck."""
         network = make()
+        cells = [cell for _, cell in network.cells_and_names()]
+        self.norms += sum(isinstance(cell, NORMS) for cell in cells)
+        self.products += sum(isinstance(cell, PRODUCTS) for cell in cells)
         if self.precision in ("float16", "dynamic"):
             network.to_float(ms.float16)
         elif self.precision != "float32":

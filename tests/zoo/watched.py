@@ -33,7 +33,7 @@ class Watched(Training):
     Attributes:
         events: Of each monitor.
         log: Lines of the log that say that something is wrong or not active.
-        products: How many products were checked.
+        products_checked: How many products were checked by their checksum.
     """
 
     def __init__(self, kind: str, precision: str, environ: dict[str, str], fault: Fault | None = None) -> None:
@@ -57,7 +57,7 @@ class Watched(Training):
                 logger.removeHandler(log)
                 logger.setLevel(level)
                 logger.propagate = propagate
-        self.products = schedule().checked - checked
+        self.products_checked = schedule().checked - checked
 
     def of(self, level: Level, monitor: int | None = None) -> list[Event]:
         """The anomalies of a level, of all monitors or one."""
