@@ -77,7 +77,6 @@ class Training:
         after: The same in the end.
         norms: How many norms and embeddings it has.
         products: How many layers that multiply matrices.
-        draws: Whether a dropout draws from MindSpore's own stream.
         ended_by: The anomaly that ended it, or None.
         monitors: One, or the generator's and the discriminator's.
     """
@@ -111,7 +110,13 @@ class Training:
         self.after = self.state()
 
     @property
+    def is_finite(self) -> bool:
+        """Whether all losses are."""
+        return all(np.isfinite(np.frombuffer(each, np.float32)).all() for each in self.losses)
+
+    @property
     def draws(self) -> bool:
+        """Whether a dropout draws from MindSpore's own stream."""
         cells = [cell for held in self._held for _, cell in held.cells_and_names()]
         return any(isinstance(cell, nn.Dropout) and cell.p > 0 for cell in cells)
 
