@@ -73,7 +73,8 @@ def judge_struck(
     if not cell["found"]:
         return wrong + _judge_warned(cell, [each for each in struck.of(Level.WARNING, 0) if each.step == BAD], struck)
     if configuration == "everything":
-        return wrong + _judge_healed(cell, [healthy, *plain.all], struck)
+        clean = plain.all if cell["refused"] else [healthy, *plain.all]  # a spoiled training is nothing to end like
+        return wrong + _judge_healed(cell, clean, struck)
     return wrong + (_judge_gone_on(cell, struck) if configuration == "adaptive" else _judge_stopped(struck))
 
 
