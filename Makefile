@@ -7,6 +7,9 @@ SLOW_ARGS ?=
 PARALLEL ?= -n 2 --dist loadfile
 STACK_ARGS ?=
 ASCEND_ARGS ?=
+ZOO_ARGS ?=
+# Which quarter of the zoo is run, and which faults strike: a number. Two processes must not disagree at midnight.
+ASD_ZOO_SEED ?= $(shell date +%Y%m%d)
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 # What shows that a wheel has all its parts; how they work is no matter of packaging.
 WHEEL_TESTS := $(wildcard tests/asd/test_cli_*.py) tests/exporters tests/e2e/test_run.py tests/e2e/test_demo.py \
@@ -24,10 +27,10 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml $(wildcard operators/*.cpp operators/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-stack test-ascend test-2.10 wheel-test examples detection bench lint format types layers clean
+.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 wheel-test examples detection bench lint format types layers clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 venv: $(VENV)/.stamp ## make the environment alone, in .venv
 
@@ -35,10 +38,10 @@ demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
 	@$(BIN)/asd demo $(DEMO_ARGS)
 
 test: venv ## run the tests but the long ones (PYTEST_ARGS=...)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not stack" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not stack and not zoo" $(PYTEST_ARGS)
 
 test-slow: venv ## run the long ones: kills at random points, whole jobs of several ranks (SLOW_ARGS=...)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack" $(SLOW_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack and not zoo" $(SLOW_ARGS)
 
 test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
 	$(install_stack)
@@ -46,6 +49,12 @@ test-stack: venv ## run the tests with real Prometheus and Alertmanager; install
 
 test-ascend: venv ## compile trainings for Ascend, on a machine without one (ASCEND_ARGS=...)
 	@$(BIN)/python -m pytest -m dry_run $(ASCEND_ARGS) tests/ascend
+
+test-zoo: venv ## train the whole zoo, all kinds of trainings with faults, and write docs/zoo.md (ZOO_ARGS=...)
+	@ASD_ZOO_SEED=$(ASD_ZOO_SEED) $(BIN)/python tests/zoo/table.py $(ZOO_ARGS)
+
+test-zoo-quarter: venv ## a quarter of it, by ASD_ZOO_SEED or the date, and all that once failed (ZOO_ARGS=...)
+	@ASD_ZOO_SEED=$(ASD_ZOO_SEED) $(BIN)/python -m pytest -n 2 --dist worksteal -m zoo $(ZOO_ARGS) tests/zoo
 
 test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (TEST_2.10_ARGS=...)
 	@$(VENV_2.10)/bin/python -m pytest $(PARALLEL) $(TEST_2.10_ARGS) $(TESTS_2.10)

@@ -52,7 +52,7 @@ class Training:
             grads = [each / scale for each in grads]
             if strikes:
                 grads[0] = strikes.pop()(grads[0])
-            optimizer(ops.clip_by_global_norm(grads) if strike is not None else tuple(grads))
+            optimizer(tuple(ops.clip_by_global_norm(grads) if strike is not None else grads))
             return loss
 
         step = self.monitor.watch_step(run)

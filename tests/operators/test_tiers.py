@@ -93,6 +93,7 @@ def test_a_resumed_run_judges_by_the_history_that_was_saved(tmp_path):
     for _ in range(6):
         first.step()
     state = first.monitor.monitor.state()
+    first.monitor.close()
     second = Training(config)
     second.monitor.monitor.restore(state, [site.name for site in second.monitor._training.judging.sites])
     assert second.monitor.monitor.state() == state

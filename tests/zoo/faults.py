@@ -1,0 +1,80 @@
+"""A fault of our own: one number becomes enormous once, as a processor makes it that fails once and is well again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mindspore import nn
+
+from asd.operators.inject import gradient_fault, numpy_operator
+
+
+class Strike:
+    """Multiplies the largest element of the first array that it is given in one step.
+
+    Args:
+        step: The step, from 1.
+        factor: By what.
+
+    Attributes:
+        now: The step that is being made.
+        told: What it did; empty as long as it did nothing.
+    """
+
+    def __init__(self, step: int, factor: float) -> None:
+        self.step, self.factor, self.now, self.told = step, factor, 0, ""
+
+    def __call__(self, array: np.ndarray) -> np.ndarray:
+        if self.now != self.step or self.told:
+            return array
+        faulty = np.array(array)
+        flat = faulty.reshape(-1)
+        at = int(np.argmax(np.abs(np.nan_to_num(flat))))
+        with np.errstate(over="ignore"):
+            flat[at] = np.float64(flat[at] or 1.0) * self.factor
+        self.told = f"{array.dtype.name} {np.ravel(array)[at]:.3g} -> {flat[at]:.3g}"
+        return faulty
+
+
+def on_gradient(strike: Strike) -> Any:
+    """An identity whose gradient is struck."""
+    return gradient_fault(strike)
+
+
+def on_array(strike: Strike) -> Any:
+    """An operator whose result is its argument, struck."""
+    return numpy_operator(strike)
+
+
+class _Output(nn.Cell):
+    """Its argument, struck; the gradient is healthy."""
+
+    def __init__(self, strike: Strike) -> None:
+        super().__init__(auto_prefix=False)
+        self.struck = numpy_operator(strike)
+
+    def construct(self, x):
+        return self.struck(x)
+
+    def bprop(self, x, out, dout):
+        return (dout,)
+
+
+def products(network: nn.Cell) -> list[tuple[str, nn.Cell]]:
+    """The layers whose output can be struck; O1 has given them classes of its own, such as `DenseOpt_1`."""
+    named = ((name, cell, type(cell).__name__) for name, cell in network.cells_and_names())
+    return [(name, cell) for name, cell, kind in named if kind.startswith(("Dense", "Conv2d"))]
+
+
+def break_output(cell: nn.Cell, strike: Strike) -> None:
+    """From now on the output of `cell` is struck."""
+    base = type(cell)
+
+    class Broken(base):
+        def construct(self, *args, **kwargs):
+            return self.zoo_fault(super().construct(*args, **kwargs))
+
+    Broken.__name__ = base.__name__
+    cell.zoo_fault = _Output(strike)
+    cell.__class__ = Broken

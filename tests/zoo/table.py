@@ -1,0 +1,201 @@
+"""Runs the zoo and writes the table: `python tests/zoo/table.py --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import version
+from pathlib import Path
+
+from matrix import (
+    CONFIGURATIONS,
+    KINDS,
+    MODES,
+    PRECISIONS,
+    ROOT,
+    Cell,
+    Group,
+    all_groups,
+    quarter,
+    run,
+    seed_of_the_day,
+)  # fmt: skip
+
+EPILOG = """\
+examples:
+  python tests/zoo/table.py                          all of it; writes benchmarks/results/zoo.json and docs/zoo.md
+  python tests/zoo/table.py --only moe2-graph        some of it; writes nothing
+  python tests/zoo/table.py --quarter --seed 7       what CI runs with that seed"""
+HEAD = """\
+# The zoo
+
+Small trainings of {kinds} kinds, each in graph mode and PyNative, in up to six precisions and three configurations,
+on MindSpore {mindspore}. `make test-zoo` runs them and writes this page and `benchmarks/results/zoo.json`; CI runs a
+quarter, chosen by the date (`ASD_ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
+again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
+
+**{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: there plain MindSpore fails
+itself.
+
+Of each cell there are two trainings of 20 steps, one healthy and one with a fault in step 18, and one of the same
+without the package in effect. The columns:
+
+- **precision**: `float32`; `float16` by `to_float`; `amp.auto_mixed_precision` with O1, O2 and O3; `dynamic`, which
+  is `to_float` with `amp.DynamicLossScaler`. `casts` and `castdense` have casts of their own and a loss scale of 4096
+  besides.
+- **configuration**: `document` is `NPU_ASD_ENABLE=1` alone, `adaptive` has `ASD_RULE=adaptive ASD_ON_ANOMALY=skip`
+  besides, `everything` has `ASD_TIERS=finite,adaptive,state,checksum`, `ASD_CONFIRM=0.5`, `ASD_ON_ANOMALY=skip` and
+  `ASD_REPLAY=1` besides.
+- **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
+  bit.
+- **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
+- **found**: the fault was found in its step; without `skip` the training ended there with the weights of the step
+  before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is told as a warning and
+  skipped by the scaler. `not checked`: nothing of the network is checked there, and the training says so.
+- **healed**: the step was made again, and the training ended bit for bit where the healthy one does. Only
+  `everything` takes a second look; `said` where it can't, and the log says why.
+
+Cells with the same answers share a line.
+"""
+
+
+def answers(cell: Cell) -> tuple[str, ...]:
+    """What the table says of a cell, but for its counts."""
+    if not cell["failures"] and "equal" not in cell:
+        return ("", "", "", "")
+    equal = {True: "yes", False: "**no**", None: "not repeatable"}[cell.get("equal")] if "equal" in cell else "?"
+    alarms = "?" if "first_level" not in cell else "0" if not cell["first_level"] + cell["refused"] else "**false**"
+    found = cell.get("found", "?")
+    found = {True: "yes", False: "**no**", None: "not checked"}.get(found, found)
+    healed = cell.get("healed", "?")
+    healed = {True: "yes", False: "**no**", None: "", "no, and it is said": "said"}.get(healed, healed)
+    return equal, alarms, found, healed
+
+
+def lines(cells: Sequence[Cell]) -> Iterator[str]:
+    """The table, cells with the same answers in one line."""
+    yield "| kind | configuration | mode | precision | equal | alarms | found | healed |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for kind in KINDS:
+        for configuration in CONFIGURATIONS:
+            rows: dict[tuple[str, ...], dict[str, list[Cell]]] = {}
+            for cell in cells:
+                if (cell["kind"], cell["configuration"]) == (kind, configuration) and not is_impossible(cell):
+                    rows.setdefault(answers(cell), {}).setdefault(cell["mode"], []).append(cell)
+            for answer, modes in rows.items():
+                for mode, chosen in _joined(modes):
+                    second = sum(each.get("second_level", 0) for each in chosen)
+                    names = ", ".join(dict.fromkeys(each["precision"] for each in chosen))
+                    equal, alarms, found, healed = answer
+                    alarms += f" ({second})" if second else ""
+                    yield f"| {kind} | {configuration} | {mode} | {names} | {equal} | {alarms} | {found} | {healed} |"
+
+
+def _joined(modes: dict[str, list[Cell]]) -> Iterator[tuple[str, list[Cell]]]:
+    precisions = {tuple(each["precision"] for each in chosen) for chosen in modes.values()}
+    if len(modes) == len(MODES) and len(precisions) == 1:
+        yield "both", [each for chosen in modes.values() for each in chosen]
+    else:
+        yield from modes.items()
+
+
+def is_impossible(cell: Cell) -> bool:
+    """Whether plain MindSpore does not train it."""
+    return cell["note"].startswith("plain MindSpore fails")
+
+
+def page(cells: Sequence[Cell], seed: int) -> str:
+    """docs/zoo.md."""
+    impossible = [each for each in cells if is_impossible(each)]
+    failed = [each for each in cells if each["failures"]]
+    counts = {"passed": len(cells) - len(failed) - len(impossible), "cells": len(cells) - len(impossible)}
+    head = HEAD.format(
+        kinds=len(KINDS), mindspore=version("mindspore"), seed=seed, failed=len(failed),
+        impossible=len(impossible), **counts,
+    )  # fmt: skip
+    parts = [head, *lines(cells)]
+    if failed:
+        parts += ["", "## Cells that fail", "", "| cell | what is wrong |", "|---|---|"]
+        parts += [f"| {name_of(each)} | {'; '.join(map(_plain, each['failures']))} |" for each in failed]
+    if impossible:
+        parts += ["", "## Where plain MindSpore fails", "", "| trainings | its error |", "|---|---|"]
+        by_note: dict[str, list[str]] = {}
+        for each in impossible:
+            names = by_note.setdefault(each["note"].removeprefix("plain MindSpore fails: "), [])
+            names.append(f"{each['kind']}-{each['mode']}-{each['precision']}")
+        parts += [f"| {', '.join(dict.fromkeys(names))} | {_plain(note)} |" for note, names in by_note.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")[:300]
+
+
+def name_of(cell: Cell) -> str:
+    """As in `once_failed.txt`."""
+    return f"{cell['kind']}-{cell['mode']}-{cell['precision']}-{cell['configuration']}"
+
+
+def run_all(groups: Sequence[Group], workers: int) -> list[Cell]:
+    """Runs them side by side, and says how far it is."""
+    began, found = time.monotonic(), {}
+    with ThreadPoolExecutor(workers) as pool:
+        futures = {pool.submit(run, group): number for number, group in enumerate(groups)}
+        for done, future in enumerate(as_completed(futures), 1):
+            number = futures[future]
+            found[number] = future.result()
+            minutes = (time.monotonic() - began) / 60
+            wrong = [f"{each['configuration']}: {text}" for each in found[number] for text in each["failures"]]
+            told = "; ".join(wrong) or found[number][0]["note"] or "holds"
+            line = f"{done}/{len(groups)}, {minutes:.1f} min: {groups[number]}: {told[:200]}"
+            print(line, file=sys.stderr, flush=True)
+    return [cell for number in range(len(groups)) for cell in found[number]]
+
+
+def main() -> int:
+    """Runs what is asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python tests/zoo/table.py", description=__doc__.split(":")[0], epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=seed_of_the_day(), help="of faults (default: ASD_ZOO_SEED or date)")
+    parser.add_argument("--only", default="", metavar="WORDS", help="groups whose name contains this; writes no table")
+    parser.add_argument("--quarter", action="store_true", help="what CI runs; writes no table")
+    parser.add_argument("--workers", type=int, default=2, help="processes at a time (default: 2)")
+    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/zoo.json", metavar="FILE")
+    parser.add_argument("--markdown", type=Path, default=ROOT / "docs/zoo.md", metavar="FILE")
+    options = parser.parse_args()
+    groups = quarter(options.seed) if options.quarter else all_groups(options.seed)
+    chosen = [group for group in groups if options.only in str(group)]
+    if not chosen or options.workers < 1:
+        parser.error(f"--only must be part of a name such as {groups[0]}, and --workers at least 1")
+    print(f"ASD_ZOO_SEED={options.seed}: {len(chosen)} groups", flush=True)
+    cells = run_all(chosen, options.workers)
+    failed = [cell for cell in cells if cell["failures"]]
+    for cell in failed:
+        print(f"{name_of(cell)} {cell['seed']}: {'; '.join(cell['failures'])}")
+    kinds = ("fails" if each["failures"] else "impossible" if is_impossible(each) else "holds" for each in cells)
+    counts = Counter(kinds)
+    print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+    if not options.only and not options.quarter:
+        write(cells, options.seed, options.json, options.markdown)
+    return 1 if failed else 0
+
+
+def write(cells: Sequence[Cell], seed: int, results: Path, markdown: Path) -> None:
+    """Both files."""
+    result = {"mindspore": version("mindspore"), "seed": seed, "precisions": PRECISIONS, "cells": cells}
+    results.write_text(json.dumps(result, indent=1) + "\n")
+    markdown.write_text(page(cells, seed))
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted.") from None

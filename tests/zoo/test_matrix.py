@@ -1,0 +1,61 @@
+"""What is chosen of the zoo, and what its table says; nothing is trained."""
+
+import matrix
+import pytest
+import table
+
+
+def test_a_seed_chooses_the_same_quarter_each_time_and_another_seed_another_one():
+    first, again, other = (matrix.quarter(seed) for seed in (20260101, 20260101, 20260102))
+    assert first == again
+    assert {str(group) for group in first} != {str(group) for group in other}
+    assert len(first) == len(matrix.all_groups(0)) // 4 + len(matrix.once_failed())
+
+
+def test_what_once_failed_is_a_cell_of_the_matrix():
+    for group in matrix.once_failed():
+        assert group.kind in matrix.KINDS, group
+        assert group.mode in matrix.MODES, group
+        assert group.precision in matrix.PRECISIONS, group
+        assert set(group.configurations) <= set(matrix.CONFIGURATIONS), group
+
+
+def cell(mode, precision, **more):
+    answers = {"equal": True, "first_level": 0, "second_level": 0, "refused": 0, "found": True, "healed": True}
+    name = {"kind": "lstm", "mode": mode, "precision": precision, "configuration": "everything", "note": ""}
+    return {**name, "failures": [], **answers, **more}
+
+
+def test_cells_with_the_same_answers_share_a_line():
+    cells = [cell(mode, precision) for mode in matrix.MODES for precision in ("float32", "O2")]
+    assert list(table.lines(cells))[2:] == ["| lstm | everything | both | float32, O2 | yes | 0 | yes | yes |"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"equal": False}, "| **no** | 0 | yes | yes |"),
+        ({"first_level": 3, "refused": 3}, "| yes | **false** | yes | yes |"),
+        ({"found": False}, "| yes | 0 | **no** | yes |"),
+        ({"healed": False}, "| yes | 0 | yes | **no** |"),
+    ],
+)
+def test_a_cell_that_fails_stands_out_and_is_listed_with_what_is_wrong(wrong, told):
+    page = table.page([cell("graph", "float32"), cell("graph", "O2", failures=["it | broke"], **wrong)], 7)
+    assert f"| lstm | everything | graph | O2 {told}" in page
+    assert "| lstm-graph-O2-everything | it \\| broke |" in page
+    assert "**1 of 2 cells hold, 1 fail.**" in page
+
+
+def test_what_plain_mindspore_can_t_do_is_no_cell_that_holds():
+    impossible = {**cell("graph", "O3"), "note": "plain MindSpore fails: TypeError: no"}
+    page = table.page([cell("graph", "float32"), impossible], 7)
+    assert "**1 of 1 cells hold, 0 fail.** Another 1 say nothing" in page
+    assert "| lstm-graph-O3 | TypeError: no |" in page
+
+
+def test_a_process_that_crashes_is_a_failure_of_its_cells(monkeypatch, tmp_path):
+    (tmp_path / "run.py").write_text("raise SystemExit('broken')")
+    monkeypatch.setattr(matrix, "HERE", tmp_path)
+    cells = matrix.run(matrix.Group("lstm", "graph", "O2", 7))
+    assert [each["failures"] for each in cells] == [["the process ends with 1: broken"]] * 3

@@ -1,0 +1,23 @@
+"""Trainings of all kinds: detection changes nothing, is silent in health, and finds and heals one fault.
+
+Run are a quarter of all, by `ASD_ZOO_SEED` or the date, and all that once failed. `make test-zoo` runs the whole.
+"""
+
+import importlib.util
+
+import matrix
+import pytest
+
+pytestmark = [
+    pytest.mark.zoo,
+    pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="trains with MindSpore"),
+]
+
+
+@pytest.mark.parametrize("group", matrix.quarter(matrix.seed_of_the_day()), ids=str)
+def test_a_training_is_the_same_with_detection_which_finds_its_fault(group):
+    cells = matrix.run(group)
+    failures = [f"{cell['configuration']}: {each}" for cell in cells for each in cell["failures"]]
+    assert not failures, f"repeat it with: python tests/zoo/run.py {' '.join(map(str, group[:4]))}\n" + "\n".join(
+        failures
+    )

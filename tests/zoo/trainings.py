@@ -1,0 +1,240 @@
+"""One training of a kind, in one precision, with or without monitors, with or without a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from faults import Strike, break_output, on_array, on_gradient, products
+from gan import Gan
+from kinds import KINDS, Kind
+from mindspore import Parameter, Tensor, amp, nn, ops
+from mindspore.train import Callback, Model
+from networks.language import RMSNorm
+from steps import DynamicStep, Step, jit_forward, jit_step, python_loop
+
+from asd import AnomalyDetected
+from asd.operators import StepMonitor
+
+STEPS, BAD = 20, 18
+EPOCHS = 2
+MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
+NORMS = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, nn.Embedding, RMSNorm)
+PRODUCTS = (nn.Dense, nn.Conv2d)
+BY_CALLBACK = ("model", "fit", "sink", "processes")
+
+State = dict[str, tuple[str, bytes]]
+
+
+class Outer(nn.Cell):
+    """A network whose output is float32; `place` is where a gradient may be struck."""
+
+    def __init__(self, network: nn.Cell, strike: Strike | None = None) -> None:
+        super().__init__()
+        self.network = network
+        self.place = on_gradient(strike) if strike is not None else nn.Identity()
+
+    def construct(self, x):
+        return self.place(ops.cast(self.network(x), ms.float32))
+
+
+class WithLoss(nn.Cell):
+    """A network and its loss."""
+
+    def __init__(self, outer: nn.Cell, loss: nn.Cell) -> None:
+        super().__init__()
+        self.outer, self.loss = outer, loss
+
+    def construct(self, x, y):
+        return self.loss(self.outer(x), y)
+
+
+class Fault:
+    """Where it strikes: `target` is `gradient`, `output` or `weight gradient`, and `which` chooses a place."""
+
+    def __init__(self, target: str, factor: float, which: int) -> None:
+        self.target, self.which, self.strike, self.where = target, which, Strike(BAD, factor), "the network's output"
+
+    def __str__(self) -> str:
+        return f"{self.target} of {self.where}: {self.strike.told or 'never struck'}"
+
+
+class Training:
+    """What a training leaves.
+
+    Args:
+        kind: A key of `KINDS`.
+        precision: One of `matrix.PRECISIONS`.
+        monitors: None, or a function that makes one: it gets the loss scaler or None.
+        fault: None for a healthy one.
+
+    Attributes:
+        losses: Of each step, as bytes.
+        before: Weights and state of the optimizer before step `BAD`.
+        behind: The same behind it.
+        after: The same in the end.
+        norms: How many norms and embeddings it has.
+        products: How many layers that multiply matrices.
+        ended_by: The anomaly that ended it, or None.
+        monitors: One, or the generator's and the discriminator's.
+    """
+
+    def __init__(
+        self, kind: str, precision: str, monitor: Callable[[Any], StepMonitor] | None = None, fault: Fault | None = None
+    ) -> None:
+        ms.set_seed(7)
+        np.random.seed(7)  # noqa: NPY002 - the generator that nets draw from
+        self.kind, self.precision, self.fault = KINDS[kind], precision, fault
+        self.losses: list[bytes] = []
+        self.before: State = {}
+        self.behind: State = {}
+        self.ended_by: AnomalyDetected | None = None
+        self._held: list[nn.Cell] = []
+        self.norms = self.products = 0
+        random = np.random.default_rng(7)
+        self.batches = [self.kind.batch(random) for _ in range(STEPS)]
+        dynamic = precision == "dynamic"
+        self.scaler = amp.DynamicLossScaler(2.0**10, 2, 1000) if dynamic else None
+        scale = self.scaler if dynamic else (self.kind.scale if self.kind.scale != 1.0 else None)
+        count = 2 if self.kind.style == "gan" else 1
+        self.monitors = [monitor(scale) for _ in range(count)] if monitor is not None else []
+        try:
+            self._train()
+        except AnomalyDetected as anomaly:
+            self.ended_by = anomaly
+        finally:
+            for each in self.monitors:
+                each.close()
+        self.after = self.state()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all losses are."""
+        return all(np.isfinite(np.frombuffer(each, np.float32)).all() for each in self.losses)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a dropout draws from MindSpore's own stream."""
+        cells = [cell for held in self._held for _, cell in held.cells_and_names()]
+        return any(isinstance(cell, nn.Dropout) and cell.p > 0 for cell in cells)
+
+    def state(self) -> State:
+        """Weights and state of the optimizers, bit for bit; 0 and 1 are what the first monitor judges."""
+        held: dict[str, Parameter] = {}
+        for i, cell in enumerate(self._held):
+            held |= {f"{i} {parameter.name}": parameter for parameter in cell.get_parameters()}
+        arrays = {name: parameter.asnumpy() for name, parameter in held.items()}
+        return {name: (array.dtype.name, array.tobytes()) for name, array in arrays.items()}
+
+    def begin(self) -> None:
+        """Says that the next step begins."""
+        number = len(self.losses) + 1
+        if number == BAD:
+            self.before = self.state()
+        if number == BAD + 1:
+            self.behind = self.state()
+        if self.fault is not None:
+            self.fault.strike.now = number
+
+    def end(self, loss: Any) -> None:
+        """Records its loss."""
+        self.losses.append(loss.asnumpy().tobytes())
+
+    def outer(self, make: Callable[[], nn.Cell], *, struck: bool = True) -> nn.Cell:
+        """A network in this training's precision, with the fault if it is the one that is struck."""
+        network = make()
+        cells = [cell for _, cell in network.cells_and_names()]
+        self.norms += sum(isinstance(cell, NORMS) for cell in cells)
+        self.products += sum(isinstance(cell, PRODUCTS) for cell in cells)
+        if self.precision in ("float16", "dynamic"):
+            network.to_float(ms.float16)
+        elif self.precision != "float32":
+            network = amp.auto_mixed_precision(network, self.precision, ms.float16)
+        fault = self.fault if struck else None
+        if fault is not None and fault.target == "output":
+            places = products(network)
+            fault.where, cell = places[fault.which % len(places)]
+            break_output(cell, fault.strike)
+        return Outer(network, fault.strike if fault is not None and fault.target == "gradient" else None)
+
+    def _train(self) -> None:
+        kind = self.kind
+        if kind.style == "gan":
+            gan = Gan(self)
+            self._held = [gan.networks[0], gan.optimizers[0], gan.networks[1], gan.optimizers[1]]
+            gan.train()
+            return
+        outer, loss = self.outer(kind.network), kind.loss()
+        cell = WithLoss(outer, loss)
+        cell.set_train()
+        optimizer = kind.optimizer(cell.trainable_params())
+        self._held = [cell, optimizer]
+        if kind.style in BY_CALLBACK:
+            self._by_callback(kind, outer, loss, optimizer)
+            return
+        for monitor in self.monitors:
+            monitor.attach(cell, optimizer)
+        step = self._step_of(kind, cell, optimizer)
+        for monitor in self.monitors:
+            step = monitor.watch_step(step)
+        for x, y in self.batches:
+            self.begin()
+            self.end(judged(self.monitors, step(Tensor(x), Tensor(y))))
+
+    def _step_of(self, kind: Kind, cell: nn.Cell, optimizer: nn.Cell) -> Callable[..., Any]:
+        fault: dict[str, Any] = {}
+        if self.fault is not None and self.fault.target == "weight gradient":
+            weights = optimizer.parameters
+            at = self.fault.which % len(weights)
+            self.fault.where = weights[at].name
+            fault = {"fault": on_array(self.fault.strike), "struck": at}
+        if self.scaler is not None:
+            return DynamicStep(cell, optimizer, self.scaler)
+        if kind.style == "cell":
+            return nn.TrainOneStepCell(cell, optimizer)
+        if kind.style == "jit":
+            return jit_forward(cell, optimizer)
+        if kind.style == "jitstep":
+            return jit_step(cell, optimizer)
+        if kind.style == "loop" and ms.get_context("mode") == ms.PYNATIVE_MODE:
+            return python_loop(cell, optimizer, scale=kind.scale, **fault)
+        parts = 2 if kind.style == "accumulation" else 1
+        return Step(cell, optimizer, scale=kind.scale, clip=kind.style == "clipping", parts=parts, **fault)
+
+    def _by_callback(self, kind: Kind, outer: nn.Cell, loss: nn.Cell, optimizer: nn.Cell) -> None:
+        rows = self.batches[: STEPS // EPOCHS]
+        more = {"num_parallel_workers": 2, "python_multiprocessing": True} if kind.style == "processes" else {}
+        data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False, **more)
+        options: dict[str, Any] = {"metrics": {"loss"}} if kind.style == "fit" else {}
+        if self.scaler is not None:
+            options["loss_scale_manager"] = amp.DynamicLossScaleManager(2**10, 2, 1000)
+        model = Model(outer, loss, optimizer, **options)
+        calls = {"callbacks": [*self.monitors, _Recorder(self)], "dataset_sink_mode": kind.style == "sink"}
+        if kind.style == "fit":
+            evaluation = ms.dataset.GeneratorDataset(self.batches[-4:], ["x", "y"], shuffle=False)
+            model.fit(EPOCHS, data, evaluation, **calls)
+        else:
+            model.train(EPOCHS, data, **calls)
+
+
+def judged(monitors: list[StepMonitor], loss: Any) -> Any:
+    """The loss after the monitor judged the step, which may have been made again."""
+    for monitor in monitors:
+        monitor.step(loss)
+        if monitor.outputs_again is not None:
+            loss = monitor.outputs_again
+    return loss
+
+
+class _Recorder(Callback):
+    def __init__(self, training: Training) -> None:
+        super().__init__()
+        self.training = training
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        self.training.begin()
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        self.training.end(run_context.original_args().net_outputs)
