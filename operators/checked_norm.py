@@ -14,7 +14,7 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
-from asd.operators.mixed_precision import as_operator_reads, read, type_of_holder
+from asd.operators.mixed_precision import CheckCell, as_operator_reads, read, type_of_holder
 from asd.operators.norm_operators import OperatorNorm
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
@@ -93,11 +93,11 @@ class CheckedNorm(nn.Cell):
         return (y, *outputs[1:]) if isinstance(outputs, tuple) else y
 
 
-class _KernelBegin(nn.Cell):
+class _KernelBegin(CheckCell):
     """Identity of the operands, and of x once more, whose backward pass hands all gradients to the C++ library."""
 
     def __init__(self, sites: list[Site], layout: tuple[int, ...], epsilon: float) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.look = kernel_function("asd_norm_backward")
         slots = [site.slot for site in sites[1:]]
         self.place, self.epsilon = Tensor([*slots, *layout], ms.int32), Tensor([epsilon], ms.float32)
@@ -111,11 +111,11 @@ class _KernelBegin(nn.Cell):
         return F.depend(dx, done), F.depend(dgamma, done), dbeta
 
 
-class _KernelEnd(nn.Cell):
+class _KernelEnd(CheckCell):
     """Identity of y, handed to the C++ library, that tells the other x what the gradient of y is."""
 
     def __init__(self, site: Site, layout: tuple[int, ...], epsilon: float) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.look = kernel_function("asd_norm_forward")
         self.place, self.epsilon = Tensor([site.slot, *layout], ms.int32), Tensor([epsilon], ms.float32)
 
@@ -126,11 +126,11 @@ class _KernelEnd(nn.Cell):
         return dout, dout, F.zeros_like(x), F.zeros_like(gamma), F.zeros_like(beta)
 
 
-class _OperatorBegin(nn.Cell):
+class _OperatorBegin(CheckCell):
     """The same with a check made of operators; a backward pass must be given the Parameters it writes."""
 
     def __init__(self, check: OperatorNorm) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.check = check
 
     def construct(self, x, gamma, beta, max_abs, calls, due):
@@ -143,11 +143,11 @@ class _OperatorBegin(nn.Cell):
         return F.depend(dx, done), F.depend(dgamma, done), dbeta, *zeros
 
 
-class _OperatorEnd(nn.Cell):
+class _OperatorEnd(CheckCell):
     """The same with a check made of operators, in the backward pass as that of a product."""
 
     def __init__(self, check: OperatorNorm) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.check = check
 
     def construct(self, y, again, x, gamma, beta, max_abs, calls, due):

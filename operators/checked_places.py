@@ -12,7 +12,7 @@ from mindspore.ops import Primitive
 
 from asd.operators.base import ASDBase
 from asd.operators.class_swap import put_on
-from asd.operators.install import cell_name
+from asd.operators.install import cell_name, class_name
 from asd.operators.matmul import ProductASD
 from asd.operators.norm import NormASD
 from asd.operators.ready_made import LayerNormASD, RmsNormASD
@@ -95,7 +95,7 @@ def places(net: nn.Cell) -> Iterator[Place]:
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
-            is_all = attribute == "matmul" or (len(found) == 1 and _IS_NORM.search(type(cell).__name__) is not None)
+            is_all = attribute == "matmul" or (len(found) == 1 and _IS_NORM.search(class_name(cell)) is not None)
             name = ".".join(filter(None, (layer, "" if is_all else attribute))) or type(cell).__name__
             holder, held_as, operator = (value, "op", value.op) if inside else (cell, attribute, value)
             yield Place(holder, held_as, operator, name, cell)

@@ -15,7 +15,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.checksum_operators import OperatorCheck
-from asd.operators.mixed_precision import as_operator_reads, read, type_of_holder
+from asd.operators.mixed_precision import CheckCell, as_operator_reads, read, type_of_holder
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -169,11 +169,11 @@ class _Multiply(nn.Cell):
         return self.op(a, b)
 
 
-class _KernelCheck(nn.Cell):
+class _KernelCheck(CheckCell):
     """Hands operands and product to the C++ library, which knows whether it is this product's turn."""
 
     def __init__(self, site: Site, transpose_a: bool, transpose_b: bool) -> None:  # noqa: FBT001
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.look = kernel_function("asd_checksum")
         self.place = Tensor([site.slot, int(transpose_a), int(transpose_b)], ms.int32)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.operators.mixed_precision import CheckCell
 from asd.operators.product_check import BLOCK, sign
 from asd.operators.site import Site
 
@@ -25,7 +26,7 @@ _UNIT = 2.0**-24  # of a sum in float32
 _FLOOR = 1e-18  # of the deviation, relative to the operands: below it float32 has no squares
 
 
-class OperatorCheck(nn.Cell):
+class OperatorCheck(CheckCell):
     """Judges a product when it is its turn and writes the score into a slot.
 
     Args:
@@ -35,7 +36,7 @@ class OperatorCheck(nn.Cell):
     """
 
     def __init__(self, site: Site, transpose_a: bool, transpose_b: bool) -> None:  # noqa: FBT001
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.transpose_a, self.transpose_b = transpose_a, transpose_b
         self.index = Tensor([site.slot], ms.int32)
         self.signs = Tensor(np.array([sign(j) for j in range(BLOCK)], np.float32))

@@ -25,13 +25,15 @@ from asd.operators.site import Site, is_ours
 from asd.operators.slots import table
 from asd.operators.tap import make_tap
 
-__all__ = ["Installation", "cell_name", "compile_patterns", "install", "sites_of"]
+__all__ = ["Installation", "cell_name", "class_name", "compile_patterns", "install", "sites_of"]
 
 _NORM = re.compile(r"Norm(Ext)?([123]d)?$")
 _NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
 _EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")
 _NOT_AN_EMBEDDING = re.compile(r"Rotary|Rope|Position|Sinusoid|Time|Patch")
 _PRODUCT = re.compile(r"(Dense|Linear|Conv[123]d)$")
+_WRITTEN_ANEW = re.compile(r"Opt(_\d+)?$")
+"""What level O1 of amp puts behind the name of a class whose source it writes anew."""
 _WRAPPERS = re.compile(r"^(?:(?:network|_backbone|backbone)\.)+")
 
 
@@ -154,7 +156,7 @@ def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> Unsupport
 
 
 def _is_product(cell: nn.Cell) -> bool:
-    return bool(_PRODUCT.search(type(cell).__name__)) and not any(_is_product(child) for child in cell.cells())
+    return bool(_PRODUCT.search(class_name(cell))) and not any(_is_product(child) for child in cell.cells())
 
 
 def sites_of(net: nn.Cell) -> Iterator[Site]:
@@ -183,13 +185,18 @@ def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pat
         raise ConfigError(argument, error.pattern, f"valid is a regular expression ({error})") from error
 
 
+def class_name(cell: nn.Cell) -> str:
+    """The name of a cell's class, by which layers are known."""
+    return _WRITTEN_ANEW.sub("", type(cell).__name__)
+
+
 def _looks_checkable(cell: nn.Cell) -> bool:
-    name = type(cell).__name__
+    name = class_name(cell)
     return bool(_NORM.search(name) or _EMBEDDING.search(name))
 
 
 def _reason_against(cell: nn.Cell) -> str | None:
-    name = type(cell).__name__
+    name = class_name(cell)
     if _NORM.search(name) and _NOT_A_NORM.search(name):
         return f"{name} is not a normalization layer"
     if _EMBEDDING.search(name) and _NOT_AN_EMBEDDING.search(name):

@@ -14,6 +14,7 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
+from asd.operators.mixed_precision import CheckCell
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -41,11 +42,11 @@ def make_observer(site: Site) -> Callable[[Any], Any]:
     return report
 
 
-class LookAndTap(nn.Cell):
+class LookAndTap(CheckCell):
     """A look at the value and a tap on its gradient."""
 
     def __init__(self, look: nn.Cell, tap: Any) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.look, self.tap = look, tap
         self.site = tap.site
 
@@ -54,9 +55,9 @@ class LookAndTap(nn.Cell):
         return self.tap(self.look(x))
 
 
-class _KernelLook(nn.Cell):
+class _KernelLook(CheckCell):
     def __init__(self, site: Site) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.site = site
         self.observe = kernel_function("asd_observe")
         self.slot = Tensor([site.slot], ms.int32)
@@ -79,7 +80,7 @@ class _KernelLook(nn.Cell):
         return (dout,)
 
 
-class _OperatorLook(nn.Cell):
+class _OperatorLook(CheckCell):
     """The look made of MindSpore operators; in a compiled graph at a value whose gradient arrives.
 
     What writes a Parameter in the forward pass of a compiled graph is put in a row by the compiler, which then sums the
@@ -89,7 +90,7 @@ class _OperatorLook(nn.Cell):
     """
 
     def __init__(self, site: Site, slots: OperatorTable) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.site = site
         self.slots = hidden(*slots.values)
         self.write = Write(site.slot)
@@ -112,9 +113,9 @@ class _OperatorLook(nn.Cell):
         return self.write(x, max_abs, l2, mean_abs, non_finite, calls)
 
 
-class _SeenLater(nn.Cell):
+class _SeenLater(CheckCell):
     def __init__(self, write: Write) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.write = write
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):

@@ -2,7 +2,8 @@
 
 `to_float` and `amp` set that flag. In a compiled graph the inputs of a flagged cell are cast as they come in, and a
 Parameter where an operator of the cell reads it. In PyNative every operator called inside casts what it reads. An
-operator with a check in its place has a graph and cells of its own, which have no flag: it must do the same.
+operator with a check in its place has a graph and cells of its own, which have no flag: it must do the same. And what
+only looks must not be cast at all, nor what it computes with.
 """
 
 from __future__ import annotations
@@ -11,13 +12,26 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn
+from mindspore._c_expression import MixedPrecisionType
 from mindspore.ops import functional as F  # noqa: N812
 
-__all__ = ["as_operator_reads", "read", "type_of_holder"]
+__all__ = ["CheckCell", "as_operator_reads", "read", "type_of_holder"]
 
 _TYPES = {"FP16": ms.float16, "FP32": ms.float32, "BF16": ms.bfloat16}
 _FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 _ONE, _HALF = Tensor(1.0, ms.float32), Tensor(1.0, ms.float16)
+
+
+class CheckCell(nn.Cell):
+    """A cell that checks: mixed precision casts neither what it gets and returns nor what it computes with."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.mixed_precision_type = MixedPrecisionType.NOTSET  # in PyNative that of the cell around it held inside too
+
+    def add_flags_recursive(self, **flags: Any) -> nn.Cell:
+        """Without those that `to_float` sets."""
+        return super().add_flags_recursive(**{name: on for name, on in flags.items() if name.upper() not in _TYPES})
 
 
 def type_of_holder(holder: nn.Cell | None) -> Any:

@@ -7,10 +7,11 @@ judged: tier `finite` sees it. A compiled graph computes all this in every step;
 from __future__ import annotations
 
 import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.operators.mixed_precision import CheckCell
 from asd.operators.site import Site
 
 __all__ = ["OperatorNorm"]
@@ -23,7 +24,7 @@ _OF_BLOCK, _OF_WEIGHT = (2, 3), (0, 3)
 """Axes of (batches, groups, channels of a group, elements of a channel)."""
 
 
-class OperatorNorm(nn.Cell):
+class OperatorNorm(CheckCell):
     """Judges a norm when it is its turn and writes the scores into slots.
 
     Args:
@@ -35,7 +36,7 @@ class OperatorNorm(nn.Cell):
     """
 
     def __init__(self, sites: list[Site], *, groups: int, centred: bool, epsilon: float, shifted: bool) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.groups, self.centred, self.epsilon, self.shifted = groups, centred, epsilon, shifted
         self.of_y, self.of_dx, self.of_dw = (Tensor([site.slot], ms.int32) for site in sites)
         self.none = Tensor([0.0], ms.float32)

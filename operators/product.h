@@ -9,6 +9,10 @@
 namespace asd {
 
 constexpr double kFloatUnit = 0x1p-24;
+// MindSpore has no float16 kernels for many operators on a CPU: it computes them in float32 and rounds their results, but
+// where one such operator hands its result to another the compiled graph leaves the rounding out. What is checked here is
+// rounded, so an operand may be off by half of this, or by half of the step between denormal numbers.
+constexpr double kHalfUnit = 0x1p-10, kHalfStep = 0x1p-24;
 constexpr double kSmallest = 0x1p-126;  // below it a kernel may flush to zero
 
 // Keep in step with `TOLERANCES` in product_check.py.
@@ -38,6 +42,7 @@ struct Product {
   int64_t m, k, n;
   Format format;
   double kappa;
+  int halves;  // operands in float16
 };
 
 // Sums over one block of a row: with signs, of squares, and of squared powers of two below each element.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -67,9 +68,10 @@ void check_by_variance(const Product& p, Buffers* buffers, Finding* finding) {
       const int64_t first = block * kBlock, count = std::min(kBlock, p.n - first);
       const Sums sums = sums_of(p.c + i * p.n + first, buffers->v.data() + first, count,
                                 static_cast<float>(p.format.smallest));
-      // The rounding of C; and a sum in float32 of k terms, without a mean and with one. An addition rounds its partial sum
+      // The rounding of C, and of operands in float16; and a sum in float32 of k terms, without a mean and with one. An addition rounds its partial sum
       // P with a variance of about 0.18 * 2^-48 * P^2; 1/9 is a little more than what the sum over all of them comes to.
       const double variance = p.format.unit * p.format.unit / 12.0 * sums.powers +
+                              kHalfUnit * kHalfUnit / 12.0 * p.halves * buffers->squares[block * p.m + i] +
                               kFloatUnit * kFloatUnit * terms / 9.0 *
                                   (buffers->squares[block * p.m + i] + sums.squares);
       const double tolerance = p.kappa * std::sqrt(variance) + 16.0 * kSmallest * (terms + 1.0);
@@ -166,6 +168,7 @@ bool check(const Operand& a, bool transpose_a, const Operand& b, bool transpose_
   if (tolerance == kVariance) {
     for (int64_t j = 0; j < p.n; ++j) buffers.v[static_cast<size_t>(j)] = sign_of(j);
   }
+  for (const char* type : {a.dtype, b.dtype}) p.halves += std::strcmp(type, "float16") == 0 ? 1 : 0;
   p.kappa = kappa_of(batches * p.m * ((p.n + kBlock - 1) / kBlock));
   for (int64_t batch = 0; batch < batches; ++batch) {
     const float* a_now = a_data + (a.batches() == 1 ? 0 : batch * p.m * p.k);

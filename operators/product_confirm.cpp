@@ -38,11 +38,12 @@ double steady_error(const Product& p, int64_t i, int64_t j, double exact, double
 
 // Computes the elements of one row between two columns again. An element is wrong if no rounding explains it: one unit in
 // the last place, and what a sum in float32 can collect. Each addition rounds its partial sum, and the squares of those are
-// known for the order of the terms; kernels that add in 16 or more lanes are covered by the sum of magnitudes. What lies
-// beyond is compared with `steady_error` too.
+// known for the order of the terms; kernels that add in 16 or more lanes are covered by the sum of magnitudes. Equal
+// operands in float16 are rounded alike, so their roundings count in full. What lies beyond is compared with `steady_error`
+// too.
 Judgement confirm(const Product& p, int64_t i, int64_t first, int64_t count, Finding* finding) {
   const size_t size = static_cast<size_t>(count);
-  std::vector<double> exact(size, 0.0), magnitude(size, 0.0), partial_squares(size, 0.0);
+  std::vector<double> exact(size, 0.0), magnitude(size, 0.0), partial_squares(size, 0.0), operands(size, 0.0);
   for (int64_t l = 0; l < p.k; ++l) {
     const double a = p.a.data[i * p.a.row + l * p.a.column];
     for (int64_t j = 0; j < count; ++j) {
@@ -50,6 +51,7 @@ Judgement confirm(const Product& p, int64_t i, int64_t first, int64_t count, Fin
       exact[j] += term;
       magnitude[j] += std::fabs(term);
       partial_squares[j] += exact[j] * exact[j];
+      operands[j] += std::fabs(a) + std::fabs(static_cast<double>(p.b.data[l * p.b.row + (first + j) * p.b.column]));
     }
   }
   const double lanes = std::sqrt(static_cast<double>(p.k)) / 8.0;
@@ -65,6 +67,7 @@ Judgement confirm(const Product& p, int64_t i, int64_t first, int64_t count, Fin
     double bound = unit_at(std::isfinite(c) ? std::max(std::fabs(c), std::fabs(exact[j])) : exact[j], p.format) +
                          kFloatUnit * (6.0 * std::sqrt(partial_squares[j]) + lanes * magnitude[j]) +
                          kSmallest * static_cast<double>(p.k + 1);
+    if (p.halves > 0) bound += p.halves * kHalfUnit / 2.0 * magnitude[j] + kHalfStep / 2.0 * operands[j];
     const double error = std::isfinite(c) ? std::fabs(c - exact[j]) : std::numeric_limits<double>::infinity();
     if (error / bound <= worst) continue;
     if (std::isfinite(c)) bound += steady_error(p, i, first + j, exact[j], magnitude[j]);

@@ -19,13 +19,14 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, ops
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops._grad_experimental.grad_base import bprop_getters
 
 from asd.operators import kernel
 from asd.operators.kernel_table import KernelTable
+from asd.operators.mixed_precision import CheckCell
 from asd.operators.operator_table import OperatorTable
 from asd.operators.site import Site
 from asd.operators.slots import table
@@ -141,11 +142,11 @@ def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, T
     return in_vector(largest, 0), in_vector(norm, 0), in_vector(mean, 0), in_vector(bad, 0)
 
 
-class _OperatorTap(nn.Cell):
+class _OperatorTap(CheckCell):
     """The tap made of MindSpore operators."""
 
     def __init__(self, site: Site, slots: OperatorTable) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.site = site
         self.look = _Look(site.slot)
         self.slots = hidden(*slots.values)
@@ -157,11 +158,11 @@ class _OperatorTap(nn.Cell):
         return self.look(x, max_abs, l2, mean_abs, non_finite, calls)
 
 
-class _Look(nn.Cell):
+class _Look(CheckCell):
     """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
 
     def __init__(self, slot: int) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.write = Write(slot)
 
     def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
@@ -173,11 +174,11 @@ class _Look(nn.Cell):
         return gradient, *zeros, F.zeros_like(calls)
 
 
-class Write(nn.Cell):
+class Write(CheckCell):
     """Writes the four numbers of a tensor into a slot; returns a tensor that is ready when that is done."""
 
     def __init__(self, slot: int) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         self.index = Tensor([slot], ms.int32)
         self.one = Tensor([1.0], ms.float32)
         # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
