@@ -79,7 +79,14 @@ def judge_struck(
 
 
 def _judge_warned(cell: dict[str, Any], warnings: Sequence[Event], struck: Watched) -> list[str]:
-    """Only an overflow under a dynamic loss scale may be a warning: the scaler skips such a step itself."""
+    """What may be a warning: an overflow that a dynamic scaler skips, and an element that clipping has made small.
+
+    Behind the clipping all others are small instead: that is worth a second look, where one is on.
+    """
+    hidden = cell["kind"] == "clipping" and struck.fault.target == "weight gradient"
+    if hidden and warnings and cell["configuration"] != "everything":
+        cell["found"] = "warned"
+        return []
     if cell["precision"] == "dynamic" and any("overflow" in each.reason for each in warnings):
         cell["found"] = "overflow"
         return _judge_refusal(struck.before, struck.behind)
@@ -93,7 +100,9 @@ def _judge_stopped(struck: Watched) -> list[str]:
 
 
 def _judge_healed(cell: dict[str, Any], clean: Sequence[Training], struck: Watched) -> list[str]:
-    cell["healed"] = any(is_same(each, struck) for each in clean)
+    cell["healed"] = any(is_same(each, struck) for each in clean) or is_same(
+        Training(cell["kind"], cell["precision"], fault=struck.fault.idle()), struck
+    )
     if cell["healed"]:
         return []
     if struck.says("made again", "second look", "asd_confirm"):

@@ -57,6 +57,12 @@ class Fault:
     def __init__(self, target: str, factor: float, which: int) -> None:
         self.target, self.which, self.strike, self.where = target, which, Strike(BAD, factor), "the network's output"
 
+    def idle(self) -> Fault:
+        """At the same place one that never strikes: its operator there is one more, which float16 may round behind."""
+        fault = Fault(self.target, 1.0, self.which)
+        fault.strike.step = 0
+        return fault
+
     def __str__(self) -> str:
         return f"{self.target} of {self.where}: {self.strike.told or 'never struck'}"
 
