@@ -61,16 +61,16 @@ def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode
     monitor = StepMonitor(Config(enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[])
     monitor.attach(net, optimizer)
     step = nn.TrainOneStepCell(net, optimizer).set_train()
-    table = slots.table()
+    table, gate = slots.table(), monitor._training.judging.gate
     counts, refused = [], []
     for i in range(1, 7):
         if i in (2, 4):
-            table.announce()
+            table.announce(gate)
         before = values(net.get_parameters())
         bad = i in (4, 5)
         monitor.step(step(ids(i), targets(i) * 1e6 if bad else targets(i)))
-        counts.append(table.announced())
-        refused.append(table.refused())
+        counts.append(table.announced(gate))
+        refused.append(table.refused(gate))
         if bad:
             assert_same_bits(before, values(net.get_parameters()))
     assert [after > before for before, after in pairwise(counts)] == [True, False, True, False, False]

@@ -17,7 +17,11 @@ pytestmark = [
 @pytest.mark.parametrize("group", matrix.quarter(matrix.seed_of_the_day()), ids=str)
 def test_a_training_is_the_same_with_detection_which_finds_its_fault(group):
     cells = matrix.run(group)
-    failures = [f"{cell['configuration']}: {each}" for cell in cells for each in cell["failures"]]
+    known = {cause for cell in cells if cell["failures"] and (cause := matrix.known_cause(cell))}
+    must_hold = [cell for cell in cells if not matrix.known_cause(cell)]
+    failures = [f"{cell['configuration']}: {each}" for cell in must_hold for each in cell["failures"]]
+    if known and not failures:
+        pytest.xfail("; ".join(known))
     assert not failures, f"repeat it with: python tests/zoo/run.py {' '.join(map(str, group[:4]))}\n" + "\n".join(
         failures
     )
