@@ -29,7 +29,6 @@ constexpr int kGates = 256;
 constexpr int kGuards = 4096;
 constexpr int kDimensions = 8;  // of a tensor whose shape is kept
 
-
 // A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.
 constexpr float kAnnouncement = 1.0f / 65536;
 
