@@ -9,25 +9,32 @@ STACK_ARGS ?=
 ASCEND_ARGS ?=
 ZOO_ARGS ?=
 # Which quarter of the zoo is run, and which faults strike: a number. Two processes must not disagree at midnight.
-ASD_ZOO_SEED ?= $(shell date +%Y%m%d)
+ZOO_SEED ?= $(shell date +%Y%m%d)
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 # What shows that a wheel has all its parts; how they work is no matter of packaging.
-WHEEL_TESTS := $(wildcard tests/asd/test_cli_*.py) tests/exporters tests/e2e/test_run.py tests/e2e/test_demo.py \
-	tests/operators/test_enable.py tests/operators/test_statistics.py
+WHEEL_TESTS := tests/asd/cli tests/exporters tests/e2e/test_run.py tests/e2e/test_demo.py \
+	tests/operators/start/test_enable.py tests/operators/kernel/test_statistics.py
 # What meets MindSpore: all else is the same with every version of it.
 TESTS_2.10 := tests/operators tests/e2e/test_run.py tests/e2e/test_data_parallel.py tests/e2e/test_replay.py
+# Of these what hangs on MindSpore's private names and on how it compiles.
+QUICK_2.10 := $(addprefix tests/operators/,attach checks gate measure private step) tests/e2e/test_run.py
 TEST_2.10_ARGS ?= -m "not slow and not stack"
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+WALK_ARGS ?=
 
+# What needs no MindSpore is tested on every Python that the package is for; MindSpore itself on the one of .venv.
+PYTHONS ?= 3.10 3.12
+CORE_TESTS := tests/asd tests/exporters
+CORE_ARGS ?= -m "not slow and not stack and not zoo"
 VENV := .venv
 VENV_2.10 := .venv-2.10
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet --quiet
-BUILD_INPUTS := pyproject.toml $(wildcard operators/*.cpp operators/*.h)
+BUILD_INPUTS := pyproject.toml $(wildcard operators/kernel/*/*.cpp operators/kernel/*/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 wheel-test examples detection bench lint format types layers clean
+.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-core wheel-test wheels examples docs detection bench walk lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,13 +58,29 @@ test-ascend: venv ## compile trainings for Ascend, on a machine without one (ASC
 	@$(BIN)/python -m pytest -m dry_run $(ASCEND_ARGS) tests/ascend
 
 test-zoo: venv ## train the whole zoo, all kinds of trainings with faults, and write docs/zoo.md (ZOO_ARGS=...)
-	@ASD_ZOO_SEED=$(ASD_ZOO_SEED) $(BIN)/python tests/zoo/table.py $(ZOO_ARGS)
+	@ZOO_SEED=$(ZOO_SEED) $(BIN)/python tests/zoo/table.py $(ZOO_ARGS)
 
-test-zoo-quarter: venv ## a quarter of it, by ASD_ZOO_SEED or the date, and all that once failed (ZOO_ARGS=...)
-	@ASD_ZOO_SEED=$(ASD_ZOO_SEED) $(BIN)/python -m pytest -n 2 --dist worksteal -m zoo $(ZOO_ARGS) tests/zoo
+test-zoo-quarter: venv ## a quarter of it, by ZOO_SEED or the date, and all that once failed (ZOO_ARGS=...)
+	@ZOO_SEED=$(ZOO_SEED) $(BIN)/python -m pytest -n 2 --dist worksteal -m zoo $(ZOO_ARGS) tests/zoo
 
 test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10 (TEST_2.10_ARGS=...)
 	@$(VENV_2.10)/bin/python -m pytest $(PARALLEL) $(TEST_2.10_ARGS) $(TESTS_2.10)
+
+test-2.10-quick: $(VENV_2.10)/.stamp ## run those of them that hang on MindSpore's private names
+	@$(VENV_2.10)/bin/python -m pytest $(PARALLEL) $(TEST_2.10_ARGS) $(QUICK_2.10)
+
+# `false` for a compiler: the kernel that is there stays, and none is needed for these.
+test-core: ## run the tests that need no MindSpore on other versions of Python (PYTHONS="3.10 3.12", CORE_ARGS=...)
+	@set -e; for version in $(PYTHONS); do \
+		python=python$$version; \
+		$$python -c '' 2>/dev/null || python="$$(pyenv prefix $$(pyenv latest $$version) 2>/dev/null)/bin/python"; \
+		$$python -c 'import ensurepip, venv' 2>/dev/null || { echo "make: Python $$version with its venv module is needed;" \
+			"install it, or leave it out: make test-core PYTHONS=..." >&2; exit 1; }; \
+		test -x .venv-$$version/bin/python || $$python -m venv .venv-$$version; \
+		CXX=false .venv-$$version/bin/python $(PIP) install -e '.[plot,web,k8s,grpc,compare,test]'; \
+		echo "make: the core on Python $$version"; \
+		.venv-$$version/bin/python -m pytest $(PARALLEL) $(CORE_ARGS) $(CORE_TESTS); \
+	done
 
 # The throw-away environment sees the third-party packages of .venv through a .pth file. A folder named there does not have
 # its own .pth files read, so the editable install stays out of sight, and what is tested is the wheel. Programs of these
@@ -79,12 +102,35 @@ wheel-test: venv ## build the wheel and run the tests on it, away from the check
 		-o pythonpath= -p no:cacheprovider \
 		$(PARALLEL) $(WHEEL_TEST_ARGS) $(WHEEL_TESTS)
 
+# One release serves old systems: these flags keep out the two names of libstdc++ that are newer than those of manylinux2014.
+# The compilers of Debian 12 need nothing newer of glibc either; auditwheel tells a wheel that does.
+WHEEL_FLAGS := -fno-sized-deallocation -D__throw_bad_array_new_length=__throw_bad_alloc
+wheels: venv ## build an sdist, and from it wheels with the kernel for x86_64 and aarch64, into dist
+	@for machine in x86_64 aarch64; do command -v $$machine-linux-gnu-g++ >/dev/null || { \
+		echo "make: $$machine-linux-gnu-g++ is missing; in Debian 12 it is in the package g++-$$machine-linux-gnu" \
+		"(g++ for the machine's own)." >&2; exit 1; }; done
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
+	rm -rf build dist; \
+	$(BIN)/python -m build --sdist --outdir dist . >/dev/null; \
+	for machine in x86_64 aarch64; do \
+		CXX=$$machine-linux-gnu-g++ CC=$$machine-linux-gnu-gcc LDSHARED="$$machine-linux-gnu-g++ -shared" \
+			CFLAGS="$(WHEEL_FLAGS)" CXXFLAGS="$(WHEEL_FLAGS)" _PYTHON_HOST_PLATFORM=linux-$$machine \
+			$(BIN)/python $(PIP) wheel --no-deps --wheel-dir "$$work" dist/*.tar.gz; \
+		$(BIN)/python -m wheel tags --remove --platform-tag manylinux_2_17_$$machine "$$work"/*linux_$$machine.whl >/dev/null; \
+		mv "$$work"/*_$$machine.whl dist; \
+	done; \
+	WHEELS_FOLDER="$(CURDIR)/dist" $(BIN)/python -m pytest tests/wheels
+
 examples: venv ## run every program in examples/
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
 	for file in $(wildcard examples/*.py); do \
 		echo "== $$file"; \
 		(cd "$$work" && "$(CURDIR)/$(BIN)/python" "$(CURDIR)/$$file"); \
 	done
+
+docs: venv ## build the documents as a site in build/site, in English and Chinese, with links checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@$(BIN)/python docs/build/links.py build/site
 
 detection: venv ## inject faults into the subset of trainings, and fail if detection got worse (DETECTION_ARGS=...)
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
@@ -95,6 +141,9 @@ bench: venv ## run every program in benchmarks/ (BENCH_ARGS=...)
 		echo "== $$file"; \
 		$(BIN)/python "$$file" $(BENCH_ARGS); \
 	done
+
+walk: venv ## list the functions that one step calls, healthy and with an anomaly, in both modes (WALK_ARGS=...)
+	@$(BIN)/python benchmarks/walk.py $(WALK_ARGS)
 
 lint: venv ## check style
 	@$(BIN)/ruff check .
@@ -111,14 +160,14 @@ layers: venv ## check who imports whom
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
 clean: ## remove everything that make made, the environments too
-	rm -rf $(VENV) $(VENV_2.10) build dist *.egg-info operators/_kernel*.so
+	rm -rf $(VENV) $(VENV_2.10) $(PYTHONS:%=.venv-%) build dist *.egg-info operators/kernel/_kernel*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 define make_venv
 	@command -v $(firstword $(CXX)) >/dev/null || \
 		echo 'make: no C++ compiler: the kernel is left out and MindSpore operators do its work, more slowly.' >&2
-	@test -x $(@D)/bin/python || $(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info[:2] != (3, 11))' \
-		2>/dev/null || { echo 'make: Python 3.11 with its venv module is needed, and `$(PYTHON)` is not that;' \
+	@test -x $(@D)/bin/python || $(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+		2>/dev/null || { echo 'make: Python 3.10, 3.11 or 3.12 with its venv module is needed, and `$(PYTHON)` is not that;' \
 		'install it, or say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	@echo 'make: installing into $(@D); the first time this takes a minute or two and downloads about 1 GB.'
@@ -154,9 +203,11 @@ $$root env DEBIAN_FRONTEND=noninteractive missing="$$missing" sh -ec ' \
 	for service in $$missing munge etcd; do systemctl disable --quiet $$service 2>/dev/null || true; done'
 endef
 
+# The versions in constraints.txt are those of Python 3.11; another Python gets the newest that fit.
 $(VENV)/.stamp: $(BUILD_INPUTS) constraints.txt
 	$(make_venv)
-	@$(@D)/bin/python $(PIP) install -c constraints.txt -e '.[mindformers,plot,web,k8s,grpc,compare,test,dev]'
+	@pins=$$($(@D)/bin/python -c 'import sys; print("-c constraints.txt" * (sys.version_info[:2] == (3, 11)))'); \
+	$(@D)/bin/python $(PIP) install $$pins -e '.[mindformers,plot,web,k8s,grpc,compare,docs,test,dev,wheels]'
 	@touch $@
 
 # mindformers 1.9.0 asks for MindSpore 2.9 but runs on 2.10 just as well, so the complete list goes in as it stands.

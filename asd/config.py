@@ -1,8 +1,9 @@
-"""The settings, and the only reader of the environment; what there is to set is told in `asd.settings`."""
+"""The settings, and the only reader of the environment; what there is to set is told in `asd.settings.table`."""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +11,12 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
-from asd.combined_config import CombinedConfig
 from asd.errors import ConfigError
-from asd.settings import SET_BY_RUN, VARIABLES, Variable
+from asd.settings.combined import CombinedConfig
+from asd.settings.job_name import attempt_of, job_name
+from asd.settings.table import SET_BY_RUN, VARIABLES, Variable
 
-__all__ = ["Config", "Setting", "describe", "rolls_back", "unknown_variables"]
+__all__ = ["Config", "Setting", "describe", "is_simulated", "rolls_back", "unknown_variables"]
 
 _DEFAULT_TIERS = ("finite", "adaptive", "state")
 
@@ -30,7 +32,7 @@ class Config:
         on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
         rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`.
         run_dir: Folder where the run leaves its events, state and evidence.
-        run: Name of the run in its events, the same on all ranks; empty for one made from folder, time and process.
+        run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
         metrics_port: Port, 1..65535, where this process serves its metrics; 0 for nowhere.
         metrics_address: Address where it serves them.
         web_config: File with TLS and passwords of that endpoint; empty for neither.
@@ -41,9 +43,11 @@ class Config:
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: Steps between two comparisons of the weights over data-parallel ranks; 0 for none.
-        tiers: Names of the detector tiers that are on, see `asd.settings`; empty for none, None for those of the rule.
+        tiers: Names of the detector tiers that are on, see `asd.settings.table`; empty for none, None for those of the
+            rule.
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
+        node: Name of this machine in its events; empty for its host name.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -69,12 +73,13 @@ class Config:
     combined: CombinedConfig = field(default_factory=CombinedConfig)
     record: bool = False
     confirm: float = 0.0
+    node: str = ""
 
     def __post_init__(self) -> None:
         for variable in VARIABLES:
             value = getattr(self, variable.field)
-            if not variable.accepts(value):
-                raise ConfigError(variable.field, value, variable.valid)
+            if not variable.kind.accepts(value):
+                raise ConfigError(variable.field, value, variable.kind.valid)
         tiers = self.active_tiers
         if "adaptive" in tiers and self.rule != "adaptive":
             raise ConfigError("ASD_TIERS", ",".join(tiers), "tier adaptive needs ASD_RULE=adaptive")
@@ -115,9 +120,34 @@ class Config:
         """
         return cls.from_env({**defaults, **os.environ})
 
-    def name_of_run(self) -> str:
-        """`run`, or a new name made from the folder, the time and the number of this process."""
-        return self.run or f"{Path(self.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
+    def name_of_job(self, environ: Mapping[str, str] | None = None) -> str:
+        """What scheduler and launcher call the job, the same in all its processes; empty when neither tells.
+
+        Args:
+            environ: Of this process if not given.
+        """
+        return job_name(os.environ if environ is None else environ, self.name_of_node())
+
+    def name_of_run(self, environ: Mapping[str, str] | None = None) -> str:
+        """`run`, the name of the job, or a new name made from the folder, the time and the number of this process.
+
+        Args:
+            environ: Of this process if not given.
+        """
+        environ = os.environ if environ is None else environ
+        job, attempt = self.name_of_job(environ), attempt_of(environ)
+        if self.run or not job:
+            return self.run or f"{Path(self.run_dir).name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
+        return job if attempt == 1 else f"{job}+{attempt}"
+
+    def name_of_launch(self) -> str:
+        """As `name_of_run`, but never the same for two launches of a job, whose steps begin at 1 again."""
+        job = "" if self.run else self.name_of_job()
+        return f"{job}+{time.strftime('%Y%m%d%H%M%S', time.gmtime())}" if job else self.name_of_run()
+
+    def name_of_node(self) -> str:
+        """`node`, or the host name of this machine."""
+        return self.node or socket.gethostname()
 
     @property
     def enabled(self) -> bool:
@@ -150,6 +180,15 @@ def rolls_back(environ: Mapping[str, str] | None = None) -> bool:
     """
     switches = (os.environ if environ is None else environ).get("MS_ENABLE_TFT", "")
     return "TRE:1" in switches or "TRE:2" in switches
+
+
+def is_simulated(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether MindSpore only plays one rank of many, so that there is nobody to talk to.
+
+    Args:
+        environ: Of this process if not given.
+    """
+    return bool((os.environ if environ is None else environ).get("MS_SIMULATION_LEVEL"))
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -15,11 +15,9 @@ Each message says what was wrong, where, which value it had, and what would be v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from asd.event import Event
-    from asd.isolator import Device
+from asd.isolator import Device
 
 __all__ = [
     "ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "OverflowDetected", "RankLostError", "StateError",
@@ -67,7 +65,8 @@ class IsolationError(ASDError, RuntimeError):
         device: The device, an `asd.isolator.Device`.
         engine: Name of the isolator.
         reason: What went wrong, in words and without a full stop.
-        retry: Whether trying again may help: true for a time-out, false for a request that is refused for good.
+        retry: Whether trying again soon may help: true for a time-out, false for a request that is refused. The fault
+            handler tries both again, and tells people of the latter at once.
     """
 
     def __init__(self, device: Device, engine: str, reason: str, *, retry: bool = True) -> None:
@@ -107,6 +106,13 @@ class RankLostError(ASDError, RuntimeError):
         return type(self), (self.rank, self.lost, self.seconds, self.known)
 
 
+class _Event(Protocol):
+    """What is needed of an `asd.Event`, whose module imports this one and so can't be imported here."""
+
+    def sentence(self) -> str:
+        """The event as one line."""
+
+
 class AnomalyDetected(ASDError, RuntimeError):
     """Training was ended because a checked value broke its first-level limit.
 
@@ -114,11 +120,13 @@ class AnomalyDetected(ASDError, RuntimeError):
         event: The `asd.Event` of the anomaly.
     """
 
-    def __init__(self, event: Event) -> None:
+    event: Any
+
+    def __init__(self, event: _Event) -> None:
         self.event = event
         super().__init__(event.sentence())
 
-    def __reduce__(self) -> tuple[type[AnomalyDetected], tuple[Event]]:
+    def __reduce__(self) -> tuple[type[AnomalyDetected], tuple[Any]]:
         return type(self), (self.event,)
 
 

@@ -10,15 +10,17 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from json.encoder import encode_basestring as _quote
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
+
+from msgspec import Meta
 
 from asd import fault_code
 from asd.errors import StateError
+from asd.records import Count, Flag, Number, Rank, Text, fill, floats, parse, read_time
 from asd.verdict import Level
 
 __all__ = ["ABNORMAL", "BETWEEN_STEPS", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
@@ -51,15 +53,19 @@ _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\
 """Names may hold line breaks, a log line must not."""
 
 
-def event_id(run: str, rank: int, checkpoint: str, step: int, kind: str, key: str = "") -> str:
+def event_id(
+    run: str, rank: int, checkpoint: str, step: int, kind: str, key: str = "", *, host: str = "", device: str = ""
+) -> str:
     """The id of an event: the same fact always gets the same id, so delivering it twice is harmless.
 
-    The arguments are the fields of `Event` with these names.
+    The arguments are the fields of `Event` with these names; without `host` and `device` it is the id of an event of
+    `id_form` 1.
 
     >>> event_id("run1", 0, "model.norm_out", 7, "anomaly")
-    '573d6a3ad8e8c4dba6d5d1b0ff0c5b2e'
+    '2f4028923c18e31431e0beddef4fbde0'
     """
-    text = json.dumps([run, rank, checkpoint, step, kind, key] if key else [run, rank, checkpoint, step, kind])
+    facts = [run, rank, checkpoint, step, kind, *([key] if key or host or device else [])]
+    text = json.dumps([*facts, host, device] if host or device else facts)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -88,29 +94,31 @@ class Event:
             a layer is used several times. 0 when it is not known.
         verdict: One of `VERDICTS` in a replay or a stress test and what follows from it, else empty.
         evidence: Folder with the evidence; empty when none is kept.
-        key: Tells events apart that agree in run, rank, checkpoint, step and kind; mostly empty.
+        key: Tells events apart that agree in run, rank, host, device, checkpoint, step and kind; mostly empty.
+        id_form: What the id is made of: 2 host and device too, 1 neither, as in events of earlier versions.
     """
 
-    run: str
-    rank: int
-    host: str
-    device: str
-    step: int
-    checkpoint: str
-    value: float
-    limits: tuple[float, ...]
+    run: Text
+    rank: Rank
+    host: Text
+    device: Text
+    step: Count
+    checkpoint: Text
+    value: Number
+    limits: Annotated[tuple[Number, ...], Meta(description="a list of numbers")]
     level: Level
-    kind: str
-    rule: str
-    feature: str
-    reason: str
-    refused: bool
+    kind: Text
+    rule: Text
+    feature: Text
+    reason: Text
+    refused: Flag
     time: float
-    code: str = CODE
-    micro_batch: int = 0
-    verdict: str = ""
-    evidence: str = ""
-    key: str = ""
+    code: Text = CODE
+    micro_batch: Count = 0
+    verdict: Text = ""
+    evidence: Text = ""
+    key: Text = ""
+    id_form: Annotated[Literal[1, 2], Meta(description="1 or 2")] = 2
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -125,7 +133,8 @@ class Event:
     @property
     def id(self) -> str:
         """Deterministic id, see `event_id`."""
-        return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key)
+        host, device = (self.host, self.device) if self.id_form > 1 else ("", "")
+        return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key, host=host, device=device)
 
     @property
     def assertion(self) -> str:
@@ -143,7 +152,7 @@ class Event:
     def sentence(self) -> str:
         """The event as one log line for people and for grep."""
         head = f"{ABNORMAL}: {HEALTH}" if self.kind == "anomaly" else _HEADS.get(self.kind, self.kind)
-        limit = ",".join(f"{limit:.6g}" for limit in self.limits) or "none"
+        limit = ",".join(map("{:.6g}".format, self.limits)) or "none"
         sentence = (
             f"{head}, code={self.code} level={LEVEL_NAMES[self.level]} device={self.device} rank={self.rank} "
             f"host={self.host} step={self.step} checkpoint={self.checkpoint} value={self.value:.6g} limit={limit} "
@@ -171,6 +180,7 @@ class Event:
             f'"feature": {_quote(self.feature)}, "reason": {_quote(self.reason)}, '
             f'"refused": {"true" if self.refused else "false"}, "code": "{code}", "micro_batch": {self.micro_batch}, '
             f'"verdict": "{self.verdict}", "evidence": {_quote(self.evidence)}, "key": {_quote(self.key)}, '
+            f'"id_form": {self.id_form}, '
             f'{_decoded(code)}, "assertion": "{self.assertion}"}}}}'
         )
 
@@ -181,20 +191,18 @@ class Event:
         Raises:
             StateError: The text is not such an event; the sentence names the field.
         """
-        try:
-            cloud_event = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise StateError(f"not an event: {error!r} in {text[:120]!r}; valid is one CloudEvent in JSON.") from error
-        if not isinstance(cloud_event, dict):
-            raise StateError(f"not an event: {text[:120]!r}; valid is one CloudEvent in JSON.")
+        cloud_event = parse(text, "event", "one CloudEvent in JSON")
         if cloud_event.get("specversion") != "1.0":
             raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; valid is 1.0.")
-        data, when = cloud_event.get("data"), _when(cloud_event, "time")
+        data, when = cloud_event.get("data"), _when(cloud_event.get("time"))
         if not isinstance(data, dict):
             raise StateError(f"event field data is {data!r:.80}; valid is a JSON object.")
-        # A log may be older than a field that was added since.
-        known = {name: read for name, read in _READERS.items() if name in data or name not in _ADDED_LATER}
-        return cls(time=when, **{name: read(data, name) for name, read in known.items()})
+        level = data.get("level")
+        if not isinstance(level, str) or level not in _LEVELS:
+            raise StateError(f"event field level is {level!r:.80}; valid are {', '.join(_LEVELS)}.")
+        known = {**floats(data, "value", "limits"), "level": _LEVELS[level], "time": when, "code": data.get("code")}
+        known["id_form"] = data.get("id_form", 1)  # an earlier version told none, and others know it by that id
+        return fill(cls, known, "event")
 
 
 @functools.lru_cache(maxsize=256)
@@ -211,72 +219,9 @@ def _plain(value: float) -> str:
     return repr(float(value)) if math.isfinite(value) else f'"{value}"'
 
 
-def _get(data: Mapping[str, Any], name: str, kind: type, valid: str) -> Any:
-    value = data.get(name)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise StateError(f"event field {name} is {value!r}; valid is {valid}.")
-    return value
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    return str(_get(data, name, str, "a text"))
-
-
-def _count(data: Mapping[str, Any], name: str) -> int:
-    value: int = _get(data, name, int, "a whole number from 0 on")
-    if value < 0:
-        raise StateError(f"event field {name} is {value!r}; valid is a whole number from 0 on.")
-    return value
-
-
-def _number(value: object, name: str) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # a whole number that no float can hold
-            return float(value)
-    if isinstance(value, str) and value in {"inf", "-inf", "nan"}:
-        return float(value)
-    raise StateError(f"event field {name} is {value!r}; valid is a number, or one of the texts inf, -inf, nan.")
-
-
-def _rank(data: Mapping[str, Any], name: str) -> int:
-    value: int = _get(data, name, int, "a whole number from -1 on")
-    if value < -1:
-        raise StateError(f"event field {name} is {value!r}; valid is a whole number from -1 on.")
-    return value
-
-
-def _value(data: Mapping[str, Any], name: str) -> float:
-    return _number(data.get(name), name)
-
-
-def _when(cloud_event: Mapping[str, Any], name: str) -> float:
-    value = cloud_event.get(name)
-    with contextlib.suppress(ValueError, TypeError, OverflowError):
-        found = datetime.fromisoformat(value)  # type: ignore[arg-type]
+def _when(value: Any) -> float:
+    with contextlib.suppress(ValueError, TypeError, AttributeError, OverflowError):
+        found = read_time(value)
         if found.tzinfo is not None:
             return found.astimezone(timezone.utc).timestamp()  # a time that UTC can't name can't be written either
-    raise StateError(f"event field {name} is {value!r:.80}; valid is a time such as 2026-01-31T12:00:00+00:00.")
-
-
-def _numbers(data: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    return tuple(_number(item, name) for item in _get(data, name, list, "a list of numbers"))
-
-
-def _level(data: Mapping[str, Any], name: str) -> Level:
-    text = data.get(name)
-    level = _LEVELS.get(text) if isinstance(text, str) else None
-    if level is None:
-        raise StateError(f"event field {name} is {data.get(name)!r}; valid are {', '.join(_LEVELS)}.")
-    return level
-
-
-def _flag(data: Mapping[str, Any], name: str) -> bool:
-    return bool(_get(data, name, bool, "true or false"))
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
-    "run": _text, "rank": _rank, "host": _text, "device": _text, "step": _count, "checkpoint": _text, "value": _value,
-    "limits": _numbers, "level": _level, "kind": _text, "rule": _text, "feature": _text, "reason": _text,
-    "refused": _flag, "code": _text, "micro_batch": _count, "verdict": _text, "evidence": _text, "key": _text,
-}  # fmt: skip
-_ADDED_LATER = {"micro_batch", "verdict", "evidence", "key"}
+    raise StateError(f"event field time is {value!r:.80}; valid is a time such as 2026-01-31T12:00:00+00:00.")

@@ -2,7 +2,7 @@
 
 A fault is data. It can be written as text, `gradient:model.norm_out:flip=30:step=40`, and read back. What it does to an
 array is a plain function of the array and the step, so the same fault does the same in every mode and on every machine.
-Putting it into a network is the business of `asd.operators.inject`.
+Putting it into a network is the business of `asd.operators.drill.inject`.
 """
 
 from __future__ import annotations

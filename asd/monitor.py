@@ -7,34 +7,37 @@ verdicts and the limits of the next step; everything that leaves the process goe
 from __future__ import annotations
 
 import math
+import operator
 import os
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from asd.attribution import Attribution, Seen
-from asd.combined_scheme import CombinedScheme
+from asd.announce.delivery import Delivery, Sink
+from asd.announce.reports import Reports
 from asd.config import Config
-from asd.delivery import Delivery, Sink
+from asd.counts.protections import Protections
+from asd.counts.status import Status
+from asd.detect.combined_scheme import CombinedScheme
+from asd.detect.detector import Judged
+from asd.detect.detectors import Detectors
+from asd.detect.feature_values import features_of, value_of
+from asd.diagnosis.attribution import Attribution, Seen
+from asd.diagnosis.weights import Difference
 from asd.errors import StateError
 from asd.event import BETWEEN_STEPS, LEVEL_NAMES, Event
-from asd.feature_values import features_of, value_of
-from asd.judge import Judged
-from asd.judges import Judges
-from asd.older_states import with_means
-from asd.origin import Origin
-from asd.protections import Protections
-from asd.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
-from asd.reports import Reports
-from asd.status import Status
-from asd.tiers import Features, Sealed
+from asd.measured.features import Features
+from asd.measured.origin import Origin
+from asd.measured.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
+from asd.tiers import Sealed
 from asd.verdict import Level, Verdict
-from asd.weights import Difference
 
 __all__ = ["Monitor", "Outcome"]
 
 ValueSink = Callable[[int, str, Verdict], None]
+_BACKWARD_ORDER = operator.attrgetter("order")
 
 
 class Outcome(NamedTuple):
@@ -73,6 +76,7 @@ class Monitor:
         captures: Tensors of that step that broke a limit, where the backend can keep them.
         sinks: Who is told of events.
         clock: Seconds since the epoch.
+        judges: Who judges what; it knows the limits of the next step.
         history: Per checkpoint the last `(step, value, limit, level)`.
     """
 
@@ -91,7 +95,7 @@ class Monitor:
         self.sinks = list(sinks)
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
-        self.status = Status(**origin._asdict(), pid=os.getpid(), started=clock())
+        self.status = Status(**origin._asdict(), machine=socket.gethostname(), pid=os.getpid(), started=clock())
         self.protections = Protections()
         self.step = 0
         self.readings: Sequence[Reading] = ()
@@ -99,8 +103,8 @@ class Monitor:
         self.captures: Sequence[Capture] = ()
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
-        self._judges = Judges(config, clock)
-        self.feature = self._judges.feature
+        self.judges = Detectors(config, clock)
+        self.feature = self.judges.feature
         self._delivery = Delivery(self.sinks, self.status)
         self._reports = Reports(origin, config.rule, self.feature, lambda: self.clock())
 
@@ -138,12 +142,8 @@ class Monitor:
         self.status.step = step
         self.status.steps += 1
         self.status.refused += refused
-        events = [
-            self._anomaly(step, reading, suspicion, attribution, refused=True)
-            for reading in sorted(vanished, key=_backward_order)
-            if (suspicion := self.suspicion(reading, loss_scale)) is not None
-        ]
-        for reading in sorted(readings, key=_backward_order):
+        events = self._of_vanished(step, vanished, attribution) if vanished else []
+        for reading in sorted(readings, key=_BACKWARD_ORDER):
             if reading.calls == 0:
                 continue
             judged = self._judge_one(
@@ -151,18 +151,26 @@ class Monitor:
                 reading,
                 loss_scale,
                 overflow_expected=overflow_expected,
-                ranks=(ranks or {}).get(reading.checkpoint),
+                ranks=ranks.get(reading.checkpoint) if ranks else None,
             )
             if judged.verdict.level is not Level.NORMAL:
                 events.append(self._anomaly(step, reading, judged, attribution, refused=refused))
-        elsewhere = self._judges.other_rank_flagged
-        self._judges.end_step()
+        elsewhere = self.judges.other_rank_flagged
+        if self.judges.have_tiers:
+            self.judges.end_step()
         if readings:
             self.status.last_check = self.clock()
-        for event in events:
-            self.publish(event)
+        fatal = self._publish_all(events) if events else None
         self._after_step(events)
-        return Outcome(events, next((event for event in events if event.level is Level.ERROR), None), elsewhere)
+        return Outcome(events, fatal, elsewhere)
+
+    def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
+        events = []
+        for reading in sorted(vanished, key=_BACKWARD_ORDER):
+            suspicion = self.suspicion(reading, self.loss_scale)
+            if suspicion is not None:
+                events.append(self._anomaly(step, reading, suspicion, attribution, refused=True))
+        return events
 
     def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0, averaged: bool = False) -> dict[str, Seen]:
         """What the ranks tell one another about a step, before anything is judged; nothing is changed by it.
@@ -178,7 +186,7 @@ class Monitor:
                 continue
             features = features_of(reading, loss_scale)
             value = value_of(features, self.feature)
-            broken = self._judges.broken(reading.checkpoint, reading.kind, features)
+            broken = self.judges.broken(reading.checkpoint, reading.kind, features)
             if broken and reading.kind in SCORES:
                 value = math.inf  # wrong by itself, no matter what other ranks saw
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
@@ -186,15 +194,11 @@ class Monitor:
 
     def second_limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
         """As `limit`, with the margins above which a gradient is suspicious."""
-        return self._judges.second_limit(checkpoint, kind)
-
-    def least(self, checkpoint: str) -> dict[str, float]:
-        """Per feature the smallest value that is not suspicious, see `asd.tiers.features.too_small`."""
-        return self._judges.least(checkpoint)
+        return self.judges.second_limit(checkpoint, kind)
 
     def is_broken(self, reading: Reading, loss_scale: float) -> bool:
         """Whether it is a first-level anomaly; nothing is learned from it."""
-        return self._judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
+        return self.judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
     def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
         """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
@@ -202,7 +206,7 @@ class Monitor:
         Returns:
             It; None where nothing is suspicious. Nothing is learned.
         """
-        return self._judges.suspicion(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
+        return self.judges.suspicion(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
     def judge_state(
         self,
@@ -222,7 +226,7 @@ class Monitor:
         Returns:
             The event of a first-level anomaly, named after that tensor.
         """
-        verdict, name = self._judges.judge_state(values, growth)
+        verdict, name = self.judges.judge_state(values, growth)
         return self._state_anomaly(step, where.get(name, name), verdict, "max")
 
     def judge_seal(self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed]) -> Event | None:
@@ -237,7 +241,7 @@ class Monitor:
             The event of a first-level anomaly, named after the tensor that changed: one of the next step, which finds
             it and is the first to compute with it.
         """
-        verdict, name = self._judges.judge_seal(step, after, before)
+        verdict, name = self.judges.judge_seal(step, after, before)
         return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS)
 
     def _state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event | None:
@@ -267,11 +271,11 @@ class Monitor:
     @property
     def scheme(self) -> CombinedScheme:
         """The strikes of the vendor's combined scheme."""
-        return self._judges.scheme
+        return self.judges.scheme
 
     def limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
         """Per feature the largest value of `checkpoint` that is not a first-level anomaly in the next step."""
-        return self._judges.limit(checkpoint, kind)
+        return self.judges.limit(checkpoint, kind)
 
     def follow(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
         """Reports that another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
@@ -296,17 +300,29 @@ class Monitor:
         self.publish(event)
         return event
 
+    def _publish_all(self, events: Sequence[Event]) -> Event | None:
+        """Publishes the events of a step; returns the first of first level."""
+        fatal = None
+        for event in events:
+            self.publish(event)
+            if fatal is None and event.level is Level.ERROR:
+                fatal = event
+        return fatal
+
     def publish(self, event: Event) -> None:
         """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
-        self._tell(self._delivery.event(event))
+        if self.sinks:
+            self._tell(self._delivery.event(event))
 
     def write_status(self) -> None:
         """Tells the sinks what was counted since the last step, which nobody may end."""
         self._after_step(())
 
     def _after_step(self, events: Sequence[Event]) -> None:
+        """Tells the sinks that a step was judged."""
         self.status.written = self.clock()
-        self._tell(self._delivery.step(self, events))
+        if self.sinks:
+            self._tell(self._delivery.step(self, events))
 
     def _tell(self, failures: Sequence[str]) -> None:
         for reason in failures:
@@ -317,7 +333,7 @@ class Monitor:
         return {
             "rule": self.config.rule,
             "step": self.step,
-            **self._judges.state(),
+            **self.judges.state(),
         }
 
     def restore(self, state: Mapping[str, Any], known: Sequence[str] = ()) -> None:
@@ -339,7 +355,7 @@ class Monitor:
             raise StateError(
                 f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
             )
-        self._judges = Judges.of(self.config, with_means(state, known), self.clock)
+        self.judges = Detectors.of(self.config, state, self.clock)
         self.step = step
 
     def _judge_one(
@@ -351,19 +367,21 @@ class Monitor:
         overflow_expected: bool,
         ranks: Sequence[Features] | None,
     ) -> Judged:
+        """The verdict on one checkpoint, counted and kept."""
         name, features = reading.checkpoint, features_of(reading, loss_scale)
         if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (*SCORES, OUTPUT):
-            reason, limits = "not finite: overflow under a dynamic loss scale", self._judges.limit(name, reading.kind)
+            reason, limits = "not finite: overflow under a dynamic loss scale", self.judges.limit(name, reading.kind)
             value = value_of(features, self.feature)
             judged = Judged(Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature)
         else:
-            judged = self._judges.update(name, reading.kind, features)
+            judged = self.judges.update(name, reading.kind, features)
             if ranks is not None:
-                judged = self._judges.among(name, reading.kind, ranks, self.origin.rank, judged)
+                judged = self.judges.among(name, reading.kind, ranks, self.origin.rank, judged)
         verdict = judged.verdict
         self.status.add(name, verdict)
-        seen = self.history.setdefault(name, deque(maxlen=self._history))
-        seen.append((step, verdict.value, verdict.limit, verdict.level))
+        if name not in self.history:
+            self.history[name] = deque(maxlen=self._history)
+        self.history[name].append((step, verdict.value, verdict.limit, verdict.level))
         if self.value_sink is not None:
             self.value_sink(step, name, verdict)
         return judged
@@ -372,12 +390,12 @@ class Monitor:
         self, step: int, reading: Reading, judged: Judged, attribution: Attribution | None, *, refused: bool
     ) -> Event:
         evidence = ""
-        if judged.verdict.level is Level.ERROR:
+        if self.sinks and judged.verdict.level is Level.ERROR:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
         return self._counted(
             self._reports.anomaly(
-                step, reading, judged, rule=self._judges.rule_of(reading.kind), refused=refused,
+                step, reading, judged, rule=self.judges.rule_of(reading.kind), refused=refused,
                 evidence=evidence, attribution=attribution,
             )
         )  # fmt: skip
@@ -386,10 +404,6 @@ class Monitor:
         if event.kind == "anomaly":
             self.status.anomalies[LEVEL_NAMES[event.level]] += 1
         return event
-
-
-def _backward_order(reading: Reading) -> int:
-    return reading.order
 
 
 def _some(names: Mapping[str, Any] | Sequence[str]) -> str:

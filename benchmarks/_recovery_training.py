@@ -21,11 +21,11 @@ from mindspore.communication import get_group_size, get_rank, init
 
 from asd import AnomalyDetected, Config, Event
 from asd.injection import Fault
-from asd.manifest import Health, write_manifest
 from asd.operators import StepMonitor, disable
-from asd.operators.inject import FaultInjector
-from asd.operators.resume import checkpoint_to_resume, resumed_step
-from asd.operators.workload import digest
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.drill.workload import digest
+from asd.operators.step.resume import checkpoint_to_resume, resumed_step
+from asd.rundir.manifest import Health, write_manifest
 
 SITES = ("first_norm", "middle_norm", "last_norm")
 

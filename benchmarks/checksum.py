@@ -29,8 +29,8 @@ from mindspore import Tensor, nn
 
 from asd import Config
 from asd.operators import Checksum, StepMonitor
-from asd.operators.product_check import TOLERANCES, check_product
-from asd.operators.workload import LARGE, SMALL, batches, build, use_mode
+from asd.operators.drill.workload import LARGE, SMALL, batches, build, use_mode
+from asd.operators.kernel.product import TOLERANCES, check_product
 
 PARTS = ("cost", "norms", "sensitivity")
 ERRORS = [2.0 ** (exponent / 2) for exponent in range(-48, 15)]

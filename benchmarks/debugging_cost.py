@@ -3,8 +3,8 @@
     python benchmarks/debugging_cost.py                   both modes, all kinds of dump
     python benchmarks/debugging_cost.py --quick --json out.json
 
-The model is mindformers' Llama of `asd.operators.workload`, the large one. On the small one of `--quick` mainly what
-does not grow with the tensors shows. Bounds: module level 1.3 times, API level 2 times.
+The model is mindformers' Llama of `asd.operators.drill.workload`, the large one. On the small one of `--quick` mainly
+what does not grow with the tensors shows. Bounds: module level 1.3 times, API level 2 times.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ os.environ.setdefault("GLOG_v", "3")
 
 from mindspore import Tensor, nn
 
-from asd.evidence.debugger_config import DebuggerConfig
+from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
-from asd.operators.workload import LARGE, SMALL, Workload, batches, build, use_mode
+from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
 
 BOUNDS = {"L0": 1.3, "L1": 2.0, "mix": 2.0}
 

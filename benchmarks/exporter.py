@@ -26,14 +26,15 @@ from typing import Any
 from _timing import spread, timed
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from asd import Event, Level, Verdict, run_dir
-from asd.exporters.agent.agent import Agent
-from asd.exporters.endpoint import exposition
-from asd.exporters.event_log import EventLog
-from asd.exporters.metrics.checkpoint_choice import CheckpointChoice
-from asd.exporters.metrics.collector import AsdCollector
-from asd.ledger import Ledger
-from asd.status import RATIO_BOUNDS, Status
+from asd import Event, Level, Verdict
+from asd.counts.status import RATIO_BOUNDS, Status
+from asd.exporters.http import exposition
+from asd.exporters.prometheus.agent import Agent
+from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
+from asd.exporters.prometheus.collector import AsdCollector
+from asd.exporters.run_files.event_log import EventLog
+from asd.handler.ledger import Ledger
+from asd.rundir import names as run_dir
 
 RANKS, CHECKPOINTS = 8, 200
 
@@ -138,7 +139,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from benchmarks.exporter import event
-from asd.exporters.event_log import EventLog
+from asd.exporters.run_files.event_log import EventLog
 log, rate, seconds = EventLog(Path(sys.argv[1]), keep=40), int(sys.argv[2]), float(sys.argv[3])
 began, step, latest = time.perf_counter(), 0, 0.0
 while step < rate * seconds:

@@ -5,9 +5,10 @@
 
 A third of the faults strikes the output of a call, a third the gradient of its first input, a third a weight, each by
 one unit in the last place, by a part in a thousand, or by setting an element to 1000 or a million. The step is recorded
-as `asd.operators.narrowing` records it, and its answer is right when it names the call that was struck, or for a weight
-says that it is one, at the first call that uses it. `golden` compares with a healthy run of the step, as a sibling's
-replay is; `alone` has no such run and makes each recorded call again by itself, which can't tell a wrong weight.
+as `asd.operators.rerun.narrowing` records it, and its answer is right when it names the call that was struck, or for a
+weight says that it is one, at the first call that uses it. `golden` compares with a healthy run of the step, as a
+sibling's replay is; `alone` has no such run and makes each recorded call again by itself, which can't tell a wrong
+weight.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from asd.evidence.dump_folder import read_dump
-from asd.evidence.job import Options, compare_runs
-from asd.evidence.request import Request
-from asd.evidence.slots import split_name
+from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.request import Request
+from asd.dumps.formats.dump_folder import read_dump
+from asd.dumps.formats.slots import split_name
 from asd.injection import Fault
-from asd.operators import inject, narrowing, workload
-from asd.operators.debugger.session import Session
-from asd.operators.recheck import make_again
+from asd.operators.debugger.hooks.session import Session
+from asd.operators.drill import inject, workload
+from asd.operators.rerun import narrowing
+from asd.operators.rerun.recheck import make_again
 
 KINDS = ("forward", "backward", "weight")
 AMOUNTS = ("flip=0", "scale=1.001", "set=1000", "set=1000000")

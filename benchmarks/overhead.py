@@ -39,10 +39,12 @@ from _turns import Step, in_turns
 from mindspore import Tensor, nn, ops
 
 from asd import Config
-from asd.operators import StepMonitor, kernel, slots
-from asd.operators.optimizer_state import SELDOM
-from asd.operators.tap import make_tap
-from asd.operators.workload import LARGE, SMALL, Workload, batches, build, use_mode
+from asd.operators import StepMonitor
+from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
+from asd.operators.kernel import library as kernel
+from asd.operators.measure.optimizer_state import SELDOM
+from asd.operators.measure.tap import make_tap
+from asd.operators.table import slots
 
 LINEAR = r"\.(wq|wk|wv|wo|w1|w2|w3)$"
 """With these every layer of the Llama is checked, not only norms and the embedding."""

@@ -32,8 +32,8 @@ from statistics import median, quantiles
 from typing import Any
 
 from asd.event import Event
-from asd.exporters.event_log import read_events
-from asd.supervisor import keeper
+from asd.exporters.run_files.event_log import read_events
+from asd.supervisor.processes import keeper
 
 _TRAINING = Path(__file__).with_name("_recovery_training.py")
 _STEPS, _EVERY = 16, 4

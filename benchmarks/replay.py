@@ -30,10 +30,11 @@ from mindspore import Tensor, nn
 
 from asd import Config
 from asd.injection import Fault
-from asd.operators import StepMonitor, kernel
-from asd.operators.inject import FaultInjector
-from asd.operators.weights import hash_of
-from asd.operators.workload import LARGE, SMALL, Workload, batches, build, use_mode
+from asd.operators import StepMonitor
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
+from asd.operators.kernel import library as kernel
+from asd.operators.ranks.weights import hash_of
 
 BARE = Config(enable=1, on_anomaly="skip")
 TIERS = Config(enable=1, on_anomaly="skip", rule="adaptive")

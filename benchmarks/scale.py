@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from asd import Event, Level
-from asd.attribution import Seen, attribute, pack_seen, unpack_seen
-from asd.exporters.event_log import EventLog
-from asd.handler import FaultHandler, Policy, Recorder, Store
-from asd.handler.feed import Feed
+from asd.diagnosis.attribution import Seen, attribute, pack_seen, unpack_seen
+from asd.exporters.run_files.event_log import EventLog
+from asd.handler import FaultHandler, NoIsolator, Policy, Store
+from asd.handler.inputs.feed import LogFeed
 
 DEVICES, PER_NODE, CHECKPOINTS = 10_000, 8, 200
 RANKS = (1, 4, 16, 64, 256, 1024, 4096, 10_000)
@@ -83,9 +83,9 @@ def handler_under_load(rate: float, seconds: float) -> dict[str, Any]:
         for folder in folders:
             folder.mkdir()
         store = Store(Path(name) / "handler.sqlite")
-        handler = FaultHandler(store, Policy(), Recorder(store), EventLog(Path(name) / "events-handler.jsonl"))
+        handler = FaultHandler(store, Policy(), NoIsolator(store), EventLog(Path(name) / "events-handler.jsonl"))
         handler.know(_devices())
-        feed = Feed(handler, folders)
+        feed = LogFeed(handler, folders)
         ready = multiprocessing.get_context("spawn").Event()
         writer = multiprocessing.get_context("spawn").Process(target=write_events, args=(folders, rate, seconds, ready))
         writer.start()
@@ -125,7 +125,7 @@ def _devices() -> list[Any]:
     ]
 
 
-def _follow(handler: FaultHandler, feed: Feed, writer: Any) -> list[dict[str, float]]:
+def _follow(handler: FaultHandler, feed: LogFeed, writer: Any) -> list[dict[str, float]]:
     """What `asd handler` does, until nothing more comes."""
     rows: list[dict[str, float]] = []
     began = told = time.monotonic()

@@ -1,1 +1,4 @@
-"""Everything that leaves the process: logs, events, evidence, metrics, pictures, reports, and isolation."""
+"""Everything that leaves the process: logs, events, evidence, metrics, pictures, reports, and isolation.
+
+May import: `asd`, never `asd.operators`.
+"""

@@ -9,25 +9,30 @@
     guard                                           an optimizer that refuses a bad update
     StepMonitor, ASDMonitor                         callbacks of MindSpore and of mindformers
     PrecisionDebugger, DumpConfig                   dumps of modules, APIs and operators; the search for an overflow
+    GradientMonitor, GradComparator                 gradients step by step; where those of two runs part
 
 Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the feature-value detection document says.
+
+May import: `asd`, never `asd.exporters`.
 """
 
 from __future__ import annotations
 
 from asd.config import Config
-from asd.operators.base import ASDBase
-from asd.operators.checksum import Checksum, install_checksum
+from asd.dumps.gradients.similarity import GradComparator
+from asd.operators.attach.checksum import Checksum, install_checksum
+from asd.operators.attach.install import Installation, install
+from asd.operators.checks.base import ASDBase
+from asd.operators.checks.matmul import BatchMatMulASD, MatMulASD
+from asd.operators.checks.norm import NormASD
+from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.debugger.dump_config import DumpConfig
+from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
-from asd.operators.enable import disable, enable
-from asd.operators.guard import guard
-from asd.operators.install import Installation, install
-from asd.operators.matmul import BatchMatMulASD, MatMulASD
-from asd.operators.mindformers_monitor import ASDMonitor, register
-from asd.operators.norm import NormASD
-from asd.operators.ready_made import GatherASD, LayerNormASD, RmsNormASD
-from asd.operators.step_monitor import StepMonitor
+from asd.operators.gate.guard import guard
+from asd.operators.start.enable import disable, enable
+from asd.operators.start.mindformers_monitor import ASDMonitor, register
+from asd.operators.start.step_monitor import StepMonitor
 
 __all__ = [
     "ASDBase",
@@ -36,6 +41,8 @@ __all__ = [
     "Checksum",
     "DumpConfig",
     "GatherASD",
+    "GradComparator",
+    "GradientMonitor",
     "Installation",
     "LayerNormASD",
     "MatMulASD",

@@ -16,7 +16,6 @@ are those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compa
 
 from __future__ import annotations
 
-import atexit
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,8 +25,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
+from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError
-from asd.evidence.debugger_config import DebuggerConfig
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 
 __all__ = [
@@ -139,7 +138,6 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
     _hooked.debugger, _hooked.net = PrecisionDebugger(DebuggerConfig.of(content, "register_hook")), model
     if content["task"] == "overflow_check":
         _hooked.switch(True)
-        atexit.register(_hooked.switch, False)
 
 
 def set_dump_switch(switch: str, mode: str = "all", scope: list[str] | None = None) -> None:
@@ -196,7 +194,7 @@ def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", *
     Raises:
         ConfigError: A path is missing.
     """
-    from asd.evidence.job import compare as compare_dumps  # reading is needed by a few programs only
+    from asd.dumps.compare.comparison import compare as compare_dumps  # reading is needed by a few programs only
 
     outcome = compare_dumps(_with_todays_paths(input_param), str(output_path))
     files = [file for pair in outcome.pairs for file in pair.files]

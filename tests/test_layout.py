@@ -97,3 +97,27 @@ def test_importing_exporters_loads_no_mindspore():
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["env"], ["env", "--help"]])
 def test_these_commands_load_nothing_heavy(arguments):
     assert heavy_modules_after(f"from asd.cli import main; assert main({arguments}) == 0") == set()
+
+
+def folders_of_the_package():
+    for folder in ("asd", "operators", "exporters"):
+        for place in [ROOT / folder, *(ROOT / folder).rglob("*")]:
+            names = place.relative_to(ROOT).parts
+            linked = place.is_symlink() or names[:2] in (("asd", "operators"), ("asd", "exporters"))
+            if place.is_dir() and not linked and "__pycache__" not in names:
+                yield place
+
+
+@in_checkout
+def test_no_folder_holds_more_than_a_dozen_files_of_python():
+    found = {str(place.relative_to(ROOT)): len(list(place.glob("*.py"))) for place in folders_of_the_package()}
+    assert found["asd"] > 5
+    assert {place: number for place, number in found.items() if number > 12} == {}
+
+
+@in_checkout
+def test_every_folder_says_what_is_in_it_and_what_it_may_import():
+    inits = [place / "__init__.py" for place in folders_of_the_package() if (place / "__init__.py").is_file()]
+    assert len(inits) > 30
+    silent = [path for path in inits if path.parent != ROOT / "asd" and "May import: " not in path.read_text()]
+    assert silent == []

@@ -2,6 +2,8 @@
 
 Every sub-command is a module with `add_arguments(parser)` and `run(args) -> int`. Its module is imported only when that
 command is chosen, so `asd --help` is quick and needs no MindSpore.
+
+May import: the commands by name, and no command before it is chosen.
 """
 
 from __future__ import annotations
@@ -15,35 +17,56 @@ from typing import NoReturn
 
 from asd.errors import ASDError, ConfigError
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["ALIASES", "COMMANDS", "GROUPS", "main", "parser_of"]
 
-COMMANDS = {
-    "demo": ("asd.cli.demo", "train while a device computes wrongly; watch it found, judged and replaced"),
-    "run": ("asd.cli.run", "run a training command with detection on"),
-    "events": ("asd.cli.events", "print the events of a run, for people or for programs"),
-    "exporter": ("asd.cli.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
-    "ingest": ("asd.cli.ingest", "turn the alarms in the vendor's logs into the same events"),
-    "report": ("asd.cli.report", "write one HTML file that tells what happened in a run"),
-    "tune": ("asd.cli.tune", "propose thresholds for a budget of false alarms, from a run's recorded values"),
-    "handler": ("asd.cli.handler", "follow events and have a device that is at fault isolated"),
-    "devices": ("asd.cli.devices", "show every device: health, strikes, verdicts, who isolated it"),
-    "replay-policy": ("asd.cli.replay_policy", "what another policy would have isolated, from past logs"),
-    "stress": ("asd.cli.stress", "test a device with work whose answers are known, as fault diagnosis does"),
-    "drill": ("asd.cli.drill", "train with a fault of your choice and tell whether it was found"),
-    "compare": ("asd.cli.compare", "compare the dumps of two runs and name the first wrong operator"),
-    "merge_result": ("asd.cli.merge_result", "put the comparisons of several ranks side by side"),
-    "overflow_check": (
-        "asd.cli.overflow_check",
-        "name the first call of a dumped step that made Inf, NaN or an overflow",
-    ),
-    "nan_analyze": ("asd.cli.overflow_check", "the same as overflow_check, by its other name"),
-    "bench": ("asd.cli.bench", "compare every detector on faults injected into real trainings"),
-    "run_ut": ("asd.cli.run_ut", "make every API call of a dump again and check it against float64"),
-    "acc_check": ("asd.cli.run_ut", "the same as run_ut, by its other name"),
-    "grad_compare": ("asd.cli.grad_compare", "compare the gradients of two runs and name the step where they part"),
-    "env": ("asd.cli.env", "show the settings in force and what this machine has"),
+GROUPS = {
+    "train": {
+        "demo": ("asd.cli.train.demo", "train while a device computes wrongly; watch it found, judged and replaced"),
+        "run": ("asd.cli.train.run", "run a training command with detection on"),
+        "selftest": ("asd.cli.train.selftest", "test all that detection is made of, on this device"),
+        "env": ("asd.cli.train.env", "show the settings in force and what this machine has"),
+    },
+    "watch": {
+        "events": ("asd.cli.watch.events", "print the events of a run, for people or for programs"),
+        "exporter": ("asd.cli.watch.exporter", "serve the metrics and events of all ranks of this node to Prometheus"),
+        "ingest": ("asd.cli.watch.ingest", "turn the alarms in the vendor's logs into the same events"),
+        "report": ("asd.cli.watch.report", "write one HTML file that tells what happened in a run"),
+    },
+    "act": {
+        "handler": ("asd.cli.act.handler", "follow events and have a device that is at fault isolated"),
+        "devices": ("asd.cli.act.devices", "show every device: health, strikes, verdicts, who isolated it"),
+        "replay-policy": ("asd.cli.act.replay_policy", "what another policy would have isolated, from past logs"),
+        "stress": ("asd.cli.act.stress", "test a device with work whose answers are known, as fault diagnosis does"),
+    },
+    "debug": {
+        "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and name the first wrong operator"),
+        "merge_result": ("asd.cli.debug.merge_result", "put the comparisons of several ranks side by side"),
+        "overflow_check": (
+            "asd.cli.debug.overflow_check",
+            "name the first call of a dumped step that made Inf, NaN or an overflow",
+        ),
+        "run_ut": ("asd.cli.debug.run_ut", "make every API call of a dump again and check it against float64"),
+        "grad_compare": (
+            "asd.cli.debug.grad_compare",
+            "compare the gradients of two runs and name the step where they part",
+        ),
+    },
+    "tune and measure": {
+        "tune": (
+            "asd.cli.measure.tune",
+            "propose thresholds for a budget of false alarms, from a run's recorded values",
+        ),
+        "drill": ("asd.cli.measure.drill", "train with a fault of your choice and tell whether it was found"),
+        "bench": ("asd.cli.measure.bench", "compare every detector on faults injected into real trainings"),
+    },
 }
+"""The sub-commands by who needs them; of each its module, and one line about it."""
+
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 """Each sub-command: its module, and one line about it."""
+
+ALIASES = {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
+"""The other name of a sub-command, by which other tools know it."""
 
 _EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "matplotlib": "plot", "yaml": "web", "bcrypt": "web"}
 """Packages a command may lack on a machine that does without them, and the extra that brings each."""
@@ -53,6 +76,7 @@ _OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141
 _EPILOG = """\
 Examples:
   asd demo                       a corrupted gradient, found and refused, in a real training
+  asd selftest                   does all of it work on this device? two minutes, no model
   asd run python train.py        a training of your own, with detection on
   asd env                        which settings are in force, and where each comes from
   NPU_ASD_ENABLE=1 asd env       the same, with the environment of one command
@@ -66,6 +90,23 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(_USAGE, f"asd: {message}; see `{self.prog} --help`.\n")
+
+
+class _Grouped(argparse.RawDescriptionHelpFormatter):
+    """Lists the commands under the headings of `GROUPS`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        if not isinstance(action, argparse._SubParsersAction):
+            super().add_argument(action)
+            return
+        lines = {choice.dest: choice for choice in action._get_subactions()}
+        for group, names in GROUPS.items():
+            self.start_section(group)
+            self.add_arguments([lines[name] for name in names])
+            self.end_section()
 
 
 class _Version(argparse.Action):
@@ -130,22 +171,40 @@ def _run(arguments: list[str]) -> int:
     return int(args.run(args))
 
 
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser of one sub-command with its description and options, for documents and for checks of them.
+
+    Raises:
+        KeyError: There is no such command.
+    """
+    choices = next(
+        action.choices for action in _parser(command)._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    found: argparse.ArgumentParser = choices[command]
+    return found
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     """The parser; only the arguments of the chosen command are loaded."""
     parser = _Parser(
         prog="asd",
         description="Detects silent data corruption while a MindSpore model trains.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Grouped,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module_name, help_line) in COMMANDS.items():
+        aliases = [ALIASES[name]] if name in ALIASES else []
         command = commands.add_parser(
-            name, help=help_line, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+            name,
+            aliases=aliases,
+            help=help_line,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
-        if name == chosen:
+        if chosen in (name, *aliases):
             module = import_module(module_name)
             command.description = module.__doc__
             module.add_arguments(command)

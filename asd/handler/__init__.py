@@ -5,15 +5,17 @@
     FaultHandler(store, policy, isolator, publish).handle(event) ── returns a Decision
 
 It runs inside a training as well as in the command `asd handler`, and imports neither MindSpore nor any engine.
+
+May import: `counts`, `rundir`.
 """
 
 from __future__ import annotations
 
+from asd.handler.act.no_isolator import NoIsolator
+from asd.handler.db.store import Store
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.identity import job_of
 from asd.handler.policy import Policy
-from asd.handler.recorder import Recorder
-from asd.handler.store import Store
 
-__all__ = ["Decision", "FaultHandler", "Policy", "Recorder", "Store", "job_of"]
+__all__ = ["Decision", "FaultHandler", "NoIsolator", "Policy", "Store", "job_of"]

@@ -24,7 +24,7 @@ ACTIONS = {
     "merged": "the device is out, or about to be, already",
     "breaker": "the circuit breaker is open: this is only reported",
     "others": "somebody else holds the device out, so it is left alone",
-    "failed": "the engine fails",
+    "failed": "the engine fails or refuses; it is tried again until a person drops it",
     "releasing": "the device is to be given back; the engine has not done it yet",
     "released": "the device was given back",
     "alert": "an alert came that no event log explains",

@@ -13,5 +13,5 @@ def state_file(run_dir: Path, *, dry_run: bool = False) -> Path:
 
 
 def events_file(run_dir: Path) -> Path:
-    """The event log of isolations and recoveries; `asd.run_dir.event_files` finds it too."""
+    """The event log of isolations and recoveries; `asd.rundir.names.event_files` finds it too."""
     return run_dir / "events-handler.jsonl"

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from asd.event import Event
-from asd.handler.breaker import reset_breaker
+from asd.handler.act.executor import Executor
+from asd.handler.act.outbox import Outbox
+from asd.handler.act.release import due_releases, request_release
+from asd.handler.db.store import Store
+from asd.handler.decide.breaker import reset_breaker
+from asd.handler.decide.triage import Triage
 from asd.handler.decision import NEWS, Decision
-from asd.handler.engine import Engine
-from asd.handler.judge import Judge
-from asd.handler.outbox import Outbox
 from asd.handler.policy import Policy
-from asd.handler.release import due_releases, request_release
-from asd.handler.store import Store
 from asd.isolator import Device, Isolator
 
 __all__ = ["FaultHandler"]
@@ -23,6 +23,7 @@ __all__ = ["FaultHandler"]
 _PRUNE_SECONDS = 300.0
 _PRUNE_EVENTS = 100_000
 _MOST_KEPT = 1000
+_STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set anew
 _CLOSED = "The window of the circuit breaker has passed: it is closed, what was only reported is not acted upon."
 
 
@@ -43,6 +44,8 @@ class FaultHandler:
         clock: Seconds since the epoch.
         already: Whether an event of this id was published before; asked about what a killed handler left unclear.
         from_beginning: Whether, in a new store, events from before now are reasons to act too.
+        uptime: Which start of the machine this is and the seconds since, such as `asd.handler.uptime.machine_uptime`:
+            what is waited for counts these, not what a clock that is set anew tells. None believes the clock.
 
     Attributes:
         standby: Why this handler does nothing, in one sentence; empty when it is the one that acts.
@@ -60,6 +63,7 @@ class FaultHandler:
         *,
         already: Callable[[str], bool] = lambda _id: False,
         from_beginning: bool = False,
+        uptime: Callable[[], tuple[str, float]] | None = None,
     ) -> None:
         self.store = store
         self.policy = policy
@@ -67,10 +71,11 @@ class FaultHandler:
         self.standby = "it has not begun"
         self.backlog: list[Decision] = []
         self._clock = clock
+        self._uptime = uptime
         self._from_beginning = from_beginning
         self._lock = threading.RLock()
-        self._judge = Judge(store, policy, isolator.name)
-        self._engine = Engine(store, policy, isolator, self._judge.book, self._judge.cases)
+        self._judge = Triage(store, policy, isolator.name)
+        self._engine = Executor(store, policy, isolator, self._judge.book, self._judge.cases)
         self._unpruned = 0
         self._pruned = self._reconciled = clock()
         self._outbox = Outbox(store, self._judge.cases, publish, already)
@@ -159,6 +164,11 @@ class FaultHandler:
             moved = {decision.case for decision in acted}
             return [each for each in decisions if not each.case or each.case not in moved] + acted
 
+    @property
+    def failed_tries(self) -> int:
+        """How often the engine was asked since the handler began, and did not do it."""
+        return self._engine.failed_tries
+
     def next_due(self) -> float | None:
         """When the next strike stops waiting for others and may take its device out, in seconds since the epoch."""
         with self._lock:
@@ -176,17 +186,24 @@ class FaultHandler:
         with self._lock:
             row = self.store.db.execute(
                 "SELECT 1 FROM device JOIN strike ON strike.device = device.n "
-                "WHERE host = ?1 AND (?2 = '' OR substr(name, instr(name, ':') + 1) = ?2) LIMIT 1",
-                (host, number),
+                "WHERE host = :host AND (:number = '' OR substr(name, instr(name, ':') + 1) = :number) LIMIT 1",
+                {"host": host, "number": number},
             ).fetchone()
         return row is not None
 
-    def note(self, reason: str, device: Device | None = None) -> Decision:
+    def note(self, reason: str) -> Decision:
         """Keeps a sentence about something that came from elsewhere, such as an alert."""
+        return self.note_many([reason])[0]
+
+    def note_many(self, reasons: Sequence[str]) -> list[Decision]:
+        """As `note`, in one transaction."""
+        if not reasons:
+            return []
         with self._lock, self._transaction():
-            decision = Decision(action="alert", reason=reason, time=self._clock(), device=device)
-            self.store.remember(decision)
-            return decision
+            notes = [Decision(action="alert", reason=reason, time=self._clock()) for reason in reasons]
+            for note in notes:
+                self.store.remember(note)
+            return notes
 
     def close(self) -> None:
         """Lets another handler act; closes the store."""
@@ -208,6 +225,8 @@ class FaultHandler:
             self.store.set_meta("window_seconds", self.policy.window_seconds)
             self._mind_the_clock(now)
             self._end_dry_cases(now)
+            # What the engine refused may be mended: that is why handlers are started anew.
+            self.store.db.execute("UPDATE cases SET next_try = 0 WHERE closed IS NULL")
         if not self.policy.dry_run:
             self._outbox.recover(now)
             self._keep(self._carry_out(now))
@@ -245,12 +264,41 @@ class FaultHandler:
         self.backlog = [*self.backlog, *decisions][-_MOST_KEPT:]
 
     def _mind_the_clock(self, now: float) -> None:
-        """When the clock was set back, moments that seem to lie ahead would block everything until it gets there."""
+        """When the clock was set back, moments that seem to lie ahead would block everything until it gets there.
+
+        When it was set ahead, a device would be given back after no time at all.
+        """
+        self._move_along(now)
         if now < self.store.number("last_now"):
             self.store.set_meta("ignore_before", min(self.store.number("ignore_before"), now))
-            self.store.db.execute("UPDATE device SET cleared = ?1 WHERE cleared > ?1", (now,))
-            self.store.db.execute("UPDATE cases SET last_fault = ?1 WHERE last_fault > ?1", (now,))
+            self.store.db.execute("UPDATE device SET cleared = ? WHERE cleared > ?", (now, now))
+            self.store.db.execute("UPDATE cases SET last_fault = ? WHERE last_fault > ?", (now, now))
         self.store.set_meta("last_now", now)
+
+    def _move_along(self, now: float) -> None:
+        """Moves what we noted by our clock along with it, so that the time in between is what has passed, not was told.
+
+        Of the time that a machine was down, or another one had the store, nobody saw how much it was: none is counted.
+        """
+        if self._uptime is None:
+            return
+        boot, up = self._uptime()
+        known, base = self.store.meta("boot"), self.store.number("clock_base")
+        jump = now - up - base
+        if known != boot:
+            jump = max(now - self.store.number("last_now", now), 0.0) if known else 0.0
+        elif abs(jump) <= _STEADY_SECONDS:
+            return
+        self.store.set_meta("boot", boot)
+        self.store.set_meta("clock_base", now - up)
+        if jump:
+            self.store.db.execute(
+                "UPDATE cases SET opened = min(opened + :jump, :now), last_fault = min(last_fault + :jump, :now)",
+                {"jump": jump, "now": now},
+            )
+            opened = self.store.number("breaker_opened")
+            if opened:
+                self.store.set_meta("breaker_opened", min(opened + jump, now))
 
     def _end_dry_cases(self, now: float) -> None:
         """What a dry run decided is no reason to act in earnest."""

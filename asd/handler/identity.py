@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from asd.counts.strikes import device_key
 from asd.event import Event
-from asd.strikes import device_key
 
-__all__ = ["device_key", "job_of", "names_device"]
+__all__ = ["device_key", "job_of", "names_device", "printable"]
 
 _ATTEMPT = re.compile(r"\+[0-9]+\Z", re.ASCII)
 
@@ -24,3 +25,9 @@ def job_of(run: str) -> str:
 def names_device(event: Event) -> bool:
     """Whether `event` says which device it is about; what nobody can name nobody can take out."""
     return bool(event.host) and event.device not in ("", "unknown")
+
+
+def printable(event: Event) -> Event:
+    """`event` without half surrogate pairs, which JSON can spell and a database can't keep."""
+    texts = {name: getattr(event, name) for name in ("run", "host", "device", "checkpoint", "evidence", "reason")}
+    return replace(event, **{name: text.encode(errors="replace").decode() for name, text in texts.items()})

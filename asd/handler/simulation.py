@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from asd.event import Event
+from asd.handler.act.no_isolator import NoIsolator
+from asd.handler.db.store import Store
 from asd.handler.decision import NEWS, Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.identity import device_key
 from asd.handler.policy import Policy
-from asd.handler.recorder import Recorder
-from asd.handler.store import Store
 
-__all__ = ["Comparison", "Outcome", "simulate"]
+__all__ = ["Comparison", "PolicyOutcome", "simulate"]
 
 _TOOK_OUT = "isolated"
 _MOMENT = 1e-3  # seconds
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
     was: float | None
 
 
-class Outcome(NamedTuple):
+class PolicyOutcome(NamedTuple):
     """What came out.
 
     Attributes:
@@ -53,13 +53,13 @@ class Outcome(NamedTuple):
     events: int
 
 
-def simulate(events: Sequence[Event], policy: Policy) -> Outcome:
+def simulate(events: Sequence[Event], policy: Policy) -> PolicyOutcome:
     """Runs `events` through `policy`, with a clock that shows their times and an engine that never fails."""
     ordered = sorted({event.id: event for event in events}.values(), key=lambda event: event.time)
     clock = _Clock()
     store = Store(None)
     try:
-        handler = FaultHandler(store, policy, Recorder(store), lambda _event: None, clock, from_beginning=True)
+        handler = FaultHandler(store, policy, NoIsolator(store), lambda _event: None, clock, from_beginning=True)
         decisions: list[Decision] = []
         for event in ordered:
             decisions += _tick_until(handler, clock, event.time)
@@ -68,7 +68,9 @@ def simulate(events: Sequence[Event], policy: Policy) -> Outcome:
             decisions += _tick_until(handler, clock, due + 2 * _MOMENT)
     finally:
         handler.close()
-    return Outcome(_compare(decisions, ordered), [each for each in decisions if each.action in NEWS], len(ordered))
+    return PolicyOutcome(
+        _compare(decisions, ordered), [each for each in decisions if each.action in NEWS], len(ordered)
+    )
 
 
 class _Clock:

@@ -8,10 +8,10 @@ from typing import Any
 
 from asd import fault_code
 from asd.event import VERDICTS
-from asd.handler.cases import Cases
+from asd.handler.db.isolations import Isolations
+from asd.handler.db.store import Store
+from asd.handler.decide.suspicion import Suspicion
 from asd.handler.policy import Policy
-from asd.handler.store import Store
-from asd.handler.strike_book import StrikeBook
 
 __all__ = ["DeviceStanding", "device_standings"]
 
@@ -36,6 +36,8 @@ class DeviceStanding:
         reason: Why it was taken out or released last.
         evidence: Folder with the last evidence; empty when there is none.
         error: The last failure of the engine, while it lasts.
+        attempts: How often it failed in a row.
+        next_try: When it is asked again, in seconds since the epoch; 0 when it is not.
         tested: When its last stress test was, in seconds since the epoch; 0 when there was none.
         sound: Whether it passed that.
     """
@@ -53,6 +55,8 @@ class DeviceStanding:
     reason: str
     evidence: str
     error: str
+    attempts: int
+    next_try: float
     tested: float
     sound: bool
 
@@ -72,7 +76,7 @@ class DeviceStanding:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, JSON-able."""
-        times = {"since": _moment(self.since), "tested": _moment(self.tested)}
+        times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try")}
         return {**asdict(self), **times, "sound": self.sound if self.tested else None, "health": self.health}
 
 
@@ -82,14 +86,14 @@ def _moment(seconds: float) -> str | None:
 
 def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceStanding]:
     """Every known device, by host and name, as of `now` in seconds since the epoch."""
-    book, cases = StrikeBook(store, policy), Cases(store)
+    book, cases = Suspicion(store, policy), Isolations(store)
     rows = store.db.execute(
         "SELECT n, host, name, rank, transient, persistent, software, undetermined, evidence, tested, sound "
         "FROM device ORDER BY host, length(name), name, shared_rank"
     ).fetchall()
+    strikes = book.standings(now)
     standings = []
     for number, host, name, rank, *counts, evidence, tested, sound in rows:
-        strikes = book.standing(number, now)
         case = cases.last(number)
         is_open = case is not None and case.closed is None
         others = case is not None and case.state == "others"
@@ -99,7 +103,7 @@ def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceSta
                 host=host,
                 device=name,
                 rank=rank,
-                strikes=strikes.counting + strikes.waiting,
+                strikes=strikes[number].strikes if number in strikes else 0,
                 limit=policy.strikes,
                 verdicts=dict(zip(("transient", "persistent", "software", "undetermined"), counts, strict=True)),
                 state=case.state if case is not None and is_open else "in use",
@@ -107,7 +111,9 @@ def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceSta
                 since=case.opened if case is not None and (is_open or others) else 0.0,
                 reason="" if case is None else case.why_released or case.reason,
                 evidence=evidence,
-                error=case.error if case is not None and case.state != "released" else "",
+                error=case.error if case is not None and is_open else "",
+                attempts=case.attempts if case is not None and is_open else 0,
+                next_try=case.next_try if case is not None and is_open else 0.0,
                 tested=tested,
                 sound=bool(sound),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asd.handler.breaker import Breaker
+from asd.handler.decide.breaker import Breaker
 from asd.handler.decision import ACTIONS, Decision
 from asd.handler.handler import FaultHandler
 
@@ -20,6 +20,9 @@ class HandlerTally:
         circuit_open: Whether the circuit breaker is open.
         devices_known: Devices heard of.
         devices_isolated: Devices with an open case.
+        devices_refused: Those of them whose last try the engine refused or failed.
+        failed_tries: How often the engine was asked and did not do it.
+        run_folders: Folders in which ranks have left something.
         last_event: When an event was last taken in, in seconds since the epoch; 0 before the first.
         last_look: When `look` was last called.
     """
@@ -28,7 +31,8 @@ class HandlerTally:
         self.actions = dict.fromkeys(ACTIONS, 0)
         self.events = 0
         self.circuit_open = False
-        self.devices_known = self.devices_isolated = 0
+        self.run_folders = 0
+        self.devices_known = self.devices_isolated = self.devices_refused = self.failed_tries = 0
         self.last_event = self.last_look = 0.0
 
     def count(self, decisions: Sequence[Decision]) -> None:
@@ -47,6 +51,10 @@ class HandlerTally:
         if events > self.events:
             self.events, self.last_event = events, now
         self.circuit_open = bool(Breaker(handler.store, handler.policy).opened())
-        query = "SELECT (SELECT count(*) FROM device), (SELECT count(*) FROM cases WHERE closed IS NULL)"
-        self.devices_known, self.devices_isolated = handler.store.db.execute(query).fetchone()
+        self.failed_tries = handler.failed_tries
+        query = (
+            "SELECT (SELECT count(*) FROM device), count(*), count(*) FILTER (WHERE attempts > 0) FROM cases "
+            "WHERE closed IS NULL"
+        )
+        self.devices_known, self.devices_isolated, self.devices_refused = handler.store.db.execute(query).fetchone()
         self.last_look = now

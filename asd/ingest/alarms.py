@@ -9,11 +9,11 @@ from datetime import tzinfo
 from typing import Any, NamedTuple
 
 from asd.event import Event
-from asd.follow import Line
-from asd.ingest import ascend_device, driver, mindspore_log, torch_npu
-from asd.ingest.finding import Finding
-from asd.ingest.log_line import LogLine, device_of_path, messages, rank_of_path
+from asd.ingest.sources import ascend_device, driver, mindspore_log, torch_npu
+from asd.ingest.sources.finding import LogFinding
+from asd.ingest.sources.log_line import LogLine, device_of_path, messages, rank_of_path
 from asd.ingest.timestamps import LAST, read_time
+from asd.rundir.follow import Line
 
 __all__ = ["Alarm", "Alarms"]
 
@@ -74,7 +74,7 @@ class Alarms:
         if isinstance(lists, dict):
             self._lists = {key: rank for key, rank in lists.items() if type(rank) is int and rank >= -1}
 
-    def _findings(self, line: Line, message: LogLine) -> Iterator[Finding]:
+    def _findings(self, line: Line, message: LogLine) -> Iterator[LogFinding]:
         """What one message says; the sources are told apart by their words, so the first that knows it is right."""
         file = f"{line.key.rpartition(':')[0]} {message.printer}"
         finding = torch_npu.listed(message, self._lists.get(file, -1)) or torch_npu.read(message)
@@ -92,7 +92,7 @@ class Alarms:
         while len(self._lists) > _LISTS:
             del self._lists[next(iter(self._lists))]
 
-    def _alarm(self, line: Line, message: LogLine, finding: Finding, number: int) -> Alarm:
+    def _alarm(self, line: Line, message: LogLine, finding: LogFinding, number: int) -> Alarm:
         ranks = (finding.rank, message.printer, rank_of_path(line.path), -1)
         when = _first(
             finding.time if finding.time is not None and 0 < finding.time < LAST else None,

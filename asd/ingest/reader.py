@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
-from asd.errors import StateError
+from msgspec import Meta
+
 from asd.event import LEVEL_NAMES, Event
-from asd.follow import Follower, Line
 from asd.ingest.alarms import Alarm, Alarms
-from asd.ingest.known import Known
-from asd.ingest.tails import Tails, unfinished
+from asd.ingest.tails import LogTails, unfinished
+from asd.ingest.written import Known
+from asd.records import fill
+from asd.rundir.follow import Follower, Line
 
 __all__ = ["Ingest"]
 
-_VERSION = 1
+_VERSION: Final = 1
 
 
 class Ingest:
@@ -63,10 +66,10 @@ class Ingest:
         self._known = known if known is not None else Known()
         self._pending: deque[Alarm] = deque()
         self._unwritten = False
-        given = _checked(state)
-        self._follower = Follower(self._list, given["follower"])
-        self._alarms.restore(given["alarms"])
-        self._tails = Tails(given["tails"])
+        given = _Saved() if state is None else fill(_Saved, state, "state of the ingest")
+        self._follower = Follower(self._list, given.follower)
+        self._alarms.restore(given.alarms)
+        self._tails = LogTails(given.tails)
         self._saved = dict(state) if state is not None else None
 
     @property
@@ -164,14 +167,9 @@ class Ingest:
         return any(file["behind"] and not file["missing"] for file in self._follower.state()["files"].values())
 
 
-def _checked(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    if state is None:
-        return {"follower": None, "alarms": {}, "tails": ()}
-    if state.get("version") != _VERSION:
-        raise StateError(f"the state of the ingest has version {state.get('version')!r}; valid is {_VERSION}.")
-    for name, kind in (("follower", dict), ("alarms", dict), ("tails", list)):
-        if not isinstance(state.get(name), kind):
-            raise StateError(
-                f"field {name} of the state of the ingest is {state.get(name)!r:.80}; valid is a {kind.__name__}."
-            )
-    return dict(state)
+@dataclass
+class _Saved:
+    version: Annotated[Literal[1], Meta(description=str(_VERSION))] = _VERSION
+    follower: Annotated[dict[str, Any] | None, Meta(description="an object")] = None
+    alarms: Annotated[dict[str, Any], Meta(description="an object")] = field(default_factory=dict)
+    tails: Annotated[list[Any], Meta(description="a list")] = field(default_factory=list)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from asd.follow import Line
+from asd.rundir.follow import Line
 
-__all__ = ["Tails", "unfinished"]
+__all__ = ["LogTails", "unfinished"]
 
 _LONGEST = 1 << 20
 _KEPT = 1000
@@ -46,7 +46,7 @@ def unfinished(paths: Iterable[Path], cursors: Mapping[str, Mapping[str, Any]]) 
     return list(found.values())
 
 
-class Tails:
+class LogTails:
     """Remembers which unfinished lines were taken, so that they are not taken again when they get their end."""
 
     def __init__(self, state: Iterable[Any] = ()) -> None:

@@ -3,6 +3,8 @@
 >>> rule = make_rule("threshold")
 >>> rule.update(float("nan"))
 Verdict(level=<Level.ERROR: 2>, reason='not finite', value=nan, limit=1000000.0)
+
+May import: `asd.errors`, `asd.verdict`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from asd.rules.base import Rule, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["EVERY", "FIRST_STEPS", "SUSPICIOUS_STEPS", "Checksum"]
+__all__ = ["EVERY", "FIRST_STEPS", "SUSPICIOUS_STEPS", "ScoreRule"]
 
 EVERY = 16
 """Each product and each norm is checked in one step of so many."""
@@ -18,17 +18,17 @@ SUSPICIOUS_STEPS = 20
 """The same after an anomaly of either level."""
 
 
-class Checksum(Rule):
+class ScoreRule(Rule):
     """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.
 
     The score is the worst residual as a multiple of what rounding explains. The tolerance depends on the operands and
-    the type, so it is computed where they are, see `asd.operators.product_check`, `asd.operators.norm_check` and
-    `asd.operators.mean_check`.
+    the type, so it is computed where they are, see `asd.operators.kernel.product`, `asd.operators.kernel.norm` and
+    `asd.operators.kernel.mean`.
 
     Args:
         reason: Of a verdict.
 
-    >>> [Checksum().update(score).level.name for score in (0.3, 1.0, 1.5, float("nan"))]
+    >>> [ScoreRule().update(score).level.name for score in (0.3, 1.0, 1.5, float("nan"))]
     ['NORMAL', 'NORMAL', 'ERROR', 'ERROR']
     """
 

@@ -72,14 +72,12 @@ class Threshold(Rule):
         self.vendor_exact = vendor_exact
         # The most serious level that is still learned.
         self._learns = Level.NORMAL if not vendor_exact else Level.ERROR if learn_errors else Level.WARNING
-        self._pre = self._min = self._max = 0.0
-        self._count = 0
+        self._know(0.0, 0.0, 0.0, 0)
 
     def update(self, value: float) -> Verdict:
         """Judges the norm of this step; see `Rule.update`."""
         value = float(value)
-        first, second = self._jump_limits()
-        limit = first if first < self.upper[0] else self.upper[0]
+        limit, second = self._limit, self._second
         if not isfinite(value):
             level, reason = Level.ERROR, "not finite"
         elif value > limit:
@@ -90,13 +88,13 @@ class Threshold(Rule):
         else:
             level, reason = Level.NORMAL, ""
         if level <= self._learns:
-            self._learn(value)
+            low, high = (min(self._min, value), max(self._max, value)) if self._count else (value, value)
+            self._know(value, low, high, self._count + 1)
         return Verdict(level, reason, value, limit)
 
     def limit(self) -> float:
         """The first absolute threshold, or the first jump threshold above the last value when that is lower."""
-        jump, _ = self._jump_limits()
-        return jump if jump < self.upper[0] else self.upper[0]
+        return self._limit
 
     def jump(self, value: float) -> float:
         """How far `value` is above the one before, in widths of the range; NaN while no jump is judged."""
@@ -122,30 +120,19 @@ class Threshold(Rule):
             raise bad_state(self, "min", low, f"at most max, which is {high!r}")
         if pre < low or pre > high:
             raise bad_state(self, "pre", pre, f"from min, which is {low!r}, to max, which is {high!r}")
-        self._pre, self._min, self._max, self._count = pre, low, high, int(values["count"])
+        self._know(pre, low, high, int(values["count"]))
 
-    def _jump_limits(self) -> tuple[float, float]:
-        """The values above which the jump breaks the first and second threshold; `inf` or NaN while it can't."""
-        if self._count < self.min_steps:
-            return inf, inf
-        spread = self._max - self._min
-        if not self.vendor_exact:
-            smallest = self._max * SMALLEST_RANGE
-            if smallest > spread:
-                spread = smallest
-            if spread <= 0.0:
-                return inf, inf
-        return self._pre + self.sigma[0] * spread, self._pre + self.sigma[1] * spread
-
-    def _learn(self, value: float) -> None:
-        if self._count == 0:
-            self._min = self._max = value
-        elif value < self._min:
-            self._min = value
-        elif value > self._max:
-            self._max = value
-        self._pre = value
-        self._count += 1
+    def _know(self, pre: float, low: float, high: float, count: int) -> None:
+        """Takes these for the last, the smallest and the largest learned value, and works out the next limits."""
+        self._pre, self._min, self._max, self._count = pre, low, high, count
+        first = self._second = inf
+        if count >= self.min_steps:
+            spread = high - low
+            if not self.vendor_exact:
+                spread = max(spread, high * SMALLEST_RANGE)
+            if self.vendor_exact or not spread <= 0.0:
+                first, self._second = pre + self.sigma[0] * spread, pre + self.sigma[1] * spread
+        self._limit = first if first < self.upper[0] else self.upper[0]
 
     def _reason(self, level: str, index: int, value: float) -> str:
         if value > self.upper[index]:

@@ -4,7 +4,9 @@
       ▲                          │  ╲
       └────── start again ◄──────┘   ► give up
 
-`Job` is this picture. What one attempt was like is seen by `Watch`, why it ended is found by `find_cause`. What follows
-for a device is decided by the fault handler, see `Handling`; `Devices` chooses among those that are left. What outlives
-the supervisor itself is in `Record` and in the handler's database.
+`Job` is this picture. What one attempt was like is seen by `AttemptWatch`, why it ended is found by `find_cause`. What
+follows for a device is decided by the fault handler, see `OwnHandler`; `Devices` chooses among those that are left.
+What outlives the supervisor itself is in `Record` and in the handler's database.
+
+May import: `counts`, `diagnosis`, `handler`, `rundir`.
 """

@@ -16,17 +16,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from asd.attribution import Seen, attribute
+from asd.diagnosis.attribution import Seen, attribute
 from asd.event import Event
 from asd.verdict import Level
 
-__all__ = ["FINDINGS", "Finding", "evidence", "find_cause", "find_urgent"]
+__all__ = ["FINDINGS", "Cause", "evidence", "find_cause", "find_urgent"]
 
 FINDINGS = ("persistent", "transient", "software", "suspect", "unclear")
 _GAP = 10  # steps; signs of one fault are no further apart
 
 
-class Finding(NamedTuple):
+class Cause(NamedTuple):
     """Why an attempt ended.
 
     Attributes:
@@ -62,7 +62,7 @@ def evidence(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:
     return sorted(found, key=lambda event: event.time)
 
 
-def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Finding | None:
+def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
     """What is to end an attempt even if the ranks go on: a device that is known to be bad.
 
     Args:
@@ -73,15 +73,15 @@ def find_urgent(events: Sequence[Event], devices: Sequence[int]) -> Finding | No
     for event in known:
         if event.kind == "replay" and event.verdict == "persistent":
             reason = f"the replay of step {event.step} found persistent hardware"
-            return Finding("persistent", reason, event, devices[event.rank], _sign(events, event))
+            return Cause("persistent", reason, event, devices[event.rank], _sign(events, event))
     for event in known:
         if event.kind == "isolation":
             reason = f"it was isolated ({event.reason})"
-            return Finding("persistent", reason, event, devices[event.rank], _sign(events, event))
+            return Cause("persistent", reason, event, devices[event.rank], _sign(events, event))
     return None
 
 
-def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Finding | None:
+def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
     """Why the attempt ended; None when the events don't say.
 
     Args:
@@ -98,15 +98,15 @@ def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Finding | Non
         if replay.step == last:
             reason = f"the replay of step {last} found {_WORDS[replay.verdict]}"
             device = devices[replay.rank] if replay.verdict == "transient" else -1
-            return Finding(replay.verdict, reason, replay, device, _sign(events, replay))
+            return Cause(replay.verdict, reason, replay, device, _sign(events, replay))
     if last not in broken:
         return None
     origin, why = _origin(broken[last], len(devices))
     first = next(event for event in broken[last] if origin is None or event.rank == origin)
     if origin is None:
-        return Finding("unclear", why, first, -1, first.doubtful_from)
+        return Cause("unclear", why, first, -1, first.doubtful_from)
     reason = f"{first.checkpoint} had the value {first.value:.6g} in step {first.step}, and no replay says why"
-    return Finding("suspect", reason, first, devices[origin], _sign(events, first))
+    return Cause("suspect", reason, first, devices[origin], _sign(events, first))
 
 
 def _of_ranks(events: Sequence[Event], devices: Sequence[int]) -> list[Event]:

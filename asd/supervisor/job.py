@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from asd.checkpoint_places import checkpoint_places
 from asd.errors import StateError
 from asd.event import Event
-from asd.last_good import Choice, last_good
-from asd.supervisor.cause import Finding, evidence, find_cause, find_urgent
+from asd.rundir.checkpoint_places import checkpoint_places
+from asd.rundir.last_good import Choice, last_good
+from asd.supervisor.attempt_watch import AttemptEnd, AttemptWatch
+from asd.supervisor.cause import Cause, evidence, find_cause, find_urgent
 from asd.supervisor.devices import Devices
-from asd.supervisor.handling import Handling
-from asd.supervisor.launch import launch
-from asd.supervisor.processes import Processes, adopt_orphans
+from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
+from asd.supervisor.own_handler import OwnHandler
+from asd.supervisor.processes.launch import launch
+from asd.supervisor.processes.tree import Processes, adopt_orphans
 from asd.supervisor.record import Attempt, Record, load_record, lock
-from asd.supervisor.respond import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, respond
 from asd.supervisor.settings import Settings
-from asd.supervisor.watch import Ending, Watch
 
 __all__ = ["Job"]
 
@@ -59,7 +59,7 @@ class Job:
         self._run_dir = Path(settings.config.run_dir).absolute()
         self._devices = Devices(settings.devices, settings.ranks, settings.fewest)
         self._record = Record("")
-        self._handling: Handling
+        self._handling: OwnHandler
         self._ticked = 0.0
         self._seen = 0  # events of the attempt
         self._complaint = ""
@@ -69,7 +69,7 @@ class Job:
         self._stepless = 0  # attempts in a row without a step
 
     def run(self) -> int:
-        """Runs it to its end; returns one of the exit codes of `asd.supervisor.respond`.
+        """Runs it to its end; returns one of the exit codes of `asd.supervisor.next_move`.
 
         Raises:
             ConfigError: Another supervisor is at work in this run directory.
@@ -93,7 +93,7 @@ class Job:
                 signal.signal(number, handler)
             os.close(held)
 
-    def _begin(self) -> Handling:
+    def _begin(self) -> OwnHandler:
         """Takes over what is known in this folder."""
         found = load_record(self._run_dir)
         name = self._settings.config.run
@@ -106,9 +106,9 @@ class Job:
         else:
             self._record = found
             self._record.tried_again = False
-        self._handling = Handling(
+        self._handling = OwnHandler(
             self._run_dir, self._devices, self._record, publish=self._publish, published=self._published,
-            say=self._say, clock=self._clock,
+            say=self._say, clock=self._clock, node=self._settings.config.name_of_node(),
         )  # fmt: skip
         return self._handling
 
@@ -141,7 +141,7 @@ class Job:
             if end is not None:
                 return end
 
-    def _attempt(self, devices: list[int]) -> tuple[Attempt, Ending, Watch]:
+    def _attempt(self, devices: list[int]) -> tuple[Attempt, AttemptEnd, AttemptWatch]:
         """Starts the job once, and ends it."""
         settings = self._settings
         choice = self._resume() if self._record.attempts else Choice(None, None, "")
@@ -172,14 +172,14 @@ class Job:
         attempt.ended, attempt.ending = self._clock(), ending.reason
         return attempt, ending, watch
 
-    def _wait(self, attempt: Attempt, watch: Watch) -> Ending:
+    def _wait(self, attempt: Attempt, watch: AttemptWatch) -> AttemptEnd:
         while not self._signals:
             bad = self._bad(attempt, watch)
             ending = watch.poll(bad)
             if ending is not None:
                 return ending
             time.sleep(_PAUSE)
-        return Ending("failed", f"it was ended by {signal.Signals(self._signals[0]).name}")
+        return AttemptEnd("failed", f"it was ended by {signal.Signals(self._signals[0]).name}")
 
     def _resume(self) -> Choice:
         places = [self._run_dir, *checkpoint_places(self._run_dir), *self._settings.checkpoints]
@@ -194,7 +194,7 @@ class Job:
         self._say(choice.reason)
         return choice
 
-    def _bad(self, attempt: Attempt, watch: Watch) -> str:
+    def _bad(self, attempt: Attempt, watch: AttemptWatch) -> str:
         """Why a device of a running attempt must not work any more; empty while all may."""
         now, seen = self._clock(), len(watch.events)
         if seen != self._seen or not 0 <= now - self._ticked < _TICK_SECONDS:
@@ -209,7 +209,7 @@ class Job:
         out = [device for device in attempt.devices if device in self._devices.out]
         return f"device {out[0]} was left out: {self._devices.out[out[0]]}" if out else ""
 
-    def _have_decided(self, attempt: Attempt, watch: Watch, now: float) -> None:
+    def _have_decided(self, attempt: Attempt, watch: AttemptWatch, now: float) -> None:
         """Tells the fault handler what is certain by now: verdicts, and anomalies for which none will come."""
         told = evidence(watch.events, attempt.devices)
         ripe = [
@@ -220,7 +220,7 @@ class Job:
         self._handling.heed(watch.events, attempt.devices)
         self._handling.tick()
 
-    def _judge(self, attempt: Attempt, watch: Watch, ending: Ending | None = None) -> End | None:
+    def _judge(self, attempt: Attempt, watch: AttemptWatch, ending: AttemptEnd | None = None) -> End | None:
         """What follows from an attempt that was not done."""
         finding = self._find(attempt, watch)
         self._handling.tell(evidence(watch.events, attempt.devices), attempt.devices)
@@ -233,17 +233,17 @@ class Job:
             self._stepless = 0
             if finding.step:
                 self._record.distrust(max(0, finding.step - self._settings.margin))
-            end = respond(finding, self._devices, self._handling, self._record, self._say)
+            end = next_move(finding, self._devices, self._handling, self._record, self._say)
         attempt.judged = True
         self._save()
         return end
 
-    def _find(self, attempt: Attempt, watch: Watch) -> Finding | None:
+    def _find(self, attempt: Attempt, watch: AttemptWatch) -> Cause | None:
         if self._stops:
             return find_cause(watch.events, attempt.devices)
         return find_urgent(watch.events, attempt.devices)
 
-    def _crashed(self, attempt: Attempt, ending: Ending, watch: Watch) -> End | None:
+    def _crashed(self, attempt: Attempt, ending: AttemptEnd, watch: AttemptWatch) -> End | None:
         """An attempt that no anomaly explains: the same devices again, but not for ever."""
         logs = self._logs(attempt)
         self._stepless = 0 if watch.step else self._stepless + 1
@@ -268,9 +268,9 @@ class Job:
         code = INTERRUPTED if number == signal.SIGINT else TERMINATED
         return End(code, f"{attempt.run} was ended by {signal.Signals(number).name}, with all its processes.")
 
-    def _watch(self, attempt: Attempt, running: Processes | _Over) -> Watch:
+    def _watch(self, attempt: Attempt, running: Processes | _Over) -> AttemptWatch:
         folder = self._logs(attempt)
-        return Watch(
+        return AttemptWatch(
             self._run_dir, attempt.run, attempt.devices, folder, running, self._settings.patience, self._tell,
             since=attempt.began - 1.0,
         )  # fmt: skip

@@ -6,16 +6,16 @@ where to resume from.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from asd.errors import ConfigError, StateError
-from asd.statefile import write_whole
+from msgspec import Meta
+
+from asd.errors import ConfigError
+from asd.records import Count, Text, fill, load_if_there
+from asd.rundir.disk import HeldError, take_lock, write_whole
 
 __all__ = ["Attempt", "Record", "load_record", "lock", "record_file"]
 
@@ -38,7 +38,7 @@ class Attempt:
         judged: Whether it was done, or what follows from its end was decided.
     """
 
-    run: str
+    run: Text
     devices: list[int]
     resume_from: str = ""
     resume_step: int = 0
@@ -65,14 +65,14 @@ class Record:
         tried_again: Whether the job was tried again after a fault that is no device's.
     """
 
-    job: str
-    number: int = 0
+    job: Text
+    number: Count = 0
     earlier: int = 0
     state: str = "running"
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: Annotated[list[Attempt], Meta(description="a list of attempts")] = field(default_factory=list)
     devices: dict[str, Any] = field(default_factory=dict)
-    others: dict[str, str] = field(default_factory=dict)
-    distrusted: dict[str, int] = field(default_factory=dict)
+    others: Annotated[dict[str, str], Meta(description="an object of texts")] = field(default_factory=dict)
+    distrusted: Annotated[dict[str, int], Meta(description="an object of whole numbers")] = field(default_factory=dict)
     heeded: float = 0.0
     tried_again: bool = False
 
@@ -122,31 +122,8 @@ def load_record(run_dir: Path) -> Record | None:
         StateError: It is damaged.
     """
     path = record_file(run_dir)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StateError(f"{path} can't be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"{path} is damaged: {error}; valid is what `asd run` wrote, or no such file.") from error
-    try:
-        return _read(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StateError(f"{path} is damaged: {error!r}; valid is what `asd run` wrote, or no such file.") from error
-
-
-def _read(data: Mapping[str, Any]) -> Record:
-    if data["version"] != VERSION:
-        raise ValueError(f"version {data['version']!r}")
-    attempts = [Attempt(**attempt) for attempt in data["attempts"]]
-    return Record(
-        job=str(data["job"]), number=int(data["number"]), earlier=int(data["earlier"]), state=str(data["state"]),
-        attempts=attempts,
-        devices=dict(data["devices"]), others={str(n): str(reason) for n, reason in data.get("others", {}).items()},
-        distrusted={str(run): int(step) for run, step in data["distrusted"].items()}, heeded=float(data["heeded"]),
-        tried_again=data["tried_again"] is True,
-    )  # fmt: skip
+    data = load_if_there(path, "record", "what `asd run` wrote, or no such file", version=VERSION)
+    return None if data is None else fill(Record, data, f"record {path}")
 
 
 def lock(run_dir: Path) -> int:
@@ -157,12 +134,8 @@ def lock(run_dir: Path) -> int:
         OSError: The folder can't be written.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
-    handle = os.open(run_dir / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ConfigError(
-            "ASD_RUN_DIR", str(run_dir), "valid is a folder in which no other `asd run` is at work"
-        ) from None
-    return handle
+        return take_lock(run_dir / "supervisor.lock")
+    except HeldError:
+        valid = "valid is a folder in which no other `asd run` is at work"
+        raise ConfigError("ASD_RUN_DIR", str(run_dir), valid) from None

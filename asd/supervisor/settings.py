@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from asd.config import Config
-from asd.supervisor.watch import Patience
+from asd.supervisor.attempt_watch import Patience
 
 __all__ = ["Settings"]
 

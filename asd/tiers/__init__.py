@@ -7,13 +7,15 @@ exactly as if it had never stopped.
 >>> tier = History("B")
 >>> tier.update(Features(max_abs=1.0, l2=2.0, mean_abs=0.5)).level.name
 'NORMAL'
+
+May import: `measured`, `rules`, `asd.errors`, `asd.verdict`.
 """
 
 from __future__ import annotations
 
-from asd.tiers.features import FEATURES, Features
+from asd.measured.features import FEATURES, Features
+from asd.measured.kinds import KINDS, Kind, kind_of
 from asd.tiers.history import History
-from asd.tiers.kinds import KINDS, Kind, kind_of
 from asd.tiers.ranks import Ranks
 from asd.tiers.seal import Seal, Sealed
 from asd.tiers.state import StateBound

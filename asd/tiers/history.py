@@ -7,11 +7,11 @@ from math import inf, log2
 from typing import Any
 
 from asd.errors import StateError
+from asd.measured.features import FEATURES, WORDS, Features
+from asd.measured.kinds import kind_of
 from asd.rules import Threshold
-from asd.tiers.features import FEATURES, WORDS, Features
 from asd.tiers.idle import Idle
-from asd.tiers.kinds import kind_of
-from asd.tiers.quiet_signs import Finding, QuietSigns
+from asd.tiers.quiet_signs import QuietSign, QuietSigns
 from asd.tiers.saved import check_count, check_keys, check_number
 from asd.tiers.tail import Tails
 from asd.tiers.trace import DEVIATION_FLOOR, WARM, Trace
@@ -169,10 +169,6 @@ class History:
         """Per feature the smallest value that is not suspicious next: `update` warns below it, see `too_small`."""
         return self._quiet.least(self._traces)
 
-    def accept(self) -> None:
-        """Says that what it flags is no fault of a device: a new level is learned from the next step on."""
-        self._errors = max(self._errors, FREEZE)
-
     def state(self) -> dict[str, Any]:
         """Everything it remembers, ready for JSON; shared tails are left to who shares them."""
         return {
@@ -265,17 +261,17 @@ class History:
                 return above
         return bits
 
-    def _judge(self, features: Features, x: _Logarithms, limits: tuple[float, float, float]) -> Finding | None:
+    def _judge(self, features: Features, x: _Logarithms, limits: tuple[float, float, float]) -> QuietSign | None:
         """What is wrong, if anything; the published rule and the CUSUM learn."""
         norm = self._norm.update(features.l2) if self._norm is not None else None
         cusum = self._quiet.sum_deviations(self._traces[0], x[0])
         if features[0] > limits[0] or features[1] > limits[1] or features[2] > limits[2]:
             i = next(i for i in range(3) if features[i] > limits[i])
-            return Finding(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
+            return QuietSign(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
         high = self._judge_high(x)
         if high is None and norm is not None and norm.level is not Level.NORMAL:
             broken = self._norm.broken if self._norm is not None else inf
-            return Finding(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2", limit=broken)
+            return QuietSign(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2", limit=broken)
         return high or self._quiet.judge_low(self._traces, features) or cusum
 
     def _reason(self, i: int, x: float | None, norm: Verdict | None) -> str:
@@ -291,24 +287,24 @@ class History:
             return f"more than {tails.deviations.margin:.3g} deviations above its mean{lasting}"
         return f"more than {2 ** (bits - trace.env):.3g} times the recent largest{lasting}"
 
-    def _judge_high(self, x: _Logarithms) -> Finding | None:
+    def _judge_high(self, x: _Logarithms) -> QuietSign | None:
         """A gradient that is above the margins once or twice; what is above them more often is an error."""
         first, l2, mean = self._within
         if x[0] > first or (x[1] is not None and x[1] > l2) or (x[2] is not None and x[2] > mean):
             for i, (value, bits) in enumerate(zip(x, self._within, strict=True)):
                 if value is not None and value > bits:
                     reason = f"{WORDS[FEATURES[i]]} {self._how_far(i, bits)}"
-                    return Finding(Level.WARNING, reason, FEATURES[i], high=True, limit=_power(bits))
+                    return QuietSign(Level.WARNING, reason, FEATURES[i], high=True, limit=_power(bits))
         return None
 
-    def _is_idle(self, x: _Logarithms, finding: Finding | None) -> bool:
+    def _is_idle(self, x: _Logarithms, finding: QuietSign | None) -> bool:
         """Whether this is an output that no data reach, of which enough is known."""
         if self.kind.gradient or (finding is not None and finding.level is Level.ERROR):
             return False
         self._idle.update(x)
         return self._idle.now and self._traces[0].n >= FIRST
 
-    def _learn(self, x: _Logarithms, finding: Finding | None) -> None:
+    def _learn(self, x: _Logarithms, finding: QuietSign | None) -> None:
         if finding is not None and finding.level is Level.ERROR:
             self._errors += 1
             self._high += 1

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from asd.tiers.features import FEATURES, WORDS, Features, too_small
-from asd.tiers.kinds import Kind
+from asd.measured.features import FEATURES, WORDS, Features, too_small
+from asd.measured.kinds import Kind
 from asd.tiers.saved import check_count, check_number
 from asd.tiers.trace import WARM, Trace
 from asd.verdict import Level
 
-__all__ = ["Finding", "QuietSigns"]
+__all__ = ["QuietSign", "QuietSigns"]
 
 CUSUM_SLACK = 3.0
 _SMALLEST = 2.0**-126
@@ -20,7 +20,7 @@ _SMALLEST = 2.0**-126
 _ANYTHING = dict.fromkeys(FEATURES, 0.0)
 
 
-class Finding(NamedTuple):
+class QuietSign(NamedTuple):
     """What a `History` has to say about a value.
 
     Attributes:
@@ -62,25 +62,25 @@ class QuietSigns:
             least[feature] = 2.0 ** (trace.low - drop) if trace.n >= WARM else 0.0
         return least
 
-    def judge_low(self, traces: Sequence[Trace], features: Features) -> Finding | None:
+    def judge_low(self, traces: Sequence[Trace], features: Features) -> QuietSign | None:
         """Whether a tensor is below `least` of the three `traces`."""
         least = self.least(traces)
         low = too_small(features, least)
         if low == FEATURES[0]:
-            return Finding(Level.WARNING, "all zero, which it never was before", low)
+            return QuietSign(Level.WARNING, "all zero, which it never was before", low)
         if low:
             drop = self._kind.drop[FEATURES.index(low) - 1]
             reason = f"{WORDS[low]} less than 1/{2**drop:.3g} of the recent smallest"
-            return Finding(Level.WARNING, reason, low, limit=least[low])
+            return QuietSign(Level.WARNING, reason, low, limit=least[low])
         return None
 
-    def judge_zero(self, traces: Sequence[Trace], features: Features) -> Finding | None:
+    def judge_zero(self, traces: Sequence[Trace], features: Features) -> QuietSign | None:
         """The same of one that is all zero."""
         finding = self.judge_low(traces, features)
         self._zeros += 1
         return finding
 
-    def sum_deviations(self, trace: Trace, x: float) -> Finding | None:
+    def sum_deviations(self, trace: Trace, x: float) -> QuietSign | None:
         """Whether the maximum was above its mean for many steps: a CUSUM of the deviations."""
         deviations, most = self._kind.deviations, self._kind.cusum
         if deviations is None or most is None or trace.n < WARM:
@@ -91,7 +91,7 @@ class QuietSigns:
             self._cusum = 0.0
         if self._cusum <= most:
             return None
-        return Finding(Level.WARNING, "maximum above its mean for many steps", "max_abs")
+        return QuietSign(Level.WARNING, "maximum above its mean for many steps", "max_abs")
 
     def forget(self) -> None:
         """Says that the level is learned anew."""

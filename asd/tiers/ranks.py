@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from asd.errors import ConfigError, StateError
-from asd.tiers.features import FEATURES, WORDS, Features
+from asd.measured.features import FEATURES, WORDS, Features
+from asd.measured.kinds import kind_of
 from asd.tiers.idle import Idle
-from asd.tiers.kinds import kind_of
 from asd.tiers.saved import check_count, check_keys, check_number, check_numbers
 from asd.tiers.trace import DEVIATION_FLOOR, Trace
 from asd.verdict import Level, Verdict
@@ -115,7 +115,7 @@ class Ranks:
                 if level > verdicts[rank].level:
                     self.feature = FEATURES[i]
                     verdicts[rank] = Verdict(level, self._reason(FEATURES[i], reason), sizes[rank], limit)
-        self._learn(values, is_error=any(verdict.level is Level.ERROR for verdict in verdicts))
+        self._learn(is_error=any(verdict.level is Level.ERROR for verdict in verdicts))
         return _both(verdicts) if self.size == 2 else verdicts
 
     def state(self) -> dict[str, Any]:
@@ -149,12 +149,12 @@ class Ranks:
             idle.update([log2(size) if size > 0.0 else None for size in features[:3]])
         return any(idle.now for idle in self._idle)
 
-    def _learn(self, values: Sequence[Features], *, is_error: bool) -> None:
+    def _learn(self, *, is_error: bool) -> None:
         self._errors = self._errors + 1 if is_error else 0
         if is_error and self._errors <= FREEZE:
             return
-        for i, differences in enumerate(self._features):
-            differences.learn([each[i] for each in values])
+        for differences in self._features:
+            differences.learn()
 
     def _reason(self, feature: str, reason: str) -> str:
         return f"{self.kind.name}: {WORDS[feature]} {reason}"
@@ -178,12 +178,15 @@ class _Differences:
         self.window: list[list[float]] = []  # distances of the last steps, by rank; the latter half is judged
         self.lasting = LASTING_FLOOR
         self.lasted = 0  # steps in a row in which a rank was above
+        self._judged: tuple[list[float], list[float], list[float], bool] = ([], [], [], False)  # of the last step
 
     def judge(self, sizes: Sequence[float], deviations: float) -> list[tuple[Level, str, float]]:
         """Level, reason and limit of each rank."""
         x = list(map(_bits, sizes))
         above, below, middles = _distances(x)
         self._slide([each if each > 0 else -other for each, other in zip(above, below, strict=True)])
+        lasting = [self._lasts(rank) for rank in range(self.size)]
+        self._judged = x, above, below, any(lasting)
         if self.center.n < FIRST:
             return [(Level.NORMAL, "", inf)] * self.size
         found = []
@@ -195,24 +198,23 @@ class _Differences:
                 found.append((Level.ERROR, f"{above[rank]:.1f} bits above the median of the other ranks", limit))
             elif below[rank] > self.low + MARGIN and z < -deviations:
                 found.append((Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit))
-            elif self._lasts(rank):
+            elif lasting[rank]:
                 reason = f"above the other ranks by {_mean(self.window[-WINDOW:], rank):.2g} bits for {WINDOW} steps"
                 found.append((Level.WARNING, reason, limit))
             else:
                 found.append((Level.NORMAL, "", limit))
         return found
 
-    def learn(self, sizes: Sequence[float]) -> None:
-        """Takes in a step, of its differences no more than what is no error."""
-        if min(sizes) <= 0.0:
+    def learn(self) -> None:
+        """Takes in the step that was judged, of its differences no more than what is no error."""
+        x, above, below, lasts = self._judged
+        if SMALLEST in x:
             return
-        x = list(map(log2, sizes))
-        above, below, _ = _distances(x)
         first = self.center.n < FIRST
         self.high = max(min(max(above), inf if first else self.high + MARGIN), self.high - DECAY, 0.0)
         self.low = max(min(max(below), inf if first else self.low + MARGIN), self.low - DECAY, 0.0)
         distance = median(abs(each - self.center.mu) for each in x)
-        self.lasted = self.lasted + 1 if any(map(self._lasts, range(self.size))) else 0
+        self.lasted = self.lasted + 1 if lasts else 0
         # Of what is long past only: a difference that grows must not become healthy before it is judged.
         if len(self.window) == 2 * WINDOW and (not self.lasted or self.lasted > FREEZE):
             self.lasting = max(self.lasting, *(_mean(self.window[:WINDOW], rank) for rank in range(self.size)))

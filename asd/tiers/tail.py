@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from math import inf, log, sqrt
+from operator import attrgetter
 from typing import Any
 
 from asd.errors import StateError
-from asd.tiers.kinds import Kind
+from asd.measured.kinds import Kind
 from asd.tiers.saved import check_count, check_keys, check_numbers
 
 __all__ = ["ALPHA", "ENOUGH", "KEPT", "Tail", "Tails", "exceeded_by"]
@@ -37,6 +38,9 @@ def exceeded_by(largest: Sequence[float], count: int, alpha: float, *, widen: fl
     u = min(largest)
     beta = (sum(largest) / len(largest) - u) * widen
     return u + beta * log(len(largest) / (count * alpha))
+
+
+_MARGIN = attrgetter("margin")
 
 
 class Tail:
@@ -116,7 +120,7 @@ class Tails:
     All checkpoints of a kind may share one. Whoever shares it calls `refit` once a step.
 
     Args:
-        kind: See `asd.tiers.kinds`.
+        kind: See `asd.measured.kinds`.
 
     Attributes:
         margins: Those in force, of each feature and in deviations where there is one.
@@ -146,7 +150,7 @@ class Tails:
         self.version += self.margins != before
 
     def _margins(self) -> tuple[float, ...]:
-        return tuple(tail.margin for tail in self._tails)
+        return tuple(map(_MARGIN, self._tails))
 
     def state(self) -> list[dict[str, Any]]:
         """What `restore` takes; ready for JSON."""

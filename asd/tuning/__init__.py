@@ -2,12 +2,14 @@
 
 `propose` measures what the published tests of a rule have seen, says which thresholds keep them within the budget, and
 judges the recorded values again with today's and with the proposed ones.
+
+May import: `detect`, `rules`, `rundir`, `tiers`.
 """
 
 from __future__ import annotations
 
 from asd.tuning.budget import Budget
-from asd.tuning.proposal import Proposal, Threshold, held_out, propose
+from asd.tuning.proposal import Proposal, ProposedThreshold, held_out, propose
 from asd.tuning.scores import Scores, tests_of
 
-__all__ = ["Budget", "Proposal", "Scores", "Threshold", "held_out", "propose", "tests_of"]
+__all__ = ["Budget", "Proposal", "ProposedThreshold", "Scores", "held_out", "propose", "tests_of"]

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from asd.config import Config
-from asd.recording import Step
+from asd.rundir.recording import RecordedStep
 from asd.tuning.budget import HIGHEST, HIGHEST_SECOND, Budget, allowed, needed, steps_down, threshold
-from asd.tuning.replay import Replayed, replay
+from asd.tuning.rejudge import Replayed, replay
 from asd.tuning.scores import Extreme, Scores, Test, tests_of
 
-__all__ = ["Proposal", "Threshold", "held_out", "propose"]
+__all__ = ["Proposal", "ProposedThreshold", "held_out", "propose"]
 
-_Source = Callable[[], Iterable[Step]]
+_Source = Callable[[], Iterable[RecordedStep]]
 _OUT_OF_REACH = HIGHEST, HIGHEST_SECOND
 
 
-class Threshold(NamedTuple):
+class ProposedThreshold(NamedTuple):
     """What one test has shown and which thresholds follow.
 
     Attributes:
@@ -59,7 +59,7 @@ class Proposal:
     config: Config
     budget: Budget
     needed: int
-    tests: list[Threshold]
+    tests: list[ProposedThreshold]
     today: Replayed
     proposed: Replayed
     unavoidable: Replayed
@@ -126,7 +126,7 @@ def propose(source: _Source, config: Config, budget: Budget | None = None, *, ke
         budget=budget,
         needed=needed(share),
         tests=[
-            Threshold(
+            ProposedThreshold(
                 test, free.scores[test.name].count, (firsts[test], chosen[test]), pairs.get(test.setting),
                 getattr(config, test.setting), free.scores[test.name].drivers(), free.scores[test.name],
             )
@@ -152,10 +152,10 @@ def held_out(
     """
     totals = Counter(step.rank for step in source())
 
-    def is_early() -> Callable[[Step], bool]:
+    def is_early() -> Callable[[RecordedStep], bool]:
         seen: Counter[int] = Counter()
 
-        def among_the_first(step: Step) -> bool:
+        def among_the_first(step: RecordedStep) -> bool:
             seen[step.rank] += 1
             return 2 * seen[step.rank] <= totals[step.rank]
 

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from asd.config import Config
 from asd.errors import ConfigError
+from asd.measured.features import Features
 from asd.rules.silent_check_v3 import SilentCheckV3
 from asd.rules.threshold import Threshold
-from asd.tiers import Features
 from asd.tuning.budget import MOST_EXCEEDING
 
 __all__ = ["BINS", "Extreme", "Scorer", "Scores", "Test", "tests_of"]

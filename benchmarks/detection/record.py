@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from asd.operators.mean_check import check_mean
-from asd.operators.norm_check import check_norm
-from asd.operators.product_check import TOLERANCES, check_product
+from asd.operators.kernel.mean import check_mean
+from asd.operators.kernel.norm import check_norm
+from asd.operators.kernel.product import TOLERANCES, check_product
 from benchmarks.detection.engine import engine
 from benchmarks.detection.faults import Fault
 from benchmarks.detection.plan import FROM_THE_START, HORIZON, Unit, draw_faults

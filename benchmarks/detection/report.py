@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from asd.statefile import write_whole
+from asd.rundir.disk import write_whole
 from benchmarks.detection.detectors import COMPOSITES, DETECTORS
 from benchmarks.detection.measure import (
     CHECKSUMS,

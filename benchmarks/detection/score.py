@@ -66,14 +66,14 @@ def score_unit(path: Path) -> dict[str, Any]:
         alarms, saved, began = [], {}, time.process_time()
         for step, record in enumerate(clean):
             if step in starts:
-                saved[step] = _Frozen(detector)
+                saved[step] = pickle.dumps(detector)
             alarms.append(_step(detector, step, record, record))
         counts[name] = {**_count(alarms, meta["replayed"], kinds), "seconds": time.process_time() - began}
         if isinstance(detector, SecondLook):
             made_again = detector.made_again
         for fault, branch in zip(faults, branches, strict=True):
             if branch:
-                fault["found"][name] = _judge(saved[fault["start"]].copy(), fault, branch, clean, alarms)
+                fault["found"][name] = _judge(pickle.loads(saved[fault["start"]]), fault, branch, clean, alarms)
     _compose(faults, counts)
     early = min(WARM_UP, len(clean))
     tensors = Counter({kind: count * ranks for kind, count in Counter(setup.kinds).items()})
@@ -95,18 +95,6 @@ def _averaged(weight: str, ranks: int) -> dict[str, str]:
     if ranks == 1:
         return {"name": weight, "operator": operator, "kind": "W"}
     return {"name": f"averaged.{weight}", "operator": operator, "kind": "A"}
-
-
-class _Frozen:
-    """A copy of a detector; rules hold plain numbers only."""
-
-    def __init__(self, detector: Any) -> None:
-        self._kind, self._bytes = type(detector), pickle.dumps(detector.__dict__)
-
-    def copy(self) -> Any:
-        twin = object.__new__(self._kind)
-        twin.__dict__.update(pickle.loads(self._bytes))
-        return twin
 
 
 def _step(detector: Any, number: int, record: Record, again: Record) -> Alarm:

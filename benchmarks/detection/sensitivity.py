@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.operators.product_check import TOLERANCES, check_product
+from asd.operators.kernel.product import TOLERANCES, check_product
 from asd.rules import SilentCheckV3
 from asd.tiers import Features, History
 from benchmarks.detection.faults import round_to_bfloat16

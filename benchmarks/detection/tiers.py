@@ -1,4 +1,4 @@
-"""The package's tiers, each given what can be seen of a step."""
+"""The package as it judges in a training, each rank by a `Monitor` of its own, and its checks of the state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from asd.confirmation import Allowance, has_fallen
-from asd.tiers import FEATURES, Features, History, Ranks, Seal, Sealed, StateBound
-from asd.tiers.kinds import KINDS
-from asd.tiers.tail import Tails
-from asd.verdict import Level
+from asd import Config, Level
+from asd.detect.confirmation import Allowance, blame, vanished
+from asd.diagnosis.attribution import Attribution, whose_fault
+from asd.measured.origin import Origin
+from asd.measured.reading import AVERAGED, OF_ALL_RANKS, Reading
+from asd.monitor import Monitor
+from asd.tiers import Features, Seal, Sealed, StateBound
 from benchmarks.detection.alarm import STATE, Alarm, Setup
 from benchmarks.detection.schedule import BETA1, BETA2, CLIP, Record
 
@@ -18,10 +20,13 @@ __all__ = ["Bounds", "Hash", "Seals", "SecondLook", "Sites"]
 
 SHARE_AGAIN = 0.01
 """Of the steps, at most, those that a second look makes again."""
+_CONFIG = {
+    "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_TIERS": "finite,adaptive,ranks", "ASD_ON_ANOMALY": "skip"
+}  # fmt: skip
 
 
 class Sites:
-    """The package's tiers on tensors: finite and adaptive at every site, and ranks against each other.
+    """Finite and adaptive at every site, and ranks against each other, as a training with `ASD_RULE=adaptive` has them.
 
     The optimizer's input is judged as a training's guard does. With one rank that is the gradient of each weight, in
     the place of the site where it was computed; with several it is the mean over them, beside each rank's own gradient,
@@ -30,86 +35,119 @@ class Sites:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        kinds = ["B" if kind == "G" else kind for kind in setup.kinds]
-        self.tails = [{symbol: Tails(kind) for symbol, kind in KINDS.items()} for _ in range(setup.ranks)]
-        self.histories = [[History(kind, tails=tails[kind]) for kind in kinds] for tails in self.tails]
-        self.compared = [Ranks(kind, setup.ranks) for kind in kinds]
+        config = Config.from_env(_CONFIG)
+        self.monitors = [Monitor(config, Origin("benchmark", rank, "host", str(rank))) for rank in range(setup.ranks)]
         alone = setup.ranks == 1
-        self.weight_at = {site: weight for weight, site in enumerate(setup.weights) if alone and site >= 0}
-        kind = "W" if alone else "A"
-        self.averaged = {
-            weight: History(kind, tails=self.tails[0][kind])
-            for weight in range(len(setup.weights))
-            if weight not in self.weight_at.values()
-        }
+        weight_at = {site: weight for weight, site in enumerate(setup.weights) if alone and site >= 0}
+        sites = [(i, weight_at.get(i, -1), "B" if kind == "G" else kind) for i, kind in enumerate(setup.kinds)]
+        others = [weight for weight in range(len(setup.weights)) if weight not in weight_at.values()]
+        kind = "W" if alone else AVERAGED
+        self._places = [*sites, *((setup.place_of(weight), weight, kind) for weight in others)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"setup": self.setup, "states": [monitor.state() for monitor in self.monitors]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["setup"])  # type: ignore[misc]
+        for monitor, saved in zip(self.monitors, state["states"], strict=True):
+            monitor.restore(saved)
 
     def step(self, number: int, record: Record) -> Alarm:
-        alarm = Alarm()
+        readings = self.readings(record)
+        return self.judge(number, readings, self.suspicious(readings), [() for _ in readings])
+
+    def readings(self, record: Record) -> list[list[Reading]]:
+        """By rank, what its checkpoints saw."""
         averaged = [_features(row) for row in record.averaged]
-        flagged, outliers = self._judge_sites(record, averaged, alarm)
-        in_mean = self._judge_averaged(averaged, alarm)
-        for tails in self.tails:
-            for each in tails.values():
-                each.refit()
-        alarm.cause = self.cause(flagged, outliers) or ("unknown" if in_mean else "")
-        if len(flagged | outliers) == 1:
-            (alarm.suspect,) = flagged | outliers
+        ranks: list[list[Reading]] = []
+        for rank in range(self.setup.ranks):
+            readings = []
+            for place, weight, kind in self._places:
+                features = averaged[weight] if weight >= 0 else _features(record.features[rank, place])
+                largest, l2, mean, bad, _ = features
+                readings.append(Reading(str(place), largest, l2, bad, 1, place, mean_abs=mean, kind=kind))
+            ranks.append(readings)
+        return ranks
+
+    def suspicious(self, ranks: Sequence[Sequence[Reading]]) -> list[tuple[int, int]]:
+        """Rank and place of each reading beyond its second-level limits."""
+        return [
+            (-1 if reading.kind in OF_ALL_RANKS else rank, int(reading.checkpoint))
+            for rank, (monitor, readings) in enumerate(zip(self.monitors, ranks, strict=True))
+            for reading in (readings if rank == 0 else [each for each in readings if each.kind not in OF_ALL_RANKS])
+            if monitor.suspicion(reading, 1.0) is not None
+        ]
+
+    def judge(
+        self,
+        number: int,
+        ranks: Sequence[Sequence[Reading]],
+        suspicious: list[tuple[int, int]],
+        gone: Sequence[Sequence[Reading]],
+    ) -> Alarm:
+        """What the monitors say of a step; `gone` did not come again when it was made a second time."""
+        attribution = self._blame_vanished(gone) if any(gone) else self._blame(ranks)
+        seen = self._seen_by_ranks(ranks)
+        found: list[tuple[int, int, Level]] = []
+        for rank, (monitor, readings) in enumerate(zip(self.monitors, ranks, strict=True)):
+            outcome = monitor.judge(
+                number + 1, readings, attribution=attribution, ranks=seen, refused=attribution is not None or any(gone),
+                vanished=gone[rank],
+            )  # fmt: skip
+            for event in (each for each in outcome.events if each.kind == "anomaly"):
+                place = int(event.checkpoint)
+                of_all = self.setup.ranks > 1 and place >= len(self.setup.names)
+                if not of_all or rank == 0:
+                    found.append((place, -1 if of_all else rank, event.level))
+        alarm = Alarm(suspicious=suspicious)
+        for place, rank, level in sorted(found, key=lambda each: each[0]):
+            alarm.add(level, rank, place)
+        self._name(alarm, attribution, any(gone))
         return alarm
 
-    def _judge_sites(self, record: Record, averaged: Sequence[Features], alarm: Alarm) -> tuple[set[int], set[int]]:
-        """The ranks that their own past or the other ranks speak against."""
-        flagged: set[int] = set()
-        outliers: set[int] = set()
-        for place in range(len(self.setup.names)):
-            seen = [_features(row) for row in record.features[:, place]]
-            if place in self.weight_at:
-                seen = [averaged[self.weight_at[place]]]
-            compared = self.compared[place].update(seen) if self.setup.ranks > 1 else None
-            for rank, features in enumerate(seen):
-                own = self._judge(self.histories[rank][place], features, rank, place, alarm)
-                other = compared[rank].level if compared is not None else Level.NORMAL
-                if own is Level.ERROR:
-                    flagged.add(rank)
-                if other is Level.ERROR:
-                    outliers.add(rank)
-                alarm.add(max(own, other), rank, place)
-        return flagged, outliers
-
-    def _judge_averaged(self, averaged: Sequence[Features], alarm: Alarm) -> bool:
-        """Whether there is a first-level anomaly in what the optimizer gets and no site shows."""
-        errors = len(alarm.errors)
-        for weight, history in self.averaged.items():
-            rank, place = 0 if self.setup.ranks == 1 else -1, self.setup.place_of(weight)
-            alarm.add(self._judge(history, averaged[weight], rank, place, alarm), rank, place)
-        return len(alarm.errors) > errors
+    def _blame(self, ranks: Sequence[Sequence[Reading]]) -> Attribution | None:
+        """Whose it was, as the ranks tell one another in a step that the gate refuses; None in one that it does not."""
+        told = [
+            [monitor.seen(readings, averaged=averaged) for averaged in (False, True)]
+            for monitor, readings in zip(self.monitors, ranks, strict=True)
+        ]
+        if not any(each.broken for both in told for one in both for each in one.values()):
+            return None
+        return whose_fault(dict(enumerate(own for own, _ in told)), lambda: dict(enumerate(mean for _, mean in told)))
 
     @staticmethod
-    def _judge(history: History, features: Features, rank: int, place: int, alarm: Alarm) -> Level:
-        # Before it is learned: a suspicious output is, unlike a suspicious gradient.
-        if _is_above(history, features):
-            alarm.suspicious.append((rank, place))
-        return history.update(features).level
+    def _blame_vanished(gone: Sequence[Sequence[Reading]]) -> Attribution | None:
+        def first(readings: Sequence[Reading], of_all: bool) -> str:
+            return next((each.checkpoint for each in readings if (each.kind in OF_ALL_RANKS) is of_all), "")
 
-    def comes_again(self, record: Record, again: Record, rank: int, place: int) -> bool:
-        """Whether a step made again shows there what was suspicious; nothing is learned."""
-        weight = place - len(self.setup.names)
-        if weight >= 0:
-            history, rows = self.averaged[weight], [each.averaged[weight] for each in (record, again)]
+        return blame([(first(readings, False), first(readings, True)) for readings in gone])
+
+    def _seen_by_ranks(self, ranks: Sequence[Sequence[Reading]]) -> dict[str, list[Features]] | None:
+        if self.setup.ranks == 1:
+            return None
+        return {
+            together[0].checkpoint: [Features(r.max_abs, r.l2, r.mean_abs, r.non_finite) for r in together]
+            for together in zip(*ranks, strict=True)
+        }
+
+    def _name(self, alarm: Alarm, attribution: Attribution | None, looked_again: bool) -> None:
+        """Says who is named and why, as the package does: what all ranks show is no fault of a device."""
+        if not alarm.errors:
+            return
+        own = {rank for rank, _ in alarm.errors if rank >= 0}
+        if attribution is not None and attribution.origin is not None:
+            alarm.suspect = attribution.origin
+        elif len(own) == 1:
+            (alarm.suspect,) = own
+        compared = self.setup.ranks > 1 and attribution is not None and attribution.origin is not None
+        if looked_again or compared or (attribution is None and own):
+            alarm.cause = "hardware"
         else:
-            at, history = self.weight_at.get(place, -1), self.histories[rank][place]
-            rows = [each.averaged[at] if at >= 0 else each.features[rank, place] for each in (record, again)]
-        # The same is as suspicious as it was, though the margins may have been fitted anew meanwhile.
-        return not has_fallen(*map(_features, rows)) or _is_above(history, _features(rows[1]))
-
-    def cause(self, flagged: set[int], outliers: set[int]) -> str:
-        """Many ranks of which none differs from the others are no fault of a device, as the package says."""
-        if outliers:
-            return "hardware"
-        return "software" if 2 * len(flagged) > self.setup.ranks > 1 else "unknown" if flagged else ""
+            alarm.cause = "software" if 2 * len(own) > self.setup.ranks > 1 else "unknown"
 
 
 class SecondLook:
-    """The package's tiers on tensors, and a second run of a step with something suspicious, as `ASD_CONFIRM` makes it.
+    """The same with a second run of a step that has something suspicious, as `ASD_CONFIRM` makes it.
 
     Attributes:
         made_again: Steps that were made again.
@@ -128,27 +166,31 @@ class SecondLook:
             record: What was seen of it.
             again: What is seen of it when it is made once more.
         """
-        alarm, may_be_again = self.sites.step(number, record), self.allowance.next_step()
-        if alarm.suspicious and may_be_again:
-            self.allowance.spend()
-            self.made_again += 1
-            alarm.made_again = True
-            gone = [where for where in alarm.suspicious if not self.sites.comes_again(record, again, *where)]
-            if gone and not alarm.errors:
-                alarm.suspect, alarm.place = next((where for where in gone if where[0] >= 0), gone[0])
-            alarm.errors += [where for where in gone if where not in alarm.errors]
-            alarm.cause = "hardware" if gone else alarm.cause
+        sites, first, may_be_again = self.sites, self.sites.readings(record), self.allowance.next_step()
+        suspicious = sites.suspicious(first)
+        if not suspicious or not may_be_again:
+            return sites.judge(number, first, suspicious, [() for _ in first])
+        self.allowance.spend()
+        self.made_again += 1
+        second = sites.readings(again)
+        gone = [
+            vanished(*runs, lambda each, monitor=monitor: monitor.suspicion(each, 1.0) is not None)
+            for monitor, *runs in zip(sites.monitors, first, second, strict=True)
+        ]
+        # Where the second run is refused too, what is wrong in that one counts.
+        refused = any(
+            monitor.is_broken(each, 1.0)
+            for monitor, readings in zip(sites.monitors, second, strict=True)
+            for each in readings
+        )
+        alarm = sites.judge(number, second, suspicious, [() for _ in gone] if refused else gone)
+        alarm.made_again = True
         return alarm
 
 
 def _features(row: Any) -> Features:
     largest, l2, mean, bad = row.tolist()
     return Features(largest, l2, mean, int(bad))
-
-
-def _is_above(history: History, features: Features) -> bool:
-    limits = history.second_limit()
-    return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
 
 
 class Bounds:

@@ -2,6 +2,8 @@
 
 They are found by name. Other distributions offer theirs under the entry-point group `asd.isolators`, as anything that
 is called with the options by name and returns an `asd.isolator.Isolator`.
+
+May import: its folders by name, one engine each, and `asd.handler`.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ __all__ = ["GROUP", "isolator_names", "make_isolator"]
 GROUP = "asd.isolators"
 
 _OWN = {
-    "none": ("asd.exporters.isolators.record", "Record"),
-    "hostfile": ("asd.exporters.isolators.hostfile", "HostFile"),
-    "slurm": ("asd.exporters.isolators.slurm", "Slurm"),
-    "kubernetes": ("asd.exporters.isolators.kubernetes", "Kubernetes"),
-    "clusterd": ("asd.exporters.isolators.clusterd", "ClusterD"),
+    "none": ("asd.exporters.isolators.no_engine", "NoEngine"),
+    "hostfile": ("asd.exporters.isolators.hostfile.isolator", "HostFile"),
+    "slurm": ("asd.exporters.isolators.slurm.isolator", "Slurm"),
+    "kubernetes": ("asd.exporters.isolators.kubernetes.isolator", "Kubernetes"),
+    "clusterd": ("asd.exporters.isolators.clusterd.isolator", "ClusterD"),
 }
-_EXTRAS = {"lightkube": "k8s", "grpc": "grpc"}
+_EXTRAS = {"lightkube": "k8s", "grpc": "grpc", "google": "grpc"}
 
 
 def isolator_names() -> list[str]:

@@ -1,1 +1,4 @@
-"""The metrics to others than Prometheus itself: files that other exporters serve, and a Pushgateway."""
+"""The metrics to others than Prometheus itself: files that other exporters serve, and a Pushgateway.
+
+May import: nothing of `asd.exporters`.
+"""

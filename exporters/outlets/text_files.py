@@ -6,10 +6,8 @@ npu-exporter reads one gauge per file (`-textMetricsFilePath`), node_exporter th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -19,6 +17,7 @@ from prometheus_client import generate_latest
 from prometheus_client.registry import Collector
 
 from asd.errors import ConfigError
+from asd.rundir.disk import whole_file
 
 __all__ = ["DeviceState", "TextMetrics", "device_states", "write_textfile"]
 
@@ -28,7 +27,7 @@ UNKNOWN = "unknown"
 """The `id` of a device without a number, and of the only entry while no device is known."""
 
 _NAME = "asd_device_state"
-_DESCRIPTION = "Silent data corruption by device: 0 healthy, 1 suspect (3 strikes in 480 minutes), 2 isolated."
+_DESCRIPTION = "Silent data corruption by device: 0 healthy, 1 suspect (as many strikes as take it out), 2 isolated."
 _TEXTFILE_MODE, _NPU_MODE = 0o644, 0o640  # node_exporter is another user; npu-exporter the same one or its group
 
 
@@ -136,16 +135,9 @@ def _check_place(option: str, path: Path) -> None:
 
 def _replace(path: Path, content: bytes, mode: int, *, to_owner_of_folder: bool = False) -> None:
     """Puts `content` at `path` by a rename; not synced, as the next one comes within seconds."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # no reader's pattern matches that
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), mode)
-            if to_owner_of_folder and os.geteuid() == 0:
-                folder = path.parent.stat()
-                os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    with whole_file(path, flush=False) as file:
+        os.fchmod(file.fileno(), mode)
+        if to_owner_of_folder and os.geteuid() == 0:
+            folder = path.parent.stat()
+            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
+        file.write(content)

@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from asd.exporters.report.markup import number
+from asd.exporters.report.html.markup import number
 
-__all__ = ["Bundle", "Histories", "Point", "facts", "find_bundles", "read_histories", "tensor_facts"]
+__all__ = ["Histories", "Point", "SavedBundle", "facts", "find_bundles", "read_histories", "tensor_facts"]
 
 _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
 _LARGEST_JSON, _LARGEST_CSV = 1 << 20, 64 << 20  # bytes
@@ -49,7 +49,7 @@ Histories = Mapping[tuple[str, int], Mapping[str, Sequence[Point]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class SavedBundle:
     """One evidence folder.
 
     Attributes:
@@ -72,9 +72,9 @@ class Bundle:
         return sorted((path, path.stat().st_size) for path in self.path.iterdir() if path.is_file())
 
 
-def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[Bundle]:
+def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[SavedBundle]:
     """The evidence folders under `run_dir`, by run, rank and step; a reason not to see them goes to `unreadable`."""
-    found: list[Bundle] = []
+    found: list[SavedBundle] = []
     root = run_dir / "evidence"
     try:
         folders = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
@@ -82,18 +82,18 @@ def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[Bundle]:
             for path in folder.iterdir():
                 match = _FOLDER.fullmatch(path.name)
                 if match is not None and path.is_dir() and len(found) < _MOST_BUNDLES:
-                    found.append(Bundle(path, int(match[1]), int(match[2])))
+                    found.append(SavedBundle(path, int(match[1]), int(match[2])))
     except OSError as error:
         unreadable[str(error.filename or root)] = error.strerror or str(error)
     return sorted(found, key=lambda bundle: (bundle.folder, bundle.rank, bundle.step))
 
 
-def read_histories(bundles: Iterable[Bundle], unreadable: dict[str, str]) -> Histories:
+def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -> Histories:
     """The values kept with the first and the last anomaly of each rank, joined.
 
     A bundle holds some hundred steps before its anomaly, so these two show where the trouble began and how it stands.
     """
-    by_rank: dict[tuple[str, int], list[Bundle]] = {}
+    by_rank: dict[tuple[str, int], list[SavedBundle]] = {}
     for bundle in bundles:
         by_rank.setdefault((bundle.folder, bundle.rank), []).append(bundle)
     firsts = [found[0] for found in by_rank.values()]
@@ -109,7 +109,7 @@ def read_histories(bundles: Iterable[Bundle], unreadable: dict[str, str]) -> His
     }
 
 
-def _read_values(bundle: Bundle, unreadable: dict[str, str]) -> Iterator[tuple[str, Point]]:
+def _read_values(bundle: SavedBundle, unreadable: dict[str, str]) -> Iterator[tuple[str, Point]]:
     path, bad = bundle.path / "values.csv", 0
     try:
         if path.stat().st_size > _LARGEST_CSV:

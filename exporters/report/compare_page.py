@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from asd.evidence.job import Outcome, Pair
-from asd.evidence.metrics import Metrics
-from asd.evidence.request import Request
-from asd.evidence.rows import Row
+from asd.dumps.compare.comparison import ComparisonOutcome, Pair
+from asd.dumps.compare.metrics import Metrics
+from asd.dumps.compare.request import Request
+from asd.dumps.compare.rows import Row
 from asd.exporters.report import sections
-from asd.exporters.report.document import document
-from asd.exporters.report.markup import Html, name, tag, utc
+from asd.exporters.report.html.document import document
+from asd.exporters.report.html.markup import Html, name, tag, utc
 
 __all__ = ["render"]
 
 _SHOWN = 100
 
 
-def render(outcome: Outcome, request: Request, *, version: str = "") -> str:
+def render(outcome: ComparisonOutcome, request: Request, *, version: str = "") -> str:
     """The page.
 
     Args:
@@ -43,7 +43,7 @@ def render(outcome: Outcome, request: Request, *, version: str = "") -> str:
     return document(title, body)
 
 
-def _banner(outcome: Outcome, tone: str, title: str) -> Html:
+def _banner(outcome: ComparisonOutcome, tone: str, title: str) -> Html:
     icon = {"bad": "✖", "warn": "!", "good": "✔"}[tone]
     return tag(
         "section",
@@ -70,7 +70,7 @@ def _elements(pair: Pair | None) -> list[Html]:
     return [*sections.note(words), sections.table(heads, rows)]
 
 
-def _pairs(outcome: Outcome) -> Html:
+def _pairs(outcome: ComparisonOutcome) -> Html:
     rows = [
         _cells(
             pair.where or "-", pair.mode, str(pair.calls), str(pair.rows),
@@ -83,7 +83,7 @@ def _pairs(outcome: Outcome) -> Html:
     return sections.table(("Step and rank", "By", "Calls", "Rows", "Verdicts", "Parts at", "Files"), rows)
 
 
-def _rows(outcome: Outcome) -> list[Html]:
+def _rows(outcome: ComparisonOutcome) -> list[Html]:
     bad = [(pair, row) for pair in outcome.pairs for row in pair.bad]
     if not bad:
         return []

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from asd.counts.status import Status
+from asd.counts.strikes import device_key
 from asd.errors import StateError
 from asd.event import Event
-from asd.exporters.agent.liveness import Liveness
-from asd.exporters.report.bundles import Bundle, find_bundles
-from asd.run_dir import event_files, status_files
-from asd.status import Status
+from asd.exporters.report.bundles import SavedBundle, find_bundles
+from asd.exporters.run_files.liveness import Liveness
+from asd.handler import Policy
+from asd.handler.ledger import DeviceStatus, Ledger
+from asd.rundir.names import event_files, status_files
 from asd.verdict import Level
 
 __all__ = ["SORTS", "Rank", "RunData", "read_run", "sort_of"]
@@ -47,7 +50,7 @@ class Rank:
         state: `running`, `ended`, `lost` (its process is gone without having said so), `silent`, `not begun`, or empty
             when it left no counts.
         events: Number of its events by sort, see `SORTS`.
-        strikes: Steps with a first-level anomaly.
+        strikes: Those of its device, in all runs of the folder, as the fault handler counts them.
         refused_steps: Steps whose update was refused.
         last_step: The last step that an event or the counts name.
         isolated: Whether it was taken out and not given back since.
@@ -60,7 +63,7 @@ class Rank:
     status: Status | None = None
     state: str = ""
     events: Counter[str] = field(default_factory=Counter)
-    strikes: set[int] = field(default_factory=set)
+    strikes: int = 0
     refused_steps: set[int] = field(default_factory=set)
     last_step: int = 0
     isolated: bool = False
@@ -70,8 +73,6 @@ class Rank:
         sort = sort_of(event)
         self.events[sort] += 1
         self.last_step = max(self.last_step, event.step)
-        if sort == "first":
-            self.strikes.add(event.step)
         if event.refused:
             self.refused_steps.add(event.step)
         if sort in ("isolation", "recovery"):
@@ -115,13 +116,15 @@ class RunData:
         ranks: By time of the run, then by rank.
         bundles: The evidence, by run, rank and step.
         unreadable: File to the reason why not all of it could be read.
+        policy: What a strike is.
     """
 
     run_dir: Path
     events: list[Event]
     ranks: list[Rank]
-    bundles: list[Bundle]
+    bundles: list[SavedBundle]
     unreadable: dict[str, str]
+    policy: Policy = field(default_factory=Policy)
 
     @property
     def runs(self) -> list[str]:
@@ -154,12 +157,13 @@ def sort_of(event: Event) -> str:
     return "first" if event.level is Level.ERROR else "second"
 
 
-def read_run(run_dir: Path, *, now: float | None = None) -> RunData:
+def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None = None) -> RunData:
     """Reads what is in `run_dir`.
 
     Args:
         run_dir: The folder a run left.
         now: Seconds since the epoch; the present when None.
+        policy: What a strike is, and how long it counts; as the fault handler has it.
 
     Raises:
         StateError: There is no such folder.
@@ -168,6 +172,8 @@ def read_run(run_dir: Path, *, now: float | None = None) -> RunData:
         raise StateError(
             f"the run folder {str(run_dir)!r} does not exist; valid is the folder a run left, ASD_RUN_DIR."
         )
+    now = time.time() if now is None else now
+    ledger = Ledger(policy, lambda: now)
     unreadable: dict[str, str] = {}
     events: dict[str, Event] = {}
     for path in event_files(run_dir):
@@ -181,13 +187,17 @@ def read_run(run_dir: Path, *, now: float | None = None) -> RunData:
     for status in _read_statuses(run_dir, unreadable):
         rank = ranks.setdefault(_key(status), Rank(status.run, status.rank, status.host, status.device))
         rank.status, rank.last_step = status, max(0, status.step)
-        rank.state = _state(status, time.time() if now is None else now, lives)
+        rank.state = _state(status, now, lives)
         starts[status.run] = min(status.started, starts.get(status.run, math.inf))
     for event in ordered:
         ranks.setdefault(_key(event), Rank(event.run, event.rank, event.host, event.device)).add(event)
         starts[event.run] = min(event.time, starts.get(event.run, math.inf))
+        ledger.add(event)
+    standings = ledger.standings(now)
+    for rank in ranks.values():
+        rank.strikes = standings.get(device_key(rank.host, rank.device, rank.rank), DeviceStatus()).strikes_in_window
     by_start = sorted(ranks.values(), key=lambda rank: (starts[rank.run], rank.run, rank.rank, rank.host, rank.device))
-    return RunData(run_dir, ordered, by_start, find_bundles(run_dir, unreadable), unreadable)
+    return RunData(run_dir, ordered, by_start, find_bundles(run_dir, unreadable), unreadable, ledger.policy)
 
 
 def _key(source: Event | Status | Rank) -> tuple[str, int, str, str]:
@@ -240,5 +250,5 @@ def _state(status: Status, now: float, lives: Liveness) -> str:
     if not lives(status):
         return "lost"
     # Of a process on another machine nothing but its last word is known.
-    here = status.host == lives.host and status.pid > 0
+    here = lives.sees(status)
     return "running" if here or now - status.written <= _SILENT_SECONDS else "silent"

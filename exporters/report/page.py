@@ -10,12 +10,12 @@ from urllib.parse import quote
 from asd import fault_code
 from asd.exporters.report import sections
 from asd.exporters.report.data import SORTS, RunData
-from asd.exporters.report.document import document
-from asd.exporters.report.markup import Html, tag, utc
+from asd.exporters.report.html.document import document
+from asd.exporters.report.html.markup import Html, tag, utc
 from asd.exporters.report.plots import mark
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.values import value_plots
-from asd.exporters.report.words import Verdict, counted, verdict_on
+from asd.exporters.report.words import RunVerdict, counted, verdict_on
 
 __all__ = ["render", "summary"]
 
@@ -76,7 +76,7 @@ def _link_from(folder: Path, run_dir: Path) -> str:
     return "./" + quote(os.fsencode(relative))
 
 
-def _header(data: RunData, verdict: Verdict) -> Html:
+def _header(data: RunData, verdict: RunVerdict) -> Html:
     icons = {"bad": "✖", "warn": "!", "good": "✔", "unknown": "?"}
     codes = []
     for code in _codes(data):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from asd.exporters.report.bundles import Point
-from asd.exporters.report.markup import Html, number, tag
+from asd.exporters.report.html.markup import Html, number, tag
 
 __all__ = ["mark", "nearness", "plot_ratio", "plot_values"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from asd.event import Event
-from asd.exporters.report.bundles import Bundle, facts, tensor_facts
+from asd.exporters.report.bundles import SavedBundle, facts, tensor_facts
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report.markup import Html, name, number, tag, utc
+from asd.exporters.report.html.markup import Html, name, number, tag, utc
 from asd.exporters.report.plots import mark
 from asd.exporters.report.words import counted
 
@@ -69,7 +69,7 @@ def facts_of_rank(rank: Rank) -> dict[str, Any]:
     return {
         "run": rank.run, "rank": rank.rank, "host": rank.host, "device": rank.device, "state": rank.state,
         "isolated": rank.isolated, "checks": rank.checks, "first": rank.count("first"), "second": rank.count("second"),
-        "strikes": len(rank.strikes), "refused": rank.refused, "problems": rank.count("problem"),
+        "strikes": rank.strikes, "refused": rank.refused, "problems": rank.count("problem"),
         "last_step": rank.last_step, "last_check": utc(rank.status.last_check) if rank.status else "-",
     }  # fmt: skip
 
@@ -88,7 +88,18 @@ def ranks_table(data: RunData) -> list[Html]:
     if folded:
         words = f"{counted(len(folded), 'more rank' if shown else 'rank')} without events"
         content.append(tag("details", tag("summary", words), _ranks(data, folded)))
-    return [*content, *note(f"{counted(left, 'more rank')} left out." if left else "")]
+    return [*content, *note(f"{counted(left, 'more rank')} left out." if left else ""), *note(_strikes(data))]
+
+
+def _strikes(data: RunData) -> str:
+    if not any(rank.count("first") for rank in data.ranks):
+        return ""
+    policy = data.policy
+    return (
+        f"Strikes are those of the device within the last {policy.window_seconds / 60:g} minutes, in all runs of this "
+        f"folder, as the fault handler counts them: {policy.strikes} take a device out. What a replay laid on software "
+        "is none."
+    )
 
 
 def _ranks(data: RunData, ranks: Sequence[Rank]) -> Html:
@@ -146,7 +157,7 @@ def _gap(events: Sequence[Event], columns: int) -> Html:
     return tag("tr", tag("td", f"{words} left out before this", colspan=columns), class_="gap")
 
 
-def _event_row(data: RunData, event: Event, folders: Mapping[tuple[str, ...], Bundle], where: str) -> Html:
+def _event_row(data: RunData, event: Event, folders: Mapping[tuple[str, ...], SavedBundle], where: str) -> Html:
     sort = sort_of(event)
     judged = event.kind == "anomaly"
     what: list[str] = [f"{event.verdict}: {event.reason[:300]}" if event.verdict else event.reason[:300]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from asd.event import Event
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report.markup import Html, number, tag, utc
+from asd.exporters.report.html.markup import Html, number, tag, utc
 from asd.exporters.report.plots import mark
 from asd.exporters.report.words import counted
 

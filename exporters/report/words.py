@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from asd.event import Event
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report.markup import number, utc
+from asd.exporters.report.html.markup import number, utc
 from asd.verdict import Level
 
-__all__ = ["Verdict", "counted", "verdict_on"]
+__all__ = ["RunVerdict", "counted", "verdict_on"]
 
 _MOST_NAMED = 4
 _LONGEST = 200  # characters of a name
@@ -23,7 +23,7 @@ _FOUND = {
 }
 
 
-class Verdict(NamedTuple):
+class RunVerdict(NamedTuple):
     """What there is to say about a run.
 
     Attributes:
@@ -39,12 +39,12 @@ class Verdict(NamedTuple):
     more: list[str]
 
 
-def verdict_on(data: RunData) -> Verdict:
+def verdict_on(data: RunData) -> RunVerdict:
     """Says in words what became of a run."""
     more = [*_second_level(data), *_replays(data), *_actions(data), *_lost(data), *_problems(data), *_missing(data)]
     checks = sum(rank.checks for rank in data.ranks)
     if data.count("first"):
-        return Verdict("bad", "Anomaly found", _first_level(data), more)
+        return RunVerdict("bad", "Anomaly found", _first_level(data), more)
     steps = max((rank.last_step for rank in data.ranks), default=0)
     if checks:
         lead = f"No {'first-level ' if data.count('second') else ''}anomaly in {checks:,} checks of "
@@ -55,10 +55,10 @@ def verdict_on(data: RunData) -> Verdict:
         lead = "No anomaly is recorded, but there are no counts that say how much was checked."
     else:
         lead = "This folder holds no events and no counts of a run, so nothing can be said about it."
-        return Verdict("unknown", "Nothing recorded", lead, more)
+        return RunVerdict("unknown", "Nothing recorded", lead, more)
     if not more:
-        return Verdict("good" if checks else "unknown", "No anomaly" if checks else "Nothing checked", lead, more)
-    return Verdict("warn", "Needs a look", f"{more[0]} {lead}", more[1:])
+        return RunVerdict("good" if checks else "unknown", "No anomaly" if checks else "Nothing checked", lead, more)
+    return RunVerdict("warn", "Needs a look", f"{more[0]} {lead}", more[1:])
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

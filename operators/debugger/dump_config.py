@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mindspore import context
 
+from asd.dumps.record.debugger_config import CHECK_MODES, DebuggerConfig
 from asd.errors import ConfigError
-from asd.evidence.debugger_config import CHECK_MODES, DebuggerConfig
 
 __all__ = ["DumpConfig"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,22 +13,25 @@ import mindspore as ms
 from mindspore import context, nn
 from mindspore.communication import GlobalComm, get_rank
 
-from asd.errors import ASDError, ConfigError
-from asd.evidence.crc_ledger import read_step
-from asd.evidence.debugger_config import DebuggerConfig
-from asd.evidence.journal import recover
-from asd.evidence.writer import DumpWriter
-from asd.operators.debugger import compiled_calls, current, delivery, gradients, waiting
-from asd.operators.debugger.apis import ApiHooks
-from asd.operators.debugger.cells import hook_modules, hook_operators
+from asd.dumps.formats.new_file import check_writable
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.healthy_crcs import read_step
+from asd.dumps.record.journal import recover
+from asd.dumps.record.writer import DumpWriter
+from asd.errors import ASDError, ConfigError, OverflowDetected
 from asd.operators.debugger.dump_config import DumpConfig
-from asd.operators.debugger.graph_calls import GraphCalls, Room
-from asd.operators.debugger.ledger_recording import DifferenceCounter, LedgerRecording
-from asd.operators.debugger.overflow_recording import OverflowCounter, OverflowRecording
-from asd.operators.debugger.recording import DumpRecording, Recording
-from asd.operators.debugger.saved import SavedObjects
-from asd.operators.debugger.session import Session
-from asd.operators.gradient_monitor import GradientMonitor
+from asd.operators.debugger.gradient_monitor import GradientMonitor
+from asd.operators.debugger.graph import compiled_calls
+from asd.operators.debugger.graph.graph_calls import GraphCalls, Room
+from asd.operators.debugger.hooks import current, gradients, waiting
+from asd.operators.debugger.hooks.apis import ApiHooks
+from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
+from asd.operators.debugger.hooks.session import Session
+from asd.operators.debugger.record import delivery
+from asd.operators.debugger.record.ledger_recording import DifferenceCounter, LedgerRecording
+from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
+from asd.operators.debugger.record.recording import DumpRecording, StepRecording
+from asd.operators.debugger.record.saved import SavedObjects
 
 __all__ = ["PrecisionDebugger"]
 
@@ -41,14 +46,19 @@ class PrecisionDebugger:
     is called with. Not a bit changes of what the network computes. Put `start` before the first step: a compiled graph
     can't be changed.
 
-    A failure to write ends the recording, never the training. A process that is killed leaves a journal, which the next
-    `PrecisionDebugger` with the same `dump_path`, or `asd.evidence.journal.recover`, makes into the usual files.
+    A failure to write ends the recording, never the training. A process that is killed, as Ctrl-C does, leaves a
+    journal. The commands read it; the next `PrecisionDebugger` with the same `dump_path`, or
+    `asd.dumps.record.journal.recover`, makes it into the usual files.
 
     Args:
-        config_path: A `config.json`, see `asd.evidence.debugger_config`; or a `DumpConfig`; or a `DebuggerConfig`.
+        config_path: A `config.json`, see `asd.dumps.record.debugger_config`; or a `DumpConfig`; or a `DebuggerConfig`.
+        task: In place of what the file says, as the three that follow. Without a file the others have their defaults.
+        dump_path: See `DebuggerConfig`.
+        level: See `DebuggerConfig`.
+        step: See `DebuggerConfig`.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is wrong, or `dump_path` can't be written.
 
     Example:
         >>> debugger = PrecisionDebugger(config_path="config.json")  # doctest: +SKIP
@@ -59,13 +69,19 @@ class PrecisionDebugger:
         ...     debugger.step()
     """
 
-    def __init__(self, config_path: str | Path | DumpConfig | DebuggerConfig) -> None:
-        if isinstance(config_path, DumpConfig):
-            self.config = config_path.settings()
-        elif isinstance(config_path, DebuggerConfig):
-            self.config = config_path
-        else:
-            self.config = DebuggerConfig.read(config_path)
+    def __init__(
+        self,
+        config_path: str | Path | DumpConfig | DebuggerConfig | None = None,
+        task: str | None = None,
+        dump_path: str | Path | None = None,
+        level: str | None = None,
+        step: Sequence[int | str] | None = None,
+    ) -> None:
+        given = {"task": task, "dump_path": dump_path and str(dump_path), "level": level, "step": step and list(step)}
+        self.config = _settings(config_path, {key: value for key, value in given.items() if value is not None})
+        check_writable(self.config.dump_path)
+        if self.config.not_done:
+            _LOG.warning("the config of the debugger asks for what is not done: %s.", "; ".join(self.config.not_done))
         self._step = 0
         self._said: set[str] = set()
         self._nets: tuple[nn.Cell, ...] = ()
@@ -116,6 +132,7 @@ class PrecisionDebugger:
         graph.listen()
         waiting.keep_outputs(True, before=lambda: self._before_graph(graph, nets), after=self._after_each_graph)
         current.set_session(self._session)
+        atexit.register(self._end)
         if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
             self._apis.put()
         self._say_limits()
@@ -142,6 +159,7 @@ class PrecisionDebugger:
             return
         self._session = self._graph = None
         self._at_once = False
+        atexit.unregister(self._end)
         if self._apis is not None:
             self._apis.take_away()
         waiting.keep_outputs(False)
@@ -192,6 +210,11 @@ class PrecisionDebugger:
             raise ConfigError("task", self.config.task, 'monitor() needs the task "grad_probe"')
         GradientMonitor(self.config.gradients).monitor(optimizer)
 
+    def _end(self) -> None:
+        """At the end of the process: a step is written as far as it came; an overflow was told already."""
+        with contextlib.suppress(OverflowDetected):
+            self.stop()
+
     def _hook(self, nets: tuple[nn.Cell, ...]) -> None:
         if all(net in self._nets for net in nets) and (self._apis is not None or not self.config.apis):
             return
@@ -205,20 +228,23 @@ class PrecisionDebugger:
         if self.config.apis:
             self._apis = ApiHooks(self._nets)
 
-    def _recording(self) -> Recording | None:
+    def _recording(self) -> StepRecording | None:
         if self.config.task == "overflow_check":
             eager = context.get_context("mode") == context.PYNATIVE_MODE
-            return OverflowRecording(self.config, self._folder(), self._counter, sees_all=self.config.apis and eager)
+            weights = [weight for net in self._nets for weight in net.trainable_params()]
+            sees_all = self.config.apis and eager
+            return OverflowRecording(self.config, self._folder(), self._counter, sees_all=sees_all, weights=weights)
         if self.config.bench_path is not None:
             return self._against_ledger(self.config.bench_path)
         return DumpRecording(
             DumpWriter(
                 self._folder(), self.config,
                 read=delivery.read_moments, check=delivery.crc32, both=delivery.summarise,
+                mode="pynative" if context.get_context("mode") == context.PYNATIVE_MODE else "graph",
             )
         )  # fmt: skip
 
-    def _against_ledger(self, healthy: Path) -> Recording | None:
+    def _against_ledger(self, healthy: Path) -> StepRecording | None:
         """None where the healthy run has nothing to compare with, which is said."""
         try:
             ledger = read_step(healthy, self._step, _rank())
@@ -290,6 +316,16 @@ class PrecisionDebugger:
         if sentence not in self._said:
             self._said.add(sentence)
             _LOG.warning(sentence)
+
+
+def _settings(config: str | Path | DumpConfig | DebuggerConfig | None, others: dict[str, Any]) -> DebuggerConfig:
+    if config is None:
+        return DebuggerConfig.of(others, "PrecisionDebugger")
+    if not isinstance(config, (DumpConfig, DebuggerConfig)):
+        return DebuggerConfig.read(config, **others)
+    if others:
+        raise ConfigError("config_path", type(config).__name__, f"{', '.join(others)} can stand beside a file only")
+    return config.settings() if isinstance(config, DumpConfig) else config
 
 
 def _networks(model: Any) -> tuple[nn.Cell, ...]:

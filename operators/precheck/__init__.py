@@ -1,1 +1,4 @@
-"""The pre-check of APIs: each call of a dump is made again and compared with a reference in float64."""
+"""The pre-check of APIs: each call of a dump is made again and compared with a reference in float64.
+
+May import: `checks` and what is below it.
+"""

@@ -9,8 +9,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from asd.evidence.precheck.calls import DtypeArgument
-from asd.evidence.precheck.inputs import DTYPES, Value
+from asd.dumps.precheck.calls import DtypeArgument
+from asd.dumps.precheck.inputs import DTYPES, Value
 
 __all__ = ["FLOATING", "NotCheckable", "from_json", "from_tensor", "mapped", "to_tensor", "wide_tensor"]
 

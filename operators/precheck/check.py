@@ -15,11 +15,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
+from asd.dumps.precheck.calls import Call, TensorArgument, leaves
+from asd.dumps.precheck.inputs import DTYPES, Inputs, Value, to_bfloat16
+from asd.dumps.precheck.rules import ABS_LIMIT, Judgement, epsilon_of, judge
+from asd.dumps.precheck.tables import ERROR, PASS, SKIP, ApiResult, Detail
 from asd.errors import StateError
-from asd.evidence.precheck.calls import Call, TensorArgument, leaves
-from asd.evidence.precheck.inputs import DTYPES, Inputs, Value, to_bfloat16
-from asd.evidence.precheck.rules import ABS_LIMIT, Judgement, epsilon_of, judge
-from asd.evidence.precheck.tables import ERROR, PASS, SKIP, ApiResult, Detail
 from asd.operators.precheck.arguments import FLOATING, NotCheckable, mapped, to_tensor, wide_tensor
 from asd.operators.precheck.execution import Place, call_backward, call_forward
 from asd.operators.precheck.lookup import find
@@ -33,7 +33,7 @@ Values = dict[Place, Value]
 
 
 @dataclass
-class _Job:
+class _CheckJob:
     """One call with its inputs."""
 
     call: Call
@@ -58,7 +58,7 @@ class Check:
     Args:
         path: The dump.json.
         real: Whether the dump holds tensors; otherwise inputs are made from statistics.
-        rule: One of `asd.evidence.precheck.rules.RULES`.
+        rule: One of `asd.dumps.precheck.rules.RULES`.
         abs_limit: Largest absolute error of the rule `seed`.
         error_data: Where inputs and outputs of wrong calls are written; None for nowhere.
         once: Names of modules that ran once: only of those the gradients of parameters are those of one call.
@@ -83,8 +83,8 @@ class Check:
         try:
             dtypes = {name: each.dtype for name, each in call.parameters.items() if isinstance(each, TensorArgument)}
             function = find(call.label, call.attributes, dtypes)
-            job = _Job(call, function, *(mapped(each, made) for each in (call.args, call.kwargs, call.parameters)))
-            forward, messages = self._direction(job, call.forward, call.outputs, _Job.forward)
+            job = _CheckJob(call, function, *(mapped(each, made) for each in (call.args, call.kwargs, call.parameters)))
+            forward, messages = self._direction(job, call.forward, call.outputs, _CheckJob.forward)
         except (NotCheckable, StateError) as error:
             return ApiResult(call.name, SKIP, SKIP if call.backward else "", str(error))
         backward: list[Detail] = []
@@ -94,7 +94,7 @@ class Check:
                 job.gradients = {
                     place: made(each) for place, each in leaves(call.gradients) if isinstance(each, TensorArgument)
                 }
-                backward, more = self._direction(job, call.backward, call.input_gradients, _Job.backward)
+                backward, more = self._direction(job, call.backward, call.input_gradients, _CheckJob.backward)
                 messages += more
                 backward_status = _status(backward)
             except (NotCheckable, StateError) as error:
@@ -104,17 +104,17 @@ class Check:
         messages += [f"{each.name}: {each.message}" for each in details if each.status == ERROR]
         return ApiResult(call.name, _status(forward), backward_status, "; ".join(dict.fromkeys(messages)), details)
 
-    def _direction(self, job: _Job, entry: str, described: Any, run: Any) -> tuple[list[Detail], list[str]]:
+    def _direction(self, job: _CheckJob, entry: str, described: Any, run: Any) -> tuple[list[Detail], list[str]]:
         """One direction: its rows, and what else there is to say.
 
         Raises:
             NotCheckable: Nothing could be compared.
         """
-        if run is _Job.backward and not job.gradients:
+        if run is _CheckJob.backward and not job.gradients:
             raise NotCheckable("the dump has no gradient of an output")
         messages = []
         dumped = self._dumped(described, job) if self._inputs.real else {}
-        if run is _Job.backward and self._inputs.real and job.call.label in self._once:
+        if run is _CheckJob.backward and self._inputs.real and job.call.label in self._once:
             dumped |= self._dumped({"parameters": job.call.parameter_gradients}, job)
         again: Values = {}
         try:
@@ -129,7 +129,7 @@ class Check:
         if not places:
             raise NotCheckable("it gives no tensor that could be compared")
         reference, noise = self._reference(job, {**again, **dumped}, places, run)
-        if run is _Job.backward:
+        if run is _CheckJob.backward:
             for values in (again, reference, noise):
                 _add_twins(job.args, described, values)
         details = [
@@ -138,16 +138,16 @@ class Check:
         ]
         return details, messages
 
-    def _dumped(self, described: Any, job: _Job) -> Values:
+    def _dumped(self, described: Any, job: _CheckJob) -> Values:
         found: Values = {}
         for place, each in leaves(described):
             if isinstance(each, TensorArgument) and each.data_name is not None:
                 found[place] = self._inputs.value(each, self._inputs.generator(job.call.name))
         return found
 
-    def _reference(self, job: _Job, tested: Values, places: list[Place], run: Any) -> tuple[Values, Any]:
+    def _reference(self, job: _CheckJob, tested: Values, places: list[Place], run: Any) -> tuple[Values, Any]:
         if job.call.label.rpartition(".")[2] in CONVERSIONS:
-            source = job.gradients if run is _Job.backward else dict(leaves(job.args))
+            source = job.gradients if run is _CheckJob.backward else dict(leaves(job.args))
             first = next((each for each in source.values() if isinstance(each, Value)), None)
             if first is None:
                 raise NotCheckable("it has no tensor to convert")
@@ -170,7 +170,7 @@ class Check:
             return reference, {}
         return reference, _noise(job, function, reference, run)
 
-    def _detail(self, job: _Job, entry: str, place: Place, dumped: Value | None, again: Value | None,
+    def _detail(self, job: _CheckJob, entry: str, place: Place, dumped: Value | None, again: Value | None,
                 reference: Value, noise: Value | None) -> Detail:  # fmt: skip
         tested = dumped if dumped is not None else again
         assert tested is not None
@@ -201,7 +201,7 @@ class Check:
             noise=None if noise is None else noise.array,
         )  # fmt: skip
 
-    def _save(self, job: _Job, name: str, tested: Value, reference: Value) -> None:
+    def _save(self, job: _CheckJob, name: str, tested: Value, reference: Value) -> None:
         assert self._error_data is not None
         self._error_data.mkdir(parents=True, exist_ok=True)
         arrays = {f"{name}.npy": tested, f"{name}.bench.npy": reference}
@@ -240,7 +240,7 @@ def _converted(value: Value, dtype: str) -> Value:
     return Value(to_bfloat16(array) if dtype == "BFloat16" else array, dtype)
 
 
-def _noise(job: _Job, function: Callable[..., Any], reference: Values, run: Any) -> Values:
+def _noise(job: _CheckJob, function: Callable[..., Any], reference: Values, run: Any) -> Values:
     """Root mean square of what rounding the inputs at random to half a unit changes in each element.
 
     At least that of all elements of the tensor: a few trials may change one of them hardly at all by chance.

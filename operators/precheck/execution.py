@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common import api
 
-from asd.evidence.precheck.calls import leaves
-from asd.evidence.precheck.inputs import Value
+from asd.dumps.precheck.calls import leaves
+from asd.dumps.precheck.inputs import Value
 from asd.operators.precheck.arguments import FLOATING, NotCheckable, from_tensor, mapped
 
 __all__ = ["Made", "Place", "call_backward", "call_forward"]

@@ -12,9 +12,9 @@ from typing import Any
 
 from mindspore import mint, nn, ops
 
-from asd.operators.base import ASDBase
-from asd.operators.class_swap import stock_class
+from asd.operators.checks.base import ASDBase
 from asd.operators.precheck.arguments import NotCheckable, from_json
+from asd.operators.private.class_swap import stock_class
 
 __all__ = ["make_module", "module_attributes"]
 

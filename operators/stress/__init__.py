@@ -3,10 +3,12 @@
 workloads ── what is computed, and the answers, which NumPy finds without the device
 runner ── repeats it and compares
 vendor ── MindSpore's own test of an Ascend device
+
+May import: `drill`.
 """
 
 from __future__ import annotations
 
-from asd.operators.stress.runner import Finding, Outcome, stress, use_device
+from asd.operators.stress.runner import StressFinding, StressOutcome, stress, use_device
 
-__all__ = ["Finding", "Outcome", "stress", "use_device"]
+__all__ = ["StressFinding", "StressOutcome", "stress", "use_device"]

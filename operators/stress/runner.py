@@ -14,17 +14,17 @@ from mindspore import Tensor, nn
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.injection import Fault
-from asd.operators.inject import numpy_operator
+from asd.operators.drill.inject import numpy_operator
 from asd.operators.stress.vendor import vendor_test
-from asd.operators.stress.workloads import WORKLOADS, Task, Workload
+from asd.operators.stress.workloads import WORKLOADS, StressWork, Task
 
-__all__ = ["Finding", "Outcome", "stress", "use_device"]
+__all__ = ["StressFinding", "StressOutcome", "stress", "use_device"]
 
 _TASKS = 2  # sets of numbers of each workload
 _LEAST = 2  # repetitions of each, however short the time is
 
 
-class Finding(NamedTuple):
+class StressFinding(NamedTuple):
     """What was computed wrongly first.
 
     Attributes:
@@ -65,7 +65,7 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class StressOutcome:
     """How a test ended.
 
     Attributes:
@@ -77,7 +77,7 @@ class Outcome:
 
     repetitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys((each.name for each in WORKLOADS), 0))
     seconds: float = 0.0
-    finding: Finding | None = None
+    finding: StressFinding | None = None
     vendor_code: int | None = None
 
 
@@ -113,7 +113,7 @@ def use_device(device: str, mode: str) -> str:
 
 def stress(
     seconds: float, seed: int = 0, fault: Fault | None = None, tell: Callable[[float, int], None] | None = None
-) -> Outcome:
+) -> StressOutcome:
     """Tests the device that is set until the time is up or something is wrong.
 
     Args:
@@ -127,7 +127,7 @@ def stress(
         ConfigError: The fault names no workload, or not an output.
         UnsupportedError: The device can't do the work, or MindSpore's own test does not run.
     """
-    outcome = Outcome()
+    outcome = StressOutcome()
     try:
         jobs = [_Job(workload, seed + number, fault) for workload in _spoiled(fault) for number in range(_TASKS)]
         _repeat(jobs, seconds, outcome, tell or (lambda _seconds, _count: None))
@@ -140,7 +140,7 @@ def stress(
     return outcome
 
 
-def _repeat(jobs: list[_Job], seconds: float, outcome: Outcome, tell: Callable[[float, int], None]) -> None:
+def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
     began, repetition = time.monotonic(), 0
     while repetition < _LEAST or outcome.seconds < seconds:
         repetition += 1
@@ -158,7 +158,7 @@ def _repeat(jobs: list[_Job], seconds: float, outcome: Outcome, tell: Callable[[
 class _Job:
     """One workload with one set of numbers."""
 
-    def __init__(self, workload: Workload, seed: int, fault: Fault | None) -> None:
+    def __init__(self, workload: StressWork, seed: int, fault: Fault | None) -> None:
         self.workload = workload
         self._seed = seed
         self._task: Task = workload.task(seed)
@@ -168,7 +168,7 @@ class _Job:
         self._net = net if self._spoil is None else _Spoiled(net, self._spoil)
         self._first: list[np.ndarray] = []
 
-    def repeat(self, repetition: int, count: int) -> Finding | None:
+    def repeat(self, repetition: int, count: int) -> StressFinding | None:
         """Computes once more; `count` is the repetition of the workload with any numbers."""
         if self._spoil is not None:
             self._spoil.step = count
@@ -190,11 +190,11 @@ class _Job:
 
     def _finding(
         self, name: str, repetition: int, output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
-    ) -> Finding:
+    ) -> StressFinding:
         index = tuple(int(each) for each in np.argwhere(wrong)[0])
         digits = 2 * output.dtype.itemsize
         expected, got = (f"0x{int(_bits(each)[index]):0{digits}X}" for each in (right, output))
-        return Finding(
+        return StressFinding(
             self.workload.name, name, self._seed, repetition, index, float(right[index]), expected,
             float(output[index]), got, int(wrong.sum()), output.size, against,
         )  # fmt: skip
@@ -224,7 +224,7 @@ class _Spoiled(nn.Cell):
         return self.spoil(outputs[0]), *outputs[1:]
 
 
-def _spoiled(fault: Fault | None) -> tuple[Workload, ...]:
+def _spoiled(fault: Fault | None) -> tuple[StressWork, ...]:
     """The workloads, once it is clear that `fault` strikes one."""
     if fault is None:
         return WORKLOADS
@@ -238,7 +238,7 @@ def _spoiled(fault: Fault | None) -> tuple[Workload, ...]:
     return WORKLOADS
 
 
-def _is_struck(workload: Workload, fault: Fault) -> bool:
+def _is_struck(workload: StressWork, fault: Fault) -> bool:
     return next((each for each in WORKLOADS if re.search(fault.where, each.name)), None) is workload
 
 

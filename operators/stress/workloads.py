@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from mindspore import nn, ops
 
-__all__ = ["WORKLOADS", "Task", "Workload"]
+__all__ = ["WORKLOADS", "StressWork", "Task"]
 
 _KEPT = 2  # tasks of products, whose answers take a second to find
 _UNIT = 2.0**-24  # largest relative error of one rounding to float32
@@ -41,7 +41,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Workload:
+class StressWork:
     """One kind of work.
 
     Attributes:
@@ -115,9 +115,9 @@ def _exact(inputs: tuple[np.ndarray, ...], answers: tuple[np.ndarray, ...], dtyp
 
 _PRODUCTS = ("forward", "input_gradient", "weight_gradient")
 WORKLOADS = (
-    Workload("matmul_float32", _PRODUCTS, _Linear, _products(np.float32, _SIZE, 181)),
-    Workload("matmul_float16", _PRODUCTS, _Linear, _products(np.float16, _HALF_SIZE, 2)),
-    Workload("attention_float32", ("output",), _Attention, _attention),
-    Workload("reduction_float32", ("sum_0", "sum_1", "sum_of_squares", "max"), _Reduction, _reduction),
+    StressWork("matmul_float32", _PRODUCTS, _Linear, _products(np.float32, _SIZE, 181)),
+    StressWork("matmul_float16", _PRODUCTS, _Linear, _products(np.float16, _HALF_SIZE, 2)),
+    StressWork("attention_float32", ("output",), _Attention, _attention),
+    StressWork("reduction_float32", ("sum_0", "sum_1", "sum_of_squares", "max"), _Reduction, _reduction),
 )
 """Everything a test does, in its order."""

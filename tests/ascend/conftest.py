@@ -3,4 +3,25 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for empty_cann.py
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for empty_cann.py and compile_matrix.py
+
+from compile_matrix import Cell, compile_cell
+from empty_cann import build
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """A function that compiles a cell of the matrix, once, and returns what is known about it."""
+    cann, done = [], {}
+
+    def run(*words):
+        cell = Cell(*words)
+        if cell not in done:
+            cann.extend([] if cann else [build(tmp_path_factory.mktemp("cann"))])
+            done[cell] = compile_cell(cann[0], tmp_path_factory.mktemp("rank"), cell)
+        assert done[cell]["compiled"], done[cell]["error"]
+        return done[cell]
+
+    return run

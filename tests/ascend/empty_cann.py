@@ -25,8 +25,11 @@ TOOLS = ("nm", "gcc", "ldconfig")
 _SYSTEM = re.compile(r"/(lib(c|m|gcc_s|stdc\+\+|gomp|pthread)\.so|ld-linux)")
 _DATA = ("_ZTV", "_ZTI", "_ZTS")  # C++ vtables and type infos
 _COLLECTIVES = re.compile(
-    r" = (?:PrimFunc_)?(AllReduce|AllGather|ReduceScatter|AllToAll\w*|AlltoAll\w*|Send|Receive)\("
+    r" = (?:PrimFunc_)?(AllReduce|AllGather|ReduceScatter|AllToAll\w*|AlltoAll\w*|Broadcast|Send|Receive)\("
 )
+_OPERATORS = re.compile(r"^ +%\d+\([^)]*\) = (?:Prim\w*?_)?([A-Z]\w*)\(", re.MULTILINE)
+_TYPES = re.compile(r"Tensor\[(\w+)\]")
+_NO_OPERATORS = {"Load", "Depend", "UpdateState", "MakeTuple", "TupleGetItem", "Return", "Switch", "Partial"}
 _OURS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "GLOG_", "ASCEND_")
 
 
@@ -97,11 +100,15 @@ class Compiled(NamedTuple):
         code: The program's exit code; -1 where its time was up.
         log: What it printed.
         collectives: How many of each kind the graph has in the end.
+        operators: The same of all operators, without those that only order and pass on.
+        types: Of which elements its tensors are, such as `Float32`.
     """
 
     code: int
     log: str
     collectives: Counter
+    operators: Counter
+    types: set[str]
 
 
 def compile_on(cann: Path, work: Path, program: Path, *words, ranks: int, rank: int = 0, seconds=300, **settings):
@@ -129,6 +136,8 @@ def compile_on(cann: Path, work: Path, program: Path, *words, ranks: int, rank: 
             started.wait()
             code = -1
     graphs = sorted((work / "graphs").rglob("*_validate_*.ir"))
+    graph = graphs[-1].read_text() if graphs else ""
+    operators = Counter(name for name in _OPERATORS.findall(graph) if name not in _NO_OPERATORS)
     return Compiled(
-        code, (work / "log").read_text(), Counter(_COLLECTIVES.findall(graphs[-1].read_text() if graphs else ""))
+        code, (work / "log").read_text(), Counter(_COLLECTIVES.findall(graph)), operators, set(_TYPES.findall(graph))
     )

@@ -5,15 +5,17 @@ import dataclasses
 import os
 import pickle
 import re
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, ConfigError
-from asd.combined_config import CombinedConfig
 from asd.config import describe, unknown_variables
+from asd.handler import job_of
 from asd.rules import RULES
+from asd.settings.combined import CombinedConfig
 
 LARGEST = 2**63 - 1
 PAIRS = (
@@ -195,6 +197,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_RULE": rule,
         "ASD_RUN_DIR": folder,
         "ASD_RUN": "run 7",
+        "ASD_NODE": "",
         "MS_NPU_ASD_CONFIG": "enable:true,cooldown:7",
         "ASD_METRICS_PORT": str(port),
         "ASD_METRICS_ADDRESS": "::1",
@@ -303,3 +306,40 @@ def test_a_variable_that_is_none_is_known_with_the_nearest_that_is_one():
     assert unknown_variables({**given, **ours}) == {
         "ASD_RUL": "ASD_RULE", "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH", "ASD_CONFRIM": "ASD_CONFIRM"
     }  # fmt: skip
+
+
+MSRUN = {"MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "8118"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        (MSRUN, "msrun-10.0.0.1-8118"),
+        ({**MSRUN, "MS_SCHED_HOST": "127.0.0.1"}, "msrun-node7-8118"),  # one such there is on every machine
+        ({"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "2"}, "slurm-4711.2"),
+        ({"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "2", "SLURM_RESTART_COUNT": "1"}, "slurm-4711.2+2"),
+        ({"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "2", **MSRUN}, "slurm-4711-10.0.0.1-8118"),
+        ({"MINDX_TASK_ID": "ab-12", **MSRUN}, "mindcluster-ab-12-10.0.0.1-8118"),
+        ({"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "llama-3"}, "kubernetes-llama"),
+        ({"OMPI_MCA_ess_base_jobid": "99"}, "mpi-99"),
+        ({"SLURM_JOB_ID": "4\n7", "SLURM_RESTART_COUNT": "many"}, "slurm-4_7"),
+    ],
+)
+def test_all_processes_of_a_job_find_one_name(environ, name):
+    config = Config.from_env({"ASD_NODE": "node7", **environ})
+    assert config.name_of_run(environ) == name
+    assert Config(run="mine").name_of_run(environ) == "mine"
+
+
+def test_two_launches_of_a_job_have_two_names_and_are_one_job(monkeypatch):
+    for name, value in MSRUN.items():
+        monkeypatch.setenv(name, value)
+    launch = Config().name_of_launch()
+    assert re.fullmatch(r"msrun-10\.0\.0\.1-8118\+[0-9]{14}", launch)
+    assert job_of(launch) == job_of(Config().name_of_run())
+    assert Config(run="mine").name_of_launch() == "mine"
+
+
+def test_the_name_of_the_node_is_the_one_that_was_told():
+    assert Config.from_env({"ASD_NODE": "worker-3"}).name_of_node() == "worker-3"
+    assert Config().name_of_node() == socket.gethostname()

@@ -65,7 +65,7 @@ def test_its_json_is_a_cloud_event_in_one_line():
         **{name: value for name, value in FIELDS.items() if name != "time"},
         "limits": [1e6], "level": "first", "code": "80818C00", "node_type": "SoC", "sensor_type": "Check Sensor",
         "state": "check fail", "severity": "minor", "handling": "SeparateNPU", "assertion": "once",
-        "micro_batch": 0, "verdict": "", "evidence": "", "key": "",
+        "micro_batch": 0, "verdict": "", "evidence": "", "key": "", "id_form": 2,
     }  # fmt: skip
     assert cloud_event == {
         "specversion": "1.0", "id": event.id, "source": "/asd/run1/3", "type": "org.mindspore.asd.anomaly",
@@ -142,20 +142,26 @@ def test_infinity_and_nan_become_texts():
 
 
 def test_the_same_fact_has_the_same_id():
-    assert make().id == make(value=1.0, time=0.0, reason="another", refused=False, host="elsewhere").id
-    assert make().id == event_id("run1", 3, "model.norm_out", 40, "anomaly")
+    assert make().id == make(value=1.0, time=0.0, reason="another", refused=False).id
+    whose = {"host": make().host, "device": make().device}
+    assert make().id == event_id("run1", 3, "model.norm_out", 40, "anomaly", **whose)
 
 
 @pytest.mark.parametrize(
-    "change", [{"run": "run2"}, {"rank": 4}, {"checkpoint": "a"}, {"step": 41}, {"kind": "problem"}]
-)
+    "change",
+    [
+        {"run": "run2"}, {"rank": 4}, {"checkpoint": "a"}, {"step": 41}, {"kind": "problem"}, {"host": "elsewhere"},
+        {"device": "Ascend:9"},
+    ],
+)  # fmt: skip
 def test_another_fact_has_another_id(change):
     assert make(**change).id != make().id
 
 
 def test_a_key_tells_events_apart_that_agree_in_everything_else():
     assert len({make(key=key).id for key in ("", "disk full", "disk full again")}) == 3
-    assert make(key="disk full").id == event_id("run1", 3, "model.norm_out", 40, "anomaly", "disk full")
+    whose = {"host": make().host, "device": make().device}
+    assert make(key="disk full").id == event_id("run1", 3, "model.norm_out", 40, "anomaly", "disk full", **whose)
     assert Event.from_json(make(key="disk full").to_json()).key == "disk full"
 
 
@@ -227,7 +233,8 @@ def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind, head):
         ("rank", "3", "a whole number from -1 on"), ("step", 1.5, "a whole number from 0 on"),
         ("step", None, "a whole number from 0 on"), ("value", "big", "a number"), ("value", None, "a number"),
         ("value", True, "a number"), ("value", [1], "a number"), ("value", 10**400, "a number"),
-        ("limits", 1e6, "a list of numbers"), ("limits", ["x"], "a number"), ("limits", [{}], "a number"),
+        ("limits", 1e6, "a list of numbers"), ("limits", ["x"], "a list of numbers"),
+        ("limits", [{}], "a list of numbers"),
         ("level", "third", "normal, second, first"), ("level", 2, "normal, second, first"),
         ("level", ["first"], "normal, second, first"), ("kind", "rumour", "anomaly, follower, problem"),
         ("refused", 1, "true or false"), ("refused", "yes", "true or false"),
@@ -302,3 +309,89 @@ def test_a_bad_field_of_the_cloud_event_is_named(field, value):
     cloud_event = json.loads(make().to_json()) | {field: value}
     with pytest.raises(StateError, match=f"^event field {field} is "):
         Event.from_json(json.dumps(cloud_event))
+
+
+def test_ids_are_those_of_the_events_that_were_written_before():
+    assert event_id("run1", 0, "model.norm_out", 7, "anomaly") == "2f4028923c18e31431e0beddef4fbde0"
+    assert make(id_form=1).id == "dbb738d6d2d21095186072b966d8911e"
+    assert make(key="disk full", id_form=1).id == "745a9dfcf15d394ecf1c11d47a1f391c"
+
+
+def test_what_an_earlier_version_wrote_keeps_the_id_it_had():
+    cloud_event = json.loads(make().to_json())
+    del cloud_event["data"]["id_form"]
+    old = Event.from_json(json.dumps(cloud_event))
+    assert old == make(id_form=1)
+    assert Event.from_json(old.to_json()) == old
+    with pytest.raises(StateError, match=r"^event field id_form is 3; valid is 1 or 2\.$"):
+        Event.from_json(make().to_json().replace('"id_form": 2', '"id_form": 3'))
+
+
+def test_the_kinds_and_words_are_those_that_others_read():
+    assert KINDS == ("anomaly", "follower", "problem", "replay", "isolation", "recovery", "stress")
+    assert VERDICTS == ("transient", "persistent", "software", "undetermined")
+
+
+@pytest.mark.parametrize(("feature", "step"), [("l2", 40), ("blocks", 39)])
+def test_what_changed_between_two_steps_is_doubtful_from_the_first_of_them(feature, step):
+    assert make(feature=feature).doubtful_from == step
+
+
+def test_a_line_break_in_a_name_is_written_as_its_number():
+    assert "checkpoint=a\\x0ab\\x0d\\x0b\\x0c\\x85 " in make(checkpoint="a\nb\r\v\f\x85").sentence()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"step": -1}, "event field step is -1; valid is a whole number from 0 on."),
+        ({"step": "x"}, "event field step is 'x'; valid is a whole number from 0 on."),
+        ({"rank": -2}, "event field rank is -2; valid is a whole number from -1 on."),
+        ({"host": 1}, "event field host is 1; valid is a text."),
+        ({"limits": 1}, "event field limits is 1; valid is a list of numbers."),
+        ({"value": "big"}, "event field value is 'big'; valid is a number, or one of the texts inf, -inf, nan."),
+        ({"refused": 1}, "event field refused is 1; valid is true or false."),
+        ({"level": "third"}, "event field level is 'third'; valid are normal, second, first."),
+        ({"verdict": "x"}, "event field verdict is 'x'; valid are transient, persistent, software, undetermined."),
+        ({"code": "x"}, "event field code is 'x'; valid are eight upper-case hex digits such as 80818C00."),
+        (
+            {"kind": "x"},
+            "event field kind is 'x'; valid are anomaly, follower, problem, replay, isolation, recovery, stress.",
+        ),
+    ],
+)  # fmt: skip
+def test_the_sentence_about_a_wrong_field(change, sentence):
+    with pytest.raises(StateError) as caught:
+        Event.from_json(changed(**change))
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[]", "not an event: '[]'; valid is one CloudEvent in JSON."),
+        ("{}", "event field specversion is None; valid is 1.0."),
+        ('{"specversion": "1.0"}', "event field time is None; valid is a time such as 2026-01-31T12:00:00+00:00."),
+        (
+            '{"specversion": "1.0", "time": "2026-01-31T12:00:00+00:00"}',
+            "event field data is None; valid is a JSON object.",
+        ),
+    ],
+)  # fmt: skip
+def test_the_sentence_about_what_is_no_event(text, sentence):
+    with pytest.raises(StateError) as caught:
+        Event.from_json(text)
+    assert str(caught.value) == sentence
+
+
+def test_a_long_text_that_is_no_event_is_told_in_part():
+    with pytest.raises(StateError) as caught:
+        Event.from_json("x" * 1000)
+    assert "x" * 120 in str(caught.value)
+    assert "x" * 121 not in str(caught.value)
+
+
+@pytest.mark.parametrize(("rank", "step"), [(-1, 0), (0, 1)])
+def test_an_unknown_rank_and_an_unknown_step_are_read(rank, step):
+    event = Event.from_json(changed(rank=rank, step=step))
+    assert (event.rank, event.step) == (rank, step)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, Level, fault_code
-from asd.attribution import Attribution, Seen, attribute
+from asd.diagnosis.attribution import Attribution, Seen, attribute
+from asd.measured.origin import Origin
+from asd.measured.reading import AVERAGED, Reading
 from asd.monitor import Monitor, Outcome
-from asd.origin import Origin
-from asd.reading import AVERAGED, Reading
 from asd.rules import RULES, make_rule
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
@@ -380,22 +380,6 @@ def bad_mean(rank, **more):
     for step in range(1, 10):
         watch.judge(step, [averaged(1.0)])
     return watch.judge(10, [averaged(1e9)], refused=True, **more).events
-
-
-def test_a_state_of_before_the_means_had_a_kind_gives_them_what_was_learned_of_them():
-    older = monitor(config=Config(enable=1, rule="adaptive"))
-    for step in range(1, 30):
-        older.judge(step, [reading("a", 2.0**-step)._replace(kind="W"), reading("b", 1.0)])
-    state = older.state()
-    del state["tiers"]["tails"]["A"]
-    watch = monitor(config=Config(enable=1, rule="adaptive"))
-    watch.restore(state, ["a", "averaged.a", "b"])
-    assert watch.limit("averaged.a", "A") == older.limit("a", "W")
-    assert watch.limit("a", "W")["max_abs"] == math.inf  # what each rank sees alone is learned anew
-    assert watch.limit("b") == older.limit("b")
-    alone = monitor(config=Config(enable=1, rule="adaptive"))
-    alone.restore(state, ["a", "b"])
-    assert alone.limit("a", "W") == older.limit("a", "W")
 
 
 def test_the_origin_stays_an_anomaly_and_so_does_every_rank_when_none_stands_out():

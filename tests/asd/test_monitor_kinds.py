@@ -6,11 +6,11 @@ import math
 import pytest
 
 from asd import Config, Level
-from asd.combined_config import CombinedConfig
 from asd.errors import StateError
+from asd.measured.origin import Origin
+from asd.measured.reading import CHECKSUM, SAMPLE, Reading
 from asd.monitor import Monitor
-from asd.origin import Origin
-from asd.reading import CHECKSUM, SAMPLE, Reading
+from asd.settings.combined import CombinedConfig
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 TIERS = ("finite", "adaptive", "state", "ranks", "checksum")

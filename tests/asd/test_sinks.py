@@ -6,8 +6,8 @@ import pytest
 
 from asd import Config, Event, Level
 from asd import sinks as module
-from asd.exporters.event_log import EventLog
-from asd.origin import Origin
+from asd.exporters.run_files.event_log import EventLog
+from asd.measured.origin import Origin
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 EVENT = Event(
@@ -57,7 +57,7 @@ def test_every_entry_point_of_the_group_can_be_loaded():
 
 
 def test_sinks_are_opened_in_the_order_of_their_names_with_the_configuration_and_the_origin(installed):
-    installed(b=f"{__name__}:make_list", a="asd.exporters.event_log:open_event_log")
+    installed(b=f"{__name__}:make_list", a="asd.exporters.run_files.event_log:open_event_log")
     config = Config()
     first, second = module.open_sinks(config, ORIGIN)
     assert isinstance(first, EventLog)

@@ -11,14 +11,15 @@ from itertools import count
 
 import pytest
 
-from asd import Event, Level, run_dir
-from asd.exporters.agent.agent import Agent
-from asd.exporters.event_log import EventLog, read_events
-from asd.exporters.status_file import StatusFile
+from asd import Event, Level
+from asd.counts.status import Status
+from asd.exporters.prometheus.agent import Agent
+from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.exporters.run_files.status_file import StatusFile
+from asd.measured.origin import Origin
 from asd.monitor import Monitor
-from asd.origin import Origin
-from asd.statefile import write_whole
-from asd.status import Status
+from asd.rundir import names as run_dir
+from asd.rundir.disk import write_whole
 
 RANKS = 2
 FORK = multiprocessing.get_context("fork")

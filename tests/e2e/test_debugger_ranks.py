@@ -2,8 +2,8 @@
 
 import pytest
 
-from asd.evidence.job import Options, compare_runs
-from asd.evidence.request import Request
+from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.request import Request
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from collections import Counter
 import pytest
 
 from asd import Event, Level
-from asd.exporters import event_log
-from asd.exporters.event_log import EventLog, read_events
-from asd.run_dir import event_file, event_files
+from asd.exporters.run_files import event_log
+from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.rundir.names import event_file, event_files
 
 SMALL = 5_000  # bytes of a file: about six events, so that rotations are frequent
 KEEP = 10_000  # so that nothing is deleted

@@ -24,11 +24,11 @@ ROOT = str(Path(asd.__file__).parents[1])
 WRITER = """
 import sys, time
 from asd import Config
-from asd.exporters.event_log import open_event_log
-from asd.exporters.status_file import open_status_file
+from asd.exporters.run_files.event_log import open_event_log
+from asd.exporters.run_files.status_file import open_status_file
 from asd.monitor import Monitor
-from asd.origin import Origin
-from asd.reading import Reading
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
 
 folder, rank, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 config = Config(enable=1, on_anomaly="skip", run_dir=folder)
@@ -70,7 +70,7 @@ class Exporter:
             return self.get("/readyz") == "ready\n"
         except urllib.error.HTTPError as error:
             with error:
-                return {503: False}[error.code]
+                return {503: b"no run was found" in error.read()}[error.code]  # then it has looked
 
     def value(self, name, **labels):
         text = self.get("/metrics", Accept="application/openmetrics-text;version=1.0.0")
@@ -191,6 +191,7 @@ def test_a_thousand_scrapes_at_once_all_succeed_while_ranks_write(exporter, tmp_
 def test_it_serves_with_a_password_from_the_web_configuration(exporter, tmp_path):
     hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
     (tmp_path / "web.yml").write_text(f"basic_auth_users:\n  alice: {hashed}\n")
+    (tmp_path / "web.yml").chmod(0o600)
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     started = exporter("--web-config", "web.yml")
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from asd import Event, Level
-from asd.exporters.event_log import EventLog, read_events
+from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.files import events_file
-from asd.run_dir import event_file
+from asd.rundir.names import event_file
 
 GUILTY = {  # by the rule that finds them
     "persistent": ["Ascend:0", "Ascend:5"],

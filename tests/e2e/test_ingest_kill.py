@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 
-from asd.exporters.event_log import read_events
+from asd.exporters.run_files.event_log import read_events
 
 KILLS = 15
 LINE = (

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from asd.manifest import load_manifest, manifest_path
+from asd.counts.status import Status
+from asd.handler import job_of
+from asd.rundir.manifest import load_manifest, manifest_path
+from asd.rundir.names import status_file
 
 PROGRAM = Path(__file__).parent / "programs" / "alike.py"
 
@@ -87,6 +90,22 @@ def test_ranks_that_begin_with_other_weights_are_told_once_and_go_on(runner):
     for [problem] in events(runner, 2):
         assert (problem["kind"], problem["step"]) == ("problem", 1)
         assert problem["reason"].startswith("weights are not compared over the ranks, for they began unlike: the two")
+
+
+def test_ranks_of_two_launchers_find_one_name(runner):
+    port, words = free_port(), ("pynative", "kernel", "nothing", "stop")
+    with launch(runner, 2, 0, port, *words) as first, launch(runner, 2, 1, port, *words) as second:
+        try:
+            for process in (first, second):  # either may end with 1, when the other's scheduler has gone before it
+                process.wait(180)
+        finally:
+            for process in (first, second):
+                process.kill_group()
+                process.communicate()
+    statuses = [Status.from_json(status_file(runner.folder / "asd_run", rank).read_text()) for rank in range(2)]
+    assert [status.step for status in statuses] == [6, 6]
+    (run,) = {status.run for status in statuses}
+    assert job_of(run) == f"msrun-{socket.gethostname()}-{port}"
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runne
     assert all(rank["refused"] >= 1 for rank in ours)
     # Only a fault that comes back on one of two ranks can be searched for.
     sentences = [reason for _, kind, _, reason in ours[1]["events"] if kind == "replay"]
-    named = ["The first wrong operator is Cell.norm.LayerNorm.backward.0: its 1 input agrees by CRC32" in each
+    named = ["The first wrong operator is Cell.norm.LayerNorm.backward.0: its 1 input agrees bit for bit" in each
              and ", first at index [" in each for each in sentences]  # fmt: skip
     assert named == [story == "persistent"] * len(sentences)
 

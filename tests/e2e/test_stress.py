@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from asd.exporters.event_log import read_events
+from asd.exporters.run_files.event_log import read_events
 
 
 def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner):

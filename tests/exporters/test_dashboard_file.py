@@ -86,7 +86,7 @@ def test_a_query_names_only_our_metrics_and_only_variables_that_exist(title, que
 def test_what_an_operator_asks_first_has_a_panel():
     assert {panel["title"] for panel in PANELS} >= {
         "Ranks in training", "Silent ranks", "First-level anomalies", "Suspect devices", "Isolated devices",
-        "Refused updates", "Strikes within 480 minutes", "Value / first-level limit",
+        "Refused updates", "Strikes that count", "Value / first-level limit",
         "Share of the step spent on detection", "Problems of the agent", "Events lost, by sink",
     }  # fmt: skip
     (heatmap,) = [panel for panel in PANELS if panel["type"] == "heatmap"]

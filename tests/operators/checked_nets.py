@@ -12,7 +12,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from asd.operators.slots import table
+from asd.operators.table.slots import table
 from asd.rules.base import largest_root
 from asd.tiers import FEATURES
 

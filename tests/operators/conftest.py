@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 if importlib.util.find_spec("mindspore") is None:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["test_*.py", "*/test_*.py"]
 
-sys.path.insert(0, str(Path(__file__).parent))  # for checked_nets.py
+HERE = Path(__file__).parent
+# for checked_nets.py, and for what one test has of another
+sys.path[:0] = [str(HERE), *sorted({str(path.parent) for path in HERE.glob("*/test_*.py")})]
 
 MODES = {"graph": 0, "pynative": 1}
 SETTINGS = (
@@ -24,7 +26,7 @@ SETTINGS = (
 
 def empty():
     """Empties all slots and disarms the gate."""
-    from asd.operators import slots
+    from asd.operators.table import slots
 
     slots.table().read(slots.table().sites())
     slots.table().arm(False)
@@ -36,7 +38,8 @@ def clean(monkeypatch, tmp_path):
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    from asd.operators import disable, slots
+    from asd.operators import disable
+    from asd.operators.table import slots
 
     yield
     disable()
@@ -57,7 +60,7 @@ def mode(request, clean):
 @pytest.fixture(params=["kernel", "operators"])
 def backend(request, clean):
     """The backend, already chosen, its slots empty and its gate disarmed."""
-    from asd.operators import slots
+    from asd.operators.table import slots
 
     if request.param == "kernel" and slots.kernel.library is None:
         pytest.skip("the C++ kernel was not built")
@@ -71,7 +74,7 @@ def corner(request, clean):
     """As `mode` and `backend` together, for what depends little on either; returns the mode."""
     import mindspore as ms
 
-    from asd.operators import slots
+    from asd.operators.table import slots
 
     mode, backend = request.param
     if backend == "kernel" and slots.kernel.library is None:

@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from asd.evidence.debugger_config import DebuggerConfig
+from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 
 

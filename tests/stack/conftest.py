@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for real_programs.py
+sys.path.append(str(Path(__file__).parents[2] / "docs" / "build"))  # for what the pages are made of
 
 from real_programs import Starter, Webhook
 

@@ -126,7 +126,7 @@ def test_the_figures_on_top_are_right(seen):
 def test_ranks_and_devices_are_shown_as_what_they_are(seen):
     assert values(seen, "Training") == {"0": 1, "1": 1, "2": 2}
     assert values(seen, "Devices") == {"0": 0, "1": 2, "2": 0}
-    assert values(seen, "Strikes within 480 minutes") == {"0": 0, "1": 3, "2": 0}
+    assert values(seen, "Strikes that count") == {"0": 0, "1": 3, "2": 0}
 
 
 def test_the_cost_is_the_share_that_the_ranks_told(seen):
@@ -180,9 +180,11 @@ def test_a_query_of_the_document_has_an_answer(seen, query):
 
 
 def test_the_document_lists_every_metric_that_is_served_and_no_other(seen):
-    listed = re.findall(r"^\| `(asd_\w+)` \| (\w+)", DOCUMENT.read_text(), re.MULTILINE)
+    import generated  # of docs/build: the page's table is made of it
+
+    listed = re.findall(r"^\| `(asd_\w+)` \| (\w+)", generated.metrics(), re.MULTILINE)
     served = re.findall(r"^# TYPE (asd_\w+) (\w+)$", get(f"{seen.url}/metrics"), re.MULTILINE)
-    assert sorted(each for each in listed if not each[0].startswith("asd_handler_")) == sorted(served)
+    assert sorted(listed) == sorted(served)
 
 
 def test_a_suspect_device_that_the_driver_calls_healthy_is_found_by_its_id(seen):

@@ -8,11 +8,11 @@ import time
 import pytest
 from real_programs import Alertmanager, Prometheus, binary, eventually, free_port
 
+from asd.counts.status import Status
 from asd.event import Event
-from asd.exporters.event_log import EventLog
-from asd.run_dir import event_file, status_file
-from asd.statefile import write_whole
-from asd.status import Status
+from asd.exporters.run_files.event_log import EventLog
+from asd.rundir.disk import write_whole
+from asd.rundir.names import event_file, status_file
 from asd.verdict import Level
 
 pytestmark = pytest.mark.stack

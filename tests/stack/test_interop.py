@@ -7,12 +7,12 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 from real_programs import binary, eventually, free_port, get
 
+from asd.counts.status import Status
 from asd.event import Event
-from asd.exporters.metrics.collector import AsdCollector
 from asd.exporters.outlets.pushgateway import Pushgateway, push
 from asd.exporters.outlets.text_files import write_textfile
-from asd.ledger import Ledger
-from asd.status import Status
+from asd.exporters.prometheus.collector import AsdCollector
+from asd.handler.ledger import Ledger
 from asd.verdict import Level
 
 pytestmark = pytest.mark.stack

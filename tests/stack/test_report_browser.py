@@ -16,15 +16,15 @@ import pytest
 from real_programs import binary
 
 from asd import Config, Event, Level
-from asd.exporters.event_log import EventLog
-from asd.exporters.evidence.sink import Evidence
+from asd.exporters.bundle.sink import Evidence
 from asd.exporters.report.data import read_run
 from asd.exporters.report.page import render
 from asd.exporters.report.words import verdict_on
+from asd.exporters.run_files.event_log import EventLog
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
 from asd.monitor import Monitor
-from asd.origin import Origin
-from asd.reading import Reading
-from asd.run_dir import event_file, status_file
+from asd.rundir.names import event_file, status_file
 
 pytestmark = pytest.mark.stack
 

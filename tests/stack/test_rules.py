@@ -16,8 +16,8 @@ ROUTE = SHIPPED / "alerts" / "alertmanager.example.yml"
 RUNBOOK = Path(__file__).parents[2] / "docs" / "alerts.md"
 ALERTS = {
     "AsdExporterDown", "AsdDetectionSilent", "AsdRankLost", "AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated",
-    "AsdCircuitOpen", "AsdDetectorProblem", "AsdEventLogWriteFailed", "AsdEvidenceDropped", "AsdAgentProblem",
-    "AsdAgentStale",
+    "AsdCircuitOpen", "AsdIsolationRefused", "AsdDetectorProblem", "AsdEventLogWriteFailed", "AsdEvidenceDropped",
+    "AsdAgentProblem", "AsdAgentStale",
 }  # fmt: skip
 OF_A_DEVICE = {"AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated"}
 

@@ -20,7 +20,7 @@ from isolator_engines import ONE, TWO, Engine
 
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
-from asd.exporters.isolators.slurm_node import parse_node
+from asd.exporters.isolators.slurm.node import parse_node
 from asd.isolator import Device, Held
 
 pytestmark = pytest.mark.stack

@@ -48,7 +48,7 @@ def run_group(kind: str, mode: str, precision: str, seed: int, configurations: S
     cells: list[dict[str, Any]] = []
     try:
         plain = Plain(kind, precision)
-        note = "" if plain.all[0].is_finite else "plain MindSpore fails: its own losses are not finite"
+        note = f"plain MindSpore fails: {plain.all[0].failure}" if plain.all[0].failure else ""
     except Exception as error:  # whatever MindSpore can't do
         note = f"plain MindSpore fails: {first_line(error)}"
     if note:

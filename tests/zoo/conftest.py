@@ -9,4 +9,4 @@ sys.path.insert(0, str(Path(__file__).parent))
 def pytest_report_header(config):
     from matrix import seed_of_the_day
 
-    return f"zoo: ASD_ZOO_SEED={seed_of_the_day()}"
+    return f"zoo: ZOO_SEED={seed_of_the_day()}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from mindspore import nn
 
-from asd.operators.inject import gradient_fault, numpy_operator
+from asd.operators.drill.inject import gradient_fault, numpy_operator
 
 
 class Strike:

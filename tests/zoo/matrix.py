@@ -21,7 +21,8 @@ KINDS = (
 MODES = ("graph", "pynative")
 PRECISIONS = ("float32", "float16", "O1", "O2", "O3", "dynamic")
 CONFIGURATIONS = ("document", "adaptive", "everything")
-TIMEOUT = 400  # seconds for one group on a machine that is busy elsewhere
+REGROUPED = "plain MindSpore ends otherwise with an operator that checks nothing in the place of each product"
+TIMEOUT = 600  # seconds for one group on a machine that is busy elsewhere
 _SETTINGS = ("NPU_ASD_", "ASD_", "MS_NPU_ASD_")
 
 Cell = dict[str, Any]
@@ -50,8 +51,8 @@ class Group(NamedTuple):
 
 
 def seed_of_the_day() -> int:
-    """`ASD_ZOO_SEED`, or the date."""
-    return int(os.environ.get("ASD_ZOO_SEED") or datetime.date.today().strftime("%Y%m%d"))
+    """`ZOO_SEED`, or the date."""
+    return int(os.environ.get("ZOO_SEED") or datetime.date.today().strftime("%Y%m%d"))
 
 
 def all_groups(seed: int) -> list[Group]:
@@ -60,10 +61,10 @@ def all_groups(seed: int) -> list[Group]:
 
 
 def quarter(seed: int) -> list[Group]:
-    """A quarter of all, chosen by the seed, and every cell that once failed."""
+    """Every cell that once failed, and a quarter of all, chosen by the seed."""
     whole = all_groups(seed)
     chosen = sorted(random.Random(seed).sample(range(len(whole)), len(whole) // 4))
-    return [whole[i] for i in chosen] + once_failed()
+    return once_failed() + [whole[i] for i in chosen]
 
 
 def once_failed() -> list[Group]:

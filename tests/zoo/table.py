@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,7 @@ from matrix import (
     KINDS,
     MODES,
     PRECISIONS,
+    REGROUPED,
     ROOT,
     Cell,
     Group,
@@ -29,6 +30,7 @@ from matrix import (
 EPILOG = """\
 examples:
   python tests/zoo/table.py                          all of it; writes benchmarks/results/zoo.json and docs/zoo.md
+  python tests/zoo/table.py --continue               the groups that the results lack, after Ctrl-C
   python tests/zoo/table.py --only moe2-graph        some of it; writes nothing
   python tests/zoo/table.py --quarter --seed 7       what CI runs with that seed"""
 HEAD = """\
@@ -36,7 +38,7 @@ HEAD = """\
 
 Small trainings of {kinds} kinds, each in graph mode and PyNative, in up to six precisions and three configurations,
 on MindSpore {mindspore}. `make test-zoo` runs them and writes this page and `benchmarks/results/zoo.json`; CI runs a
-quarter, chosen by the date (`ASD_ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
+quarter, chosen by the date (`ZOO_SEED`), and every cell that once failed (`make test-zoo-quarter`). One cell
 again: `python tests/zoo/table.py --only moe2-graph-float16 --seed {seed}`.
 
 **{passed} of {cells} cells hold, {failed} fail.** Another {impossible} say nothing: there plain MindSpore fails
@@ -52,7 +54,9 @@ without the package in effect. The columns:
   besides, `everything` has `ASD_TIERS=finite,adaptive,state,checksum`, `ASD_CONFIRM=0.5`, `ASD_ON_ANOMALY=skip` and
   `ASD_REPLAY=1` besides.
 - **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
-  bit.
+  bit. `not repeatable`: two trainings without the package differ too. `regrouped`: a compiled graph in half precision
+  with checked products, and it ends otherwise without the package too when an operator that checks nothing is put in
+  the place of each product (see "Half precision" in [checksum.md](checksum.md)); the log says so at the start.
 - **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
 - **found**: the fault was found in its step; without `skip` the training ended there with the weights of the step
   before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is told as a warning and
@@ -69,7 +73,8 @@ def answers(cell: Cell) -> tuple[str, ...]:
     """What the table says of a cell, but for its counts."""
     if not cell["failures"] and "equal" not in cell:
         return ("", "", "", "")
-    equal = {True: "yes", False: "**no**", None: "not repeatable"}[cell.get("equal")] if "equal" in cell else "?"
+    equal = {True: "yes", False: "**no**", None: "regrouped" if REGROUPED in cell["note"] else "not repeatable"}
+    equal = equal[cell.get("equal")] if "equal" in cell else "?"
     alarms = "?" if "first_level" not in cell else "0" if not cell["first_level"] + cell["refused"] else "**false**"
     found = cell.get("found", "?")
     found = {True: "yes", False: "**no**", None: "not checked"}.get(found, found)
@@ -110,7 +115,7 @@ def is_impossible(cell: Cell) -> bool:
     return cell["note"].startswith("plain MindSpore fails")
 
 
-def page(cells: Sequence[Cell], seed: int) -> str:
+def page(cells: Sequence[Cell], seed: int, missing: int = 0) -> str:
     """docs/zoo.md."""
     impossible = [each for each in cells if is_impossible(each)]
     failed = [each for each in cells if each["failures"]]
@@ -119,6 +124,8 @@ def page(cells: Sequence[Cell], seed: int) -> str:
         kinds=len(KINDS), mindspore=version("mindspore"), seed=seed, failed=len(failed),
         impossible=len(impossible), **counts,
     )  # fmt: skip
+    if missing:
+        head += f"\n**{missing} groups have not been run yet** (`python tests/zoo/table.py --continue`).\n"
     parts = [head, *lines(cells)]
     if failed:
         parts += ["", "## Cells that fail", "", "| cell | what is wrong |", "|---|---|"]
@@ -142,8 +149,8 @@ def name_of(cell: Cell) -> str:
     return f"{cell['kind']}-{cell['mode']}-{cell['precision']}-{cell['configuration']}"
 
 
-def run_all(groups: Sequence[Group], workers: int) -> list[Cell]:
-    """Runs them side by side, and says how far it is."""
+def run_all(groups: Sequence[Group], workers: int, keep: Callable[[list[Cell]], None]) -> list[Cell]:
+    """Runs them side by side, says how far it is, and hands the cells of each to `keep` as they come."""
     began, found = time.monotonic(), {}
     with ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(run, group): number for number, group in enumerate(groups)}
@@ -155,6 +162,7 @@ def run_all(groups: Sequence[Group], workers: int) -> list[Cell]:
             told = "; ".join(wrong) or found[number][0]["note"] or "holds"
             line = f"{done}/{len(groups)}, {minutes:.1f} min: {groups[number]}: {told[:200]}"
             print(line, file=sys.stderr, flush=True)
+            keep(found[number])
     return [cell for number in range(len(groups)) for cell in found[number]]
 
 
@@ -164,35 +172,80 @@ def main() -> int:
         prog="python tests/zoo/table.py", description=__doc__.split(":")[0], epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=seed_of_the_day(), help="of faults (default: ASD_ZOO_SEED or date)")
+    parser.add_argument("--seed", type=int, default=seed_of_the_day(), help="of faults (default: ZOO_SEED or date)")
     parser.add_argument("--only", default="", metavar="WORDS", help="groups whose name contains this; writes no table")
     parser.add_argument("--quarter", action="store_true", help="what CI runs; writes no table")
+    parser.add_argument("--continue", dest="go_on", action="store_true", help="run what --json lacks, with its seed")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time (default: 2)")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/zoo.json", metavar="FILE")
     parser.add_argument("--markdown", type=Path, default=ROOT / "docs/zoo.md", metavar="FILE")
     options = parser.parse_args()
+    results = Results(options.json, options.markdown, options.seed)
+    if options.go_on:
+        options.seed = results.load()
     groups = quarter(options.seed) if options.quarter else all_groups(options.seed)
-    chosen = [group for group in groups if options.only in str(group)]
+    chosen = [group for group in groups if options.only in str(group) and not (options.go_on and results.has(group))]
+    if options.go_on and not chosen:
+        parser.error(f"{options.json} has all groups")
     if not chosen or options.workers < 1:
         parser.error(f"--only must be part of a name such as {groups[0]}, and --workers at least 1")
-    print(f"ASD_ZOO_SEED={options.seed}: {len(chosen)} groups", flush=True)
-    cells = run_all(chosen, options.workers)
+    print(f"ZOO_SEED={options.seed}: {len(chosen)} groups", flush=True)
+    writes = not options.only and not options.quarter
+    cells = run_all(chosen, options.workers, results.add if writes else lambda _: None)
     failed = [cell for cell in cells if cell["failures"]]
     for cell in failed:
         print(f"{name_of(cell)} {cell['seed']}: {'; '.join(cell['failures'])}")
     kinds = ("fails" if each["failures"] else "impossible" if is_impossible(each) else "holds" for each in cells)
     counts = Counter(kinds)
     print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
-    if not options.only and not options.quarter:
-        write(cells, options.seed, options.json, options.markdown)
     return 1 if failed else 0
 
 
-def write(cells: Sequence[Cell], seed: int, results: Path, markdown: Path) -> None:
-    """Both files."""
-    result = {"mindspore": version("mindspore"), "seed": seed, "precisions": PRECISIONS, "cells": cells}
-    results.write_text(json.dumps(result, indent=1) + "\n")
-    markdown.write_text(page(cells, seed))
+class Results:
+    """The two files: written again after each group, for all of them take hours.
+
+    Args:
+        file: For programs.
+        markdown: For people.
+        seed: Of the faults.
+    """
+
+    def __init__(self, file: Path, markdown: Path, seed: int) -> None:
+        self.file, self.markdown, self.seed = file, markdown, seed
+        self._cells: dict[str, Cell] = {}
+
+    def load(self) -> int:
+        """Takes over what is there; returns its seed."""
+        if not self.file.exists():
+            raise SystemExit(f"{self.file} is not there: nothing to go on with.")
+        kept = json.loads(self.file.read_text())
+        if kept["mindspore"] != version("mindspore"):
+            raise SystemExit(f"{self.file} is of MindSpore {kept['mindspore']}, this is {version('mindspore')}.")
+        self.seed = int(kept["seed"])
+        self._cells = {name_of(cell): cell for cell in kept["cells"]}
+        return self.seed
+
+    def has(self, group: Group) -> bool:
+        """Whether all cells of a group are there."""
+        names = (f"{group.kind}-{group.mode}-{group.precision}-{each}" for each in group.configurations)
+        return all(name in self._cells for name in names)
+
+    def add(self, cells: Sequence[Cell]) -> None:
+        """Takes the cells of one more group and writes both files."""
+        self._cells |= {name_of(cell): cell for cell in cells}
+        groups = all_groups(self.seed)
+        names = [f"{group.kind}-{group.mode}-{group.precision}-{each}" for group in groups for each in CONFIGURATIONS]
+        known = [self._cells[name] for name in names if name in self._cells]
+        result = {"mindspore": version("mindspore"), "seed": self.seed, "precisions": PRECISIONS, "cells": known}
+        _write(self.file, json.dumps(result, indent=1) + "\n")
+        _write(self.markdown, page(known, self.seed, missing=sum(not self.has(group) for group in groups)))
+
+
+def _write(file: Path, text: str) -> None:
+    """Never half of it, whenever the program is stopped."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
 
 
 if __name__ == "__main__":

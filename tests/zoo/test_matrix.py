@@ -1,5 +1,7 @@
 """What is chosen of the zoo, and what its table says; nothing is trained."""
 
+import json
+
 import matrix
 import pytest
 import table
@@ -31,6 +33,11 @@ def test_cells_with_the_same_answers_share_a_line():
     assert list(table.lines(cells))[2:] == ["| lstm | everything | both | float32, O2 | yes | 0 | yes | yes |"]
 
 
+def test_a_training_that_an_idle_operator_moves_is_told_apart_from_one_that_does_not_repeat_itself():
+    cells = [cell("graph", "O2", equal=None, note=matrix.REGROUPED), cell("pynative", "O2", equal=None)]
+    assert [line.split("|")[5].strip() for line in list(table.lines(cells))[2:]] == ["regrouped", "not repeatable"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
@@ -45,6 +52,24 @@ def test_a_cell_that_fails_stands_out_and_is_listed_with_what_is_wrong(wrong, to
     assert f"| lstm | everything | graph | O2 {told}" in page
     assert "| lstm-graph-O2-everything | it \\| broke |" in page
     assert "**1 of 2 cells hold, 1 fail.**" in page
+
+
+def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path):
+    groups = matrix.all_groups(7)
+    of = {group: [{**cell(group.mode, group.precision), "kind": group.kind, "configuration": each}
+                  for each in group.configurations] for group in groups[:3]}  # fmt: skip
+    files = tmp_path / "zoo.json", tmp_path / "zoo.md"
+    first = table.Results(*files, seed=7)
+    for group in groups[1:3]:
+        first.add(of[group])
+    again = table.Results(*files, seed=8)
+    assert again.load() == 7
+    assert [again.has(group) for group in groups[:4]] == [False, True, True, False]
+    again.add(of[groups[0]])
+    assert f"**{len(groups) - 3} groups have not been run yet**" in files[1].read_text()
+    names = [table.name_of(each) for each in json.loads(files[0].read_text())["cells"]]
+    assert names == [table.name_of(each) for group in groups[:3] for each in of[group]]
+    assert sorted(tmp_path.iterdir()) == sorted(files)
 
 
 def test_what_plain_mindspore_can_t_do_is_no_cell_that_holds():

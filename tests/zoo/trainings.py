@@ -17,12 +17,18 @@ from steps import DynamicStep, Step, jit_forward, jit_step, python_loop
 
 from asd import AnomalyDetected
 from asd.operators import StepMonitor
+from asd.operators.attach.checked_places import places
+from asd.operators.checks.matmul import ProductASD
+from asd.operators.rerun.random_state import control_dropouts
 
 STEPS, BAD = 20, 18
 EPOCHS = 2
 MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 NORMS = (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, nn.Embedding, RMSNorm)
 PRODUCTS = (nn.Dense, nn.Conv2d)
+IN_FLOAT32 = (RMSNorm,)
+"""Stay in float32 in a network that is cast to float16: inside such a cell PyNative casts what was cast to float32 back
+to float16 before each operator, and the gradient of a root there, x ** -3, is infinite for the x of an embedding."""
 BY_CALLBACK = ("model", "fit", "sink", "processes")
 
 State = dict[str, tuple[str, bytes]]
@@ -75,6 +81,8 @@ class Training:
         precision: One of `matrix.PRECISIONS`.
         monitors: None, or a function that makes one: it gets the loss scaler or None.
         fault: None for a healthy one.
+        controlled: Whether its dropouts draw from streams of our own, for MindSpore's threads draw others each time.
+        wrapped: Whether each product has one more, empty, level of code around it.
 
     Attributes:
         losses: Of each step, as bytes.
@@ -88,11 +96,13 @@ class Training:
     """
 
     def __init__(
-        self, kind: str, precision: str, monitor: Callable[[Any], StepMonitor] | None = None, fault: Fault | None = None
-    ) -> None:
+        self, kind: str, precision: str, monitor: Callable[[Any], StepMonitor] | None = None,
+        fault: Fault | None = None, *, controlled: bool = False, wrapped: bool = False,
+    ) -> None:  # fmt: skip
         ms.set_seed(7)
         np.random.seed(7)  # noqa: NPY002 - the generator that nets draw from
         self.kind, self.precision, self.fault = KINDS[kind], precision, fault
+        self._controlled, self._wrapped = controlled, wrapped
         self.losses: list[bytes] = []
         self.before: State = {}
         self.behind: State = {}
@@ -116,9 +126,13 @@ class Training:
         self.after = self.state()
 
     @property
-    def is_finite(self) -> bool:
-        """Whether all losses are."""
-        return all(np.isfinite(np.frombuffer(each, np.float32)).all() for each in self.losses)
+    def failure(self) -> str:
+        """Why it is no training; empty where it is one."""
+        if not all(np.isfinite(np.frombuffer(each, np.float32)).all() for each in self.losses):
+            return "its own losses are not finite"
+        if self.before == self.after:
+            return "its weights stay as they are: each step overflows, at every loss scale"
+        return ""
 
     @property
     def draws(self) -> bool:
@@ -156,6 +170,9 @@ class Training:
         self.products += sum(isinstance(cell, PRODUCTS) for cell in cells)
         if self.precision in ("float16", "dynamic"):
             network.to_float(ms.float16)
+            for cell in cells:
+                if isinstance(cell, IN_FLOAT32):
+                    cell.to_float(ms.float32)
         elif self.precision != "float32":
             network = amp.auto_mixed_precision(network, self.precision, ms.float16)
         fault = self.fault if struck else None
@@ -175,6 +192,10 @@ class Training:
         outer, loss = self.outer(kind.network), kind.loss()
         cell = WithLoss(outer, loss)
         cell.set_train()
+        if self._controlled:
+            control_dropouts(cell)
+        if self._wrapped:
+            wrap_products(cell)
         optimizer = kind.optimizer(cell.trainable_params())
         self._held = [cell, optimizer]
         if kind.style in BY_CALLBACK:
@@ -223,6 +244,15 @@ class Training:
             model.fit(EPOCHS, data, evaluation, **calls)
         else:
             model.train(EPOCHS, data, **calls)
+
+
+def wrap_products(network: nn.Cell) -> None:
+    """Puts an operator that checks nothing, and calls the bare one, in the place of each product."""
+    for place in places(network):
+        if type(place.operator).__name__ in ("MatMul", "BatchMatMul"):
+            idle = ProductASD(place.operator, place.name, check=False)
+            idle.held_by(place.cell)
+            setattr(place.holder, place.attribute, idle)
 
 
 def judged(monitors: list[StepMonitor], loss: Any) -> Any:

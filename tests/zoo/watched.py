@@ -10,21 +10,22 @@ from trainings import Fault, State, Training
 
 from asd import Config, Event, Level
 from asd.operators import StepMonitor
-from asd.operators.product_check import schedule
+from asd.operators.kernel.product import schedule
 
 _STATISTICS = ("moving_mean", "moving_variance")  # a refused step has counted its batch there
 
 
 class _Log(logging.Handler):
-    """What the package says in words: each warning, and at INFO what is not active."""
+    """What the package says in words: each warning, and at INFO what is not active or not as it was."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING or " not " in record.getMessage():
-            self.lines.append(record.getMessage())
+        message = record.getMessage()
+        if record.levelno >= logging.WARNING or " not " in message or "in other groups" in message:
+            self.lines.append(message)
 
 
 class Watched(Training):
@@ -84,7 +85,7 @@ class Plain:
     """The same training without detection: one, and more of them while a watched one is equal to none.
 
     MindSpore's first training of a process may end otherwise than all later ones, and what its threads draw for a
-    dropout is not the same each time.
+    dropout is not the same each time: the second training draws what a step that can be made again draws.
     """
 
     def __init__(self, kind: str, precision: str) -> None:
@@ -101,8 +102,12 @@ class Plain:
         while not any(is_same(each, watched) for each in self.all):
             if len(self.all) == (8 if self.all[0].draws else 3):
                 return False
-            self.all.append(Training(*self._what))
+            self.all.append(Training(*self._what, controlled=len(self.all) == 1))
         return True
+
+    def moves(self) -> bool:
+        """Whether it ends otherwise with an idle operator in the place of each product: nothing can be equal to it."""
+        return not any(is_same(each, Training(*self._what, wrapped=True)) for each in self.all)
 
 
 def is_same(one: Training, other: Training) -> bool:

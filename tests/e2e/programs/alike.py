@@ -19,8 +19,9 @@ from mindspore import Tensor, nn
 from mindspore.communication import get_group_size, get_rank, init
 
 from asd import AnomalyDetected, Config, RankLostError
-from asd.operators import StepMonitor, slots
-from asd.operators.workload import digest
+from asd.operators import StepMonitor
+from asd.operators.drill.workload import digest
+from asd.operators.table import slots
 
 mode, backend, story, action = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)

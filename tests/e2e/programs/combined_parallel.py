@@ -14,8 +14,8 @@ from mindspore import Tensor, nn, ops
 from mindspore.communication import get_rank, init
 
 from asd import Config
-from asd.combined_config import CombinedConfig
 from asd.operators import StepMonitor
+from asd.settings.combined import CombinedConfig
 
 ms.set_context(mode=ms.GRAPH_MODE if sys.argv[1] == "graph" else ms.PYNATIVE_MODE)
 ms.set_device("CPU")

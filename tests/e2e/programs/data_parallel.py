@@ -13,9 +13,10 @@ from mindspore.communication import get_rank, init
 
 from asd import AnomalyDetected, Config
 from asd.injection import Fault
-from asd.operators import StepMonitor, slots
-from asd.operators.inject import FaultInjector
-from asd.operators.workload import digest
+from asd.operators import StepMonitor
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.drill.workload import digest
+from asd.operators.table import slots
 
 mode, backend, action = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)

@@ -8,7 +8,7 @@ import numpy as np
 from mindspore import Tensor, nn
 from mindspore.communication import get_rank, init
 
-from asd.evidence.debugger_config import DebuggerConfig
+from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 
 

@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from asd.exporters.event_log import EventLog, read_events
+from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler import FaultHandler, Policy, Store
-from asd.handler.feed import Feed
 from asd.handler.files import events_file, state_file
+from asd.handler.inputs.feed import LogFeed
 from asd.isolator import Held
 
 PAUSE = 0.02  # seconds around everything that reaches out, so that kills hit between
@@ -59,7 +59,7 @@ def main(run_dir, engine):
     handler = FaultHandler(Store(state_file(run_dir)), policy, Markers(engine), publish, already=already)
     if handler.standby:
         sys.exit(handler.standby)
-    feed = Feed(handler, [run_dir])
+    feed = LogFeed(handler, [run_dir])
     print("begun", flush=True)
     while True:
         if feed.step() is None:

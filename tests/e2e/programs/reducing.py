@@ -16,8 +16,9 @@ from mindspore.communication import get_rank, init
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd import Config
-from asd.operators import StepMonitor, slots
-from asd.operators.workload import digest
+from asd.operators import StepMonitor
+from asd.operators.drill.workload import digest
+from asd.operators.table import slots
 
 mode, backend, fault, style = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)

@@ -17,10 +17,10 @@ from mindspore.communication import get_rank, init
 from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor
-from asd.operators.inject import FaultInjector, gradient_fault
-from asd.operators.random_state import control_dropouts
-from asd.operators.slots import table
-from asd.operators.workload import digest
+from asd.operators.drill.inject import FaultInjector, gradient_fault
+from asd.operators.drill.workload import digest
+from asd.operators.rerun.random_state import control_dropouts
+from asd.operators.table.slots import table
 
 STORIES = {
     "transient": "gradient:norm:flip=30:step=3:rank=1",

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.errors import IsolationError
-from asd.exporters.isolators.fault_book import latest, with_occurrence, with_recovery
-from asd.exporters.isolators.fault_door import Allowance, DoorError, StateFile
+from asd.exporters.isolators.clusterd.fault_list import latest, with_occurrence, with_recovery
+from asd.exporters.isolators.clusterd.transport import DoorError, MessageAllowance, StateFile
+from asd.exporters.isolators.clusterd.wire import decode_reply, encode_message
 from asd.exporters.isolators.public_fault import CODES, message_text, registered, validate
-from asd.exporters.isolators.public_fault_wire import decode_reply, encode_message
 from asd.isolator import Device, Held
 
 NOW = 1_795_268_420.25
@@ -185,7 +185,7 @@ def test_an_answer_of_googles_encoder_is_read(code, info):
 
 def test_a_hundred_messages_go_at_once_and_then_one_a_second():
     now = [0.0]
-    allowance = Allowance(clock=lambda: now[0])
+    allowance = MessageAllowance(clock=lambda: now[0])
     for _ in range(100):
         allowance.take()
     with pytest.raises(DoorError, match=r"the next may go in 1\.0 s") as caught:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
-from asd.exporters.isolators.host_files import Look, merged
-from asd.exporters.isolators.rank_table import devices_in, write_table
+from asd.exporters.isolators.hostfile.host_files import Look, merged
+from asd.exporters.isolators.hostfile.rank_table import devices_in, write_table
 from asd.isolator import Device, Held
 
 HOSTS = "# rack 1\nn0 slots=8\nn1:8 # spare\n\nn2\n"

@@ -215,3 +215,25 @@ def test_a_server_that_is_gone_is_worth_another_try(server, engine):
     with pytest.raises(IsolationError, match="Connection refused") as caught:
         isolator.held(ONE)
     assert caught.value.retry
+
+
+def test_a_token_that_is_renewed_is_used_without_a_new_start(server, tmp_path):
+    wrong = KubeEngine(tmp_path, server.url, "wrong", server)
+    isolator = wrong.make()
+    with pytest.raises(IsolationError, match="answered 401") as caught:
+        isolator.held(ONE)
+    assert not caught.value.retry
+    KubeEngine(tmp_path, server.url, TOKEN, server)  # writes the same kubeconfig
+    assert isolator.held(ONE) is Held.FREE
+
+
+def test_a_kubeconfig_that_is_half_written_is_told_and_tried_again(server, engine, tmp_path):
+    isolator = engine.make()
+    kubeconfig = next(path for path in tmp_path.iterdir() if path.is_file())
+    text = kubeconfig.read_text()
+    kubeconfig.write_text("clusters: [")
+    with pytest.raises(IsolationError, match="reading node n0: ") as caught:
+        isolator.held(ONE)
+    assert caught.value.retry
+    kubeconfig.write_text(text)
+    assert isolator.held(ONE) is Held.FREE

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 from asd import Config, Event, Level
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
 from asd.monitor import Monitor
-from asd.origin import Origin
-from asd.reading import Reading
 from asd.sinks import open_sinks
+
+WRONG = (5, 8, 11)
 
 rank = int(sys.argv[1])
 config = Config.of_process(NPU_ASD_ENABLE="1", ASD_ON_ANOMALY="skip", ASD_RUN="made-up")
@@ -26,10 +28,10 @@ def reading(order, value):
 
 
 def tell(kind, verdict):
-    """What a fault handler would say of this rank's device."""
+    """What a replay or a fault handler would say of this rank's device because of the last wrong step."""
     monitor.publish(
         Event(
-            **origin._asdict(), step=monitor.step, checkpoint="", value=2e6, limits=(), level=Level.NORMAL, kind=kind,
+            **origin._asdict(), step=max(WRONG), checkpoint="", value=2e6, limits=(), level=Level.NORMAL, kind=kind,
             rule=config.rule, feature="l2", reason="made up", refused=False, time=time.time(), verdict=verdict,
         )
     )  # fmt: skip
@@ -40,7 +42,7 @@ while not (Path(config.run_dir) / "go").exists():  # as while a graph is compile
     time.sleep(0.05)
 for step in range(1, 10_000):
     readings = [reading(order, 0.5 + order + step % 7) for order in range(5)]
-    wrong = rank == 1 and step in (5, 8, 11)
+    wrong = rank == 1 and step in WRONG
     if wrong:
         readings[2] = reading(2, 5e6) if step != 8 else reading(2, 1.0)._replace(l2=float("nan"), non_finite=1)
     if rank == 0 and step == 6:

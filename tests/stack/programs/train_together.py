@@ -13,7 +13,7 @@ from mindspore.communication import get_rank, init
 
 from asd.injection import Fault
 from asd.operators import StepMonitor
-from asd.operators.inject import FaultInjector
+from asd.operators.drill.inject import FaultInjector
 
 steps = int(sys.argv[1])
 ms.set_context(mode=ms.GRAPH_MODE)

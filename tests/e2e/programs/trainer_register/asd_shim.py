@@ -4,7 +4,7 @@ from mindformers.wrapper import MFTrainOneStepCell
 
 from asd.injection import Fault
 from asd.operators import ASDMonitor  # noqa: F401
-from asd.operators.inject import FaultInjector
+from asd.operators.drill.inject import FaultInjector
 
 
 class CPUTrainOneStepCell(MFTrainOneStepCell):

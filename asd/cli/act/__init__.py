@@ -1,0 +1,4 @@
+"""Commands of who acts: `handler`, `devices`, `replay-policy`, `stress`.
+
+May import: `shared`, and everything below the command line.
+"""

@@ -1,0 +1,225 @@
+"""Shows every device: health, strikes, verdicts, who isolated it; gives one back, drops or forgets what it did."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+from asd.cli.shared.isolation_log import IsolationLog
+from asd.cli.shared.isolator_options import open_isolator
+from asd.cli.shared.printable import printable
+from asd.config import Config
+from asd.counts.strikes import LIMIT, WINDOW_SECONDS
+from asd.errors import ConfigError, StateError
+from asd.handler import Policy, Store
+from asd.handler.act.executor import Executor
+from asd.handler.act.outbox import Outbox
+from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
+from asd.handler.db.isolations import Isolations
+from asd.handler.decide.suspicion import Suspicion
+from asd.handler.files import state_file
+from asd.handler.standing import DeviceStanding, device_standings
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLES = """\
+Examples:
+  asd devices                              every device that the handler knows
+  asd devices --health                     the three fields of `npu-smi info -t health`, for each device
+  asd devices list node7 Ascend:3 --health     exactly these three lines
+  asd devices release node7 Ascend:3       give it back; its earlier strikes count no more
+  asd devices clear node7 Ascend:3         forget its strikes and verdicts, without giving it back
+  asd devices drop node7 Ascend:3          end the tries to take it out, where the engine refuses and always will
+
+A handler that is at work gives the device back within its next look; else this command does it.
+
+exit codes: 0 done, 1 the job failed, 2 wrong usage or no such device."""
+
+_ACTIONS = ("list", "release", "clear", "drop")
+_PATIENCE = 30.0  # seconds for a handler at work
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd devices`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "action", nargs="?", default="list", metavar="list|release|clear|drop", help="what to do (default: list)"
+    )
+    parser.add_argument("host", nargs="?", metavar="HOST", help="machine of the device")
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name there, for example Ascend:3")
+    parser.add_argument("--rank", metavar="N", help="which, where several ranks share a device")
+    parser.add_argument("--health", action="store_true", help="print Health Status, Error Code and Error Information")
+    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run (default: ASD_RUN_DIR)")
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="the handler's database (default: RUN_DIR/handler.sqlite)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON array or object, for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Lists, releases, clears or drops."""
+    if args.action not in _ACTIONS:
+        raise ConfigError("asd devices", args.action, f"it must be one of {', '.join(_ACTIONS)}")
+    if (args.host is None) != (args.device is None) or (args.action != "list" and args.host is None):
+        raise ConfigError("HOST DEVICE", args.host or "", "both must be given, for example node7 Ascend:3")
+    folder = args.run_dir or Path(Config.of_process().run_dir)
+    path = args.state or state_file(folder)
+    if not path.exists():
+        raise StateError(f"{path} is not there; `asd handler` and `asd run --ranks` make it.")
+    store = Store(path)
+    try:
+        if args.action == "list":
+            return _list(args, store)
+        number = find_device(store, args.host, args.device, _rank(args.rank))
+        if args.action == "release":
+            return _release(args, store, number, folder)
+        if args.action == "drop":
+            return _drop(args, store, number)
+        clear_device(store, number, time.time())
+        return _answer(args, "cleared", f"{args.device} on {args.host}: nothing up to now counts against it.")
+    finally:
+        store.close()
+
+
+def _list(args: argparse.Namespace, store: Store) -> int:
+    policy = Policy(
+        strikes=int(store.number("strikes", LIMIT)), window_seconds=store.number("window_seconds", WINDOW_SECONDS)
+    )
+    standings = device_standings(store, policy, time.time())
+    if args.host is not None:
+        number = find_device(store, args.host, args.device, _rank(args.rank))
+        standings = [each for each in standings if each.number == number]
+    if args.json:
+        print(json.dumps([each.to_json() for each in standings], ensure_ascii=False, indent=1))
+    elif args.health:
+        _print_health(standings, heads=args.host is None)
+    else:
+        _print_table(standings)
+    return 0
+
+
+def _print_health(standings: list[DeviceStanding], *, heads: bool) -> None:
+    for each in standings:
+        if heads:
+            rank = f" rank {each.rank}" if each.device.startswith("CPU") else ""
+            print(printable(f"{each.host} {each.device}{rank}"))
+        for name, value in each.health.items():
+            print(f"{name:<30} : {value}")
+
+
+def _print_table(standings: list[DeviceStanding]) -> None:
+    if not standings:
+        print("No device was heard of yet.")
+        return
+    head = [
+        "HOST",
+        "DEVICE",
+        "RANK",
+        "HEALTH",
+        "STRIKES",
+        "VERDICTS",
+        "STATE",
+        "BY",
+        "SINCE",
+        "STRESS TEST",
+        "EVIDENCE",
+    ]
+    rows = [head, *([printable(text) for text in _row(each)] for each in standings)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    for each in standings:
+        if each.state != "in use" or each.isolated_by == "others":
+            print(printable(f"{each.device} on {each.host}: {each.reason}.{_failure(each)}"))
+
+
+def _failure(each: DeviceStanding) -> str:
+    """What the engine said last, and when it is asked again."""
+    if not each.error:
+        return ""
+    return f" Failed tries: {each.attempts}, the next at {_moment(each.next_try)}. Last failure: {each.error}."
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds") if seconds else "-"
+
+
+def _row(each: DeviceStanding) -> list[str]:
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in each.verdicts.items() if count)
+    stress = f"{'passed' if each.sound else 'failed'} {_moment(each.tested)}" if each.tested else "-"
+    return [
+        each.host, each.device, str(each.rank) if each.rank >= 0 else "-", each.health["Health Status"],
+        f"{each.strikes}/{each.limit}", verdicts or "-", each.state, each.isolated_by or "-", _moment(each.since),
+        stress,
+        each.evidence or "-",
+    ]  # fmt: skip
+
+
+def _drop(args: argparse.Namespace, store: Store, number: int) -> int:
+    name = f"{args.device} on {args.host}"
+    if drop_verdict(store, number, time.time()):
+        return _answer(args, "dropped", f"{name}: its verdict was dropped, and it is not tried again.")
+    case = Isolations(store).open_case(number)
+    why = "nobody is to take it out" if case is None else f"its case is {case.state}; `asd devices release` ends it"
+    return _answer(args, "nothing", f"{name}: {why}.")
+
+
+def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) -> int:
+    name = f"{args.device} on {args.host}"
+    before = ask_release(store, number, time.time())
+    if not before:
+        case = Isolations(store).last(number)
+        why = (
+            "somebody else holds it out, and what is theirs is not undone"
+            if case and case.state == "others"
+            else "it is not out"
+        )
+        return _answer(args, "nothing", f"{name}: {why}.")
+    if before == "dry":
+        return _answer(args, "released", f"{name}: it was out in a dry run only.")
+    busy = store.take_lease()
+    deadline = time.monotonic() + _PATIENCE
+    if not busy:
+        _release_here(store, number, folder)
+    while busy and time.monotonic() < deadline and Isolations(store).open_case(number) is not None:
+        time.sleep(0.05)
+    case = Isolations(store).last(number)
+    if case is not None and case.closed is not None:
+        why = case.why_released if case.state == "released" else "somebody else holds it out, so it was left alone"
+        return _answer(args, case.state, f"{name}: {why}.")
+    error = f" ({case.error})" if case is not None and case.error else ""
+    print(printable(f"asd devices: {name} is still out{error}; a handler at work tries it again."), file=sys.stderr)
+    return 1
+
+
+def _release_here(store: Store, number: int, folder: Path) -> None:
+    """Does what the handler would do about this one device, as none is at work."""
+    name, options = json.loads(store.meta("isolator", '["none", []]'))
+    policy, cases, now = Policy(), Isolations(store), time.time()
+    case = cases.open_case(number)
+    if case is None:
+        return
+    engine = Executor(store, policy, open_isolator(name, options, store), Suspicion(store, policy), cases)
+    engine.carry_out(now, case.n)
+    log = IsolationLog(folder)
+    outbox = Outbox(store, cases, log, log.has)
+    outbox.recover(now)
+    outbox.send(now)
+
+
+def _answer(args: argparse.Namespace, action: str, sentence: str) -> int:
+    print(json.dumps({"action": action, "reason": sentence}, ensure_ascii=False) if args.json else printable(sentence))
+    return 0
+
+
+def _rank(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if re.fullmatch("-1|[0-9]{1,9}", text, re.ASCII):
+        return int(text)
+    raise ConfigError("--rank", text, "it must be a whole number from 0 on")

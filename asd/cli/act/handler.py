@@ -1,0 +1,317 @@
+"""Follows the events of runs, and has a device that is at fault isolated.
+
+Three steps with first-level anomalies within eight hours, or one replay that finds persistent hardware, take a device
+out. Software, data and many devices at once do not. A circuit breaker ends it after two devices in a day.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asd.cli.shared.isolation_log import IsolationLog
+from asd.cli.shared.isolator_options import open_isolator
+from asd.cli.shared.policy_options import add_policy_arguments, number, read_policy
+from asd.cli.shared.printable import printable
+from asd.cli.shared.stopping import stopped
+from asd.config import Config
+from asd.errors import ConfigError, StateError
+from asd.event import Event
+from asd.handler import Decision, FaultHandler, Policy, Store
+from asd.handler.decision import NEWS
+from asd.handler.files import state_file
+from asd.handler.inputs.alerts import AlertBox
+from asd.handler.inputs.feed import LogFeed
+from asd.handler.tally import HandlerTally
+from asd.handler.uptime import machine_uptime
+
+if TYPE_CHECKING:
+    from asd.exporters.http.web_config import WebConfig
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLES = """\
+Examples:
+  asd handler                                        follow the run in ASD_RUN_DIR, only record what is decided
+  asd handler --run-dir job1 --run-dir job2 --isolator slurm
+  asd handler --dry-run --once --from-beginning      what would be isolated by what is in the logs, and end
+  asd handler --webhook 127.0.0.1:9095               let Alertmanager wake it; the logs stay what counts
+  asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, and what it did
+  asd handler --reset-breaker                        isolate again after the circuit breaker has opened
+
+Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
+the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.
+
+exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is at work, 2 wrong usage."""
+
+_LEARN_SECONDS = 10.0
+_TAKE_OVER_SECONDS = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd handler`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--run-dir", action="append", type=Path, metavar="D",
+        help="folder of a run; may be given several times (default: ASD_RUN_DIR)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
+    )
+    parser.add_argument("--metrics", metavar="ADDRESS:PORT", help="serve the handler's own metrics to Prometheus there")
+    parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
+    parser.add_argument(
+        "--web-config", metavar="FILE",
+        help="TLS, client certificates and passwords of both (default: ASD_WEB_CONFIG, or none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--isolator", default="none", metavar="NAME", help="the engine (default: %(default)s, record only)"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="an option of the isolator; may be given several times",
+    )
+    add_policy_arguments(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="decide and report, touch nothing; it has a database of its own"
+    )
+    parser.add_argument("--standby", action="store_true", help="where another handler is at work, wait until it ends")
+    parser.add_argument("--from-beginning", action="store_true", help="at its very first start, act on old events too")
+    parser.add_argument("--once", action="store_true", help="take in what is there, finish what follows from it, end")
+    parser.add_argument(
+        "--interval", default="0.2", metavar="S", help="seconds between two looks (default: %(default)s)"
+    )
+    parser.add_argument("--state", type=Path, metavar="FILE", help="its database (default: RUN_DIR/handler.sqlite)")
+    parser.add_argument("--set-aside", action="store_true", help="rename a corrupt database and begin anew")
+    parser.add_argument("--reset-breaker", action="store_true", help="close the circuit breaker and end")
+    parser.add_argument("--json", action="store_true", help="print decisions as JSON, one a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Works until SIGTERM, an interrupt, or the end of what is there with `--once`."""
+    run_dirs = args.run_dir or [Path(Config.of_process().run_dir)]
+    policy = read_policy(args, dry_run=args.dry_run)
+    interval = number("--interval", args.interval, 0.01, 3600)
+    place = _place("--webhook", args.webhook, "9095") if args.webhook is not None else None
+    metrics = _place("--metrics", args.metrics, "9465") if args.metrics is not None else None
+    store = Store(args.state or state_file(run_dirs[0], dry_run=args.dry_run), set_aside=args.set_aside)
+    try:
+        if store.set_aside_as is not None:
+            _say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
+        job = _HandlerJob(args, run_dirs, store, policy)
+        if args.reset_breaker:
+            return job.reset_breaker()
+        if job.handler.standby:
+            _say(job.handler.standby)
+            if not args.standby:
+                return 1
+        with stopped(job.wake.set) as stop:
+            if not job.take_over(stop):
+                return 0
+            with job.webhook(place), job.metrics(metrics):
+                return job.read_all(stop) if args.once else job.follow(stop, interval)
+    finally:
+        store.close()
+
+
+class _HandlerJob:
+    """One run of the command."""
+
+    def __init__(self, args: argparse.Namespace, run_dirs: Sequence[Path], store: Store, policy: Policy) -> None:
+        self._args = args
+        self._run_dirs = run_dirs
+        self._log = IsolationLog(run_dirs[0])
+        self._said: set[str] = set()
+        self._stale = 0
+        self._nothing_found = "it has not looked yet"
+        self._tally = HandlerTally()
+        self._published: deque[Event] = deque(maxlen=1000)
+        self.wake = threading.Event()
+        self._alerts = AlertBox(self.wake)
+        self.store = store
+        if args.reset_breaker:
+            return
+        isolator = open_isolator(args.isolator, args.option, store)
+        self.handler = FaultHandler(
+            store, policy, isolator, self._publish, already=self._log.has, from_beginning=args.from_beginning,
+            uptime=machine_uptime,
+        )  # fmt: skip
+
+    def take_over(self, stop: threading.Event) -> bool:
+        """Waits until this handler is the one that acts, and begins where the other ended; False when `stop` is set."""
+        waited = False
+        while self.handler.standby:
+            self.wake.wait(_TAKE_OVER_SECONDS)
+            if stop.is_set():
+                return False
+            self.handler.handle_many([])  # and no `tick`: no strike may settle before all logs were read
+            waited = True
+        if waited:
+            _say("the other fault handler has ended; this one acts now.")
+        with self.store.transaction():  # for `asd devices release`
+            self.store.set_meta("isolator", json.dumps([self._args.isolator, self._args.option]))
+        self.feed = LogFeed(self.handler, self._run_dirs, self._args.follow)
+        if self.feed.cursor_problem:
+            _say(self.feed.cursor_problem)
+        return True
+
+    def reset_breaker(self) -> int:
+        """Closes the circuit breaker, also of a handler that is at work."""
+        from asd.handler.decide.breaker import reset_breaker
+
+        with self.store.transaction():
+            was_open = reset_breaker(self.store, time.time())
+        state = "is closed now" if was_open else "was not open"
+        print(f"The circuit breaker {state}; what happened before is no reason to isolate any more.")
+        return 0
+
+    @contextlib.contextmanager
+    def webhook(self, place: tuple[str, int] | None) -> Iterator[None]:
+        """Takes alerts while it lasts."""
+        if place is None:
+            yield
+            return
+        from asd.exporters.http.webhook import start_webhook
+
+        webhook = start_webhook(*place, self._alerts.take, self._web_config())
+        _say(f"alerts are taken at {webhook.url}/")
+        try:
+            yield
+        finally:
+            webhook.close()
+
+    @contextlib.contextmanager
+    def metrics(self, place: tuple[str, int] | None) -> Iterator[None]:
+        """Serves the handler's metrics, and what it published, while it lasts."""
+        if place is None:
+            yield
+            return
+        from asd.exporters.http.server import start_server
+        from asd.exporters.prometheus.handler import handler_registry
+
+        server = start_server(
+            registry=handler_registry(self._tally), ledger_events=lambda: list(self._published),
+            ready=lambda: self._nothing_found,
+            address=place[0], port=place[1], web_config=self._web_config(),
+        )  # fmt: skip
+        _say(f"metrics are served at {server.url}/metrics")
+        try:
+            yield
+        finally:
+            server.close()
+
+    def _web_config(self) -> WebConfig | None:
+        from asd.exporters.http.web_config import WebConfig
+
+        chosen = self._args.web_config
+        path = Config.of_process().web_config if chosen is None else chosen
+        return WebConfig(Path(path)) if path else None
+
+    def follow(self, stop: threading.Event, interval: float) -> int:
+        """Works until `stop` is set."""
+        learned = -math.inf
+        while not stop.is_set():
+            self.wake.clear()
+            try:
+                if time.monotonic() - learned >= _LEARN_SECONDS:
+                    learned = time.monotonic()
+                    self.feed.learn_devices()
+                more = self._look()
+                self._said.discard("state")
+            except StateError as error:
+                more = False
+                self._once("state", f"{error} It is tried again.")
+            if not more and not stop.is_set():
+                self.wake.wait(interval)
+        return 0
+
+    def read_all(self, stop: threading.Event) -> int:
+        """Takes in what is there and waits for what follows from it."""
+        self.feed.learn_devices()
+        while not stop.is_set() and (self._look() or self._waits()):
+            pass
+        open_cases = self.store.db.execute(
+            "SELECT count(*) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing')"
+        ).fetchone()[0]
+        if not self._args.json:
+            devices = self.store.db.execute("SELECT count(*) FROM device").fetchone()[0]
+            out = self.store.db.execute("SELECT count(*) FROM cases WHERE state = 'isolated'").fetchone()[0]
+            print(f"{self.feed.events} events taken in, {devices} devices known, {out} isolated.")
+            if self._stale:
+                print(f"{self._stale} events were too old to act upon; see --from-beginning.")
+        return 1 if open_cases and not self._args.dry_run else 0
+
+    def _waits(self) -> bool:
+        """Waits for the next thing that is due, if there is one."""
+        due = self.handler.next_due()
+        row = self.store.db.execute(
+            "SELECT min(next_try) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing') "
+            "AND attempts < ?",
+            (self.handler.policy.retries,),
+        ).fetchone()
+        times = [when for when in (due, None if self._args.dry_run else row[0]) if when is not None]
+        if not times:
+            return False
+        if due is not None and due > time.time():
+            self._once("due", f"waiting {due - time.time():.0f} s for others of the job, see --settle.")
+        self.wake.wait(min(max(min(times) - time.time(), 0.01), 1.0))
+        return True
+
+    def _look(self) -> bool:
+        """Takes in what is new; returns whether there may be more."""
+        decisions = self.feed.step()
+        self._tally.look(self.handler, self.feed.events, time.time())
+        self._tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
+        self._print(decisions or [])
+        for decision in decisions or []:
+            if decision.action == "stale":
+                self._stale += 1
+                host = decision.device.host if decision.device else ""
+                self._once(f"stale {host}", f"{decision.reason} Where it is news, the clock of {host} is behind.")
+        for sentence in self.feed.complaints:
+            self._once(sentence, sentence)
+        if self._nothing_found:
+            self._once("nothing", f"{self._nothing_found}.")
+        if decisions is None:  # a strike must not settle before all logs were read up to now
+            self._print(self.handler.tick())
+            self._print(self._alerts.empty_into(self.handler))
+        return decisions is not None
+
+    def _publish(self, event: Event) -> None:
+        self._log(event)
+        self._published.append(event)
+
+    def _print(self, decisions: Sequence[Decision]) -> None:
+        self._tally.count(decisions)
+        for decision in decisions:
+            if decision.action in NEWS:
+                sentence = f"{decision.action}: {decision.reason}"
+                print(decision.to_json() if self._args.json else printable(sentence), flush=True)
+
+    def _once(self, topic: str, sentence: str) -> None:
+        if topic not in self._said:
+            self._said.add(topic)
+            _say(sentence)
+
+
+def _place(option: str, text: str, example: str) -> tuple[str, int]:
+    address, colon, port = text.rpartition(":")
+    if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
+        raise ConfigError(option, text, f"it must be ADDRESS:PORT, for example 127.0.0.1:{example}")
+    return address.strip("[]"), int(port)
+
+
+def _say(sentence: str) -> None:
+    print(f"asd handler: {printable(sentence)}", file=sys.stderr, flush=True)

@@ -1,0 +1,217 @@
+"""Tests one device: computes for a time what has a known answer, and compares bit for bit.
+
+Matrix products forward and backward, attention, and reductions. Numbers are integers that float32 and float16 hold
+exactly, so NumPy's int64 answer is the truth; attention must come to the same bits each time and near float64's answer.
+On Ascend MindSpore's own stress test follows. The result is an event: `asd handler` isolates a device that failed, and
+lets the strikes of one that passed count no more; whoever is isolated stays so until it is released.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asd.cli.shared.policy_options import number
+from asd.cli.shared.progress import Bar
+from asd.cli.shared.quiet import quiet
+from asd.config import Config
+from asd.counts.status import Status
+from asd.errors import ConfigError, StateError, UnsupportedError
+from asd.event import Event
+from asd.exporters.run_files.event_log import EventLog
+from asd.injection import Fault
+from asd.records import plain
+from asd.rundir.names import status_files, stress_file
+from asd.verdict import Level
+
+if TYPE_CHECKING:
+    from asd.operators.stress import StressOutcome
+
+__all__ = ["add_arguments", "rank_of", "run"]
+
+_EXAMPLES = """\
+Examples:
+  asd stress --device Ascend:3                     a minute of work on device 3
+  asd stress --device Ascend:3 --seconds 3600 --run-dir asd_run --json
+  asd stress --device CPU:0 --seconds 5 --fault output:matmul:flip=20:step=3    what a failing device looks like
+
+A fault is output:WORKLOAD:pattern=amount:step=N, as in `asd drill`; its step counts the repetitions of the workload.
+The workloads are matmul_float32, matmul_float16, attention_float32 and reduction_float32.
+
+The event goes to RUN_DIR/events-stress.jsonl where --run-dir or ASD_RUN_DIR is given, or the default folder exists;
+with a fault, only where --run-dir is given.
+
+exit codes: 0 the device made no mistake, 1 it computed wrongly, 2 wrong usage or no such device, 3 it could not be
+tested, or its event not be written, 130 interrupted."""
+
+_CLEAN, _WRONG, _NOT_TESTED = 0, 1, 3
+_VENDOR_FOUND = 2
+_LONGEST = 7 * 86400.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd stress`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--device", required=True, metavar="D", help="which, for example Ascend:3 or CPU:0")
+    parser.add_argument("--seconds", default="60", metavar="S", help="how long, from 0 on (default: %(default)s)")
+    parser.add_argument("--seed", default="0", metavar="N", help="of the numbers (default: %(default)s)")
+    parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default: %(default)s")
+    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
+    parser.add_argument("--rank", metavar="N", help="which rank the device has, where several share its name")
+    parser.add_argument("--fault", metavar="F", help="spoil an output, to see what a failing device looks like")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tests the device; 0 when it made no mistake."""
+    config = Config.of_process()
+    seconds = number("--seconds", args.seconds, 0, _LONGEST)
+    seed = _whole("--seed", args.seed)
+    fault = Fault.parse(args.fault) if args.fault is not None else None
+    rank = None if args.rank is None else _whole("--rank", args.rank)
+    run_dir = args.run_dir or (Path(config.run_dir) if fault is None and _is_wanted(config) else None)
+    device = str(args.device)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            quiet(Path(folder), is_temporary=True)
+            from asd.operators.stress import use_device
+
+            device = use_device(device, args.mode)
+            rank = rank if rank is not None else rank_of(run_dir, device)
+            outcome = _test(args, device, seconds, seed, fault)
+    except ModuleNotFoundError as error:
+        return _complain(f"a stress test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
+    except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
+        return _complain(f"{device} could not be tested: {error}")
+    return _finish(args, config, device, rank, outcome, run_dir)
+
+
+def _test(args: argparse.Namespace, device: str, seconds: float, seed: int, fault: Fault | None) -> StressOutcome:
+    from asd.operators.stress import stress
+
+    bar = None if args.json else Bar(f"{device}, {args.mode}", seconds)
+    outcome = stress(
+        seconds, seed, fault,
+        None if bar is None else lambda done, count: bar.show(done, f"{done:.0f}/{seconds:g} s, {count} repetitions"),
+    )  # fmt: skip
+    if bar is not None:
+        bar.end(f"{sum(outcome.repetitions.values())} repetitions")
+    return outcome
+
+
+def _finish(
+    args: argparse.Namespace, config: Config, device: str, rank: int, outcome: StressOutcome, run_dir: Path | None
+) -> int:
+    """Says what was found, and writes the event."""
+    failed = outcome.finding is not None or outcome.vendor_code == _VENDOR_FOUND
+    sentence = _sentence(device, outcome)
+    event = None
+    code = _WRONG if failed else _CLEAN
+    if not failed and outcome.vendor_code not in (None, 0):
+        code = _NOT_TESTED
+    elif run_dir is not None:
+        event = _event(config, device, rank, outcome, sentence, failed=failed)
+        try:
+            EventLog(stress_file(run_dir))(event)
+        except OSError as error:
+            code = max(code, _complain(f"{error.filename}: {error.strerror}; the event is not written."), key=_gravity)
+            event = None
+    if args.json:
+        print(json.dumps(_report(args, device, outcome, event, failed=failed), indent=1))
+    else:
+        print(sentence)
+        if event is not None and run_dir is not None:
+            print(f"Event {event.id} is in {stress_file(run_dir)}.")
+    return code
+
+
+def _gravity(code: int) -> int:
+    return (_CLEAN, _NOT_TESTED, _WRONG).index(code)
+
+
+def _sentence(device: str, outcome: StressOutcome) -> str:
+    if outcome.finding is not None:
+        return f"{device} computed wrongly: {outcome.finding.sentence()}."
+    done = ", ".join(f"{count} times {name}" for name, count in outcome.repetitions.items())
+    if outcome.vendor_code is None:
+        return f"{device} made no mistake in {outcome.seconds:.1f} s: {done}."
+    from asd.operators.stress.vendor import CODES
+
+    told = CODES.get(outcome.vendor_code, "returned what is not documented")
+    return (
+        f"{device} made no mistake in {outcome.seconds:.1f} s: {done}; MindSpore's own stress test {told} "
+        f"(code {outcome.vendor_code})."
+    )
+
+
+def _event(config: Config, device: str, rank: int, outcome: StressOutcome, reason: str, *, failed: bool) -> Event:
+    finding, now = outcome.finding, time.time()
+    return Event(
+        run=config.name_of_run(), rank=rank, host=config.name_of_node(), device=device, step=0,
+        checkpoint=f"{finding.workload}.{finding.output}" if finding is not None else "",
+        value=float(finding.wrong) if finding is not None else float(failed), limits=(0.0,),
+        level=Level.ERROR if failed else Level.NORMAL, kind="stress", rule="known_answer", feature="wrong_elements",
+        reason=reason, refused=False, time=now, verdict="persistent" if failed else "",
+        key=f"{now!r} {os.getpid()}",  # each test is a fact of its own
+    )  # fmt: skip
+
+
+def _report(
+    args: argparse.Namespace, device: str, outcome: StressOutcome, event: Event | None, *, failed: bool
+) -> dict[str, Any]:
+    finding = outcome.finding._asdict() if outcome.finding is not None else None
+    if finding is not None:
+        finding |= {name: plain(finding[name]) for name in ("expected", "got")}
+    return {
+        "device": device,
+        "host": Config.of_process().name_of_node(),
+        "mode": args.mode,
+        "seed": int(args.seed),
+        "seconds": round(outcome.seconds, 3),
+        "repetitions": outcome.repetitions,
+        "failed": failed,
+        "finding": finding,
+        "vendor_code": outcome.vendor_code,
+        "event": event.id if event is not None else None,
+    }
+
+
+def rank_of(run_dir: Path | None, device: str) -> int:
+    """The rank that uses `device` of this host, by what the ranks of the run left; -1 when it is not known.
+
+    Raises:
+        ConfigError: Several do, and it makes a difference.
+    """
+    host, ranks = Config.of_process().name_of_node(), set()
+    for path in status_files(run_dir) if run_dir is not None else ():
+        try:
+            status = Status.from_json(path.read_text(encoding="utf-8", errors="replace"))
+        except (OSError, StateError):
+            continue
+        if (status.host, status.device) == (host, device):
+            ranks.add(status.rank)
+    if len(ranks) > 1 and device.startswith("CPU"):
+        listed = ", ".join(map(str, sorted(ranks)))
+        raise ConfigError("--rank", "", f"several ranks share {device}: it must be one of {listed}")
+    return ranks.pop() if len(ranks) == 1 else -1
+
+
+def _is_wanted(config: Config) -> bool:
+    return "ASD_RUN_DIR" in os.environ or Path(config.run_dir).is_dir()
+
+
+def _whole(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise ConfigError(option, text, "it must be a whole number from 0 to 999999999")
+    return int(text)
+
+
+def _complain(sentence: str) -> int:
+    print(f"asd stress: {sentence}", file=sys.stderr)
+    return _NOT_TESTED

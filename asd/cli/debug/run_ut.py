@@ -1,0 +1,124 @@
+"""Makes every API call of a dump again and compares it with a reference in float64, forward and backward.
+
+A dump with tensors (task tensor) gives the real inputs, and its own outputs are checked too; a dump with statistics
+gives random inputs between Min and Max, the same in every run. A call that can't be checked is marked SKIP with the
+reason. Results are written call by call, so a check that was cut short goes on with -csv_path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asd.cli.shared.progress import Bar
+from asd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from asd.dumps.precheck.calls import Call
+    from asd.dumps.precheck.tables import Tables
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLES = """\
+Examples:
+  asd run_ut -api_info dump/step0/rank0/dump.json -o out
+  asd run_ut -api_info dump/step0/rank0/dump.json --rule strict      by units in the last place of each type
+  asd run_ut -api_info dump.json -csv_path out/accuracy_checking_result_20260101120000.csv     go on after a stop
+  asd acc_check -api_info dump.json --json                           the same by its newer name, for programs
+
+rules: seed    pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit)
+       strict  every element within 64 units in the last place of float32 and float64, 16 of float16 and bfloat16
+
+exit codes: 0 done, whatever was found; 1 the dump can't be read or a result written; 2 wrong usage."""
+
+_LISTED = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd run_ut`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("-api_info", "--api_info_file", required=True, metavar="FILE", help="dump.json of the calls")
+    parser.add_argument("-o", "--out_path", metavar="DIR", help="folder of the results; the current one")
+    parser.add_argument(
+        "-csv_path", "--result_csv_path", metavar="FILE", help="result of a check that was cut short: go on with it"
+    )
+    parser.add_argument(
+        "-save_error_data", "--save_error_data", action="store_true", help="write inputs and outputs of wrong calls"
+    )
+    parser.add_argument("--rule", choices=("seed", "strict"), default="seed", help="what passes; seed")
+    parser.add_argument("--abs_limit", type=float, default=0.0001, metavar="X", help="of the rule seed; 0.0001")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Checks all calls, writes the tables and says what was found."""
+    from asd.dumps.formats.dump_folder import cut_short, dump_file
+    from asd.dumps.precheck.calls import read_calls
+    from asd.dumps.precheck.tables import Tables
+
+    path = dump_file(Path(args.api_info_file))
+    if not path.is_file():
+        raise ConfigError("--api_info_file", args.api_info_file, "it must be a dump.json, and there is no such file")
+    if not (math.isfinite(args.abs_limit) and args.abs_limit > 0):
+        raise ConfigError("--abs_limit", args.abs_limit, "a number above 0 is needed")
+    folder = Path(args.out_path or ".")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError("--out_path", args.out_path, "it must be a folder, new or there already")
+    if args.result_csv_path is not None and args.out_path is not None:
+        raise ConfigError("--out_path", args.out_path, "with --result_csv_path the results go where that file is")
+    for note in cut_short([path]):
+        print(f"asd: {note}", file=sys.stderr)
+    task, calls = read_calls(path)
+    if args.result_csv_path is not None:
+        tables = Tables.resume(Path(args.result_csv_path))
+    else:
+        tables = Tables.create(folder, datetime.now().astimezone())
+    _check(path, task, calls, tables, args)
+    return _answer(calls, tables, as_json=args.json)
+
+
+def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> None:
+    from asd.operators.precheck.check import Check
+
+    stamp = tables.result.stem.rpartition("_")[2]
+    counts = Counter(call.label for call in calls)
+    check = Check(
+        path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit,
+        error_data=tables.result.parent / f"ut_error_data_{stamp}" if args.save_error_data else None,
+        once=frozenset(label for label, count in counts.items() if count == 1),
+    )  # fmt: skip
+    bar = Bar("pre-check", len(calls)) if sys.stderr.isatty() else None
+    for number, call in enumerate(calls, 1):
+        if call.name not in tables.done:
+            tables.add(check.check(call))
+        if bar is not None:
+            bar.show(number, f"{number}/{len(calls)}")
+    if bar is not None:
+        bar.end(f"{len(calls)} calls")
+
+
+def _answer(calls: list[Call], tables: Tables, *, as_json: bool) -> int:
+    results = [tables.done[call.name] for call in calls]
+    counts = Counter(result.verdict for result in results)
+    wrong = [result for result in results if result.verdict == "error"]
+    if as_json:
+        facts = {
+            "calls": len(results), "pass": counts["pass"], "error": counts["error"], "skip": counts["SKIP"],
+            "errors": [{"name": each.name, "message": each.message} for each in wrong],
+            "result": str(tables.result), "details": str(tables.details),
+        }  # fmt: skip
+        print(json.dumps(facts, indent=1))
+        return 0
+    for each in wrong[:_LISTED]:
+        print(f"{each.name}: {each.message}")
+    if len(wrong) > _LISTED:
+        print(f"... and {len(wrong) - _LISTED} more in the result")
+    print(f"{len(results)} calls: {counts['pass']} pass, {counts['error']} error, {counts['SKIP']} not checked")
+    print(f"  {tables.result}\n  {tables.details}")
+    return 0

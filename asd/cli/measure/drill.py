@@ -1,0 +1,108 @@
+"""Trains a small Llama with a fault of your choice and tells whether, where and after how many steps it was found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from asd.cli.shared.progress import Progress
+from asd.cli.shared.quiet import quiet
+from asd.config import Config
+from asd.errors import ConfigError
+from asd.event import Event
+from asd.injection import PATTERNS, TARGETS, Fault
+from asd.verdict import Level
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd drill`."""
+    parser.epilog = "\n".join(
+        [
+            "A fault is target:where:pattern=amount:step=N, with :duration=N :rank=N :elements=N :seed=N as options.",
+            "targets:", *(f"  {name:<9} {meaning}" for name, meaning in TARGETS.items()),
+            "patterns:", *(f"  {name:<9} {meaning}" for name, meaning in PATTERNS.items()),
+            "\nExamples:",
+            "  asd drill gradient:norm_out:flip=30:step=20",
+            "  asd drill weight:layers.0.*w1:scale=1e6:step=10 --rule adaptive",
+            "  asd drill output:layers.1.ffn_norm:stick=inf:step=5:duration=3 --mode pynative --json",
+            "\nexit codes: 0 found, 1 not found, 2 wrong usage.",
+        ]
+    )  # fmt: skip
+    parser.add_argument("fault", metavar="FAULT", help="what goes wrong, where and when")
+    parser.add_argument("--steps", type=int, default=40, help="training steps (default %(default)s)")
+    parser.add_argument("--rule", help="which rule judges (default: ASD_RULE, or threshold)")
+    parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the drill; 0 if the fault was found."""
+    config = replace(Config.from_env(os.environ), enable=1, on_anomaly="skip")
+    config = replace(config, rule=args.rule) if args.rule else config
+    fault = Fault.parse(args.fault)
+    if not 1 <= fault.step <= args.steps:
+        raise ConfigError("FAULT", args.fault, f"valid is a fault whose step is from 1 to {args.steps}, see --steps")
+    with tempfile.TemporaryDirectory() as folder:
+        quiet(Path(folder), is_temporary=True)
+        result = _drill(config, fault, args)
+    if args.json:
+        print(json.dumps(result, indent=1))
+    else:
+        _tell(result, fault)
+    return 0 if result["found"] else 1
+
+
+def _drill(config: Config, fault: Fault, args: argparse.Namespace) -> dict[str, Any]:
+    from asd.operators.drill import workload
+
+    workload.use_mode(args.mode)
+    events: list[Event] = []
+    progress = None if args.json else Progress(f"{args.mode}, rule {config.rule}", args.steps)
+    done = workload.train(workload.SMALL, args.steps, config=config, sinks=[events.append], fault=fault, tell=progress)
+    if progress is not None:
+        progress.close()
+    found, warning = (
+        next((event for event in events if event.level is level and event.step >= fault.step), None)
+        for level in (Level.ERROR, Level.WARNING)
+    )
+    return {
+        "fault": str(fault),
+        "struck": done.where,
+        "changes": [
+            {**change._asdict(), "before": str(change.before), "after": str(change.after)} for change in done.changes
+        ],
+        "found": found is not None,
+        "steps_to_detect": found.step - fault.step if found is not None else None,
+        "checkpoint": found.checkpoint if found is not None else None,
+        "value": str(found.value) if found is not None else None,
+        "reason": found.reason if found is not None else None,
+        "refused_steps": sorted({event.step for event in events if event.refused}),
+        "first_warning_step": warning.step if warning is not None else None,
+        "alarms_before": sum(event.step < fault.step and event.level is Level.ERROR for event in events),
+        "final_loss": done.losses[-1],
+    }
+
+
+def _tell(result: dict[str, Any], fault: Fault) -> None:
+    if not result["changes"]:
+        print(f"The fault never struck {result['struck']}.")
+        return
+    change, struck = result["changes"][0], len(result["changes"])
+    before, after = float(change["before"]), float(change["after"])
+    print(f"Struck {result['struck']} in {struck} step(s) from step {fault.step} on: {change['elements']} element(s).")
+    print(f"The first of them at {list(change['at'])}: {before:.6g} -> {after:.6g}.")
+    if result["found"]:
+        steps, value = result["steps_to_detect"], float(result["value"])
+        print(f"Found after {steps} step(s) at {result['checkpoint']}: value {value:.6g}, {result['reason']}.")
+        print(f"Refused steps: {', '.join(map(str, result['refused_steps']))}.")
+    else:
+        warning = result["first_warning_step"]
+        print(f"Not found at the first level; second level: {f'step {warning}' if warning else 'nothing'}.")
+    print(f"First-level alarms before the fault: {result['alarms_before']}. Final loss {result['final_loss']:.4f}.")

@@ -1,0 +1,4 @@
+"""What several commands share: options, tables, progress.
+
+May import: everything below the command line.
+"""

@@ -1,0 +1,4 @@
+"""Commands of who trains: `demo`, `run`, `env`.
+
+May import: `shared`, and everything below the command line.
+"""

@@ -1,0 +1,88 @@
+"""Shows the settings in force, where each comes from, what this machine has, and what protects the trainings of a run.
+
+A wrong value ends with a sentence that lists the valid ones and exit code 2, so this also checks the settings of a job.
+
+Examples:
+  asd env
+  asd env --training --run-dir asd_run
+  asd env --json | python -m json.tool
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from asd.cli.shared.machine import describe_machine
+from asd.config import Config, describe, unknown_variables
+from asd.counts.protections import Protections
+from asd.errors import StateError
+from asd.exporters.run_files.liveness import Liveness
+from asd.exporters.run_files.status_file import StatusFiles
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd env`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
+    parser.add_argument(
+        "--training",
+        action="store_true",
+        help="what is checked in the training of each rank, and what was asked for and is not",
+    )
+    parser.add_argument("--run-dir", metavar="DIR", help="of that training (default: ASD_RUN_DIR)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the settings and the machine."""
+    settings = describe(os.environ)
+    if args.training:
+        return _show_training(args)
+    unread = unknown_variables(os.environ)
+    machine = describe_machine()
+    if args.json:
+        report = {"settings": [setting._asdict() for setting in settings], "unread": list(unread), "machine": machine}
+        print(json.dumps(report, indent=2))
+        return 0
+    print(_table(("setting", "value", "from", "meaning"), settings))
+    if unread:
+        names = ", ".join(f"{name} (the nearest that is read: {nearest})" for name, nearest in unread.items())
+        print(f"\nset, but not read by asd: {names}")
+    print("\n" + _table(("this machine", ""), [(name, value or "not installed") for name, value in machine.items()]))
+    return 0
+
+
+def _show_training(args: argparse.Namespace) -> int:
+    folder = Path(args.run_dir or Config.from_env(os.environ).run_dir)
+    ranks = sorted(StatusFiles([folder]).poll(), key=lambda status: status.rank)
+    if not ranks:
+        raise StateError(f"no training has left its status in {folder}.")
+    if args.json:
+        facts = ("rank", "run", "device", "active", "step", "protections")
+        print(json.dumps({"training": [{name: getattr(status, name) for name in facts} for status in ranks]}, indent=2))
+        return 0
+    alive = Liveness()
+    for status in ranks:
+        end = "runs" if status.active and alive(status) else "its process is gone" if status.active else "has ended"
+        print(f"rank {status.rank} on {status.device}, run {status.run}, step {status.step}, {end}")
+        if not status.protections:
+            print("  what protects it is not known")
+            continue
+        found = Protections.from_json(status.protections)
+        print(f"  {found.sentence()}")
+        for setting, reasons in found.missing.items():
+            for reason in reasons:
+                print(f"  not active: {setting}: {reason}")
+        for words, names in found.unseen.items():
+            print(f"  not seen in the first step: {words}: {', '.join(names)}")
+    return 0
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -1,0 +1,146 @@
+"""Runs a training command with detection on; the command and its code stay as they are.
+
+With `--ranks` it also starts the training's processes through MindSpore's launcher, watches them, leaves out a device
+that computes wrongly, and starts them again from the last good checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from asd.cli.shared.policy_options import number, whole_number
+from asd.config import Config
+from asd.errors import ConfigError
+
+__all__ = ["add_arguments", "all_devices", "run"]
+
+_EXAMPLES = """\
+Examples:
+  asd run python train.py
+  asd run -- msrun --worker_num=2 --local_worker_num=2 train.py
+  ASD_ON_ANOMALY=skip asd run python train.py
+  asd run --ranks 2 --spares 1 -- python train.py
+
+Detection is on unless NPU_ASD_ENABLE says otherwise. It reaches every process that the command starts, waits for the
+import of MindSpore, and checks what trains through Model.train, mindformers' Trainer or TrainOneStepCell.
+
+With --ranks the training finds ASD_DEVICE (the number of its device) in its environment, and where to resume from in
+ASD_RESUME_FROM; `asd.operators.resume.checkpoint_to_resume(folder)` tells the same. What is known of the job is in
+ASD_RUN_DIR/supervisor.json, what the ranks printed in ASD_RUN_DIR/logs. The same command in the same folder goes on
+with a job that did not end well, and without the devices that were left out. About devices it decides by the rules of
+`asd handler`; `asd devices` shows them, and `asd devices release HOST DEVICE` gives one back.
+
+exit codes: those of the command; 2 for a wrong setting or a command that can't be started.
+With --ranks: 0 done, 1 the job failed, 2 wrong usage, 16 too few devices are left: resume elsewhere, 17 the cause is
+software or data (or can't be told, or too many devices look bad), and no device was left out, 130 interrupted, 143
+ended by SIGTERM."""
+
+_MOST = 100_000
+_LONGEST = 1e7  # seconds
+_OPTIONS = ("spares", "devices", "min_ranks", "max_restarts", "checkpoints", "margin", "hang_timeout", "grace")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd run`."""
+    parser.epilog = _EXAMPLES
+    job = parser.add_argument_group("a job of several processes")
+    job.add_argument("--ranks", metavar="N", help="start N processes through msrun, and watch them")
+    job.add_argument("--spares", metavar="M", help="devices that wait until one is left out (default 0)")
+    job.add_argument("--devices", metavar="0,1,...", help="all devices, spares last (default 0 to N+M-1)")
+    job.add_argument("--min-ranks", metavar="R", help="go on with so few when no spare is left (default N)")
+    job.add_argument("--max-restarts", metavar="K", help="restarts after a crash or a hang (default 3)")
+    job.add_argument("--checkpoints", metavar="DIR", help="where the training keeps them (default ASD_RUN_DIR)")
+    job.add_argument("--margin", metavar="STEPS", help="steps before a fault's first sign not to trust (default 0)")
+    job.add_argument("--hang-timeout", metavar="SECONDS", help="restart after so long without a step (default 1800)")
+    job.add_argument("--grace", metavar="SECONDS", help="between SIGTERM and SIGKILL (default 5)")
+    parser.add_argument("command_line", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Becomes the command, and returns only when it can't be started; with `--ranks` watches the job to its end."""
+    command = args.command_line[1:] if args.command_line[:1] == ["--"] else args.command_line
+    if not command:
+        raise ConfigError("COMMAND", "", "valid is a command, for example `asd run python train.py`")
+    environ = {"NPU_ASD_ENABLE": "1", **os.environ}
+    config = Config.from_env(environ)  # a mistyped setting ends here, not in one of a thousand workers
+    bootstrap = Path(__file__).resolve().parents[2] / "bootstrap"
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(bootstrap), environ.get("PYTHONPATH")]))
+    if args.ranks is not None:
+        return _supervise(args, command, environ, config)
+    for option in _OPTIONS:
+        if getattr(args, option) is not None:
+            raise ConfigError(f"--{option.replace('_', '-')}", getattr(args, option), "it is valid with --ranks only")
+    if not config.name_of_job(environ):  # else ranks of other nodes, too, find one name by themselves
+        environ["ASD_RUN"] = config.name_of_run()  # one name for all ranks that the command starts
+    program = shutil.which(command[0])
+    if program is None:
+        raise ConfigError("COMMAND", command[0], "valid is a program in PATH, or the path of an executable file")
+    try:
+        os.execve(program, command, environ)
+    except OSError as error:
+        raise ConfigError("COMMAND", program, f"valid is a program that can be started ({error.strerror})") from error
+
+
+def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mapping[str, str], config: Config) -> int:
+    from asd.cli.shared.isolation_log import IsolationLog
+    from asd.supervisor.attempt_watch import Patience
+    from asd.supervisor.job import Job
+    from asd.supervisor.processes.launch import find_launcher, resolve
+    from asd.supervisor.settings import Settings
+
+    ranks = whole_number("--ranks", args.ranks, 1, _MOST)
+    devices = all_devices(args, ranks, environ)
+    fewest = ranks if args.min_ranks is None else whole_number("--min-ranks", args.min_ranks, 1, ranks)
+    patience = Patience(
+        hang=number("--hang-timeout", args.hang_timeout or "1800", 0, _LONGEST, "a number of seconds"),
+        grace=number("--grace", args.grace or "5", 0, _LONGEST, "a number of seconds"),
+    )
+    resolved = resolve(command, environ.get("PATH", os.defpath))
+    find_launcher(resolved[0], environ.get("PATH", os.defpath))
+    # To decide about a device takes a verdict; to resume takes a checkpoint that is known to be whole and clean.
+    environ = {"ASD_REPLAY": "1", "ASD_MANIFEST": "1", **environ}
+    settings = Settings(
+        command=resolved, environ=environ, config=config, devices=devices, ranks=ranks, fewest=fewest,
+        max_restarts=whole_number("--max-restarts", args.max_restarts or "3", 0, _MOST),
+        checkpoints=[Path(args.checkpoints).absolute()] if args.checkpoints else [],
+        margin=whole_number("--margin", args.margin or "0", 0, _MOST),
+        patience=patience,
+    )  # fmt: skip
+    log = IsolationLog(Path(config.run_dir))
+    return Job(settings, say=_say, tell=_tell, publish=log, published=log.has).run()
+
+
+def all_devices(args: argparse.Namespace, ranks: int, environ: Mapping[str, str]) -> list[int]:
+    """The numbers of all devices of a job, the spares last; where only some are visible, of those.
+
+    Raises:
+        ConfigError: They are not numbers, or too few.
+    """
+    spares = None if args.spares is None else whole_number("--spares", args.spares, 0, _MOST)
+    text = args.devices or environ.get("ASCEND_RT_VISIBLE_DEVICES") or ""
+    if not text:
+        return list(range(ranks + (spares or 0)))
+    name = "--devices" if args.devices else "ASCEND_RT_VISIBLE_DEVICES"
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words) or len(set(map(int, words))) < len(words):
+        raise ConfigError(name, text, "valid are different numbers of devices, such as 0,1,2")
+    devices = list(map(int, words))
+    wanted = ranks + (spares or 0)
+    if len(devices) < wanted:
+        raise ConfigError(name, text, f"valid are at least {wanted} devices, for --ranks and --spares together")
+    return devices if spares is None and args.devices else devices[:wanted]
+
+
+def _say(sentence: str) -> None:
+    print(f"asd: {sentence}", file=sys.stderr, flush=True)
+
+
+def _tell(rank: int, line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # whoever read has left; the training goes on
+        print(f"rank{rank}: {line}", flush=True)

@@ -1,0 +1,158 @@
+"""Tests a device and this installation: the first thing to run on a new device or after an upgrade.
+
+Every operator, tap, statistic, checksum, hash, gate, refusal, second look and replay is compared with NumPy, in graph
+mode and PyNative, in each type the device has, with denormal numbers, inf and NaN; then each is timed. It needs no
+model, no data and no network. With --ranks several processes train together, and the last one computes wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from asd.cli.shared.machine import describe_machine
+from asd.cli.shared.policy_options import whole_number
+from asd.cli.shared.progress import Bar
+from asd.cli.train.selftest_forms import as_json, as_ocp, as_table
+from asd.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
+
+__all__ = ["add_arguments", "run"]
+
+_PARTS = ("operators", "measuring", "recomputing", "hashes", "gate", "repeating", "costs")
+_MODES = ("graph", "pynative")
+_PATIENCE = 1200.0  # seconds for a mode, or a job of ranks, on a machine that is busy with other work too
+_CHILD = ("-m", "asd.operators.selftest")
+_EXAMPLES = f"""\
+Examples:
+  asd selftest                                 this machine's device, both modes
+  asd selftest --device Ascend:3 --json        device 3, as JSON; put it into a bug report
+  asd selftest --only gate --mode graph        one part, in one mode
+  asd selftest --ranks 8                       eight processes too, one of which computes wrongly
+  asd selftest --ocp > device.jsonl            in the form of OCP Test and Validation, version 2.0
+
+The parts are {", ".join(_PARTS)}.
+A place where MindSpore lacks a type on this device is `absent` in the table, and no mistake.
+
+exit codes: 0 all is right, 1 something is wrong, 2 wrong usage or no such device, 130 interrupted."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `asd selftest`."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--device", default="", metavar="D", help="such as Ascend:3 (default: Ascend if it is there)")
+    parser.add_argument("--mode", choices=("both", *_MODES), default="both", help="default: %(default)s")
+    parser.add_argument("--only", choices=_PARTS, action="append", help="a part to test, may be repeated; default: all")
+    parser.add_argument("--ranks", default="0", metavar="N", help="so many processes together as well, from 2 on")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+    form.add_argument("--ocp", action="store_true", help="print it as JSON lines of OCP Test and Validation 2.0")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tests the device; 0 when nothing is wrong."""
+    ranks = whole_number("--ranks", args.ranks, 0, 1024)
+    if find_spec("mindspore") is None:
+        raise ModuleNotFoundError("mindspore", name="mindspore")
+    device = args.device or ("Ascend" if Path("/dev/davinci_manager").exists() else "CPU")
+    modes = _MODES if args.mode == "both" else (args.mode,)
+    parts = [part for part in _PARTS if part in (args.only or _PARTS)]
+    quiet = args.json or args.ocp
+    findings: list[Finding] = []
+    for mode, label, command in _jobs(modes, device, parts, ranks):
+        bar = None if quiet else Bar(label, 1)
+        told, code, complaint = _follow(command, mode)
+        findings += told
+        if code == 2 and not told:
+            print(complaint, file=sys.stderr)
+            return 2
+        if bar is not None:
+            bar.end(f"{len(told)} checks")
+    machine = {"host": socket.gethostname(), "device": device, **describe_machine()}
+    if args.json:
+        print(json.dumps(as_json(findings, machine), indent=1))
+    elif args.ocp:
+        print("\n".join(as_ocp(findings, machine)))
+    else:
+        print(as_table(findings, machine))
+    return int(any(each.state == WRONG for each in findings))
+
+
+def _jobs(modes: Sequence[str], device: str, parts: Sequence[str], ranks: int) -> Iterator[tuple[str, str, list[str]]]:
+    """Mode, label and command of each child."""
+    for mode in modes:
+        yield mode, f"{device}, {mode}", [sys.executable, *_CHILD, mode, device, *parts]
+        if ranks > 1:
+            yield mode, f"{device}, {mode}, {ranks} ranks", _launcher(mode, device, ranks)
+
+
+def _launcher(mode: str, device: str, ranks: int) -> list[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    package = find_spec("asd.operators")
+    folder = next(iter((package and package.submodule_search_locations) or ()))
+    program = str(Path(folder, "selftest", "ranks.py"))
+    return [
+        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", f"--local_worker_num={ranks}",
+        f"--master_port={port}", "--log_dir=logs", "--join=True", program, mode, device.partition(":")[0],
+    ]  # fmt: skip
+
+
+def _follow(command: list[str], mode: str) -> tuple[list[Finding], int, str]:
+    """What a child finds, how it ends, and its last words on standard error."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
+    environ |= {"NPU_ASD_ENABLE": "1", "GLOG_v": "3"}
+    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    found: list[Finding] = []
+    open_ones: dict[int, Finding] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        errors = Path(folder, "stderr")
+        with errors.open("wb") as error_file:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=error_file, stdin=subprocess.DEVNULL,
+                text=True, errors="replace",
+            )  # fmt: skip
+        try:
+            for line in _lines(process, folder):
+                finding = read_line(line)
+                if finding is None:
+                    continue
+                if finding.state == BEGUN:
+                    open_ones[finding.rank] = finding
+                else:
+                    open_ones.pop(finding.rank, None)
+                    found.append(finding)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        words = errors.read_text(errors="replace").strip().splitlines()
+    if process.returncode != 0 and not (process.returncode == 2 and not found):
+        found.append(_unfinished(process.returncode, mode, list(open_ones.values()), words))
+    return found, process.returncode, words[-1] if words else ""
+
+
+def _lines(process: subprocess.Popen[str], folder: str) -> list[str]:
+    """All that the child and its ranks say; it is ended when it takes too long."""
+    try:
+        out, _ = process.communicate(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, _ = process.communicate()
+    logs = sorted(Path(folder, "logs").glob("worker_*.log"))
+    return [*out.splitlines(), *(line for log in logs for line in log.read_text(errors="replace").splitlines())]
+
+
+def _unfinished(code: int, mode: str, open_ones: list[Finding], words: list[str]) -> Finding:
+    where = f" during {open_ones[0].area}: {open_ones[0].name} {open_ones[0].dtype}".rstrip() if open_ones else ""
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    last = f"; its last words: {words[-1][:200]}" if words else ""
+    return Finding("process", "runs to its end", WRONG, mode, detail=f"the process {how}{where}{last}")

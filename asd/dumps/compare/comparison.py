@@ -1,0 +1,298 @@
+"""A whole comparison: find the dumps of both sides, compare each pair, write the tables, and say where they part."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from asd.dumps.compare.calls import CallRows, compare_dumps
+from asd.dumps.compare.first_divergence import Divergence, FirstDivergence
+from asd.dumps.compare.request import Request, parse_request
+from asd.dumps.compare.result_csv import ResultTable
+from asd.dumps.compare.rows import Row, mode_of
+from asd.dumps.compare.wrong_rows import BAD
+from asd.dumps.formats.dump_folder import Dump, cut_short, find_dumps, read_dump, stack_of
+from asd.dumps.formats.new_file import free_timestamp, new_file
+from asd.dumps.pairing.mapping_file import match_with
+from asd.dumps.pairing.matching import Matching
+from asd.errors import ConfigError
+
+__all__ = ["ComparisonOutcome", "Options", "Pair", "compare", "compare_runs"]
+
+_PLAIN = re.compile(r"[A-Za-z_][\w.]*")
+_LISTED = 200
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compare.
+
+    Attributes:
+        rules: `classic` or `graded`.
+        by: What the first divergence goes by: `auto`, `bits`, `rounding` or `rule`.
+        layer: Layer mapping file, or None; the others likewise.
+        cell: Cell mapping file.
+        api: API mapping file.
+        data: Data mapping file.
+        xlsx: Whether to write a workbook beside the csv.
+        readers: Threads that read tensors.
+        told: Called with every call that was compared.
+    """
+
+    rules: str = "classic"
+    by: str = "auto"
+    layer: Path | None = None
+    cell: Path | None = None
+    api: Path | None = None
+    data: Path | None = None
+    xlsx: bool = False
+    readers: int = max(2, min(8, os.cpu_count() or 1))
+    told: Callable[[CallRows], None] = lambda _: None
+
+
+@dataclass
+class Pair:
+    """One rank of one step on both sides.
+
+    Attributes:
+        step: Its step; None when the paths do not say it.
+        rank: Its rank; likewise.
+        mode: `tensor`, `md5` or `statistics`.
+        calls: How many calls were compared.
+        rows: How many slots.
+        verdicts: How many rows have each verdict.
+        bad: The first rows that ask for a look.
+        files: What was written.
+        divergence: Where the runs part; None when they agree.
+        rounding: What was taken for rounding, in words; empty when nothing was.
+    """
+
+    step: int | None
+    rank: int | None
+    mode: str
+    calls: int = 0
+    rows: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    bad: list[Row] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    divergence: Divergence | None = None
+    rounding: str = ""
+
+    @property
+    def where(self) -> str:
+        """Step and rank in words; empty when neither is known."""
+        parts = [f"{name} {value}" for name, value in (("step", self.step), ("rank", self.rank)) if value is not None]
+        return ", ".join(parts)
+
+
+@dataclass
+class ComparisonOutcome:
+    """What came of a comparison.
+
+    Attributes:
+        pairs: Every rank of every step that both sides have.
+        notes: What else is to be known, a sentence each.
+        stamp: The timestamp in the names of the files.
+    """
+
+    pairs: list[Pair]
+    notes: list[str]
+    stamp: str
+
+    @property
+    def first(self) -> Pair | None:
+        """The pair that parts first: the earliest step, and in it the rank with the fewest calls before it."""
+        found = [pair for pair in self.pairs if pair.divergence is not None]
+        return min(found, key=lambda pair: (pair.step or 0, pair.divergence.agreeing), default=None)  # type: ignore[union-attr]
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        pair = self.first
+        if pair is not None and pair.divergence is not None:
+            where = f" [{pair.where}]" if pair.where and len(self.pairs) > 1 else ""
+            return pair.divergence.sentence + where
+        unmatched = sum(pair.verdicts["Unmatched"] for pair in self.pairs)
+        rows = sum(pair.rows for pair in self.pairs)
+        rest = f"; {unmatched} rows have no counterpart" if unmatched else ""
+        how = {"tensor": "tensors", "md5": "CRC32s", "statistics": "statistics"}[self.pairs[0].mode]
+        explained = "; ".join(dict.fromkeys(pair.rounding for pair in self.pairs if pair.rounding))
+        rest += f"; {explained}" if explained else ""
+        return f"The runs do not part: the {how} of {rows - unmatched} rows were compared{rest}."
+
+
+def compare(input_param: Mapping[str, object], output_path: str = "output") -> ComparisonOutcome:
+    """Compares two runs, as the seeds' scripts call it.
+
+    Args:
+        input_param: The keys of a compare.json, or `npu_pkl_path`, `bench_pkl_path`, `npu_dump_data_dir`,
+            `bench_dump_data_dir`.
+        output_path: Folder for the results.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or a path is not there.
+        StateError: A dump can't be read.
+    """
+    return compare_runs(parse_request(input_param), Path(output_path), Options())
+
+
+def compare_runs(request: Request, output: Path, options: Options) -> ComparisonOutcome:
+    """Compares every rank of every step that both runs have.
+
+    Raises:
+        ConfigError: A path holds no dump, no step and rank is on both sides, or a mapping file is none.
+        StateError: A dump can't be read; nothing is written for it.
+        OSError: A file can't be read or written.
+    """
+    if output.exists() and not output.is_dir():
+        raise ConfigError("the output path", str(output), "it must be a folder, new or there already")
+    pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
+    notes += cut_short(file for files in pairs.values() for file in files)
+    names = [_name(key, many=len(pairs) > 1) for key in pairs]
+    patterns = [*(f"{name}.csv" for name in names), *(f"{name}.xlsx" for name in names)]
+    patterns += [f"{name.replace('compare_result', 'data_mapping', 1)}.yaml" for name in names]
+    stamp = free_timestamp(output, [*patterns, "compare_report_{}.html"], datetime.now().astimezone())
+    done = [
+        _compare_pair(request, options, key, files, output / name.format(stamp))
+        for (key, files), name in zip(pairs.items(), names, strict=True)
+    ]
+    return ComparisonOutcome(done, notes, stamp)
+
+
+def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tuple[Path, Path]], list[str]]:
+    if len(ours) == len(theirs) == 1:
+        (key, path), (other_key, other) = *ours.items(), *theirs.items()
+        notes = [f"Compared {_words(key)} with {_words(other_key)}."] if key != other_key else []
+        return {key: (path, other)}, notes
+    common = {key: (ours[key], theirs[key]) for key in sorted(ours, key=_order) if key in theirs}
+    if not common:
+        raise ConfigError(
+            "bench_path",
+            ", ".join(map(_words, theirs)),
+            f"npu_path has {', '.join(map(_words, ours))}; none is on both sides",
+        )
+    notes = []
+    for side, keys in (("run under test", ours.keys() - theirs.keys()), ("trusted run", theirs.keys() - ours.keys())):
+        if keys:
+            notes.append(f"Only the {side} has {'; '.join(sorted(map(_words, keys)))}: not compared.")
+    return common, notes
+
+
+def _order(key: tuple[int | None, int | None]) -> tuple[int, ...]:
+    return tuple(-1 if number is None else number for number in key)
+
+
+def _words(key: tuple[int | None, int | None]) -> str:
+    step, rank = (("unknown" if number is None else number) for number in key)
+    return f"step {step}, rank {rank}"
+
+
+def _name(key: tuple[int | None, int | None], *, many: bool) -> str:
+    parts = [f"{name}{number}" for name, number in zip(("step", "rank"), key, strict=True) if number is not None]
+    return "_".join(["compare_result", *(parts if many else []), "{}"])
+
+
+def _compare_pair(
+    request: Request, options: Options, key: tuple[int | None, int | None], files: tuple[Path, Path], target: Path
+) -> Pair:
+    tested = read_dump(files[0], request.tested_data)
+    trusted = read_dump(files[1], request.trusted_data)
+    matching = match_with(
+        tested, trusted, layer=options.layer, cell=options.cell, api=options.api, data=options.data
+    )  # fmt: skip
+    mode = mode_of(tested, trusted)
+    same_framework = tested.framework == trusted.framework
+    stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
+    table = ResultTable(mode, options.rules, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
+    pair = Pair(*key, mode)
+    divergence = FirstDivergence(trusted, same_bits=_same_bits(tested, trusted), by=options.by)
+    with ExitStack() as results:
+        csv_path = target.with_name(f"{target.name}.csv")
+        raw = results.enter_context(new_file(csv_path))
+        text = results.enter_context(_unclosed(raw))
+        write = csv.writer(text, lineterminator="\n").writerow
+        pair.files.append(csv_path)
+        lines: list[Callable[[list[Any]], Any]] = [write]
+        if options.xlsx:
+            from asd.dumps.compare.workbook import open_workbook
+
+            pair.files.append(target.with_name(f"{target.name}.xlsx"))
+            lines.append(results.enter_context(open_workbook(pair.files[-1], table.header)))
+        write(table.header)
+        for call in compare_dumps(tested, trusted, matching, rules=options.rules, readers=options.readers):
+            for index, row in enumerate(call.rows):
+                cells = table.line(row, call.name, first=not index)
+                for line in lines:
+                    line(cells)
+            _count(pair, call)
+            divergence.add(call)
+            options.told(call)
+        text.flush()
+    if options.layer is not None or not same_framework:
+        pair.files.append(_write_pairs(target, tested, trusted, matching))
+    pair.divergence = divergence.result()
+    pair.rounding = divergence.rounding
+    return pair
+
+
+def _same_bits(tested: Dump, trusted: Dump) -> bool:
+    """Whether sound runs are equal bit for bit: a graph sums in another order than PyNative, and so may each level."""
+    ours, theirs = ((dump.framework, dump.tool, dump.mode) for dump in (tested, trusted))
+    return ours == theirs and (tested.mode != "graph" or tested.level == trusted.level)
+
+
+def _unclosed(raw: Any) -> Any:
+    """Text over a file that is closed by its owner."""
+
+    class Text(io.TextIOWrapper):
+        def __exit__(self, *_: object) -> None:
+            self.detach()
+
+    return Text(raw, encoding="utf-8", errors="backslashreplace", newline="", write_through=False)
+
+
+def _count(pair: Pair, call: CallRows) -> None:
+    pair.calls += 1
+    pair.rows += len(call.rows)
+    for row in call.rows:
+        pair.verdicts[row.verdict] += 1
+        if row.verdict in BAD and len(pair.bad) < _LISTED:
+            pair.bad.append(row)
+
+
+def _stack_file(stack: Path, dump: Path) -> Path:
+    # One stack.json is named, and every rank has its own.
+    beside = dump.with_name("stack.json")
+    return (
+        stack
+        if stack.is_file() and (not beside.is_file() or stack.resolve().parent == dump.resolve().parent)
+        else beside
+    )
+
+
+def _write_pairs(target: Path, tested: Dump, trusted: Dump, matching: Matching) -> Path:
+    """Every pair of slots in full, so that a user can correct it and hand it back as a data mapping."""
+    name = target.name.replace("compare_result", "data_mapping", 1)
+    path = target.with_name(f"{name}.yaml")
+    with new_file(path) as file:
+        for ours, theirs in matching.calls.items():
+            entry, other = tested.entries[ours], trusted.entries[theirs]
+            for slot, partner in matching.partners(entry, other):
+                if partner is not None:
+                    names = (entry.row_name(slot), other.row_name(partner))
+                    file.write((": ".join(map(_quoted, names)) + "\n").encode())
+    return path
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else json.dumps(name)

@@ -1,0 +1,406 @@
+"""The one answer: where two runs part first, in the order of execution, and what that says about the cause.
+
+A call whose inputs agree and whose output differs computed wrongly. A call whose input differs was given something
+wrong: the call that gave the same tensor is looked at in its place, else the module around it. Whether it was data, a
+weight, or the result of an operation that the dump does not hold is told from where the same tensor stands elsewhere
+in the trusted dump.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from asd.dumps.compare.bits import BitDifference
+from asd.dumps.compare.calls import CallRows
+from asd.dumps.compare.metrics import NOT_A_NUMBER
+from asd.dumps.compare.rows import Row
+from asd.dumps.compare.wrong_rows import BAD, UNMATCHED
+from asd.dumps.formats.dump_folder import Dump
+from asd.dumps.formats.slots import Slot, split_name
+from asd.dumps.pairing.rounding import GAIN, Scale, allowed_for, difference_of, scale_of
+
+__all__ = ["Divergence", "FirstDivergence"]
+
+_COMMUNICATION = ("Distributed.", "MintDistributed.")
+_COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
+_TAKES_WEIGHT = {
+    "linear", "dense", "matmul", "batchmatmul", "conv1d", "conv2d", "conv3d", "embedding", "gather", "layer_norm",
+    "layernorm", "rms_norm", "rmsnorm", "group_norm", "batch_norm", "biasadd",
+}  # fmt: skip
+Agrees = Callable[[Row], "bool | None"]
+_BASES = {"bits": "bit for bit", "crc": "by CRC32", "statistics": "in their statistics", "value": "in value"}
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where two runs part first.
+
+    Attributes:
+        call: Name of the call in the run under test.
+        trusted_call: Its name in the trusted run.
+        slot: Name of the first slot that differs, the one the judgement rests on.
+        kind: `operator`, `weight`, `input` or `communication`; `unknown` where the dumps can't tell.
+        confidence: `high`, `medium` or `low`.
+        basis: What agreement means: `bits`, `crc`, `statistics`, `value`, `rule` for the rule of accuracy, or
+            `rounding` for what that explains.
+        agreeing: Calls before it, all of which agree.
+        reason: Why this kind, in words.
+        difference: The elements that differ, when both tensors are at hand.
+    """
+
+    call: str
+    trusted_call: str
+    slot: str
+    kind: str
+    confidence: str
+    basis: str
+    agreeing: int
+    reason: str
+    difference: BitDifference | None
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one sentence."""
+        lead = {
+            "operator": f"The first wrong operator is {self.call}",
+            "communication": f"The first wrong communication is {self.call}",
+            "weight": f"A weight is wrong before {self.call} uses it",
+            "input": f"What {self.call} is given is wrong already",
+            "unknown": f"Which operator is the first wrong one can't be told, {self.call} is the first to show it",
+        }[self.kind]
+        return f"{lead}: {self.reason}{_bits(self.difference)} ({self.kind}, confidence {self.confidence})."
+
+
+class FirstDivergence:
+    """Follows a comparison and keeps what is needed to say where the runs part.
+
+    Args:
+        trusted: The trusted run.
+        same_bits: Whether equal bits can be expected: both runs are of one framework, tool and mode.
+        by: `bits`, `rule`, `rounding`, or `auto`: bits where equal bits can be expected, unless the runs differ
+            everywhere by a little, as two kinds of devices do: then the rule of accuracy. Else what rounding explains.
+
+    Attributes:
+        rounding: What was taken for rounding, in words; empty when nothing was.
+    """
+
+    def __init__(self, trusted: Dump, *, same_bits: bool, by: str = "auto") -> None:
+        self._trusted, self._same_bits, self._by = trusted, same_bits, by
+        self.rounding = ""
+        self._calls: list[CallRows] = []
+        self._by_trusted: dict[str, CallRows] = {}
+        self._of_module: dict[tuple[str, str], list[CallRows]] = {}
+
+    def add(self, call: CallRows) -> None:
+        """Takes in the next call, in the order of execution."""
+        self._calls.append(call)
+        self._by_trusted.setdefault(_trusted_name(call), call)
+        base, direction, _ = split_name(call.name)
+        self._of_module.setdefault((base, direction), []).append(call)
+
+    def result(self) -> Divergence | None:
+        """Where the runs part; None when they agree in everything that could be compared."""
+        by_rule = self._by == "rule" or (self._by == "auto" and self._same_bits and self._is_wide())
+        by_rounding = self._by == "rounding" or (self._by == "auto" and not self._same_bits)
+        agrees = self._within_rounding() if by_rounding else _passes if by_rule else _same
+        first = self._first(agrees)
+        if first is None:
+            return None
+        call = self._origin_of(first, agrees)
+        agreeing = 0
+        for each in self._calls:
+            if each is first:
+                break
+            agreeing += any(agrees(row) for row in each.rows)
+        found = self._judge(call, agreeing, agrees, by_rule=by_rule or by_rounding)
+        if by_rounding:
+            found = replace(found, basis="rounding", reason=f"{found.reason}; {self.rounding}")
+        return self._unless_hidden(found, call, agrees)
+
+    def _unless_hidden(self, found: Divergence, call: CallRows, agrees: Agrees) -> Divergence:
+        """Nobody is named where the summaries hide as much as the difference that is seen."""
+        wrong = [row for row in call.rows if agrees(row) is False]
+        if found.basis != "statistics" or found.kind not in ("operator", "communication"):
+            return found
+        known = [row for row in (*self._taken(call), *call.rows) if _is_pair(row)]
+        limit = allowed_for([slot for row in known for slot in (row.tested, row.trusted) if slot], summary=True)
+        scale = scale_of([row.trusted for row in known if row.trusted is not None])
+        seen = max((_distance(row, scale) or 0.0 for row in wrong if _is_pair(row)), default=0.0)
+        if seen > limit:
+            return found
+        reason = (
+            f"{found.reason}, by {seen:.2g} of its size; statistics hide up to {limit:.2g}, so an earlier call may be "
+            "the wrong one: dump tensors or CRC32s (summary_mode md5) to tell"
+        )
+        return replace(found, kind="unknown", confidence="low", reason=reason)
+
+    def _within_rounding(self) -> Agrees:
+        """Says of a row whether rounding explains its difference, from the inputs of its call and what came before."""
+        agreed: dict[int, bool] = {}
+        most, explained = 0.0, "nothing had to be taken for rounding"
+        parted = False
+        for call in self._calls:
+            taken = self._taken(call)
+            direction = split_name(call.name)[1]
+            forward = self._by_trusted.get(_trusted_name(call).replace("backward", "forward", 1))
+            if direction == "backward" and forward is not None:
+                taken = taken + [row for row in forward.rows if row.state in ("input", "output")]
+            pairs = [row for row in (*taken, *call.rows) if _is_pair(row)]
+            scale = scale_of([row.trusted for row in pairs if row.trusted is not None])
+            summary = not any(row.metrics is not None and isinstance(row.metrics.euclidean, float) for row in pairs)
+            own = allowed_for([slot for row in pairs for slot in (row.tested, row.trusted) if slot], summary=summary)
+            given = [_distance(row, scale) for row in taken if _is_pair(row)]
+            grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
+            for row in call.rows:
+                if not _is_pair(row):
+                    continue  # frameworks write constants, and some shapes, differently
+                is_given = row.state in ("input", "parameters")
+                size = scale_of([row.trusted]) if is_given and row.trusted is not None else scale
+                apart = _distance(row, size)
+                before = most if row.state == "input" or not given else max(grown, 0.0)
+                limit = max(own, 0.0 if row.state == "parameters" else GAIN * before)
+                if apart is not None:
+                    agreed[id(row)] = apart <= limit
+                    parted = parted or apart > limit
+                    if most < apart <= limit:
+                        most = apart
+                        if not parted:
+                            explained = f"up to {apart:.2g} at {row.name} was taken for rounding (limit {limit:.2g})"
+        self.rounding = explained
+        return lambda row: agreed.get(id(row))
+
+    def _first(self, agrees: Agrees) -> CallRows | None:
+        return next((call for call in self._calls if any(agrees(row) is False for row in call.rows)), None)
+
+    def _origin_of(self, first: CallRows, agrees: Agrees) -> CallRows:
+        """The call where what `first` shows began: what it was given is followed back to who gave it."""
+        order = {id(call): place for place, call in enumerate(self._calls)}
+        parameters = self._places(_trusted_name(first))[0]
+        given = self._given(agrees)
+        seen, to_visit, ends = {id(first)}, [first], []
+        while to_visit:
+            call = to_visit.pop()
+            above = [
+                one for one in self._upstream(call, agrees, parameters, given) if one is not call
+            ]  # fmt: skip
+            if not above:
+                ends.append(call)
+            new = {id(one): one for one in above if id(one) not in seen}
+            seen |= set(new)
+            to_visit += new.values()
+        return min(ends, key=lambda call: order[id(call)], default=first)
+
+    def _upstream(
+        self, call: CallRows, agrees: Agrees, parameters: dict[object, str], given: dict[object, list[CallRows]]
+    ) -> list[CallRows]:
+        """The calls that gave what this one was given wrong; the module around it where nobody did."""
+        wrong = [row for row in self._taken(call) if agrees(row) is False]
+        if not wrong or any(row.state == "parameters" or _print_of(row.trusted) in parameters for row in wrong):
+            return []
+        found = [
+            giver for row in wrong for giver in given.get((_print_of(row.trusted), _print_of(row.tested)), ())
+            if _may_follow(giver.name, call.name)
+        ]  # fmt: skip
+        if found or all(row.trusted is not None and row.trusted.scalar is not None for row in wrong):
+            return found
+        around = self._by_trusted.get(self._trusted.parents.get(_trusted_name(call)) or "")
+        return [around] if around is not None and self._explains(around, wrong, agrees) else []
+
+    def _explains(self, around: CallRows, wrong: list[Row], agrees: Agrees) -> bool:
+        """Whether a module has wrong inputs or parameters of its own that are not merely what its part was given."""
+        taken = [row for row in self._taken(around) if agrees(row) is not None]
+        if any(agrees(row) is False for row in taken):
+            prints = {_print_of(row.trusted) for row in wrong}
+            return any(agrees(row) is False and _print_of(row.trusted) not in prints for row in taken)
+        return bool(taken) and any(agrees(row) is False for row in around.rows)
+
+    def _given(self, agrees: Agrees) -> dict[object, list[CallRows]]:
+        """Calls with wrong outputs, by the fingerprints of these on both sides."""
+        given: dict[object, list[CallRows]] = {}
+        for call in self._calls:
+            for row in call.rows:
+                key = (_print_of(row.trusted), _print_of(row.tested))
+                if row.state == "output" and agrees(row) is False and None not in key:
+                    given.setdefault(key, []).append(call)
+        return given
+
+    def _taken(self, call: CallRows) -> list[Row]:
+        """What a call computed from; of the gradients of parameters, what the module's calls were given."""
+        base, direction, _ = split_name(call.name)
+        if direction != "parameters_grad":
+            return [row for row in call.rows if row.state in ("input", "parameters")]
+        calls = [*self._of_module.get((base, "backward"), ()), *self._of_module.get((base, "forward"), ())]
+        return [row for one in calls for row in one.rows if row.state == "input"]
+
+    def _is_wide(self) -> bool:
+        """Whether the first difference is small but nearly everywhere, while something else breaks the rule later."""
+        first, broken = self._first(_same), self._first(_passes)
+        if first is None or broken is None or broken is first:
+            return False
+        rows = [row for row in first.rows if row.same is False]
+        found = [row.metrics.difference for row in rows if row.metrics is not None and row.metrics.difference]
+        return bool(found) and all(difference.count > difference.size // 2 for difference in found)
+
+    def _judge(self, call: CallRows, agreeing: int, agrees: Agrees, *, by_rule: bool) -> Divergence:
+        taken = self._taken(call)
+        wrong_taken = [row for row in taken if agrees(row) is False]
+        wrong_given = [row for row in call.rows if row.state in ("output", "parameters_grad") and agrees(row) is False]
+        row = (wrong_taken or wrong_given)[0]
+        if wrong_taken:
+            kind, confidence, reason = self._origin(call, wrong_taken, agrees)
+        else:
+            kind = "communication" if _communicates(call.name) else "operator"
+            known = [row for row in taken if agrees(row) is not None]
+            complete = bool(known) and len(known) == len(taken)
+            confidence = "high" if complete and row.basis in ("bits", "crc", "value") and not by_rule else "medium"
+            reason = (
+                f"its {_counted(len(known), 'input')} {'agrees' if len(known) == 1 else 'agree'} "
+                f"{'within what is allowed' if by_rule else _BASES[_weakest(known, row)]} and "
+                f"{_suffix(call, row)} differs"
+                if known
+                else f"{_suffix(call, row)} differs; its inputs are not known"
+            )
+        difference = row.metrics.difference if row.metrics is not None else None
+        return Divergence(
+            call.name, _trusted_name(call), row.name, kind, confidence, "rule" if by_rule else row.basis, agreeing,
+            reason, difference,
+        )  # fmt: skip
+
+    def _origin(self, call: CallRows, wrong: list[Row], agrees: Agrees) -> tuple[str, str, str]:
+        """Kind, confidence and reason of a call that was given something wrong."""
+        row = wrong[0]
+        what = _suffix(call, row)
+        if row.state == "parameters":
+            confidence = "high" if row.basis in ("bits", "crc") else "medium"
+            return "weight", confidence, f"{what} differs while its inputs agree"
+        parameters, producers = self._places(_trusted_name(call))
+        for row in (one for one in wrong if one.state == "input"):
+            print_ = None if row.trusted is None else _fingerprint(row.trusted)
+            what = _suffix(call, row)
+            if print_ in parameters:
+                return "weight", "high", f"{what} is {parameters[print_]}, and it differs"
+            if print_ in producers:
+                return "input", "medium", f"{what} was right when {producers[print_]} gave it, and was changed since"
+        row = wrong[0]
+        what = _suffix(call, row)
+        if row.trusted is not None and row.trusted.scalar is not None:
+            return "input", "medium", f"the argument {what} differs"
+        if _may_be_weight(call.name, row) and any(agrees(other) for other in call.rows if other.state == "input"):
+            return "weight", "medium", f"{what} differs, which no call before gave, while the other inputs agree"
+        direction = split_name(call.name)[1]
+        if not any(split_name(name)[1] == direction for name in self._before(_trusted_name(call))):
+            return "input", "high" if row.basis in ("bits", "crc") else "medium", f"{what} of the first call differs"
+        between = f"an operation between {self._last_before(call)} and it that the dump does not hold went wrong"
+        return "operator", "low", f"{what} differs and no call in the dump gave it, so {between}"
+
+    def _before(self, name: str) -> list[str]:
+        names = list(self._trusted.entries)
+        return names[: names.index(name)] if name in self._trusted.entries else []
+
+    def _last_before(self, call: CallRows) -> str:
+        names = self._before(_trusted_name(call))
+        return names[-1] if names else "the beginning"
+
+    def _places(self, until: str) -> tuple[dict[object, str], dict[object, str]]:
+        """The parameters of the trusted run, and what its calls before `until` gave, by fingerprint."""
+        parameters: dict[object, str] = {}
+        producers: dict[object, str] = {}
+        before = True
+        for name, entry in self._trusted.entries.items():
+            before = before and name != until
+            for slot in entry.slots:
+                if slot.state == "parameters":
+                    parameters.setdefault(_fingerprint(slot), f"{slot.suffix} of {split_name(name)[0]}")
+                elif slot.state == "output" and before:
+                    producers[_fingerprint(slot)] = name
+        parameters.pop(None, None)
+        producers.pop(None, None)
+        return parameters, producers
+
+
+def _same(row: Row) -> bool | None:
+    return row.same
+
+
+def _is_pair(row: Row) -> bool:
+    """Whether there is a tensor on both sides, of one shape."""
+    ours, theirs = row.tested, row.trusted
+    return ours is not None and theirs is not None and ours.scalar is None is theirs.scalar and (
+        ours.shape == theirs.shape
+    )  # fmt: skip
+
+
+def _distance(row: Row, scale: Scale) -> float | None:
+    """See `difference_of`; 0 for what is equal."""
+    assert row.tested is not None
+    assert row.trusted is not None
+    if row.same and row.basis in ("bits", "crc"):
+        return 0.0
+    metrics = row.metrics
+    if metrics is not None and metrics.max_abs == NOT_A_NUMBER:
+        return math.inf
+    found = (metrics.euclidean, metrics.max_abs) if metrics is not None else (None, None)
+    return difference_of(row.tested, row.trusted, scale, *found)
+
+
+def _passes(row: Row) -> bool | None:
+    if row.verdict in ("None", UNMATCHED, ""):
+        return None
+    return row.verdict not in BAD
+
+
+def _print_of(slot: Slot | None) -> object:
+    return None if slot is None else _fingerprint(slot)
+
+
+def _may_follow(giver: str, taker: str) -> bool:
+    """Whether a call can have given another something: a forward call gets nothing from the backward pass."""
+    return split_name(taker)[1] != "forward" or split_name(giver)[1] == "forward"
+
+
+def _fingerprint(slot: Slot) -> object:
+    """What tells a tensor from others; None when it could be many."""
+    if slot.scalar is not None or slot.values[0] is None or slot.values[0] == slot.values[1]:
+        return None
+    return slot.shape, slot.md5 or slot.values
+
+
+def _may_be_weight(name: str, row: Row) -> bool:
+    parts = split_name(name)[0].lower().split(".")
+    index = (row.tested or row.trusted).suffix.split(".")[1:2]  # type: ignore[union-attr]
+    return index != ["0"] and any(part in _TAKES_WEIGHT for part in parts[1:])
+
+
+def _communicates(name: str) -> bool:
+    low = name.lower()
+    return name.startswith(_COMMUNICATION) or any(word in low for word in _COMMUNICATION_WORDS)
+
+
+def _weakest(known: list[Row], row: Row) -> str:
+    bases = {one.basis for one in (*known, row)}
+    return next(basis for basis in ("statistics", "crc", "bits", "value") if basis in bases)
+
+
+def _trusted_name(call: CallRows) -> str:
+    for row in call.rows:
+        if row.trusted is not None:
+            return row.trusted_name[: -len(row.trusted.suffix) - 1]
+    return call.name
+
+
+def _suffix(call: CallRows, row: Row) -> str:
+    return row.name.removeprefix(call.name).lstrip("._")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _bits(difference: BitDifference | None) -> str:
+    if difference is None or not difference.elements:
+        return ""
+    first = difference.elements[0]
+    sign = ", as one flipped bit leaves it" if difference.is_one_flip else ""
+    return f" in {difference.count} of {_counted(difference.size, 'element')}, first at {first.words}{sign}"

@@ -1,0 +1,181 @@
+"""How far apart two tensors are, in constant memory: both are read piece by piece, and equal bytes are only compared.
+
+    relative error = |N - B| / |B|; where B is 0 the machine epsilon of float64 is added to both
+    cosine         = N·B / (|N| |B|); 1 when both norms are at most epsilon, not defined when one is
+
+N is the run under test, B the trusted one. Sums are of float64 or wider, so no square of an element overflows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from asd.dumps.compare.bits import BitDifference, note_differences
+from asd.dumps.formats.npy_file import TensorFile
+
+__all__ = ["NOT_A_NUMBER", "SHAPE_UNMATCHED", "UNSUPPORTED", "Metrics", "compare_files"]
+
+UNSUPPORTED, NOT_A_NUMBER, SHAPE_UNMATCHED = "unsupported", "N/A", "shape unmatched"
+"""What stands in place of a number: it can't be computed; Inf or NaN stand at different places; the shapes differ."""
+
+PIECE = 1 << 15
+"""Elements looked at at a time: what fits into a cache."""
+_BLOCK = 1 << 20
+_EPSILON = float(np.finfo(np.float64).eps)
+
+Number = float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What comparing two tensors gave; a word of the three above in place of a number that there is none for.
+
+    Attributes:
+        cosine: Cosine similarity; `unsupported` for fewer than two elements, `Nan` when one norm alone is 0.
+        euclidean: L2 norm of the difference.
+        max_abs: Largest absolute difference.
+        max_relative: Largest relative error.
+        thousandth: Share of the elements with a relative error below 0.001.
+        five_thousandths: The same below 0.005.
+        message: Why there is no number; empty otherwise.
+        same_bits: Whether every element is equal bit for bit; None when that is not known.
+        difference: Where the bits differ; None when they do not, or when it is not known.
+    """
+
+    cosine: Number
+    euclidean: Number
+    max_abs: Number
+    max_relative: Number
+    thousandth: Number
+    five_thousandths: Number
+    message: str = ""
+    same_bits: bool | None = None
+    difference: BitDifference | None = None
+
+    @classmethod
+    def without_numbers(
+        cls, word: str, message: str, *, same_bits: bool | None = None, difference: BitDifference | None = None
+    ) -> Metrics:
+        """The metrics of tensors that can't be measured."""
+        return cls(word, word, word, word, word, word, message, same_bits, difference)
+
+
+def compare_files(tested: TensorFile, trusted: TensorFile) -> Metrics:
+    """Compares two tensors.
+
+    Raises:
+        StateError: A file became shorter meanwhile.
+        OSError: A file can't be read.
+    """
+    if tested.shape != trusted.shape:
+        return Metrics.without_numbers(
+            SHAPE_UNMATCHED, f"the shapes are {list(tested.shape)} and {list(trusted.shape)}", same_bits=False
+        )
+    if not tested.size:
+        return Metrics.without_numbers(UNSUPPORTED, "the tensors are empty", same_bits=True)
+    if _equal_bytes(tested, trusted):
+        return Metrics(1.0 if tested.size > 1 else UNSUPPORTED, 0.0, 0.0, 0.0, 1.0, 1.0, same_bits=True)
+    sums = _Sums()
+    with np.errstate(all="ignore"):
+        for ours, theirs in _pairs(tested, trusted):
+            sums.add(ours, theirs, tested, trusted)
+    return sums.metrics(tested.size)
+
+
+def _equal_bytes(tested: TensorFile, trusted: TensorFile) -> bool:
+    if (tested.dtype, tested.fortran, tested.is_bfloat16) != (trusted.dtype, trusted.fortran, trusted.is_bfloat16):
+        return False
+    ours, theirs = bytearray(min(_BLOCK, tested.nbytes)), bytearray(min(_BLOCK, tested.nbytes))
+    for start in range(0, tested.nbytes, _BLOCK):
+        if tested.nbytes - start < len(ours):
+            del ours[tested.nbytes - start :], theirs[tested.nbytes - start :]
+        with memoryview(ours) as left, memoryview(theirs) as right:
+            tested.read(start, left)
+            trusted.read(start, right)
+        if ours != theirs:
+            return False
+    return True
+
+
+def _pairs(tested: TensorFile, trusted: TensorFile) -> Iterator[tuple[Any, Any]]:
+    return zip_longest(tested.pieces(PIECE), trusted.pieces(PIECE))
+
+
+class _Sums:
+    """What is kept from piece to piece."""
+
+    def __init__(self) -> None:
+        self._dot = self._ours = self._theirs = self._squares = 0.0
+        self._max_abs = self._max_relative = 0.0
+        self._thousandth = self._five = self._seen = 0
+        self._clash = False
+        self._difference: BitDifference | None = None
+
+    def add(self, ours: Any, theirs: Any, tested: TensorFile, trusted: TensorFile) -> None:
+        """Takes in one piece of both."""
+        self._difference = note_differences(self._difference, ours, theirs, self._seen, tested, trusted)
+        self._seen += len(ours)
+        n, b = _wide(ours, tested), _wide(theirs, trusted)
+        sums = (_dot(n, b), _dot(n, n), _dot(b, b))
+        if not np.isfinite(sums).all():
+            n, b = self._without_bad(n, b)
+            sums = (_dot(n, b), _dot(n, n), _dot(b, b))
+        self._dot, self._ours, self._theirs = self._dot + sums[0], self._ours + sums[1], self._theirs + sums[2]
+        distance = np.subtract(n, b, out=n)
+        self._squares += _dot(distance, distance)
+        np.abs(distance, out=distance)
+        self._max_abs = max(self._max_abs, float(distance.max()))
+        np.abs(b, out=b)
+        b[b == 0] = _EPSILON
+        relative = np.divide(distance, b, out=distance)
+        self._max_relative = max(self._max_relative, float(relative.max()))
+        self._thousandth += int(np.count_nonzero(relative < 0.001))
+        self._five += int(np.count_nonzero(relative < 0.005))
+
+    def _without_bad(self, n: Any, b: Any) -> tuple[Any, Any]:
+        """0 in place of Inf and NaN: in both at one place they count as no difference, else nothing can be measured."""
+        bad = ~(np.isfinite(n) & np.isfinite(b))
+        same = (np.isnan(n) & np.isnan(b)) | (n == b)
+        self._clash = self._clash or bool((bad & ~same).any())
+        return np.where(bad, 0.0, n), np.where(bad, 0.0, b)
+
+    def metrics(self, size: int) -> Metrics:
+        """What all pieces together give."""
+        same_bits = self._difference is None
+        if self._clash:
+            message = "Inf or NaN stand at different places"
+            return Metrics.without_numbers(NOT_A_NUMBER, message, same_bits=same_bits, difference=self._difference)
+        return Metrics(
+            self._cosine() if size > 1 else UNSUPPORTED, float(np.sqrt(self._squares)), self._max_abs,
+            self._max_relative, self._thousandth / self._seen, self._five / self._seen,
+            same_bits=same_bits, difference=self._difference,
+        )  # fmt: skip
+
+    def _cosine(self) -> Number:
+        ours, theirs = np.sqrt(self._ours), np.sqrt(self._theirs)
+        if ours <= _EPSILON and theirs <= _EPSILON:
+            return 1.0
+        if ours <= _EPSILON or theirs <= _EPSILON:
+            return "Nan"
+        cosine = float(self._dot / ours / theirs)
+        return math.copysign(min(1.0, abs(cosine)), cosine)
+
+
+def _dot(n: Any, b: Any) -> Any:
+    # Not `@`: its threads would wait for those that read other tensors.
+    return np.einsum("i,i->", n, b)
+
+
+def _wide(piece: Any, of: TensorFile) -> Any:
+    """The elements as numbers whose squares neither overflow nor lose digits of integers."""
+    if of.is_bfloat16:
+        return (piece.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if piece.dtype.kind == "c":
+        piece = piece.view(piece.real.dtype)
+    return piece.astype(np.longdouble if piece.dtype.itemsize >= 8 else np.float64)

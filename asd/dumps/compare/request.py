@@ -1,0 +1,89 @@
+"""What to compare, as compare.json says it: in the words of today's tools and of the older ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from asd.dumps.formats.dump_folder import dump_file
+from asd.dumps.formats.json_stream import read_json
+from asd.errors import ConfigError, StateError
+
+__all__ = ["Request", "parse_request", "read_request"]
+
+_KEYS = {
+    "npu_path": "tested", "bench_path": "trusted", "stack_path": "stack",
+    "target_path": "tested", "golden_path": "trusted",
+    "npu_pkl_path": "tested", "bench_pkl_path": "trusted",
+    "npu_json_path": "tested", "bench_json_path": "trusted", "stack_json_path": "stack",
+    "npu_dump_data_dir": "tested_data", "bench_dump_data_dir": "trusted_data",
+}  # fmt: skip
+_LOG = "is_print_compare_log"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Two runs to compare.
+
+    Attributes:
+        tested: dump.json of the run under test, or the folder of a rank, a step or a whole dump.
+        trusted: The same of the trusted run.
+        stack: stack.json of the run under test, for the column of call stacks; None for no such column.
+        tested_data: Folder of the tensors of the run under test, when they are not beside its dump.
+        trusted_data: The same of the trusted run.
+        log: Whether every row is told while it is compared.
+    """
+
+    tested: Path
+    trusted: Path
+    stack: Path | None = None
+    tested_data: Path | None = None
+    trusted_data: Path | None = None
+    log: bool = False
+
+
+def read_request(path: Path) -> Request:
+    """Reads a compare.json; paths in it are relative to the current folder.
+
+    Raises:
+        ConfigError: It is no such file, or names what is not there.
+        OSError: It can't be read.
+    """
+    try:
+        found = read_json(path, 1 << 20)
+    except StateError as error:
+        raise ConfigError("the input file", str(path), f"a compare.json is needed; {str(error).rstrip('.')}") from None
+    if not isinstance(found, dict):
+        raise ConfigError("the input file", str(path), "an object with npu_path and bench_path is needed")
+    return parse_request(found)
+
+
+def parse_request(found: Mapping[str, object]) -> Request:
+    """The request that the keys of a compare.json make.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or a path is not there.
+    """
+    values: dict[str, Path] = {}
+    for key, value in found.items():
+        if key == _LOG:
+            if not isinstance(value, bool):
+                raise ConfigError(_LOG, value, "true or false")
+        elif key not in _KEYS:
+            raise ConfigError("a key of compare.json", key, f"the keys are {', '.join((*_KEYS, _LOG))}")
+        elif value not in ("", None):
+            values[_KEYS[key]] = _path(key, value)
+    for key, name in (("npu_path", "tested"), ("bench_path", "trusted")):
+        if name not in values:
+            raise ConfigError(key, None, "compare.json must name both runs, by npu_path and bench_path")
+    return Request(**values, log=found.get(_LOG) is True)
+
+
+def _path(key: str, value: object) -> Path:
+    if not isinstance(value, str) or "\0" in value:
+        raise ConfigError(key, value, "the path of a file or folder")
+    path = dump_file(Path(value))
+    if not path.exists():
+        raise ConfigError(key, value, "there is nothing at that path")
+    return path

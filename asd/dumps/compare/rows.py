@@ -1,0 +1,159 @@
+"""The rows of a comparison: two slots side by side, and what can be said about them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from asd.dumps.compare.metrics import SHAPE_UNMATCHED, UNSUPPORTED, Metrics, compare_files
+from asd.dumps.formats.dump_folder import Dump, tensor_file
+from asd.dumps.formats.npy_file import NpyFile, TensorFile
+from asd.dumps.formats.slots import Entry, Slot
+from asd.dumps.formats.torch_file import TorchFile
+from asd.errors import StateError
+
+__all__ = ["Row", "compare_slots", "mode_of", "same_dtype"]
+
+
+@dataclass(slots=True)
+class Row:
+    """One slot on both sides.
+
+    Attributes:
+        name: Its name in the run under test; `N/A` when only the trusted run has it.
+        trusted_name: Its name in the trusted run; `N/A` when only the run under test has it.
+        tested: The slot of the run under test, or None.
+        trusted: The slot of the trusted run, or None.
+        metrics: What comparing the tensors gave; None when the dumps hold no tensors, or one side is missing.
+        same: Whether both sides are equal; None when that is not known.
+        basis: What `same` rests on: `bits`, `crc`, `statistics`, `value`, or empty.
+        verdict: The judgement, in the words of the rules in force.
+        message: Why, in words.
+    """
+
+    name: str
+    trusted_name: str
+    tested: Slot | None
+    trusted: Slot | None
+    metrics: Metrics | None = None
+    same: bool | None = None
+    basis: str = ""
+    verdict: str = ""
+    message: str = ""
+
+    @property
+    def state(self) -> str:
+        """The kind of slot, one of `slots.STATES`."""
+        slot = self.tested or self.trusted
+        return slot.state if slot else ""
+
+
+def mode_of(tested: Dump, trusted: Dump) -> str:
+    """What both dumps allow to compare: `tensor`, `md5` or `statistics`.
+
+    Raises:
+        StateError: A dump holds neither tensors nor statistics.
+    """
+    for dump in (tested, trusted):
+        if not dump.entries:
+            raise StateError(f"{dump.path} holds no data of any operator (task {dump.task or 'unknown'!r}).")
+    if tested.task == trusted.task == "tensor":
+        return "tensor"
+    if _has_md5(tested) and _has_md5(trusted):
+        return "md5"
+    return "statistics"
+
+
+def compare_slots(
+    dumps: tuple[Dump, Dump],
+    entries: tuple[Entry | None, Entry | None],
+    slots: tuple[Slot | None, Slot | None],
+    mode: str,
+) -> Row:
+    """One row without its verdict.
+
+    Args:
+        dumps: The run under test, then the trusted run; so in the others.
+        entries: The calls that the slots belong to.
+        slots: The slots; at most one is None.
+        mode: As `mode_of` gives it.
+    """
+    ours, theirs = (
+        entry.row_name(slot) if entry is not None and slot is not None else "N/A"
+        for entry, slot in zip(entries, slots, strict=True)
+    )
+    row = Row(ours, theirs, *slots)
+    tested, trusted = slots
+    if tested is None or trusted is None:
+        row.message = f"only the {'run under test' if trusted is None else 'trusted run'} has it"
+        return row
+    if tested.scalar is not None or trusted.scalar is not None:
+        row.same, row.basis = tested.scalar == trusted.scalar, "value"
+        row.metrics = Metrics.without_numbers(UNSUPPORTED, "") if mode == "tensor" else None
+        row.message = "" if row.same else f"the values are {tested.scalar} and {trusted.scalar}"
+        return row
+    if tested.shape != trusted.shape:
+        message = f"the shapes are {list(tested.shape)} and {list(trusted.shape)}"
+        row.same, row.basis, row.message = False, "value", message
+        row.metrics = Metrics.without_numbers(SHAPE_UNMATCHED, message) if mode == "tensor" else None
+        return row
+    if mode == "tensor":
+        row.metrics = _compare_tensors(dumps, (tested, trusted))
+        row.same, row.message = row.metrics.same_bits, row.metrics.message
+        row.basis = "bits" if row.same is not None else ""
+    if row.same is None:
+        row.same, row.basis = _same_numbers(tested, trusted)
+    return row
+
+
+def same_dtype(ours: str, theirs: str) -> bool:
+    """Whether two frameworks mean the same type: `Float32` and `torch.float32`."""
+    return _plain_dtype(ours) == _plain_dtype(theirs)
+
+
+def _plain_dtype(dtype: str) -> str:
+    return dtype.lower().rpartition(".")[2].removesuffix("'>").removeprefix("<class '")
+
+
+def _same_numbers(tested: Slot, trusted: Slot) -> tuple[bool | None, str]:
+    if tested.md5 is not None and trusted.md5 is not None:
+        return tested.md5.lower() == trusted.md5.lower(), "crc"
+    known = [pair for pair in zip(tested.values, trusted.values, strict=True) if None not in pair]
+    if not known:
+        return (True, "statistics") if 0 in tested.shape else (None, "")
+    return all(n == b or (_is_nan(n) and _is_nan(b)) for n, b in known), "statistics"
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _has_md5(dump: Dump) -> bool:
+    return any(slot.md5 is not None for entry in dump.entries.values() for slot in entry.slots)
+
+
+def _compare_tensors(dumps: tuple[Dump, Dump], slots: tuple[Slot, Slot]) -> Metrics:
+    try:
+        with (
+            _opened(dumps[0], slots[0], "the run under test") as ours,
+            _opened(dumps[1], slots[1], "the trusted run") as theirs,
+        ):
+            return compare_files(ours, theirs)
+    except StateError as error:
+        return Metrics.without_numbers(UNSUPPORTED, str(error))
+    except OSError as error:
+        return Metrics.without_numbers(UNSUPPORTED, f"{error.filename}: {error.strerror}")
+
+
+def _opened(dump: Dump, slot: Slot, side: str) -> TensorFile:
+    path = tensor_file(dump, slot)
+    if path is None:
+        raise StateError(f"{side} has no tensor of it.")
+    try:
+        file = TorchFile(path) if path.suffix == ".pt" else NpyFile(path)
+    except FileNotFoundError:
+        raise StateError(f"the tensor file {path} of {side} is missing.") from None
+    if file.shape != slot.shape:
+        file.close()
+        raise StateError(f"{path} has the shape {list(file.shape)}, its dump says {list(slot.shape)}.")
+    return file

@@ -1,0 +1,4 @@
+"""The files of dumps, read and never unpickled, and the numbers in them.
+
+May import: `asd.errors`.
+"""

@@ -1,0 +1,73 @@
+"""In which order the calls of a dump were computed: a file may hold them in another.
+
+A compiled graph hands the gradients of parameters over before its calls are known, and a backward call may be told
+before the forward call it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from asd.dumps.formats.slots import split_name
+
+__all__ = ["computed_order"]
+
+
+def computed_order(names: Iterable[str]) -> list[str]:
+    """The names as they were computed: each as early as the file has it, but not before what it is computed from.
+
+    A backward call comes after its forward call. The gradients of a module's parameters come after its backward calls;
+    where the dump has none of those, after everything else.
+
+    >>> computed_order(["Cell.a.Dense.parameters_grad.0", "Cell.a.Dense.backward.0", "Cell.a.Dense.forward.0"])
+    ['Cell.a.Dense.forward.0', 'Cell.a.Dense.backward.0', 'Cell.a.Dense.parameters_grad.0']
+    """
+    known: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    names = list(names)
+    for name in names:
+        base, direction, count = split_name(name)
+        known[base, direction][int(count or 0)] = name
+    order: list[str] = []
+    last: list[str] = []
+    missing: dict[str, int] = {}
+    waiting: dict[str, list[str]] = defaultdict(list)
+    done: set[str] = set()
+    for name in names:
+        needs = _needs(name, known)
+        if needs is None:
+            last.append(name)
+            continue
+        left = [need for need in needs if need not in done]
+        missing[name] = len(left)
+        for need in left:
+            waiting[need].append(name)
+        ready = [] if left else [name]
+        while ready:
+            here = ready.pop()
+            order.append(here)
+            done.add(here)
+            for next_ in reversed(waiting.pop(here, [])):
+                missing[next_] -= 1
+                if not missing[next_]:
+                    ready.append(next_)
+    return order + last
+
+
+def _needs(name: str, known: dict[tuple[str, str], dict[int, str]]) -> list[str] | None:
+    """What a call is computed from; None for gradients of parameters that come from nothing in the dump."""
+    base, direction, count = split_name(name)
+    if direction == "backward":
+        forward = known.get((base, "forward"), {}).get(int(count or 0))
+        return [] if forward is None else [forward]
+    if direction != "parameters_grad":
+        return []
+    backward = known.get((base, "backward"), {})
+    if not backward:
+        return None
+    # A module that is called several times has one gradient of all its calls, or one of each pass.
+    gradients = sorted(known[base, direction])
+    place, calls = gradients.index(int(count or 0)), sorted(backward)
+    first = min(place * len(calls) // len(gradients), len(calls) - 1)
+    end = max((place + 1) * len(calls) // len(gradients), first + 1)
+    return [backward[call] for call in calls[first:end]]

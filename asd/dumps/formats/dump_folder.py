@@ -1,0 +1,231 @@
+"""A dump as it lies on disk: `step{N}/rank{R}/` with dump.json, stack.json, construct.json and the tensors beside them.
+
+Reads what this package and others write: folders `rank{R}`, `rank` and `proc{pid}`, both forms of stack.json, dump.json
+with and without `framework`, the older text form of `ptdbg_file`, and the journal of a step that was cut short.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from asd.dumps.formats.call_order import computed_order
+from asd.dumps.formats.journal_file import JOURNAL, read_journal
+from asd.dumps.formats.json_stream import members, read_json
+from asd.dumps.formats.ptdbg_file import read_lines
+from asd.dumps.formats.slots import Entry, Slot, read_entry
+from asd.errors import ConfigError, StateError
+
+__all__ = ["Dump", "cut_short", "dump_file", "dump_members", "find_dumps", "read_dump", "stack_of", "tensor_file"]
+
+_STEP = re.compile(r"step(\d+)")
+_RANK = re.compile(r"(?:rank|proc)(\d*)")
+_FILE = "dump.json"
+
+
+@dataclass
+class Dump:
+    """One rank of one step.
+
+    Attributes:
+        path: The dump.json, the journal in its place, or the older `.pkl` of text lines.
+        data_dir: Folder with the tensors, which need not exist.
+        task: `tensor`, `statistics`, or what else the file says; empty when it says nothing.
+        level: `L0`, `L1`, `mix`, or empty.
+        framework: `mindspore` or `pytorch`; told from the tensors where the file does not say it.
+        entries: Every call by name, in the order in which the calls were computed, see `call_order`.
+        parents: construct.json: the parent of every name; empty when there is none.
+        tool: Who wrote it; empty when the file does not say it.
+        mode: `graph` or `pynative`; likewise.
+    """
+
+    path: Path
+    data_dir: Path
+    task: str = ""
+    level: str = ""
+    framework: str = ""
+    entries: dict[str, Entry] = field(default_factory=dict)
+    parents: dict[str, str | None] = field(default_factory=dict)
+    tool: str = ""
+    mode: str = ""
+
+
+def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
+    """The dumps under a path by (step, rank); None where the path does not say which.
+
+    Args:
+        path: A dump.json, or the folder of a rank, of a step, or of a whole dump.
+
+    Raises:
+        ConfigError: There is no dump.
+    """
+    file = dump_file(path)
+    if file.is_file():
+        return {(_number(_STEP, file.parent.parent.name), _number(_RANK, file.parent.name)): file}
+    files = {
+        each.parent: each
+        for name in (JOURNAL, _FILE)
+        for above in ("", "*/", "*/*/")
+        for each in path.glob(above + name)
+    }
+    found: dict[tuple[int | None, int | None], Path] = {}
+    for file in sorted(files.values()):
+        parts = file.resolve().parts
+        key = (_number(_STEP, parts[-3]), _number(_RANK, parts[-2]))
+        if key in found:
+            raise ConfigError(
+                "the dump", str(path), f"{found[key]} and {file} are of one step and rank; name one of the two"
+            )
+        found[key] = file
+    if not found:
+        raise ConfigError("the dump", str(path), f"a {_FILE}, or a folder that holds one, is needed")
+    return found
+
+
+def dump_file(path: Path) -> Path:
+    """A file of a dump that may be named; or the journal beside it, of a run that was cut short before it was made."""
+    journal = path.parent / JOURNAL
+    return journal if path.suffix == ".json" and not path.exists() and journal.is_file() else path
+
+
+def cut_short(paths: Iterable[Path]) -> list[str]:
+    """What there is to say of the journals among some dumps."""
+    return [
+        f"{path} is the journal of a step that was cut short, or is still going on: it is read as far as it goes."
+        for path in paths
+        if path.name == JOURNAL
+    ]
+
+
+def dump_members(path: Path) -> Iterator[tuple[str, str, object]]:
+    """The members of a dump.json, or of what a journal comes to, as `json_stream.members` gives them.
+
+    Raises:
+        StateError: The file is cut short or no dump.
+        OSError: It can't be read.
+    """
+    if path.name != JOURNAL:
+        yield from members(path, "data")
+        return
+    gathered = read_journal(path)
+    for name, value in gathered.head.items():
+        yield "", name, value
+    for name, value in gathered.data.items():
+        yield "data", name, value
+
+
+def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
+    """Reads one rank of one step; the tensors stay on disk.
+
+    Args:
+        path: A dump.json, a journal, or a `.pkl` of text lines. Such a file is never unpickled.
+        data_dir: Where its tensors are; default: `dump_tensor_data` beside dump.json, `dump` beside a `.pkl`.
+
+    Raises:
+        StateError: The file is cut short or no dump.
+        OSError: It can't be read.
+    """
+    if path.suffix == ".pkl":
+        entries = read_lines(path)
+        folder = data_dir or path.with_suffix("")
+        return Dump(path, folder, "tensor" if folder.is_dir() else "statistics", "L1", _framework(entries), entries)
+    dump = Dump(path, data_dir or path.parent / "dump_tensor_data")
+    has_data = False
+    for where, name, value in dump_members(path):
+        if where:
+            has_data = True
+            # Older files have it without a count.
+            name = f"{name}.0" if name.endswith(".parameters_grad") else name
+            try:
+                dump.entries[name] = read_entry(name, value)
+            except StateError as error:
+                raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
+        elif name in ("task", "level", "framework", "tool", "mode") and isinstance(value, str):
+            setattr(dump, name, value)
+    if not has_data and not dump.task:
+        raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
+    dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries)}
+    dump.framework = dump.framework or _framework(dump.entries)
+    dump.parents = _parents(dump_file(path.with_name("construct.json")))
+    return dump
+
+
+def stack_of(path: Path) -> dict[str, str]:
+    """The call stack of every name, from either form of stack.json or from a journal.
+
+    Raises:
+        StateError: The file is neither.
+        OSError: It can't be read.
+    """
+    if dump_file(path).name == JOURNAL:
+        gathered = read_journal(dump_file(path))
+        return {name: _joined(gathered.frames.get(number)) for name, number in gathered.stacks.items()}
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise StateError(f"{path} holds no call stacks: an object is needed.")
+    stacks = {}
+    for key, value in found.items():
+        if isinstance(value, list) and len(value) == 2 and isinstance(value[0], list):
+            frames = _joined(value[1])
+            stacks.update({str(name): frames for name in value[0]})
+        else:
+            stacks[key] = _joined(value)
+    return stacks
+
+
+def tensor_file(dump: Dump, slot: Slot) -> Path | None:
+    """Where the tensor of a slot lies, or None when the dump has none.
+
+    Raises:
+        StateError: The name in the dump is not the bare name of a file, so it could lead elsewhere.
+    """
+    name = slot.data_name
+    if name is None:
+        return None
+    if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise StateError(f"the data name {name[:80]!r} is not the bare name of a file.")
+    path = dump.data_dir / name
+    if path.is_symlink() and path.resolve().parent != dump.data_dir.resolve():
+        raise StateError(f"the data file {name[:80]!r} is a link that leads out of its folder.")
+    return path
+
+
+def _number(pattern: re.Pattern[str], name: str) -> int | None:
+    match = pattern.fullmatch(name)
+    return int(match[1][:9] or 0) if match else None
+
+
+def _framework(entries: dict[str, Entry]) -> str:
+    dtypes = (slot.dtype for entry in entries.values() for slot in entry.slots if slot.scalar is None)
+    first = next(dtypes, "")
+    return "pytorch" if first.startswith("torch.") else "mindspore" if first else ""
+
+
+def _parents(path: Path) -> dict[str, str | None]:
+    if not path.is_file():
+        return {}
+    found = read_journal(path).parents if path.name == JOURNAL else read_json(path)
+    if not isinstance(found, dict):
+        raise StateError(f"{path} is no construct.json: an object is needed.")
+    return {name: _parent(value) for name, value in found.items()}
+
+
+def _parent(value: object) -> str | None:
+    # Some versions write [parent, micro step].
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, str) else None
+
+
+def _joined(frames: object) -> str:
+    return "\n".join(_texts(frames))
+
+
+def _texts(frames: object) -> Iterator[str]:
+    if isinstance(frames, list):
+        for frame in frames:
+            yield str(frame).strip()
+    elif frames is not None:
+        yield str(frames).strip()

@@ -1,0 +1,57 @@
+"""A result file that appears whole, and never in place of one that is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+from asd.errors import ConfigError
+from asd.rundir.disk import whole_file
+
+__all__ = ["check_writable", "free_timestamp", "new_file"]
+
+
+def check_writable(folder: Path) -> None:
+    """Checks that a dump can be written below `folder`, which need not be there.
+
+    Raises:
+        ConfigError: It can't.
+    """
+    above = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+    if not above.is_dir():
+        raise ConfigError("dump_path", str(folder), f"{above} is no folder; valid is one that this user can write")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError("dump_path", str(folder), f"this user can't write in {above}")
+
+
+def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:
+    """The first second from `now` on, as `YYYYmmddHHMMSS`, of which the folder has no file yet.
+
+    Args:
+        folder: Where the files will lie.
+        patterns: Their names with `{}` in place of the timestamp.
+        now: The time.
+    """
+    names = list(patterns)
+    while True:
+        stamp = now.strftime("%Y%m%d%H%M%S")
+        if not any(os.path.lexists(folder / name.format(stamp)) for name in names):
+            return stamp
+        now += timedelta(seconds=1)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write; it stands at `path` when the block ends well, and not at all otherwise.
+
+    Raises:
+        FileExistsError: Something is at `path`, and stays as it is.
+        OSError: The folder can't be written or the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path, replace=False) as file:
+        yield file

@@ -1,0 +1,232 @@
+"""How alike the gradients of two runs are, step by step, and the step where the runs part.
+
+    similarity = share of the elements whose gradients point in the same direction (above 0, or not)
+
+A parameter is suspect in the first step if its similarity is below 0.97, and in a later one if it falls by more than
+0.03. Directions do not see a fault that keeps the sign, so the tables of the steps are compared too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from asd.dumps.formats.json_stream import open_text
+from asd.dumps.formats.new_file import new_file
+from asd.dumps.formats.npy_file import NpyFile
+from asd.errors import ConfigError, StateError
+
+__all__ = ["FIRST_LIMIT", "LARGEST_FALL", "GradComparator", "RankSimilarity", "Suspect"]
+
+FIRST_LIMIT, LARGEST_FALL = 0.97, 0.03
+_RANK, _STEP = re.compile(r"rank(\d{1,7})"), re.compile(r"step(\d{1,7})|grad_summary_(\d{1,7})\.csv")
+_SUMMARY = "grad_summary_{}.csv"
+_TOLERANCE = 1e-12  # 0.98 - 0.95 is not more than 0.03, whatever binary fractions say
+
+
+@dataclass(frozen=True, order=True)
+class Suspect:
+    """A parameter whose gradients part.
+
+    Attributes:
+        step: The first step in which it is suspect.
+        similarity: In that step.
+        rank: Of both runs.
+        parameter: Its name.
+        before: The similarity in the step before; None in the first one.
+    """
+
+    step: int
+    similarity: float
+    rank: int
+    parameter: str
+    before: float | None
+
+
+@dataclass
+class RankSimilarity:
+    """What one rank gave.
+
+    Attributes:
+        rank: Its number.
+        steps: The steps that both runs have.
+        rows: By parameter, and last `summary` over all elements: the similarity in each step, None where a run has not
+            that parameter.
+        suspects: The first suspect step of each parameter, earliest and least alike first.
+        first_difference: The first step whose statistics differ at all, and the first parameter there; None without.
+        file: The table.
+    """
+
+    rank: int
+    steps: list[int]
+    rows: dict[str, list[float | None]]
+    suspects: list[Suspect] = field(default_factory=list)
+    first_difference: tuple[int, str] | None = None
+    file: Path = Path()
+
+
+class GradComparator:
+    """Compares what two runs of the gradient monitor wrote."""
+
+    @staticmethod
+    def compare_distributed(
+        path1: str | Path, path2: str | Path, output_dir: str | Path,
+        draw: Callable[[Path, RankSimilarity], None] | None = None,
+    ) -> list[RankSimilarity]:  # fmt: skip
+        """Compares all ranks and steps that both runs have; writes `rank{R}/similarities.csv` for each rank.
+
+        Args:
+            path1: The `dump_path` of one run.
+            path2: That of the other.
+            output_dir: Where the tables go; one that is there is not overwritten.
+            draw: Draws the pictures of a rank into a folder; see `asd.exporters.pictures.gradients`.
+
+        Returns:
+            What each rank gave.
+
+        Raises:
+            ConfigError: The runs have no rank or no step in common, or a result is there already.
+            StateError: A file is not what the monitor writes, or the shapes differ.
+            OSError: A file can't be read or written.
+        """
+        runs = [_steps_of(Path(path)) for path in (path1, path2)]
+        ranks = sorted(set(runs[0]) & set(runs[1]))
+        if not ranks:
+            raise ConfigError(
+                "path2", str(path2), f"it has ranks {sorted(runs[1])}, and {path1} has {sorted(runs[0])}: one in "
+                "common is needed")  # fmt: skip
+        results = []
+        for rank in ranks:
+            target = Path(output_dir) / f"rank{rank}" / "similarities.csv"
+            if target.exists():
+                raise ConfigError("output_dir", str(output_dir), f"{target} is there already and stays; name another")
+            steps = sorted(runs[0][rank] & runs[1][rank])
+            if not steps:
+                raise ConfigError("path2", str(path2), f"its rank {rank} has no step in common with {path1}")
+            results.append(_compare_rank(rank, steps, Path(path1) / f"rank{rank}", Path(path2) / f"rank{rank}"))
+            results[-1].file = target
+        for result in results:
+            with new_file(result.file) as file:
+                file.write(_table(result))
+            if draw is not None:
+                draw(result.file.parent, result)
+        return results
+
+    @staticmethod
+    def sentence(results: list[RankSimilarity]) -> str:
+        """Where the runs part, in one sentence."""
+        suspects = sorted(each for result in results for each in result.suspects)
+        if suspects:
+            first = suspects[0]
+            others = sum(each.step == first.step for each in suspects) - 1
+            before = "" if first.before is None else f", after {first.before:.4f} the step before"
+            more = f"; {others} more part in that step" if others else ""
+            return (f"The runs part at step {first.step}: the gradient of {first.parameter} on rank {first.rank} has a "
+                    f"similarity of {first.similarity:.4f}{before}{more}.")  # fmt: skip
+        differences = sorted((*result.first_difference, result.rank) for result in results if result.first_difference)
+        if differences:
+            step, parameter, rank = differences[0]
+            return (f"The runs do not part by the rule of directions; their gradients first differ at step {step}, in "
+                    f"{parameter} on rank {rank}.")  # fmt: skip
+        steps = {step for result in results for step in result.steps}
+        ranks = ", ".join(str(result.rank) for result in results)
+        return f"The gradients of both runs are the same, as far as recorded: ranks {ranks}, {len(steps)} steps."
+
+
+def _steps_of(path: Path) -> dict[int, set[int]]:
+    if not path.is_dir():
+        raise ConfigError("path", str(path), "it must be the folder that a gradient monitor wrote to")
+    found: dict[int, set[int]] = {}
+    for folder in path.iterdir():
+        match = _RANK.fullmatch(folder.name)
+        if match and folder.is_dir():
+            steps = (_STEP.fullmatch(inner.name) for inner in folder.iterdir())
+            found[int(match[1])] = {int(step[1] or step[2]) for step in steps if step}
+    if not found:
+        raise ConfigError("path", str(path), "it holds no folder rank0, rank1, ... of a gradient monitor")
+    return found
+
+
+def _compare_rank(rank: int, steps: list[int], one: Path, other: Path) -> RankSimilarity:
+    alike: dict[str, dict[int, tuple[int, int]]] = {}
+    for step in steps:
+        names = [{file.stem for file in (path / f"step{step}").glob("*.npy")} for path in (one, other)]
+        for name in sorted(names[0] & names[1]):
+            place = Path(f"step{step}") / f"{name}.npy"
+            alike.setdefault(name, {})[step] = _alike(one / place, other / place)
+    rows: dict[str, list[float | None]] = {
+        name: [_share(*found[step]) if step in found else None for step in steps]
+        for name, found in sorted(alike.items())
+    }
+    suspects = [each for name, values in rows.items() if (each := _suspect(rank, name, steps, values)) is not None]
+    totals = [[found[step] for found in alike.values() if step in found] for step in steps]
+    rows["summary"] = [
+        _share(sum(same for same, _ in total), sum(size for _, size in total)) if total else None for total in totals
+    ]
+    return RankSimilarity(rank, steps, rows, sorted(suspects), _first_difference(steps, one, other))
+
+
+def _alike(one: Path, other: Path) -> tuple[int, int]:
+    with NpyFile(one) as left, NpyFile(other) as right:
+        for file in (left, right):
+            if file.dtype != np.dtype(bool):
+                raise StateError(f"{file.path} holds {file.dtype}; the directions of a gradient are bool.")
+        if left.shape != right.shape:
+            raise StateError(
+                f"{one} has the shape {list(left.shape)}, and {other} has {list(right.shape)}: the runs have not the "
+                "same parameters.")  # fmt: skip
+        pieces = zip(left.pieces(1 << 20), right.pieces(1 << 20), strict=True)
+        return sum(int(np.count_nonzero(a == b)) for a, b in pieces), left.size
+
+
+def _share(same: int, size: int) -> float:
+    return same / size if size else 1.0
+
+
+def _suspect(rank: int, name: str, steps: list[int], values: list[float | None]) -> Suspect | None:
+    before: float | None = None
+    for step, value in zip(steps, values, strict=True):
+        if value is None:
+            continue
+        fell = before is not None and before - value > LARGEST_FALL + _TOLERANCE
+        if fell or (before is None and value < FIRST_LIMIT):
+            return Suspect(step, value, rank, name, before)
+        before = value
+    return None
+
+
+def _first_difference(steps: list[int], one: Path, other: Path) -> tuple[int, str] | None:
+    for step in steps:
+        tables = [_read_summary(path / _SUMMARY.format(step)) for path in (one, other)]
+        for name, values in tables[0].items():
+            if name in tables[1] and tables[1][name] != values:
+                return step, name
+    return None
+
+
+def _read_summary(path: Path) -> dict[str, list[str]]:
+    if not path.is_file():
+        return {}
+    with open_text(path) as file:
+        try:
+            rows = list(csv.reader(file))
+        except csv.Error as error:
+            raise StateError(f"{path} is no table of gradients: {error}.") from None
+    if not rows or rows[0][:1] != ["param_name"] or any(len(row) != len(rows[0]) for row in rows):
+        raise StateError(f"{path} is no table of gradients: its columns begin with param_name, in every row as many.")
+    return {row[0]: row[1:] for row in rows[1:]}
+
+
+def _table(result: RankSimilarity) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["step", *result.steps])
+    for name, values in result.rows.items():
+        writer.writerow([name, *("" if value is None else repr(value) for value in values)])
+    return b"\xef\xbb\xbf" + text.getvalue().encode()

@@ -1,0 +1,114 @@
+"""The table of one step: a row for each parameter with what its gradient is like.
+
+    <dump_path>/rank{R}/grad_summary_{step}.csv        UTF-8 with a byte order mark
+    <dump_path>/rank{R}/step{N}/{parameter}.npy        bool: where the gradient is above 0 (levels L1 and L2)
+
+Level L0 has the CRC-32 of the float32 values, L2 the share of the elements in each interval and that of zeros.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import zlib
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asd.dumps.gradients.options import GradientOptions
+from asd.rundir.disk import whole_file, write_whole
+
+__all__ = ["columns", "file_name", "row", "write_step"]
+
+_LONGEST_NAME = 250
+Array = np.ndarray[Any, Any]
+
+
+def columns(options: GradientOptions) -> list[str]:
+    """The header of the table."""
+    middle: list[str] = []
+    if options.grad_level == "L0":
+        middle = ["MD5"]
+    elif options.grad_level == "L2":
+        ends = [*map(str, options.bounds)]
+        middle = [
+            f"(-inf, {ends[0]}]", *(f"({a}, {b}]" for a, b in pairwise(ends)), f"({ends[-1]}, inf)",
+            "=0",
+        ]  # fmt: skip
+    return ["param_name", *middle, "max", "min", "norm", "shape"]
+
+
+def row(name: str, gradient: Array, options: GradientOptions) -> list[str]:
+    """The row of one parameter.
+
+    Args:
+        name: Of the parameter.
+        gradient: Any shape; bfloat16 comes as float32.
+        options: Its level and bounds count.
+    """
+    middle: list[str] = []
+    flat = np.ascontiguousarray(gradient).reshape(-1)
+    if options.grad_level == "L0":
+        with np.errstate(over="ignore"):
+            middle = [f"{zlib.crc32(flat.astype(np.float32).tobytes()):08x}"]
+    elif options.grad_level == "L2":
+        # Element x belongs to (a, b]: the number of bounds that are less than x is its interval.
+        known = flat[~np.isnan(flat)]
+        places = np.searchsorted(np.array(options.bounds, np.float64), known.astype(np.float64), side="left")
+        counts = np.bincount(places, minlength=len(options.bounds) + 1)
+        size = max(flat.size, 1)
+        middle = [repr(float(count / size)) for count in counts] + [repr(float(np.count_nonzero(flat == 0) / size))]
+    if flat.size == 0:
+        return [name, *middle, "nan", "nan", "0.0", str(gradient.shape)]
+    numbers = [repr(float(flat.max())), repr(float(flat.min())), repr(_norm(flat))]
+    return [name, *middle, *numbers, str(gradient.shape)]
+
+
+def file_name(parameter: str) -> str:
+    """The name of a parameter's file of directions, without its ending; a name that is too long is cut."""
+    safe = parameter.replace("/", "_").replace("\0", "_").lstrip(".") or "_"
+    if len(safe.encode()) > _LONGEST_NAME:
+        safe = f"{safe[:60]}.{zlib.crc32(parameter.encode()):08x}"
+    return safe
+
+
+def write_step(folder: Path, step: int, gradients: Mapping[str, Array], options: GradientOptions) -> None:
+    """Writes the files of one step; the table comes last, so where it is, all of the step is.
+
+    Args:
+        folder: Of the rank.
+        step: Its number.
+        gradients: By name of the parameter.
+        options: What is written.
+
+    Raises:
+        OSError: They can't be written.
+    """
+    if options.grad_level != "L0":
+        directions = folder / f"step{step}"
+        directions.mkdir(parents=True, exist_ok=True)
+        for name, gradient in gradients.items():
+            _save(directions / f"{file_name(name)}.npy", gradient > 0)
+    text = io.StringIO()
+    csv.writer(text).writerows(
+        [columns(options), *(row(name, gradient, options) for name, gradient in gradients.items())]
+    )
+    write_whole(folder / f"grad_summary_{step}.csv", f"\ufeff{text.getvalue()}")
+
+
+def _norm(flat: Array) -> float:
+    largest = float(np.abs(flat).max())
+    if largest == 0.0 or not math.isfinite(largest):
+        return largest
+    # No square of a quotient overflows or vanishes.
+    scaled = flat.astype(np.float64) / largest
+    return float(np.sqrt(np.dot(scaled, scaled)) * largest)
+
+
+def _save(path: Path, array: Array) -> None:
+    with whole_file(path, flush=False) as file:
+        np.save(file, array, allow_pickle=False)

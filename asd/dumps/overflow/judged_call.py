@@ -1,0 +1,112 @@
+"""Which call overflowed: judged from the values that go in and come out.
+
+A device of Ascend keeps overflow flags in hardware; values are what every device has. `aicore` are calls that compute
+element by element, `atomic` those that accumulate (sums, products of matrices, scatters, reductions over ranks).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from asd.dumps.formats.slots import split_name
+from asd.dumps.formats.statistics import Moments
+
+__all__ = ["ALREADY", "ENDED", "OVERFLOW", "TRANSIENT", "WEIGHT", "JudgedCall", "accumulates", "classify", "trouble"]
+
+OVERFLOW = "overflow"
+ALREADY = "inputs already overflow, search earlier"
+WEIGHT = "a parameter holds Inf or NaN already"
+ENDED = "inputs overflow, outputs do not: the overflow ends here"
+TRANSIENT = "neither inputs nor outputs overflow: transient"
+
+HALF_MARKS = frozenset({65504.0, 65472.0, 51200.0, 38400.0})
+"""What an overflowing float16 computation leaves behind, beside inf; 65500 is 65504 or 65472 in that type."""
+_LARGEST = {"Float16": 65504.0, "BFloat16": 3.3895313892515355e38, "Float32": 3.4028234663852886e38,
+            "Float64": 1.7976931348623157e308}  # fmt: skip
+_ACCUMULATES = re.compile(
+    r"sum|mean|matmul|linear|dense|bmm|baddbmm|addmm|einsum|conv|scatter|index_add|addn|norm|cumsum|all_?reduce|prod|var"
+    r"|std|dot|embedding|gather|biasadd",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class JudgedCall:
+    """What is known of one call, forward or backward.
+
+    Attributes:
+        inputs: Per input the trouble it is in, see `trouble`.
+        outputs: The same of the outputs.
+        largest_input: Largest magnitude that went in; inf and nan count as inf.
+        weights: As `inputs`, of those in trouble that are parameters which are trained; they are in `inputs` too.
+    """
+
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    largest_input: float = 0.0
+    largest_output: float = 0.0
+    weights: list[str] = field(default_factory=list)
+
+
+def accumulates(name: str) -> bool:
+    """Whether the call of this name adds up products or elements, so that its overflow is an `atomic` one.
+
+    The API or class tells; the modules around it do not.
+
+    >>> accumulates("Functional.linear.145.backward"), accumulates("Tensor.exp.0.forward")
+    (True, False)
+    """
+    return _ACCUMULATES.search(split_name(name)[0].rpartition(".")[2]) is not None
+
+
+def trouble(moments: Moments, dtype: str) -> str:
+    """`nan`, `inf`, `extreme` or nothing: what is wrong with the values of a tensor.
+
+    Extreme is the largest finite number of the type, and the marks that overflow leaves in float16.
+
+    Args:
+        moments: Of the tensor.
+        dtype: As MindSpore names it.
+    """
+    if dtype not in _LARGEST:
+        return ""
+    if math.isnan(moments.largest) or math.isnan(moments.smallest):
+        return "nan"
+    magnitude = max(abs(moments.largest), abs(moments.smallest))
+    if math.isinf(magnitude) or moments.non_finite:
+        return "inf"
+    marked = dtype == "Float16" and magnitude in HALF_MARKS
+    return "extreme" if marked or magnitude >= _LARGEST[dtype] else ""
+
+
+def classify(call: JudgedCall) -> str:
+    """One of `OVERFLOW`, `WEIGHT`, `ALREADY`, `ENDED` and `TRANSIENT`.
+
+    A value that is extreme and not larger than what went in is no overflow: masks are filled with such numbers.
+    """
+    bad_inputs = {each for each in call.inputs if each in ("nan", "inf")}
+    bad_outputs = {each for each in call.outputs if each in ("nan", "inf")}
+    if "extreme" in call.outputs and call.largest_output > call.largest_input:
+        bad_outputs.add("extreme")
+    if bad_outputs - {"extreme"} or (bad_outputs and not bad_inputs):
+        if not bad_inputs:
+            return OVERFLOW
+        count, of_weights = (sum(each in ("nan", "inf") for each in of) for of in (call.inputs, call.weights))
+        return WEIGHT if count == of_weights else ALREADY
+    return ENDED if bad_inputs else TRANSIENT
+
+
+def magnitude_of(value: Any) -> float:
+    """Of a number that is no tensor; 0 for anything else."""
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
+        return 0.0
+    try:
+        magnitude = abs(float(value))
+    except OverflowError:
+        return math.inf
+    return math.inf if math.isnan(magnitude) else magnitude

@@ -1,0 +1,122 @@
+"""Which call of one run belongs to which of the other, and which slot to which.
+
+Equal names belong together. Between MindSpore and PyTorch the rest is matched by itself: by the place of a module in
+the network (see `module_tree`), an API by its name in its module, parameters by their usual names in both frameworks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from asd.dumps.formats.dump_folder import Dump
+from asd.dumps.formats.slots import Entry, Slot, split_name
+from asd.dumps.pairing.module_tree import ModuleTree, pair_by_structure
+
+__all__ = ["PARAMETER_NAMES", "Matching", "match_by_place", "match_names", "rename_parameter"]
+
+PARAMETER_NAMES = {
+    "gamma": "weight", "beta": "bias", "embedding_table": "weight", "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}  # fmt: skip
+"""Names of parameters in MindSpore, and what PyTorch calls them."""
+
+_APIS = (
+    "Mint",
+    "MintFunctional",
+    "Functional",
+    "Tensor",
+    "Primitive",
+    "Torch",
+    "NPU",
+    "VF",
+    "Distributed",
+    "MintDistributed",
+)
+
+
+@dataclass
+class Matching:
+    """The pairs.
+
+    Attributes:
+        calls: The name of a call in the run under test, and its name in the trusted run.
+        rename: A slot's suffix under the names of the trusted run, given the call and the suffix.
+        slots: Full names of single slots that belong together whatever their calls.
+    """
+
+    calls: dict[str, str]
+    rename: Callable[[str, str], str] = lambda _, suffix: suffix
+    slots: dict[str, str] = field(default_factory=dict)
+
+    def partners(self, tested: Entry, trusted: Entry | None) -> list[tuple[Slot, Slot | None]]:
+        """The slots of a call, each with its partner or None."""
+        theirs = {} if trusted is None else {slot.suffix: slot for slot in trusted.slots}
+        found = []
+        for slot in tested.slots:
+            partner = theirs.get(self.rename(tested.name, slot.suffix)) or theirs.get(slot.suffix)
+            found.append((slot, partner))
+        return found
+
+
+def rename_parameter(_: str, suffix: str) -> str:
+    """The suffix with the parameter's name that PyTorch uses.
+
+    >>> rename_parameter("", "parameters.gamma")
+    'parameters.weight'
+    """
+    head, dot, last = suffix.rpartition(".")
+    return f"{head}{dot}{PARAMETER_NAMES.get(last, last)}"
+
+
+def match_names(tested: Dump, trusted: Dump) -> Matching:
+    """Equal names; between the two frameworks also by place."""
+    calls = {name: name for name in tested.entries if name in trusted.entries}
+    if tested.framework == trusted.framework or "" in (tested.framework, trusted.framework):
+        return Matching(calls)
+    return match_by_place(tested, trusted, None)
+
+
+def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[str, str]] | None) -> Matching:
+    """Pairs calls by module path, API name, direction and count.
+
+    Args:
+        tested: The run under test.
+        trusted: The trusted run.
+        mapping: Names by class of layer as a layer mapping file gives them; None to find them from the structure.
+    """
+    ours, theirs = ModuleTree(tested), ModuleTree(trusted)
+    paths = pair_by_structure(ours, theirs) if mapping is None else ours.map_paths(mapping)
+    by_place: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name in trusted.entries:
+        by_place[_place(theirs, name, {}, None)].append(name)
+    counts: dict[tuple[str, ...], int] = defaultdict(int)
+    calls = {}
+    for name in tested.entries:
+        place = _place(ours, name, paths, mapping)
+        group = by_place.get(place, ())
+        nth = counts[place]
+        counts[place] += 1
+        if nth < len(group):
+            calls[name] = group[nth]
+    return Matching(calls, rename_parameter)
+
+
+def _place(
+    tree: ModuleTree, name: str, paths: Mapping[str, str], mapping: Mapping[str, Mapping[str, str]] | None
+) -> tuple[str, ...]:
+    """Module path, API or nothing, direction, count of a module's call."""
+    base, direction, count = split_name(name)
+    path = tree.path_of(name)
+    if path is not None:
+        return paths.get(path, path), "", direction, count
+    prefix, _, api = base.partition(".")
+    parent = tree.parent_path(name)
+    if prefix == "Primitive":
+        api = api.partition(".")[0]
+    if mapping is not None:
+        api = mapping.get(tree.class_of(parent), {}).get(api, api).partition("(")[0]
+    place = paths.get(parent, parent)
+    # Without a module to count in, the count of the name is all there is.
+    return place, api if prefix in _APIS else base, direction, "" if place else count

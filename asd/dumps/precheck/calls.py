@@ -1,0 +1,232 @@
+"""The calls of a dump, forward and backward together, with their arguments as they were nested.
+
+Everything here comes from a file that anybody may have written: names are checked, and nothing of it is evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from asd.dumps.formats.dump_folder import dump_members
+from asd.dumps.formats.slots import split_name
+from asd.errors import ConfigError, StateError
+
+__all__ = ["Call", "DtypeArgument", "TensorArgument", "leaves", "read_calls"]
+
+_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+")
+_LONGEST = 1000
+_DEEPEST = 20
+_MOST_DIMENSIONS = 32
+
+Path_ = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A tensor as dump.json describes it.
+
+    Attributes:
+        dtype: Such as `Float32`.
+        shape: Sizes of the dimensions.
+        low: The smallest element, as the file has it; None when it says nothing.
+        high: The largest.
+        data_name: Bare name of its file, or None. Not checked yet.
+        is_array: Whether it was a NumPy array and no tensor.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    low: float | bool | None
+    high: float | bool | None
+    data_name: str | None
+    is_array: bool = False
+
+
+@dataclass(frozen=True)
+class DtypeArgument:
+    """A type as an argument, such as `Float16`."""
+
+    name: str
+
+
+@dataclass
+class Call:
+    """One call of an API, an operator or a module.
+
+    Attributes:
+        name: Such as `Mint.mul.0`, or `Cell.fc.Dense.0`.
+        label: Without the number: `Mint.mul`.
+        forward: The name of the forward entry; likewise `backward`, empty when the dump has none, `parameters_grad`.
+        args: Arguments; each a `TensorArgument`, a `DtypeArgument`, a plain value, or a tuple or dictionary of them.
+        kwargs: Keyword arguments.
+        parameters: Parameters of a module.
+        attributes: What an operator or module was made with; None when the dump does not tell it.
+        outputs: What the call returned.
+        gradients: Gradients of the outputs, the input of the backward pass.
+        input_gradients: Gradients of the inputs, its output.
+        parameter_gradients: Gradients of the parameters.
+        problem: Why the call can't be checked, in words; empty when it can.
+    """
+
+    name: str
+    label: str
+    forward: str = ""
+    backward: str = ""
+    parameters_grad: str = ""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] | None = None
+    outputs: tuple[Any, ...] = ()
+    gradients: tuple[Any, ...] = ()
+    input_gradients: tuple[Any, ...] = ()
+    parameter_gradients: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+def read_calls(path: Path) -> tuple[str, list[Call]]:
+    """The task of a dump, and its calls in the order in which they ended.
+
+    A call whose description can't be understood is there with its `problem`.
+
+    Raises:
+        StateError: The file is cut short, no dump, or has a name that is none of an API.
+        ConfigError: It is a dump of PyTorch.
+        OSError: It can't be read.
+    """
+    task, has_data = "", False
+    calls: dict[str, Call] = {}
+    for where, name, value in dump_members(path):
+        if where:
+            has_data = True
+            _take(path, name, value, calls)
+        elif name == "framework" and value not in ("mindspore", None):
+            raise ConfigError("api_info", str(path), f"a dump of MindSpore is needed, and this one is of {value!r:.40}")
+        elif name == "task":
+            task = str(value)
+    if not has_data and not task:
+        raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
+    # One that ran before the recording began has no forward pass to make again.
+    return task, [call for call in calls.values() if call.forward]
+
+
+def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    """The values inside tuples and dictionaries with their places."""
+    if isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from leaves(item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    else:
+        yield path, value
+
+
+def _take(path: Path, name: str, value: object, calls: dict[str, Call]) -> None:
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise StateError(f"{path}: {name[:80]!r} is not the name of a call.")
+    label, direction, number = split_name(name)
+    if not direction:
+        return
+    key = f"{label}.{number or 0}"
+    call = calls.setdefault(key, Call(key, label))
+    if direction == "forward":
+        calls[key] = calls.pop(key)  # the order is that of the forward passes
+    setattr(call, direction, name)
+    if not isinstance(value, dict):
+        call.problem = "its entry is not an object"
+        return
+    try:
+        if direction == "forward":
+            call.args, call.outputs = _sequence(value.get("input_args")), _sequence(value.get("output"))
+            call.kwargs, call.parameters = _mapping(value.get("input_kwargs")), _mapping(value.get("parameters"))
+            call.attributes = _attributes(value.get("attributes"))
+        elif direction == "backward":
+            call.gradients, call.input_gradients = _sequence(value.get("input")), _sequence(value.get("output"))
+        else:
+            call.parameter_gradients = {
+                key: found[0] if isinstance(found, tuple) and len(found) == 1 else found
+                for key, found in _mapping(value).items()
+            }
+    except StateError as error:
+        call.problem = str(error)
+
+
+def _sequence(found: object) -> tuple[Any, ...]:
+    if found is None:
+        return ()
+    if not isinstance(found, list):
+        raise StateError(f"{found!r:.40} stands where a list is needed")
+    return tuple(_value(item, 1) for item in found)
+
+
+def _mapping(found: object) -> dict[str, Any]:
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise StateError(f"{found!r:.40} stands where an object is needed")
+    return {key: _value(item, 1) for key, item in found.items()}
+
+
+def _attributes(found: object) -> dict[str, Any] | None:
+    if found is not None and not isinstance(found, dict):
+        raise StateError("its attributes are not an object")
+    return found
+
+
+def _value(found: object, depth: int) -> Any:
+    if found is None:
+        return None
+    if depth > _DEEPEST:
+        raise StateError(f"its arguments are nested more than {_DEEPEST} deep")
+    if isinstance(found, list):
+        return tuple(_value(item, depth + 1) for item in found)
+    if not isinstance(found, dict):
+        raise StateError(f"{found!r:.40} is no argument as a dump describes it")
+    kind = found.get("type")
+    if not isinstance(kind, str):
+        return {key: _value(item, depth + 1) for key, item in found.items()}
+    return _tensor(found, kind) if "shape" in found else _scalar(found, kind)
+
+
+def _scalar(found: dict[str, Any], kind: str) -> Any:
+    value = found.get("value")
+    if kind in ("int", "float", "bool", "str"):
+        if type(value).__name__ != kind and not (kind == "float" and type(value) is int):
+            raise StateError(f"{value!r:.40} stands where the dump says {kind}")
+        return value
+    if kind == "slice":
+        parts = value if isinstance(value, list) and len(value) == 3 else ["none"]
+        if not all(part is None or type(part) is int for part in parts):
+            raise StateError(f"{value!r:.40} is no slice")
+        return slice(*parts)
+    if kind == "mindspore.dtype":
+        return DtypeArgument(str(value))
+    if kind in ("ellipsis", "Ellipsis"):
+        return ...
+    if isinstance(value, (bool, int, float)):  # numbers of NumPy
+        return value
+    raise StateError(f"an argument of the kind {kind!r:.40} can't be made again")
+
+
+def _tensor(found: dict[str, Any], kind: str) -> TensorArgument:
+    shape, name = found["shape"], found.get("data_name")
+    if kind.startswith("torch"):
+        raise StateError("it is a call of PyTorch")
+    if (
+        not isinstance(shape, list)
+        or len(shape) > _MOST_DIMENSIONS
+        or not all(type(size) is int and size >= 0 for size in shape)
+    ):
+        raise StateError(f"{shape!r:.40} is no shape")
+    low, high = found.get("Min"), found.get("Max")
+    if not all(value is None or isinstance(value, (bool, int, float)) for value in (low, high)):
+        raise StateError(f"{(low, high)!r:.60} are no smallest and largest element")
+    return TensorArgument(
+        str(found.get("dtype")), tuple(shape), low, high, name if isinstance(name, str) else None,
+        kind == "numpy.ndarray",
+    )  # fmt: skip

@@ -1,0 +1,137 @@
+"""The inputs of a call: the tensors a dump holds, or random ones between the smallest and the largest element."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asd.dumps.formats.dump_folder import Dump, tensor_file
+from asd.dumps.formats.npy_file import NpyFile, TensorFile
+from asd.dumps.formats.slots import Slot
+from asd.dumps.precheck.calls import TensorArgument
+from asd.errors import StateError
+
+__all__ = ["DTYPES", "Inputs", "Value", "to_bfloat16"]
+
+SEED = 42
+LARGEST = 1 << 28
+"""Elements of one tensor; a larger one is not made."""
+
+DTYPES: dict[str, str] = {
+    "Bool": "bool", "Int8": "int8", "Int16": "int16", "Int32": "int32", "Int64": "int64",
+    "UInt8": "uint8", "UInt16": "uint16", "UInt32": "uint32", "UInt64": "uint64",
+    "Float16": "float16", "Float32": "float32", "Float64": "float64", "BFloat16": "float32",
+    "Complex64": "complex64", "Complex128": "complex128",
+}  # fmt: skip
+"""Types as dumps name them, and NumPy's; bfloat16 is held as the float32 of equal value."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """The elements of a tensor.
+
+    Attributes:
+        array: In the type that `DTYPES` says.
+        dtype: As dumps name it.
+        is_array: Whether the call got a NumPy array.
+    """
+
+    array: np.ndarray[Any, Any]
+    dtype: str
+    is_array: bool = False
+
+
+class Inputs:
+    """Makes values of descriptions.
+
+    Args:
+        path: The dump.json; tensors lie in `dump_tensor_data` beside it.
+        real: Whether tensors are read; otherwise they are made.
+    """
+
+    def __init__(self, path: Path, *, real: bool) -> None:
+        self._dump = Dump(path, path.parent / "dump_tensor_data")
+        self.real = real
+
+    def generator(self, name: str) -> np.random.Generator:
+        """Of the call `name`: the same whatever ran before, so that a resumed check makes the same inputs."""
+        return np.random.default_rng([SEED, zlib.crc32(name.encode())])
+
+    def value(self, described: TensorArgument, random: np.random.Generator) -> Value:
+        """The elements of a tensor.
+
+        Raises:
+            StateError: They can't be had; the sentence has no full stop.
+        """
+        if described.dtype not in DTYPES:
+            raise StateError(f"a tensor of the type {described.dtype[:40]!r} can't be made")
+        if math.prod(described.shape) > LARGEST:
+            raise StateError(f"a tensor of the shape {described.shape} has more than {LARGEST} elements")
+        array = self._read(described) if self.real else _generate(described, random)
+        return Value(array, described.dtype, described.is_array)
+
+    def _read(self, described: TensorArgument) -> np.ndarray[Any, Any]:
+        slot = Slot("", "input", described.dtype, data_name=described.data_name)
+        try:
+            path = tensor_file(self._dump, slot)
+        except StateError as error:
+            raise StateError(str(error).rstrip(".")) from None
+        if path is None:
+            raise StateError("the dump has no file of a tensor")
+        try:
+            with NpyFile(path) as file:
+                return _whole(file, described)
+        except FileNotFoundError:
+            raise StateError(f"{path.name} is missing") from None
+        except OSError as error:
+            raise StateError(f"{path.name} can't be read: {error.strerror}") from None
+        except StateError as error:
+            raise StateError(str(error).rstrip(".")) from None
+
+
+def _whole(file: TensorFile, described: TensorArgument) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(DTYPES[described.dtype])
+    if (file.dtype.newbyteorder("="), file.shape) != (dtype, described.shape) or file.is_bfloat16:
+        raise StateError(
+            f"{file.path.name} holds {file.dtype} {list(file.shape)}, "
+            f"and the dump says {described.dtype} {list(described.shape)}"
+        )
+    pieces = list(file.pieces(max(file.size, 1)))
+    array: np.ndarray[Any, Any] = np.concatenate(pieces) if pieces else np.empty(0, dtype)
+    return array.astype(dtype, copy=False).reshape(described.shape)
+
+
+def _generate(described: TensorArgument, random: np.random.Generator) -> np.ndarray[Any, Any]:
+    dtype, shape = np.dtype(DTYPES[described.dtype]), described.shape
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(bool)
+    if dtype.kind == "c":
+        raise StateError("the statistics of a complex tensor do not tell its values")
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    low, high = described.low, described.high
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)) or low > high:
+        raise StateError(f"no values lie between Min {low} and Max {high}")
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        # Statistics are in float32, so the largest integer may have been rounded up.
+        first, last = max(int(low), int(limits.min)), min(int(high), int(limits.max))
+        if first > last:
+            raise StateError(f"no {described.dtype} lies between Min {low} and Max {high}")
+        return random.integers(first, last, shape, dtype=dtype, endpoint=True)
+    share = random.random(shape)
+    with np.errstate(over="ignore"):
+        values = np.clip(low * (1.0 - share) + high * share, low, high).astype(dtype)
+    return to_bfloat16(values) if described.dtype == "BFloat16" else values
+
+
+def to_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The nearest bfloat16 of each float32, ties to even, as float32; NaN stays NaN."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.where(np.isnan(values), values, rounded).astype(np.float32)

@@ -1,0 +1,230 @@
+"""The settings of a debugger: what a `config.json` says, checked.
+
+The keys are those of the accuracy tools of the Ascend ecosystem:
+
+    {"task": "tensor", "dump_path": "./dump", "rank": [], "step": [0], "level": "L0",
+     "tensor": {"scope": [], "list": [], "data_mode": ["all"]}}
+
+With `bench_path`, the dump of a healthy run with check sums, a run is compared while it runs and only calls that differ
+are written, `diff_nums` of them at most:
+
+    {"task": "tensor", "dump_path": "./run", "level": "L0", "tensor": {"bench_path": "./healthy", "diff_nums": 10}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from asd.dumps.formats.config_object import ConfigObject
+from asd.dumps.gradients.options import GradientOptions
+from asd.dumps.record.not_done import NOT_DONE, REASONS, not_done
+from asd.errors import ConfigError
+
+__all__ = ["DebuggerConfig"]
+
+TASKS = ("statistics", "tensor", "md5", "structure", "overflow_check")
+OTHER_TASKS = ("grad_probe",)
+LEVELS = ("L0", "L1", "mix", "debug")
+CHECK_MODES = {
+    "all": "all", "aicore": "aicore", "atomic": "atomic", "aicore_overflow": "aicore", "atomic_overflow": "atomic"
+}  # fmt: skip
+DIRECTIONS = {"forward", "backward"}
+SIDES = {"input", "output"}
+MAX_BYTES = 1024 * 1024
+
+_CELL = re.compile(r"(Cell|Module)\..*\.(forward|backward)\.\d+")
+_API = re.compile(
+    r"(Tensor|Functional|Primitive|Mint|MintFunctional|Distributed|MintDistributed|Jit|Torch|NPU|VF)\."
+    r".*\.\d+\.(forward|backward)"
+)
+
+
+@dataclass(frozen=True)
+class DebuggerConfig:
+    """What is recorded, and where it goes.
+
+    Attributes:
+        dump_path: Folder that the dumps are written below.
+        task: `statistics`, `tensor` (also writes the tensors), `structure` (stacks and parents alone) or
+            `overflow_check`. `md5` in a file stands for `statistics` with that `summary_mode`.
+        level: `L0` modules, `L1` APIs and operators, `mix` both, `debug` only what `save` is called with.
+        rank: Ranks to record, from 0; empty: all.
+        step: Steps to record, from 0; empty: all.
+        scope: Empty, or the first and the last entry to record.
+        names: The key `list`: entries whose name contains one of these; with `mix` also all that runs inside a module
+            whose name does.
+        data_mode: A part of `forward`, `backward`, `input`, `output`; a missing pair counts as both.
+        md5: Whether the CRC-32 of each tensor is recorded.
+        tensor_list: Tensors of entries whose name contains one of these are written although the task is `statistics`.
+        high: `precision` is `high`: Mean and Norm of float16 in float32.
+        overflow_nums: Overflows after which training ends; -1: never.
+        check_mode: `all`, `aicore` or `atomic`.
+        bench_path: Dump of a healthy run with check sums, its `dump_path`; each step is compared with it while it runs,
+            and only calls that differ are written. None: everything is written.
+        diff_nums: Calls that differ after which none is written any more; -1: no limit.
+        not_done: Keys of the file that change nothing here, with the reasons.
+        gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
+    """
+
+    dump_path: Path
+    task: str = "statistics"
+    level: str = "L1"
+    rank: frozenset[int] = frozenset()
+    step: frozenset[int] = frozenset()
+    scope: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    data_mode: frozenset[str] = field(default=frozenset(DIRECTIONS | SIDES))
+    md5: bool = False
+    tensor_list: tuple[str, ...] = ()
+    high: bool = False
+    overflow_nums: int = 1
+    check_mode: str = "all"
+    bench_path: Path | None = None
+    diff_nums: int = -1
+    not_done: tuple[str, ...] = ()
+    gradients: GradientOptions | None = None
+
+    @classmethod
+    def read(cls, path: str | Path, **others: Any) -> DebuggerConfig:
+        """Reads a `config.json`.
+
+        Args:
+            path: The file.
+            others: Values that take the place of those in the file.
+
+        Raises:
+            ConfigError: The file is missing, no JSON object, or has an unknown key or a wrong value.
+        """
+        try:
+            if Path(path).stat().st_size > MAX_BYTES:
+                raise ConfigError("config_path", str(path), f"valid is a file of at most {MAX_BYTES} bytes")
+            content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        except OSError as error:
+            raise ConfigError(
+                "config_path", str(path), f"the file can't be read ({error.strerror or error})"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise ConfigError("config_path", str(path), f"valid is a file with one JSON object ({error})") from error
+        return cls.of({**content, **others} if isinstance(content, dict) else content, str(path))
+
+    @classmethod
+    def of(cls, content: Any, where: str = "config") -> DebuggerConfig:
+        """Checks what a `config.json` holds.
+
+        Args:
+            content: The object.
+            where: Named in errors.
+
+        Raises:
+            ConfigError: It has an unknown key or a wrong value.
+        """
+        if isinstance(content, dict) and content.get("task") == "grad_probe":
+            chosen = GradientOptions.of(content, where)
+            return cls(chosen.dump_path, "grad_probe", rank=chosen.rank, step=chosen.step, gradients=chosen)
+        given = ConfigObject(content, where)
+        task = _chosen(given, "task", (*TASKS, "grad_probe"), "statistics")
+        level = _chosen(given, "level", LEVELS, "L1")
+        settings: dict[str, Any] = {
+            "dump_path": Path(given.text("dump_path", "./dump")),
+            "task": "statistics" if task == "md5" else task,
+            "level": level,
+            "rank": given.numbers("rank"),
+            "step": given.numbers("step"),
+            "high": given.one_of("precision", ("low", "high"), "low") == "high",
+        }
+        if given.flag("async_dump"):
+            valid = "false: a tensor is written before the training goes on, which may change it"
+            raise given.wrong("async_dump", True, valid)  # noqa: FBT003 - the value
+        section = given.take(task, {})
+        inner = ConfigObject(section, f"{task} in {where}")
+        given.end({*TASKS, *OTHER_TASKS, *NOT_DONE})  # a file may hold the settings of several tasks
+        idle = not_done(content, section=False) | not_done(section, section=True)
+        settings["not_done"] = tuple(f"{key} ({reason})" for key, reason in idle.items())
+        if task == "overflow_check":
+            settings |= _overflow_settings(inner)
+        settings |= _selection(inner, level)
+        if task in ("statistics", "md5", "tensor"):
+            default = "md5" if task == "md5" else "statistics"
+            settings["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
+            settings |= _comparison(inner, settings["dump_path"])
+        if task in ("statistics", "md5"):
+            settings["tensor_list"] = inner.texts("tensor_list")
+        for key in NOT_DONE:
+            inner.take(key, None)
+        inner.end()
+        return cls(**settings)
+
+    def wants(self, number: int, which: str) -> bool:
+        """Whether a step or rank is recorded: `which` is `step` or `rank`."""
+        chosen: frozenset[int] = getattr(self, which)
+        return not chosen or number in chosen
+
+    def takes(self, *, module: bool) -> bool:
+        """Whether calls of modules, or of APIs and operators, become entries.
+
+        They are hooked as long as the process lives, for a compiled graph does not change. An overflow check at `L1`
+        looks at modules too: where no call is seen, the module that holds it is.
+        """
+        return (self.modules or self.task == "overflow_check") if module else self.apis
+
+    @property
+    def modules(self) -> bool:
+        """Whether modules are recorded."""
+        return self.level in ("L0", "mix")
+
+    @property
+    def apis(self) -> bool:
+        """Whether APIs and operators are recorded."""
+        return self.level in ("L1", "mix")
+
+
+def _chosen(given: ConfigObject, key: str, valid: tuple[str, ...], default: str) -> str:
+    try:
+        return given.one_of(key, valid, default)
+    except ConfigError as error:
+        reason = REASONS.get(error.value) if isinstance(error.value, str) else None
+        if reason is None:
+            raise
+        raise given.wrong(key, error.value, f"{', '.join(valid)}; {reason}") from None
+
+
+def _comparison(inner: ConfigObject, dump_path: Path) -> dict[str, Any]:
+    count = inner.limit("diff_nums", -1)
+    bench = inner.take("bench_path", None)
+    if bench is None:
+        return {}
+    if not isinstance(bench, str) or not bench or "\0" in bench or not Path(bench).is_dir():
+        raise inner.wrong("bench_path", bench, "the folder of a healthy run's dump, and there must be one")
+    if Path(bench).resolve() == dump_path.resolve():
+        raise inner.wrong("bench_path", bench, "another folder than dump_path")
+    return {"bench_path": Path(bench), "diff_nums": count, "md5": True}
+
+
+def _overflow_settings(inner: ConfigObject) -> dict[str, Any]:
+    count = inner.limit("overflow_nums", 1)
+    return {"overflow_nums": count, "check_mode": CHECK_MODES[inner.one_of("check_mode", tuple(CHECK_MODES), "all")]}
+
+
+def _selection(inner: ConfigObject, level: str) -> dict[str, Any]:
+    scope = inner.texts("scope")
+    if len(scope) not in (0, 2):
+        raise inner.wrong("scope", list(scope), "an empty list, or the names of the first and the last entry")
+    patterns = {"L0": (_CELL,), "L1": (_API,)}.get(level, (_CELL, _API))
+    example = {"L0": "Cell.layers.0.Dense.forward.0", "L1": "Mint.add.0.forward"}
+    for name in scope:
+        if not any(pattern.fullmatch(name) for pattern in patterns):
+            valid = example.get(level) or " or ".join(example.values())
+            raise inner.wrong("scope", name, f"at level {level} a name like {valid}")
+    modes = frozenset(inner.texts("data_mode") or ("all",))
+    if not (modes == {"all"} or modes <= DIRECTIONS | SIDES):
+        raise inner.wrong("data_mode", sorted(modes), '["all"], or some of forward, backward, input and output')
+    directions, sides = modes & DIRECTIONS, modes & SIDES
+    return {
+        "scope": scope,
+        "names": inner.texts("list"),
+        "data_mode": (directions or frozenset(DIRECTIONS)) | (sides or frozenset(SIDES)),
+    }

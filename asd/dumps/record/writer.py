@@ -1,0 +1,237 @@
+"""One step of one rank as a dump: a folder that other tools read.
+
+    <dump_path>/step{N}/rank{R}/dump.json, stack.json, construct.json, dump_tensor_data/*.npy
+
+While the step runs everything goes to a journal (see `journal.py`), so a killed run leaves a readable dump. A full disk
+or a folder that can't be written ends the recording, not the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asd.dumps.formats.statistics import Moments, Reader, fields_of, moments, statistics
+from asd.dumps.record.crc import crc32
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.journal import JOURNAL, Gathered, finish, write_files
+from asd.errors import StateError
+from asd.rundir.disk import lock
+
+__all__ = ["Both", "DumpWriter", "save_array"]
+
+Both = Callable[[np.ndarray[Any, Any], bool], "tuple[Moments, str | None] | None"]
+"""Gets an array and whether its check sum is wanted too. None where the two are to be found one after the other."""
+
+_LOG = logging.getLogger("asd")
+_LONGEST_FILE_NAME = 255
+
+
+class DumpWriter:
+    """Writes one folder.
+
+    Args:
+        folder: Where; what an earlier run left there is moved aside.
+        config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
+        read: How the moments of a tensor are found.
+        check: How its check sum is found.
+        both: How both are found in one read.
+        problem: Called once with a sentence when nothing more can be written.
+        mode: `graph` or `pynative`, where it is known: sound runs of both may differ by rounding.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: DebuggerConfig,
+        *,
+        read: Reader = moments,
+        check: Callable[[np.ndarray[Any, Any]], str] = crc32,
+        both: Both = lambda array, check: None,  # noqa: ARG005 - by default never
+        problem: Callable[[str], None] = _LOG.error,
+        mode: str = "",
+    ) -> None:
+        self.folder = folder
+        self._tensors = folder / "dump_tensor_data"
+        self._config = config
+        self._read = read
+        self._check = check
+        self._both = both
+        self._problem = problem
+        self._mode = mode
+        self._lock = threading.Lock()  # entries of compiled graphs arrive from threads of MindSpore
+        self._stacks: dict[tuple[str, ...], int] = {}
+        self._file: Any = None
+        self._gathered = Gathered()
+        self.failed = False
+        self._guarded(self._open)
+
+    def _open(self) -> None:
+        if any((self.folder / name).exists() for name in ("dump.json", JOURNAL)):
+            _move_aside(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        saves = self._config.task == "tensor" or bool(self._config.tensor_list)
+        if saves:
+            self._tensors.mkdir(exist_ok=True)
+        self._file = (self.folder / JOURNAL).open("ab", buffering=0)
+        with contextlib.suppress(OSError):  # a file system without locks
+            lock(self._file.fileno())  # so that no other process takes it for one that a killed run left
+        self._append(
+            {
+                "header": {
+                    "task": self._config.task,
+                    "level": self._config.level,
+                    "framework": "mindspore",
+                    **({"tool": "mindspore-asd", "mode": self._mode} if self._mode else {}),
+                    "dump_data_dir": str(self._tensors.resolve()) if saves else None,
+                }
+            }
+        )
+
+    def value(self, name: str, part: str, path: list[int | str], value: Any) -> None:
+        """One value of an entry; `path` is its place in the part, and an empty one sets all of it.
+
+        Args:
+            name: Of the entry.
+            part: `input_args`, `output`, ...
+            path: Indices of lists and keys of objects.
+            value: What JSON can hold, as `tensor` and the like return it.
+        """
+        if self.tells:
+            self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is said of a tensor: `structure` leaves them out."""
+        return self._config.task != "structure"
+
+    @property
+    def only_tells(self) -> bool:
+        """Whether nothing of a tensor is kept but what `told` says."""
+        return self._config.task != "tensor" and not self._config.tensor_list
+
+    def told(self, array: np.ndarray[Any, Any], dtype: str) -> dict[str, Any]:
+        """What `dump.json` says of a tensor but for the name of its file; see `tensor`."""
+        found = self._both(array, self._config.md5)
+        if found is not None:
+            return self.told_of(*found, array.shape, dtype)
+        fields, _ = statistics(array, high=self._config.high, read=self._read)
+        return _told(fields, self._check(array) if self._config.md5 else None, array.shape, dtype)
+
+    @staticmethod
+    def told_of(found: Moments, crc: str | None, shape: Sequence[int], dtype: str) -> dict[str, Any]:
+        """As `told`, of a float32 or bfloat16 tensor that was read already.
+
+        Args:
+            found: Of its elements, of which there is at least one.
+            crc: Its check sum, if that is asked for.
+            shape: Of the tensor.
+            dtype: As MindSpore names it.
+        """
+        return _told(fields_of(found, shape), crc, shape, dtype)
+
+    def tensor(self, file_name: str, array: np.ndarray[Any, Any], dtype: str, entry: str) -> dict[str, Any]:
+        """What `dump.json` says of a tensor; writes the tensor too if it is asked for.
+
+        Args:
+            file_name: Without its ending, such as `Mint.add.0.forward.input.0`.
+            array: Its elements; of bfloat16 widened to float32.
+            dtype: As MindSpore names it, such as `BFloat16`.
+            entry: Name of the entry it belongs to.
+        """
+        told = self.told(array, dtype)
+        if self._config.task == "tensor" or any(part in entry for part in self._config.tensor_list):
+            name = self._guarded(save_array, self._tensors, file_name, array)
+            told |= {"data_name": name} if name else {}
+        return told
+
+    def stack(self, name: str, frames: tuple[str, ...]) -> None:
+        """The call stack of a forward entry, innermost frame first."""
+        self._guarded(self._append_stack, name, frames)
+
+    def parent(self, name: str, parent: str | None) -> None:
+        """The module in which an entry runs; None at the top."""
+        self._guarded(self._append, {"name": name, "parent": parent})
+
+    def finish(self) -> None:
+        """The step is over: the files are written, the journal is gone."""
+        if self._file is not None:
+            self._guarded(self._close)
+
+    def _close(self) -> None:
+        try:
+            write_files(self._gathered, self.folder)
+        finally:
+            self._file.close()  # not before: it holds the lock
+            self._file = None
+
+    def _append_stack(self, name: str, frames: tuple[str, ...]) -> None:
+        if frames not in self._stacks:
+            self._stacks[frames] = len(self._stacks)
+            self._append({"frames": list(frames), "number": self._stacks[frames]})
+        self._append({"name": name, "stack": self._stacks[frames]})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        text = json.dumps(line).encode() + b"\n"
+        if self._file.write(text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._gathered.take(line)
+
+    def _guarded(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs `act`; the first time it fails is told, and nothing is written any more."""
+        with self._lock:
+            if self.failed:
+                return None
+            try:
+                return act(*arguments)
+            except (OSError, StateError) as error:
+                self.failed = True
+                reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+                self._problem(f"the dump in {self.folder} ends here, training goes on: {reason}.")
+                return None
+
+
+def _told(fields: dict[str, Any], crc: str | None, shape: Sequence[int], dtype: str) -> dict[str, Any]:
+    check = {} if crc is None else {"md5": crc}
+    return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape), **fields, **check}
+
+
+def save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:
+    """Writes `array` to `<name>.npy` in `folder` and returns the name of the file; a name that is too long is cut.
+
+    Raises:
+        OSError: It can't be written; nothing is left of it.
+    """
+    file_name = f"{name}.npy".replace("/", "_")
+    if len(file_name.encode()) > _LONGEST_FILE_NAME:
+        file_name = f"{name[:60]}.{crc32(np.frombuffer(name.encode(), np.uint8))}.npy".replace("/", "_")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / file_name
+    try:
+        np.save(path, array, allow_pickle=False)
+    except OSError:
+        path.unlink(missing_ok=True)  # half a tensor is none
+        raise
+    return file_name
+
+
+def _move_aside(folder: Path) -> None:
+    """Renames the folder of an earlier run, whose journal is finished first, to `<name>.earlier<k>`."""
+    if (folder / JOURNAL).exists():
+        finish(folder)
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.earlier{number}")).exists():
+        number += 1
+    folder.rename(aside)
+    _LOG.warning("the dump of an earlier run in %s is now in %s.", folder, aside)

@@ -1,0 +1,167 @@
+"""What the handler has the engine do, so that a crash or a failure at any point is made good later.
+
+An intention is in the store before the engine is asked. Whoever finds one asks who holds the device: when it is ours,
+the engine has done it and only the record is missing; when it is free, it is tried (again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from asd.errors import IsolationError
+from asd.handler.db.event_row import unpack
+from asd.handler.db.isolations import Isolation, Isolations
+from asd.handler.db.store import Store
+from asd.handler.decide.suspicion import Suspicion
+from asd.handler.decision import Decision
+from asd.handler.policy import Policy
+from asd.isolator import Device, Held, Isolator
+
+__all__ = ["Executor"]
+
+_Record = Callable[[], Decision]
+
+
+class Executor:
+    """Carries out what the cases say. Never used within a transaction, as an engine may take its time.
+
+    Attributes:
+        failed_tries: How often the engine was asked and did not do it.
+    """
+
+    def __init__(self, store: Store, policy: Policy, isolator: Isolator, book: Suspicion, cases: Isolations) -> None:
+        self._store = store
+        self._policy = policy
+        self._isolator = isolator
+        self._book = book
+        self._cases = cases
+        self.failed_tries = 0
+
+    def carry_out(self, now: float, only: int = 0) -> list[Decision]:
+        """Does what is due, of all cases or of one; returns one decision for each case that moved."""
+        decisions = []
+        for case in self._cases.in_state("isolating", "releasing"):
+            if only not in (0, case.n):
+                continue
+            if now < case.next_try <= now + self._policy.longest_pause_seconds:  # later: the clock was set back
+                continue
+            work = self._isolate if case.state == "isolating" else self._release
+            decisions.append(self._do(case, work, now))
+        return decisions
+
+    def reconcile(self, now: float) -> list[Decision]:
+        """Asks whether what we took out still is, and closes the cases of what is not."""
+        decisions = []
+        for case in self._cases.in_state("isolated"):
+            if case.isolator != self._isolator.name:  # only the engine that took it out knows
+                continue
+            device = self._book.named(case.device)
+            try:
+                held = self._isolator.held(device)
+            except Exception:  # the next time tells
+                continue
+            if held is not Held.OURS:
+                decisions.append(self._record(lambda c=case, h=held: self._gone(c, h, now)))  # type: ignore[misc]
+        return decisions
+
+    def _do(self, case: Isolation, work: Callable[[Isolation, Device, float], _Record], now: float) -> Decision:
+        device = self._book.named(case.device)
+        try:
+            record = work(case, device, now)
+        except IsolationError as error:
+            reason, retry = error.reason, error.retry
+        except Exception as error:  # an isolator of another distribution may do anything
+            reason, retry = f"{type(error).__name__}: {error}", True
+        else:
+            return self._record(record)
+        return self._record(lambda: self._failed(case, device, reason, now, retry=retry))
+
+    def _isolate(self, case: Isolation, device: Device, now: float) -> _Record:
+        held = self._isolator.held(device)
+        if held is Held.OTHERS:
+            return lambda: self._left_alone(case, device, now)
+        if held is Held.FREE:
+            self._isolator.isolate(device, f"{device}: {case.reason}.", self._event_id(case))
+        return lambda: self._isolated(case, device, now)
+
+    def _release(self, case: Isolation, device: Device, now: float) -> _Record:
+        if case.isolator != self._isolator.name:
+            raise IsolationError(device, self._isolator.name, f"it was isolated by {case.isolator}", retry=False)
+        held = self._isolator.held(device)
+        if held is Held.OURS:
+            self._isolator.release(device)
+            held = Held.FREE
+        return lambda: self._gone(case, held, now)
+
+    def _isolated(self, case: Isolation, device: Device, now: float) -> Decision:
+        self._cases.change(case.n, attempts=0, next_try=0.0, error="", isolator=self._isolator.name)
+        self._move(case, "isolated")
+        if self._cases.get(case.n).state == "dropped":  # while the engine was at work, so it is given back
+            self._cases.change(case.n, state="releasing", closed=None)
+        reason = f"{device}: {case.reason}, so it is isolated by the isolator {self._isolator.name}."
+        self._cases.tell(case, "isolation", reason, now)
+        return self._decide("isolated", reason, case, device, now)
+
+    def _left_alone(self, case: Isolation, device: Device, now: float) -> Decision:
+        self._cases.change(case.n, state="others", closed=now)
+        return self._decide(
+            "others",
+            f"{device}: {case.reason}, but somebody else holds it out, so it is left alone.",
+            case,
+            device,
+            now,
+        )
+
+    def _gone(self, case: Isolation, held: Held, now: float) -> Decision:
+        """Closes a case: the device is not ours any more."""
+        device, name = self._book.named(case.device), self._isolator.name
+        self._book.clear(case.device, now)
+        if held is Held.OTHERS:
+            self._cases.change(case.n, state="others", closed=now)
+            return self._decide(
+                "others", f"{device}: somebody else holds it out by now, so it is left alone.", case, device, now
+            )
+        why = case.why_released or f"somebody else gave it back (isolator {name})"
+        self._cases.change(case.n, state="released", closed=now, why_released=why, error="")
+        reason = f"{device}: {why}, so it may work again."
+        if self._cases.was_told(case):  # nobody heard of one that was given up before it was done
+            self._cases.tell(case, "recovery", reason, now)
+        return self._decide("released", reason, case, device, now)
+
+    def _failed(self, case: Isolation, device: Device, reason: str, now: float, *, retry: bool) -> Decision:
+        """Notes when it is tried again: a right that is missing may be given, and only people drop a verdict."""
+        self.failed_tries += 1
+        attempts, policy = case.attempts + 1, self._policy
+        pause = min(policy.retry_seconds * 2.0 ** min(case.attempts, 30), policy.longest_pause_seconds)
+        self._cases.change(case.n, attempts=attempts, next_try=now + pause, error=reason)
+        what = f"{device}: {self._isolator.name} can't {'isolate' if case.state == 'isolating' else 'release'} it"
+        if attempts >= policy.retries:
+            what += f", {attempts} tries failed"
+        sentence = f"{what} ({reason}); it is tried again in {pause:g} s."
+        # Said once, and at once where the engine refuses; the tries go on.
+        action = "failed" if attempts == (policy.retries if retry else 1) else case.state
+        return self._decide(action, sentence, case, device, now, remember=action == "failed" or attempts == 1)
+
+    def _move(self, case: Isolation, state: str) -> None:
+        """Changes the state, unless somebody asked for the device while the engine was at work."""
+        if self._cases.get(case.n).state == case.state:
+            self._cases.change(case.n, state=state)
+
+    def _record(self, record: _Record) -> Decision:
+        with self._store.transaction():
+            return record()
+
+    def _decide(
+        self, action: str, reason: str, case: Isolation, device: Device, now: float,
+        *, remember: bool = True,
+    ) -> Decision:  # fmt: skip
+        decision = Decision(
+            action=action, reason=reason, time=now, device=device, event_id=self._event_id(case),
+            case=case.n,
+        )  # fmt: skip
+        if remember:
+            self._store.remember(decision)
+        return decision
+
+    def _event_id(self, case: Isolation) -> str:
+        return unpack(case.event).id

@@ -1,0 +1,281 @@
+"""The store: what the fault handler knows, in one SQLite file that survives a kill at any point.
+
+Everything that one batch of events changes, the place up to which the logs were read included, is one transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from asd.errors import StateError
+from asd.handler.db.schema import SCHEMA, VERSION
+from asd.handler.decision import Decision
+from asd.handler.identity import device_key
+from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
+
+__all__ = ["Store"]
+
+_BUSY_SECONDS = 10.0
+_MOST = {"seen": 1_000_000, "sighting": 1_000_000, "noise": 100_000, "outbox": 10_000}
+_MOST_DECISIONS = 10_000
+_MOST_DEVICES = 100_000
+_SMALLEST = 100  # bytes: the head of every database of SQLite
+_AGED = ("seen", "sighting", "noise", "software", "strike")
+
+
+class Store:
+    """Opens the database, and makes it when it is not there.
+
+    Args:
+        path: The file; None keeps everything in memory.
+        set_aside: Whether a corrupt file is renamed and a new one begun; else it is an error.
+
+    Attributes:
+        db: The connection. Everything that changes something happens within `transaction`.
+        set_aside_as: Where a corrupt file went; None when there was none.
+        numbered: Whether every device has a number of its own, as those of `asd run --ranks` do on a CPU too.
+
+    Raises:
+        StateError: The file is corrupt, is something else, or is of another version.
+        OSError: Its folder can't be made.
+    """
+
+    def __init__(self, path: Path | None, *, set_aside: bool = False) -> None:
+        self.path = path
+        self.set_aside_as: Path | None = None
+        self._lease = -1
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.db = self._open()
+        except _CorruptError as error:
+            if not set_aside or path is None:
+                raise StateError(str(error)) from error
+            self.set_aside_as = _rename(path)
+            self.db = self._open()
+        self.numbered = bool(self.meta("numbered"))
+
+    def number_devices(self) -> None:
+        """Notes that every device has a number of its own, whatever rank works on it.
+
+        Raises:
+            StateError: The database can't be written.
+        """
+        with self.transaction():
+            self.set_meta("numbered", "yes")
+        self.numbered = True
+
+    def device_key(self, host: str, device: str, rank: int) -> tuple[str, str, int]:
+        """What tells devices apart here."""
+        return (host, device, -1) if self.numbered else device_key(host, device, rank)
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turns the errors of SQLite into one sentence.
+
+        Raises:
+            StateError: The database can't be read or written.
+        """
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StateError(f"the fault handler's state {self.path} can't be used: {error}.") from error
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Either everything within happens, and is on the disk, or nothing.
+
+        Raises:
+            StateError: The database can't be written.
+        """
+        with self.guard():
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+                self.db.execute("COMMIT")
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+
+    def meta(self, name: str, default: str = "") -> str:
+        """A value kept under a name."""
+        row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row else default
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        """The same as a number."""
+        return float(self.meta(name) or default)
+
+    def set_meta(self, name: str, value: str | float) -> None:
+        """Keeps a value under a name."""
+        text = value if isinstance(value, str) else repr(value)
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))
+
+    def remember(self, decision: Decision) -> None:
+        """Keeps a decision; the last 10,000 are, and apart from them the last 10,000 alerts."""
+        host, device, rank = decision.device or ("", "", -1)
+        self.db.execute(
+            "INSERT INTO decision (time, action, host, device, rank, event_id, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (decision.time, decision.action, host, device, rank, decision.event_id, decision.reason),
+        )
+
+    def prune(self, before: float) -> None:
+        """Forgets facts taken in before `before`, in seconds since the epoch, and the oldest of too many."""
+        for table in _AGED:
+            self.db.execute(f"DELETE FROM {table} WHERE received < ?", (before,))
+        for table, most in _MOST.items():
+            unsent = " AND sent IS NOT NULL" if table == "outbox" else ""
+            self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{unsent}", (most,))
+        for kind in ("= 'alert'", "<> 'alert'"):  # anybody's alerts must not push out what was done
+            self.db.execute(
+                f"DELETE FROM decision WHERE action {kind} AND n <= "
+                f"(SELECT n FROM decision WHERE action {kind} ORDER BY n DESC LIMIT 1 OFFSET ?)",
+                (_MOST_DECISIONS,),
+            )
+        self.db.execute("DELETE FROM cases WHERE closed < ?", (before,))
+        self.db.execute(
+            "DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases) AND "
+            "n NOT IN (SELECT n FROM device ORDER BY last DESC LIMIT ?)",
+            (before, _MOST_DEVICES),
+        )
+
+    def take_lease(self) -> str:
+        """Makes this process the one that acts; returns why not, in one sentence, or an empty text.
+
+        The lease ends with the process, however it ends.
+
+        Raises:
+            StateError: Its file is a symbolic link, or can't be opened.
+        """
+        if self.path is None or self._lease >= 0:
+            return ""
+        try:
+            self._lease = take_lock(Path(f"{self.path}.lock"), str(os.getpid()), mode=0o600)
+        except HeldError as error:
+            return f"{self.path} is in use by another fault handler (process {error.owner}); this one stands by."
+        except OSError as error:
+            raise StateError(f"the lock {error.filename} can't be taken: {error.strerror or error}.") from error
+        return ""
+
+    def close(self) -> None:
+        """Ends the lease and closes the database."""
+        self.db.close()
+        if self._lease >= 0:
+            os.close(self._lease)
+            self._lease = -1
+
+    def _open(self) -> sqlite3.Connection:
+        name = ":memory:" if self.path is None else os.fspath(self.path)
+        if self.path is not None:
+            _make_or_look(self.path)
+        try:
+            db = sqlite3.connect(name, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise StateError(f"the fault handler's state {self.path} can't be opened: {error}.") from error
+        try:
+            _prepare(db)
+        except sqlite3.OperationalError as error:  # a read-only folder, or another process holds it
+            db.close()
+            raise StateError(f"the fault handler's state {self.path} can't be opened: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            db.close()
+            raise _CorruptError(_corrupt(self.path, error)) from error
+        except StateError as error:
+            db.close()
+            raise StateError(f"the fault handler's state {self.path} {error}") from error
+        return db
+
+
+class _CorruptError(Exception):
+    pass
+
+
+def _make_or_look(path: Path) -> None:
+    """Makes a database with its tables where there is none; refuses a file that SQLite would take for a new one.
+
+    SQLite would begin anew in a file of 0 or 1 bytes, as a full disk or a bad copy leaves one, and forget who is out.
+    """
+    try:
+        journal = os.path.lexists(f"{path}-wal")
+        if not os.path.lexists(path):
+            if journal:
+                raise _CorruptError(_corrupt(path, "it is gone, and its -wal is there"))
+            _make(path)
+        for name in (f"{path}-wal", f"{path}-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.close(open_own(name, os.O_RDONLY))
+        descriptor = open_own(path, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StateError(f"the fault handler's state {error.filename or path} can't be opened: {reason}.") from error
+    if size < _SMALLEST:
+        raise _CorruptError(_corrupt(path, f"it has {size} bytes"))
+
+
+def _make(path: Path) -> None:
+    """Puts a whole database there, so that a kill leaves none or one; a second process may do the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        beside = Path(folder, "new")
+        db = sqlite3.connect(beside, isolation_level=None)
+        try:
+            _create(db)
+        finally:
+            db.close()
+        with contextlib.suppress(FileExistsError), whole_file(path, replace=False) as file:
+            file.write(beside.read_bytes())
+
+
+def _create(db: sqlite3.Connection) -> None:
+    for statement in SCHEMA.split(";"):
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _corrupt(path: Path | None, why: object) -> str:
+    return f"the fault handler's state {path} is corrupt: {why}; `asd handler --set-aside` renames it and begins anew."
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA cache_size = -16384")
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if not found and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            _create(db)
+            found = VERSION
+        _check(found, db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def _check(version: int, damage: str) -> None:
+    if version != VERSION:
+        raise StateError(f"has version {version}; valid is {VERSION}.")
+    if damage != "ok":
+        raise sqlite3.DatabaseError(damage)
+
+
+def _rename(path: Path) -> Path:
+    """Gives a corrupt database and what belongs to it other names."""
+    number = 1
+    while (target := path.with_name(f"{path.name}.corrupt{number}")).exists():
+        number += 1
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).replace(f"{target}{suffix}")
+    return target

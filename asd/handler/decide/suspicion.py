@@ -1,0 +1,407 @@
+"""The strike book: which device was at fault in which steps, and which of these strikes count.
+
+The only place that counts strikes. The fault handler decides by it; exporter and report show what it says.
+
+| event | what it does to the strikes |
+|---|---|
+| first-level anomaly | a strike of its step, which waits for others of its job |
+| the same by many devices of one job at once | software or data: the strikes are revoked |
+| the same step of many devices of one node at once, in any runs | software or data: the strikes are revoked |
+| the same step, checkpoint and value in another attempt of the job | software or data: the strikes are revoked |
+| ... by the same device alone, under another rank | the strike stays |
+| replay: persistent or transient | the strike of that step counts at once |
+| replay: software | the strikes of that step are revoked |
+| stress test: computed wrongly | a strike that counts at once |
+| stress test: nothing wrong; the device was given back | its strikes up to then count no more |
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import NamedTuple
+
+from asd.counts.strikes import COOLDOWN_SECONDS, moment
+from asd.event import Event
+from asd.handler.db.event_row import pack, unpack
+from asd.handler.db.store import Store
+from asd.handler.identity import job_of, names_device
+from asd.handler.policy import Policy
+from asd.isolator import Device
+from asd.verdict import Level
+
+__all__ = ["Counted", "StrikeCount", "Suspicion", "judged"]
+
+_SPARE = 50  # strikes of a device that are kept beyond those that are needed
+_MOST_CACHED = 20_000
+_HARDWARE = "('transient', 'persistent')"
+_JUDGED = ("replay", "stress")
+
+
+class StrikeCount(NamedTuple):
+    """How many strikes of a device count.
+
+    Attributes:
+        counting: Strikes in the window that are settled or confirmed, and not revoked.
+        waiting: Strikes in the window that may still turn out to be one of many.
+    """
+
+    counting: int
+    waiting: int
+
+    @property
+    def strikes(self) -> int:
+        """The number that every program shows."""
+        return self.counting + self.waiting
+
+
+class Counted(NamedTuple):
+    """What an event did to the strikes.
+
+    Attributes:
+        device: Number of its device; 0 when it names none.
+        new: Whether there is a strike more, revoked or not.
+        software: Whether the step was known to be software or data before.
+        repeated: Whether another attempt of the job had the same value, so that the strikes of the step are revoked.
+        moved: The rank under which this device, and no other, had the same value before; None when it had not.
+        burst: How many devices were at fault at once, 0 when not many; their strikes are revoked.
+        of: What these devices have in common, `job NAME` or `node NAME`.
+        first: Whether this burst is told of for the first time.
+        revoked: How many strikes a replay that found software revoked beside that of its own device.
+    """
+
+    device: int = 0
+    new: bool = False
+    software: bool = False
+    repeated: bool = False
+    moved: int | None = None
+    burst: int = 0
+    of: str = ""
+    first: bool = False
+    revoked: int = 0
+
+
+class Suspicion:
+    """Everything about strikes that the store holds. Used within a transaction, except for `standing`.
+
+    Attributes:
+        ignore_before: What happened earlier, in seconds since the epoch, is no reason to act; as of `begin`.
+    """
+
+    def __init__(self, store: Store, policy: Policy) -> None:
+        self._store = store
+        self._policy = policy
+        self._numbers: dict[tuple[str, str, int], int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """To be called when a transaction begins: another process may have reset the circuit breaker."""
+        self.ignore_before = self._store.number("ignore_before")
+
+    def forget_cache(self) -> None:
+        """To be called when a transaction was rolled back, or rows were removed."""
+        self._numbers.clear()
+
+    def device(self, host: str, device: str, rank: int, now: float) -> int:
+        """The number of a device, which is new if it has to be."""
+        key = self._store.device_key(host, device, rank)
+        number = self._numbers.get(key)
+        if number is None:
+            row = self._store.db.execute(
+                "INSERT INTO device (host, name, shared_rank, rank, last) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET last = last RETURNING n",
+                (*key, rank, now),
+            ).fetchone()
+            if len(self._numbers) >= _MOST_CACHED:
+                self._numbers.clear()
+            number = self._numbers[key] = int(row[0])
+        return number
+
+    def known(self) -> int:
+        """How many devices were heard of."""
+        return int(self._store.db.execute("SELECT count(*) FROM device").fetchone()[0])
+
+    def named(self, number: int) -> Device:
+        """The device of a number."""
+        return Device(*self._store.db.execute("SELECT host, name, rank FROM device WHERE n = ?", (number,)).fetchone())
+
+    def count(self, event: Event, now: float) -> Counted:
+        """Takes in any event; what says nothing about strikes changes none."""
+        event = judged(event)
+        if event.kind == "anomaly" and event.level is Level.ERROR:
+            return self._anomaly(event, now) if names_device(event) else Counted()
+        if event.kind == "replay" and event.verdict == "software":
+            return self._software(event, now)
+        if not names_device(event):
+            return Counted()
+        if event.kind in _JUDGED and event.verdict:
+            device = self._heard_of(event, now)
+            new = event.verdict != "undetermined" and self._add(event, device, now, event.verdict)
+            if new and event.kind == "replay":
+                self._revoke_burst(event, now)
+            return Counted(device, new)
+        if event.kind in ("stress", "recovery"):
+            device = self._heard_of(event, now)
+            self.clear(device, min(event.time, now))
+            return Counted(device)
+        return Counted()
+
+    def is_stale(self, event: Event, now: float) -> bool:
+        """Whether an event is too old to be a reason to act: from before the handler's first start, or a reset."""
+        return event.time < max(self.ignore_before, now - self._policy.stale_seconds)
+
+    def _anomaly(self, event: Event, now: float) -> Counted:
+        device, job = self._heard_of(event, now), job_of(event.run)
+        repeated = self._is_repeated(event, now)
+        new = self._add(event, device, now)
+        software = self.is_software(job, event.step)
+        if repeated and not software:
+            moved = self._has_moved(event, device)
+            if moved is not None and not self.is_stale(event, now):
+                return Counted(device, new, moved=moved)
+            self._blame_software(job, event.step, now)
+            return Counted(device, new, repeated=True)
+        burst, of, first = self._revoke_burst(event, now) if new else (0, "", False)
+        return Counted(device, new, software, burst=burst, of=of, first=first)
+
+    def _software(self, event: Event, now: float) -> Counted:
+        device, new = 0, False
+        if names_device(event):
+            device = self._heard_of(event, now)
+            new = self._add(event, device, now, "software")
+        return Counted(device, new, revoked=self._blame_software(job_of(event.run), event.step, now))
+
+    def _heard_of(self, event: Event, now: float) -> int:
+        device = self.device(event.host, event.device, event.rank, now)
+        column = event.verdict if event.kind in _JUDGED else "anomalies" if event.kind == "anomaly" else ""
+        counted = f"{column} = {column} + 1, " if column else ""
+        self._store.db.execute(
+            f"UPDATE device SET last = :now, rank = CASE WHEN :rank < 0 THEN rank ELSE :rank END, {counted}"
+            "evidence = CASE :evidence WHEN '' THEN evidence ELSE :evidence END WHERE n = :device",
+            {"now": now, "rank": event.rank, "evidence": event.evidence, "device": device},
+        )
+        return device
+
+    def _add(self, event: Event, device: int, now: float, verdict: str = "") -> bool:
+        """Takes in an anomaly or a verdict about a step of `device`; returns whether the step is a new strike."""
+        db, policy = self._store.db, self._policy
+        step = self._step(event, device)
+        row = db.execute(
+            "SELECT n FROM strike WHERE device = ? AND run = ? AND step = ?", (device, event.run, step)
+        ).fetchone()
+        if row is not None:
+            if verdict:
+                self._confirm(row[0], verdict)
+            return False
+        time = min(event.time, now + policy.skew_seconds)
+        old = event.time <= now - policy.settle_seconds - policy.skew_seconds  # the others are in the logs already
+        job = job_of(event.run)
+        revoked = "software" if verdict == "software" or (not verdict and self.is_software(job, step)) else ""
+        db.execute(
+            "INSERT INTO strike (device, run, job, step, time, received, due, settled, verdict, revoked, event) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
+            (device, event.run, job, step, time, now, now if old else now + policy.settle_seconds, verdict, revoked,
+             pack(event)),
+        )  # fmt: skip
+        row = db.execute("UPDATE device SET strikes = strikes + 1 WHERE n = ? RETURNING strikes", (device,)).fetchone()
+        if row[0] % _SPARE == 0:
+            db.execute(
+                "DELETE FROM strike WHERE device = :device AND n <= "
+                "(SELECT n FROM strike WHERE device = :device ORDER BY n DESC LIMIT 1 OFFSET :kept)",
+                {"device": device, "kept": policy.strikes + _SPARE},
+            )
+        return True
+
+    def standing(self, device: int, now: float) -> StrikeCount:
+        """How many strikes of `device` count at `now`."""
+        found = self._standings("device.n = :device AND", now, device)
+        return found[0][1] if found else StrikeCount(0, 0)
+
+    def standings(self, now: float) -> dict[int, StrikeCount]:
+        """The same of every device that has strikes, by number."""
+        return dict(self._standings("", now))
+
+    def _standings(self, which: str, now: float, device: int = 0) -> list[tuple[int, StrikeCount]]:
+        rows = self._store.db.execute(
+            "SELECT device.n, sum(settled OR verdict <> ''), count(*) FROM strike JOIN device ON device.n = device "
+            f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = '' GROUP BY device.n",
+            {"begin": now - self._policy.window_seconds, "ignored": self.ignore_before, "device": device},
+        )
+        return [(int(device), StrikeCount(int(counting), int(all_) - int(counting))) for device, counting, all_ in rows]
+
+    def now_there(self, device: int, now: float) -> float:
+        """What the clock of the device's host shows at least, in seconds since the epoch; `now` at most.
+
+        Strikes of one device bear the times of one clock. That it is hours behind ours makes none of them older than
+        they are to each other.
+        """
+        row = self._store.db.execute("SELECT max(time) FROM strike WHERE device = ?", (device,)).fetchone()
+        return now if row[0] is None else min(now, float(row[0]))
+
+    def last_counting(self, device: int) -> Event | None:
+        """The first event of the last strike that counts."""
+        row = self._store.db.execute(
+            "SELECT event FROM strike WHERE device = ? AND revoked = '' AND (settled OR verdict <> '') "
+            "ORDER BY time DESC, n DESC LIMIT 1",
+            (device,),
+        ).fetchone()
+        return unpack(row[0]) if row else None
+
+    def clear(self, device: int, until: float) -> None:
+        """Lets no strike of `device` up to `until` count any more."""
+        self._store.db.execute("UPDATE device SET cleared = max(cleared, ?) WHERE n = ?", (until, device))
+        self._store.db.execute(
+            "UPDATE strike SET settled = 1 WHERE device = ? AND settled = 0 AND time <= ?", (device, until)
+        )
+
+    def settle(self, now: float) -> list[int]:
+        """Lets the strikes count that have waited long enough; returns their devices."""
+        db = self._store.db
+        latest = now + self._policy.settle_seconds  # of a later one the clock was set back since
+        db.execute("UPDATE strike SET due = ? WHERE settled = 0 AND due > ?", (latest, latest))
+        rows = db.execute("SELECT DISTINCT device FROM strike WHERE settled = 0 AND due <= ?", (now,)).fetchall()
+        if rows:
+            db.execute("UPDATE strike SET settled = 1 WHERE settled = 0 AND due <= ?", (now,))
+        return [int(row[0]) for row in rows]
+
+    def next_due(self) -> float | None:
+        """When the next strike has waited long enough that may take its device out; None when there is none."""
+        row = self._store.db.execute(
+            "SELECT min(due) FROM strike WHERE settled = 0 AND revoked = '' "
+            "AND device NOT IN (SELECT device FROM cases WHERE closed IS NULL) "
+            "AND (SELECT count(*) FROM strike AS other WHERE other.device = strike.device AND revoked = '') >= ?",
+            (self._policy.strikes,),
+        ).fetchone()
+        return None if row[0] is None else float(row[0])
+
+    def is_software(self, job: str, step: int) -> bool:
+        """Whether software or data was found to be the cause in this step."""
+        return (
+            self._store.db.execute("SELECT 1 FROM software WHERE job = ? AND step = ?", (job, step)).fetchone()
+            is not None
+        )
+
+    def _blame_software(self, job: str, step: int, now: float) -> int:
+        """Revokes every strike of a step that no replay confirmed, and those to come; returns how many were."""
+        if step <= 0:  # the step is not known
+            return 0
+        db = self._store.db
+        db.execute("INSERT OR IGNORE INTO software VALUES (?, ?, ?)", (job, step, now))
+        return db.execute(
+            f"UPDATE strike SET revoked = 'software' WHERE job = ? AND step = ? AND revoked = '' "
+            f"AND verdict NOT IN {_HARDWARE}",
+            (job, step),
+        ).rowcount
+
+    def _is_repeated(self, event: Event, now: float) -> bool:
+        """Whether another attempt of the job saw the same value at the same checkpoint and step."""
+        if not moment(event):
+            return False
+        text = repr((job_of(event.run), moment(event), event.checkpoint, event.value))
+        fact = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
+        db = self._store.db
+        row = db.execute("SELECT run FROM sighting WHERE fact = ?", (fact,)).fetchone()
+        if row is None:
+            db.execute("INSERT INTO sighting (fact, run, received) VALUES (?, ?, ?)", (fact, event.run, now))
+        return row is not None and row[0] != event.run
+
+    def _has_moved(self, event: Event, device: int) -> int | None:
+        """The rank of another attempt in which `device`, and no other, was at fault in the same step; None for none.
+
+        What comes back with the device under another rank is the device's: the data of a rank stay with the rank.
+        """
+        db, where = self._store.db, "job = ? AND step = ?"
+        values = (job_of(event.run), moment(event))
+        if db.execute(f"SELECT 1 FROM strike WHERE {where} AND device <> ? LIMIT 1", (*values, device)).fetchone():
+            return None
+        rows = db.execute(f"SELECT event FROM strike WHERE {where} AND run <> ? ORDER BY n", (*values, event.run))
+        ranks = [unpack(text).rank for (text,) in rows]
+        return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
+
+    def _revoke_burst(self, event: Event, now: float) -> tuple[int, str, bool]:
+        """Revokes the strikes of many devices at once, this new one among them.
+
+        Returns:
+            How many devices were seen at once, 0 when there are not many; what they have in common; and whether they
+            are told of for the first time.
+        """
+        time = min(event.time, now + self._policy.skew_seconds)
+        of, found = f"job {job_of(event.run)}", self._burst(event, time)
+        if found is None:  # ranks that did not find one name are of one job all the same
+            of, found = f"node {event.host}", self._same_step_on_node(event, time)
+        if found is None:
+            return 0, "", False
+        where, values = found
+        db = self._store.db
+        known = db.execute(f"SELECT 1 FROM strike WHERE {where} AND revoked = 'burst' LIMIT 1", values).fetchone()
+        devices = self._policy.many_devices
+        if known is None:  # counting is for the sentence, and too dear for every member of a large burst
+            devices = db.execute(f"SELECT count(DISTINCT device) FROM strike WHERE {where}", values).fetchone()[0]
+        db.execute(f"UPDATE strike SET revoked = 'burst' WHERE {where} AND revoked = '' AND verdict = ''", values)
+        return int(devices), of, known is None
+
+    def _burst(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
+        """Which strikes of its job belong to a burst with this event, as a condition; None when there is none.
+
+        The same step of the same run is the same moment, whatever the clocks of the hosts say.
+        """
+        job = job_of(event.run)
+        if moment(event) and self._are_many("job = ? AND step = ? AND run = ?", (job, event.step, event.run)):
+            return "job = ? AND step = ? AND run = ?", (job, event.step, event.run)
+        return self._many_within("job = ?", (job,), time)
+
+    def _same_step_on_node(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
+        """The same over all runs of its node: jobs that have nothing to do with one another are in other steps."""
+        on_node = "step = ? AND device IN (SELECT n FROM device WHERE host = ?)"
+        return self._many_within(on_node, (moment(event), event.host), time) if moment(event) else None
+
+    def _many_within(self, whose: str, names: tuple[object, ...], time: float) -> tuple[str, tuple[object, ...]] | None:
+        """Which strikes of `whose` belong to a burst around `time`, as a condition; None when there is none."""
+        span, between = self._policy.burst_seconds, f"{whose} AND time BETWEEN ? AND ?"
+        if not self._are_many(between, (*names, time - span, time + span)):
+            return None
+        for start in (time - span, time):
+            if self._are_many(between, (*names, start, start + span)):
+                return between, (*names, start, start + span)
+        rows = self._store.db.execute(
+            f"SELECT time, device FROM strike WHERE {between} ORDER BY time", (*names, time - span, time + span)
+        ).fetchall()  # of few devices, else one of the windows above had many
+        for start in (row[0] for row in rows if row[0] < time):
+            if len({device for when, device in rows if start <= when <= start + span}) >= self._policy.many_devices:
+                return between, (*names, start, start + span)
+        return None
+
+    def _are_many(self, where: str, values: tuple[object, ...]) -> bool:
+        most = self._policy.many_devices
+        rows = self._store.db.execute(
+            f"SELECT DISTINCT device FROM strike WHERE {where} LIMIT ?", (*values, most)
+        ).fetchall()
+        return len(rows) == most
+
+    def _confirm(self, number: int, verdict: str) -> None:
+        """Gives a strike its verdict; `software` about the very same step of a device outweighs `transient`."""
+        rank = "CASE {} WHEN 'persistent' THEN 3 WHEN 'software' THEN 2 WHEN 'transient' THEN 1 ELSE 0 END"
+        self._store.db.execute(
+            "UPDATE strike SET verdict = :new, revoked = CASE :new WHEN 'software' THEN 'software' ELSE '' END "
+            f"WHERE n = :number AND {rank.format(':new')} > {rank.format('verdict')}",
+            {"new": verdict, "number": number},
+        )
+
+    def _step(self, event: Event, device: int) -> int:
+        """The step; for anomalies whose step is not known a negative number, the same for those close to each other."""
+        if moment(event):
+            return event.step
+        row = self._store.db.execute(
+            "SELECT step, time FROM strike WHERE device = ? AND run = ? AND step < 0 ORDER BY step LIMIT 1",
+            (device, event.run),
+        ).fetchone()
+        if row is None:
+            return -1
+        return int(row[0]) if abs(event.time - row[1]) <= COOLDOWN_SECONDS else int(row[0]) - 1
+
+
+def judged(event: Event) -> Event:
+    """`event`, a stress test with the verdict that it amounts to: a failure at a known answer is the hardware's."""
+    if event.kind != "stress":
+        return event
+    return replace(event, verdict="persistent" if event.level is Level.ERROR else "")

@@ -1,0 +1,264 @@
+"""From one event to one decision: the rules, without any engine.
+
+What an event does to the strikes, `asd.handler.decide.suspicion` says. What follows for the device, this says:
+
+| event | what follows |
+|---|---|
+| first-level anomaly | enough strikes in the window take the device out |
+| the same value in another attempt, by the same device alone, under another rank | the device is taken out now |
+| replay: persistent | the device is taken out now |
+| replay: transient | enough strikes in the window take the device out |
+| stress test: computed wrongly | the device is taken out now |
+| everything else | noted; a device that is out stays out |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asd.event import Event
+from asd.handler.db.isolations import BY_HAND, Isolations
+from asd.handler.db.store import Store
+from asd.handler.decide.breaker import Breaker
+from asd.handler.decide.suspicion import Counted, StrikeCount, Suspicion, judged
+from asd.handler.decision import Decision
+from asd.handler.identity import job_of, names_device, printable
+from asd.handler.policy import Policy
+from asd.isolator import Device
+from asd.verdict import Level
+
+__all__ = ["Triage"]
+
+_COUNTED = {"replay", "isolation", "recovery", "stress"}
+_VERDICT_IN = {"replay", "stress"}
+_OTHERS_SECONDS = 60.0  # so long it is believed that somebody else still holds a device
+
+
+class Triage:
+    """Takes in events. Used within a transaction.
+
+    Args:
+        store: What is known.
+        policy: The numbers.
+        engine: Name of the isolator.
+    """
+
+    def __init__(self, store: Store, policy: Policy, engine: str) -> None:
+        self.book = Suspicion(store, policy)
+        self.cases = Isolations(store)
+        self.breaker = Breaker(store, policy)
+        self._store = store
+        self._policy = policy
+        self._engine = engine
+        self._id = ""
+
+    def begin(self, now: float) -> bool:
+        """To be called when a transaction begins; returns whether the circuit breaker was closed by the time."""
+        closed = self.breaker.refresh(now)
+        self.book.begin()
+        return closed
+
+    def take_in(self, event: Event, now: float) -> Decision:
+        """What follows from `event`, which may come any number of times."""
+        counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
+        table = "seen" if counts else "noise"
+        self._id = event.id  # a hash, and asked for more than once
+        new = self._store.db.execute(
+            f"INSERT OR IGNORE INTO {table} (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
+        ).rowcount
+        if not new:
+            return self._say("duplicate", event, now, "the event was taken in before")
+        try:
+            return self._follow_from(event, now, counts=counts)
+        except UnicodeEncodeError:  # half a surrogate pair, which JSON can spell and a database can't keep
+            return self._follow_from(printable(event), now, counts=counts)
+        except OverflowError:
+            return self._say("noted", event, now, "its numbers are out of every range")
+
+    def _follow_from(self, event: Event, now: float, *, counts: bool) -> Decision:
+        if event.kind == "anomaly" and counts:
+            return self._anomaly(event, now)
+        if event.kind == "replay" and event.verdict:
+            return self._replay(event, now)
+        if event.kind == "stress":
+            return self._stress(event, now)
+        self.book.count(event, now)
+        return self._say("noted", event, now, _NOTES.get(event.kind, "it says nothing about a device"))
+
+    def strike_out(self, device: int, now: float, standing: StrikeCount | None = None) -> Decision | None:
+        """Takes `device` out if enough of its strikes count; None when they do not."""
+        standing = standing or self.book.standing(device, self.book.now_there(device, now))
+        cause = self.book.last_counting(device) if standing.counting >= self._policy.strikes else None
+        if cause is None or self.book.is_stale(cause, now) or self.cases.open_case(device) is not None:
+            return None
+        self._id = cause.id
+        minutes = self._policy.window_seconds / 60
+        return self._take_out(
+            device, cause, f"it has {_count(self._policy.strikes, 'strike')} within {minutes:g} minutes", now
+        )
+
+    def _anomaly(self, event: Event, now: float) -> Decision:
+        if not names_device(event):
+            return self._say("noted", event, now, "it names no device")
+        counted, job = self.book.count(event, now), job_of(event.run)
+        device = counted.device
+        if counted.moved is not None:
+            why = f"{event.checkpoint} had the very same value in step {event.step} when it was rank {counted.moved}"
+            return self._merged(device, event, now) or self._take_out(device, event, why, now)
+        if counted.repeated:
+            return self._say(
+                "software", event, now,
+                f"job {job} had the very same value at {event.checkpoint} in step {event.step} in another attempt: "
+                "software or data, the strikes of this step are revoked and nobody is isolated for them",
+            )  # fmt: skip
+        if counted.burst:
+            return self._burst(event, now, counted)
+        if counted.software:
+            return self._say(
+                "noted", event, now, f"step {event.step} of job {job} is known to be software or data, no strike"
+            )
+        if self.book.is_stale(event, now):
+            return self._say("stale", event, now, "it is too old to be a reason to act, it is only recorded")
+        return self._merged(device, event, now) or self._count(device, event, now, new=counted.new)
+
+    def _burst(self, event: Event, now: float, counted: Counted) -> Decision:
+        if not counted.first:
+            return self._say(
+                "strike", event, now,
+                f"it is one more of the many devices of {counted.of} at once, the strike is revoked",
+            )  # fmt: skip
+        return self._say(
+            "software", event, now,
+            f"{counted.burst} devices of {counted.of} raised within {self._policy.burst_seconds:g} s: software or "
+            "data, their strikes are revoked and nobody is isolated for them unless a replay finds hardware",
+        )  # fmt: skip
+
+    def _count(self, device: int, event: Event, now: float, *, new: bool) -> Decision:
+        """What the strikes of a device come to, now that there is this one."""
+        if not new:  # and neither are there more strikes than before
+            return self._say("strike", event, now, f"it belongs to the strike of step {event.step}")
+        policy = self._policy
+        standing = self.book.standing(device, self.book.now_there(device, now))
+        out = self.strike_out(device, now, standing)
+        if out is not None:
+            return out
+        total = standing.strikes
+        if total >= policy.strikes:
+            return self._say(
+                "waiting", event, now,
+                f"it has {_count(total, 'strike')} of {policy.strikes}, and is isolated unless many devices of job "
+                f"{job_of(event.run)} raise within {policy.settle_seconds:g} s",
+            )  # fmt: skip
+        minutes = policy.window_seconds / 60
+        return self._say("strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes")
+
+    def _replay(self, event: Event, now: float) -> Decision:
+        counted, verdict = self.book.count(event, now), event.verdict
+        if verdict == "software":
+            return self._say(
+                "software", event, now,
+                f"the replay of step {event.step} of {event.run} found software or data: "
+                f"{_count(counted.revoked, 'more strike')} of this step revoked, nobody is isolated for it",
+            )  # fmt: skip
+        device = counted.device
+        if not device:
+            return self._say("noted", event, now, "it names no device")
+        if verdict == "undetermined":
+            return self._say("noted", event, now, "the replay found nothing out, the strike stays as it is")
+        if verdict == "transient":
+            return (
+                self._too_old(device, event, now)
+                or self._merged(device, event, now)
+                or self._count(device, event, now, new=True)
+            )
+        where = f"step {event.step} of {event.run}" if event.step else event.run
+        return self._convict(device, event, f"the replay of {where} found persistent hardware", now)
+
+    def _stress(self, event: Event, now: float) -> Decision:
+        event, device = judged(event), self.book.count(event, now).device
+        if not device:
+            return self._say("noted", event, now, "it names no device")
+        self._store.db.execute(
+            "UPDATE device SET tested = :time, sound = :sound WHERE n = :device AND tested <= :time",
+            {"time": event.time, "sound": not event.verdict, "device": device},
+        )
+        if event.verdict:
+            return self._convict(device, event, "it computed wrongly in a stress test", now)
+        case = self.cases.open_case(device)
+        stays = f", but it stays out: its case is {case.state}" if case is not None else ""
+        return self._say(
+            "cleared", event, now, f"it made no mistake in a stress test, its strikes count no more{stays}",
+            case=case.n if case is not None else 0,
+        )  # fmt: skip
+
+    def _convict(self, device: int, event: Event, why: str, now: float) -> Decision:
+        """What follows from proof that the hardware is broken."""
+        return (
+            self._too_old(device, event, now)
+            or self._merged(device, event, now)
+            or self._take_out(device, event, why, now)
+        )
+
+    def _too_old(self, device: int, event: Event, now: float) -> Decision | None:
+        if not self.book.is_stale(event, now) and not self._is_cleared(device, event):
+            return None
+        return self._say("stale", event, now, f"its verdict {event.verdict} is too old to be a reason to act")
+
+    def _merged(self, device: int, event: Event, now: float) -> Decision | None:
+        """The decision about a device that is out already, or about to be; None for another."""
+        case = self.cases.open_case(device)
+        if case is None:
+            return None
+        change: dict[str, Any] = {"last_fault": now}
+        if event.verdict == "persistent":
+            change["verdict"] = event.verdict
+        if case.state == "releasing" and case.why_released != BY_HAND:  # it was to be given back as it had no fault
+            change |= {"state": "isolating", "why_released": "", "attempts": 0, "next_try": 0.0}
+        self.cases.change(case.n, **change)
+        return self._say("merged", event, now, f"it belongs to its case, which is {case.state}", case=case.n)
+
+    def _take_out(self, device: int, event: Event, why: str, now: float) -> Decision:
+        """Opens a case for a device without one, where the circuit breaker and the marks of others let us."""
+        last = self.cases.last(device)
+        if last is not None and last.state == "others" and last.closed and 0 <= now - last.closed < _OTHERS_SECONDS:
+            return self._say("others", event, now, f"{why}, but somebody else holds it out, so it is left alone")
+        refusal = self.breaker.refusal(now, self.book.known())
+        if refusal:
+            return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
+        state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
+        verdict = event.verdict if event.kind in _VERDICT_IN else ""
+        number = self.cases.begin(device, state, event, why, verdict, self._engine, now)
+        what = (
+            "it would be isolated, were this no dry run"
+            if state == "dry"
+            else f"the isolator {self._engine} is to isolate it"
+        )
+        return self._say(action, event, now, f"{why}, so {what}", device=self.book.named(device), case=number)
+
+    def _is_cleared(self, device: int, event: Event) -> bool:
+        row = self._store.db.execute("SELECT cleared FROM device WHERE n = ?", (device,)).fetchone()
+        return bool(event.time <= row[0])
+
+    def _say(
+        self, action: str, event: Event, now: float, why: str, *, device: Device | None = None, case: int = 0
+    ) -> Decision:
+        if device is None and names_device(event):
+            device = Device(event.host, event.device, event.rank)
+        subject = f"{device}" if device is not None else f"event {self._id}"
+        return Decision(
+            action=action, reason=f"{subject}: {why}.", time=now, device=device, event_id=self._id, case=case
+        )
+
+
+_NOTES = {
+    "anomaly": "a second-level anomaly is no strike",
+    "follower": "a follower names nobody",
+    "problem": "a problem of the detector says nothing about a device",
+    "replay": "a replay without a verdict says nothing",
+    "isolation": "that it was taken out is noted; who holds it out is asked of the engine",
+    "recovery": "it was given back, its strikes up to then count no more",
+}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

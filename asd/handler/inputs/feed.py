@@ -1,0 +1,140 @@
+"""Feeds a fault handler from event logs, each line exactly once, however often it is killed.
+
+The place up to which the logs were read is kept in the same transaction as what their events led to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from asd.counts.status import Status
+from asd.errors import StateError
+from asd.event import Event
+from asd.handler.decision import Decision
+from asd.handler.handler import FaultHandler
+from asd.handler.inputs.owners import strangers
+from asd.isolator import Device
+from asd.rundir import names as run_dir
+from asd.rundir.disk import read_regular
+from asd.rundir.folders import RunFolders
+from asd.rundir.follow import Follower
+
+__all__ = ["LogFeed"]
+
+_CURSOR = "cursor"
+_AT_ONCE = 5000  # lines in one transaction
+
+
+class LogFeed:
+    """Reads the logs of run folders and single logs with their rotated parts.
+
+    Args:
+        handler: Takes the events.
+        run_dirs: Folders of runs, or what holds them; they need not be there yet.
+        logs: Single event logs.
+
+    Attributes:
+        bad_lines: Lines so far that were no events.
+        events: Events so far.
+        cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
+    """
+
+    def __init__(self, handler: FaultHandler, run_dirs: Sequence[Path], logs: Sequence[Path] = ()) -> None:
+        self._handler = handler
+        self._folders = RunFolders(run_dirs)
+        self._logs = list(logs)
+        self._statuses: dict[Path, int] = {}
+        self._strangers: dict[str, str] = {}
+        self.bad_lines = 0
+        self.events = 0
+        self.cursor_problem = ""
+        self._follower = self._resume()
+
+    @property
+    def run_folders(self) -> int:
+        """In how many folders ranks have left something."""
+        return self._folders.found
+
+    @property
+    def nothing_found(self) -> str:
+        """What to say where no run was found and no log is followed; empty when one is there."""
+        return "" if self._logs else self._folders.complaint
+
+    @property
+    def complaints(self) -> list[str]:
+        """What is wrong with the logs now, one sentence each."""
+        follower = self._follower
+        left_out = {**self._folders.unreadable, **follower.unreadable, **self._strangers}
+        sentences = [f"{path}: {reason}; it is left out." for path, reason in left_out.items()]
+        if follower.skipped:
+            sentences.append(f"{follower.skipped} lines of the logs were too long and left out.")
+        if follower.lost:
+            sentences.append(f"{follower.lost} logs vanished before they were read to their end.")
+        if self.bad_lines:
+            sentences.append(f"{self.bad_lines} lines of the logs are no events and were left out.")
+        return sentences
+
+    def step(self) -> list[Decision] | None:
+        """Takes in what is new; None when nothing is.
+
+        Raises:
+            StateError: The store can't be written; the same lines are read again the next time.
+        """
+        lines = self._follower.poll(_AT_ONCE)
+        if not lines:
+            return None
+        events = []
+        bad = 0
+        for line in lines:
+            try:
+                events.append(Event.from_json(line.text))
+            except StateError:
+                bad += 1
+        try:
+            decisions = self._handler.handle_many(events, {_CURSOR: json.dumps(self._follower.state())})
+        except StateError:
+            self._follower = self._resume()
+            raise
+        self.bad_lines += bad
+        self.events += len(events)
+        return decisions
+
+    def learn_devices(self) -> None:
+        """Tells the handler of the devices whose ranks have left a status."""
+        devices = []
+        for folder in self._folders.look():
+            for path in run_dir.status_files(folder):
+                try:
+                    changed = path.stat().st_mtime_ns
+                    if self._statuses.get(path) == changed:
+                        continue
+                    status = Status.from_json(read_regular(path).decode(errors="replace"))
+                except (OSError, StateError):
+                    continue
+                if path not in self._statuses and status.host and status.device not in ("", "unknown"):
+                    devices.append(Device(status.host, status.device, status.rank))
+                self._statuses[path] = changed
+        if devices:
+            self._handler.know(devices)
+
+    def _files(self) -> list[Path]:
+        logs = self._folders.event_files()
+        self._strangers = strangers(logs)
+        found = [path for path in logs if str(path) not in self._strangers]
+        for log in self._logs:
+            parts = [path for path in log.parent.glob(f"{log.name}.*") if path.name[len(log.name) + 1 :].isdecimal()]
+            found += sorted(parts, key=lambda path: -int(path.name.rpartition(".")[2]))
+            found.append(log)
+        return found
+
+    def _resume(self) -> Follower:
+        text = self._handler.store.meta(_CURSOR)
+        try:
+            return Follower(self._files, json.loads(text) if text else None)
+        except (StateError, ValueError) as error:
+            self.cursor_problem = (
+                f"How far the logs were read is not known ({error}); they are read from their beginning."
+            )
+            return Follower(self._files)

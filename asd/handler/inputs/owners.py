@@ -1,0 +1,35 @@
+"""Whose logs a handler believes: what a file system knows of who wrote an event.
+
+A log says nothing that could not be forged, but whose it is can't be: only root gives files away. So in the folder of
+one user a log of another user decides nothing. Who may write as the user of a job may still say anything of any device;
+where that is too much, give each job's folder to its user alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["strangers"]
+
+
+def strangers(logs: Iterable[Path]) -> dict[str, str]:
+    """The paths of those of `logs` that are not believed, each with why.
+
+    A log is believed when it belongs to the owner of its folder, to root, or to whom this process runs as. In a folder
+    of root, as a volume has one, everybody's are.
+    """
+    found: dict[str, str] = {}
+    owners: dict[Path, int] = {}
+    for log in logs:
+        try:
+            if log.parent not in owners:
+                owners[log.parent] = log.parent.stat().st_uid
+            owner = owners[log.parent]
+            user = log.stat().st_uid
+        except OSError:
+            continue
+        if owner and user not in (0, owner, os.geteuid()):
+            found[str(log)] = f"it belongs to user {user}, and its folder to user {owner}"
+    return found

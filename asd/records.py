@@ -1,0 +1,191 @@
+"""Reads records from JSON: one way to check them, one sentence about what is wrong.
+
+The fields of a dataclass say what is valid, in `msgspec`'s words for the program and in `description` for people. The
+parser is Python's own: names of files may hold what is no Unicode, and `msgspec.json` refuses that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from asd.errors import StateError
+
+__all__ = [
+    "Count", "Finite", "Flag", "Number", "Rank", "Text", "fill", "floats", "load", "load_if_there", "parse", "plain",
+    "read", "read_time",
+]  # fmt: skip
+
+_T = TypeVar("_T")
+_LARGEST = sys.float_info.max
+_NOT_FINITE = ("inf", "-inf", "nan")
+
+Text = Annotated[str, Meta(description="a text")]
+Flag = Annotated[bool, Meta(description="true or false")]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number from 0 on")]
+Rank = Annotated[int, Meta(ge=-1, le=2**63 - 1, description="a whole number from -1 on")]
+Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST, description="a number")]
+Number = Annotated[float, Meta(description="a number, or one of the texts inf, -inf, nan")]
+
+
+def read(
+    text: str | bytes, kind: type[_T], name: str, valid: str, *, version: int, numbers: tuple[str, ...] = ()
+) -> _T:
+    """A record of its JSON text.
+
+    Args:
+        text: One JSON object that has `version` besides the fields of the record; fields that are unknown are ignored.
+        kind: A dataclass.
+        name: What it is, for sentences, such as `status`.
+        valid: Where a valid one comes from, for sentences.
+        version: The one that is known.
+        numbers: The members that hold numbers which need not be finite, see `floats`.
+
+    Raises:
+        StateError: The text is no such object; the sentence names the field.
+    """
+    return fill(kind, floats(_of_version(parse(text, name, valid), name, version), *numbers), name)
+
+
+def load_if_there(
+    path: Path, name: str, valid: str, *, version: int | None = None, most: int = 1 << 30
+) -> dict[str, Any] | None:
+    """As `load`; None when there is no such file.
+
+    Raises:
+        StateError: As `load`.
+    """
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError:  # it is told as everything else that keeps from reading it
+        pass
+    return load(path, name, valid, version=version, most=most)
+
+
+def load(path: Path, name: str, valid: str, *, version: int | None = None, most: int = 1 << 30) -> dict[str, Any]:
+    """The JSON object that a file holds.
+
+    Args:
+        path: The file.
+        name: What it is, for sentences, such as `state file`.
+        valid: Where a valid one comes from, for sentences.
+        version: The one that is known, which is taken out of the object; None if it has none.
+        most: Bytes it may have.
+
+    Raises:
+        StateError: The file can't be read, is too large, or holds something else.
+    """
+    try:
+        # A pipe that somebody left in the place of a file keeps nobody waiting.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise StateError(f"{name} {path} can't be read: it is no regular file.")
+            size, text = found.st_size, b""
+            if size <= most:
+                text = file.read()
+    except OSError as error:
+        raise StateError(f"{name} {path} can't be read: {error.strerror or error}.") from error
+    if size > most:
+        raise StateError(f"{name} {path} has {size} bytes; valid are at most {most}.")
+    try:
+        data = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{name} {path} is corrupt: {error}; valid is {valid}.") from error
+    if not isinstance(data, dict):
+        raise StateError(f"{name} {path} is corrupt: it holds a {type(data).__name__}; valid is {valid}.")
+    return data if version is None else _of_version(data, f"{name} {path}", version)
+
+
+def _of_version(data: dict[str, Any], name: str, version: int) -> dict[str, Any]:
+    found = data.pop("version", None)
+    if type(found) is not int or found != version:
+        raise StateError(f"{name} has version {found!r:.80}; valid is {version}.")
+    return data
+
+
+def parse(text: str | bytes, name: str, valid: str) -> dict[str, Any]:
+    """The JSON object that `text` holds.
+
+    Raises:
+        StateError: It holds none; the sentence has `name` and `valid` as in `read`.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{_not(name)}: {error} in {text[:120]!r}; valid is {valid}.") from error
+    if not isinstance(data, dict):
+        raise StateError(f"{_not(name)}: {text[:120]!r}; valid is {valid}.")
+    return data
+
+
+def _not(name: str) -> str:
+    return f"not {'an' if name[0] in 'aeio' else 'a'} {name}"
+
+
+def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
+    """A record made of what JSON held.
+
+    Raises:
+        StateError: A field is missing or wrong; the sentence names it, its value and what is valid.
+    """
+    if not isinstance(data, Mapping):
+        raise StateError(f"{name} is {data!r:.80}; valid is an object.")
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, StateError):  # the record's own check
+            raise error.__cause__ from None
+        what, _, path = str(error).partition(" - at `$.")
+        field = path.partition(".")[0].partition("[")[0].rstrip("`") or what.partition("`")[2].rstrip("`")
+        hint = get_type_hints(kind, include_extras=True)[field]
+        notes = (note.description for note in getattr(hint, "__metadata__", ()) if note.description)
+        raise StateError(f"{name} field {field} is {data.get(field)!r:.80}; valid is {next(notes, what)}.") from None
+
+
+def floats(data: Any, *names: str) -> Any:
+    """The same with the texts `inf`, `-inf` and `nan` as numbers, in the members with these names and all in them."""
+    if isinstance(data, dict):
+        return {key: _number(item) if key in names else floats(item, *names) for key, item in data.items()}
+    return [floats(item, *names) for item in data] if names and isinstance(data, list) else data
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _number(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_number(item) for item in value]
+    return float(value) if isinstance(value, str) and value in _NOT_FINITE else value
+
+
+def plain(value: Any) -> Any:
+    """The same with `inf` and `nan` as texts, for JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_time(text: str) -> datetime:
+    """A moment as ISO 8601 writes it; Python 3.10 knows no `Z` for UTC.
+
+    >>> read_time("2026-01-31T12:00:00Z").isoformat()
+    '2026-01-31T12:00:00+00:00'
+
+    Raises:
+        ValueError: It is none.
+    """
+    return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)

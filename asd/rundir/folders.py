@@ -1,0 +1,131 @@
+"""Finds the folders of runs below a root, as jobs come and go.
+
+A folder whose time of change is the same holds the same names, so that looking again costs one look at each folder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from asd.rundir.names import WITHIN_A_RUN, event_files_among, is_of_a_rank
+
+__all__ = ["RunFolders"]
+
+_DEPTH = 3  # levels below a root, such as TEAM/JOB/ATTEMPT
+_MOST = 10_000
+_SETTLED = 2.0  # seconds; a folder changed more recently may change again without a new time of change
+_ANEW = 30.0  # seconds after which a folder is read again whatever its time says: not every file system keeps it well
+
+
+class _Seen(NamedTuple):
+    """What a folder held when it was read.
+
+    Attributes:
+        changed: Its time of change in nanoseconds; 0 when it may change again without a new one.
+        read: When it was read, in seconds since any point.
+        is_run: Whether ranks, or `asd ingest`, wrote there.
+        below: Folders in it that may be, or hold, folders of runs.
+        logs: Its event logs, the older part of a rotated one before the newer.
+    """
+
+    changed: int
+    read: float
+    is_run: bool
+    below: tuple[Path, ...]
+    logs: tuple[Path, ...]
+
+
+_NOTHING = _Seen(0, 0.0, is_run=False, below=(), logs=())
+
+
+class RunFolders:
+    """The roots themselves and, down to three levels below them, every folder in which a rank has left something.
+
+    Hidden folders, links, and what a run itself keeps in folders are passed over. A folder that can't be read now is
+    not gone: what was found in it stays.
+
+    Args:
+        roots: Where to look; they need not exist.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        roots: As above, each once.
+        found: In how many folders ranks had left something, at the last look.
+        unreadable: Folders that could not be read at the last look, with the reason.
+    """
+
+    def __init__(self, roots: Iterable[Path], clock: Callable[[], float] = time.time) -> None:
+        self.roots = list(dict.fromkeys(roots))
+        self.found = 0
+        self.unreadable: dict[str, str] = {}
+        self._clock = clock
+        self._seen: dict[Path, _Seen] = {}
+
+    def look(self) -> list[Path]:
+        """The folders there are now, the roots first."""
+        self.unreadable = {}
+        seen: dict[Path, _Seen] = {}
+        for root in self.roots:
+            for folder in self._walk(root):
+                if folder in seen:
+                    continue
+                if len(seen) >= _MOST:
+                    self.unreadable[str(root)] = f"it has more than {_MOST} folders; the others are left out"
+                    break
+                seen[folder] = self._seen[folder]
+        self._seen = seen
+        runs = [folder for folder, known in seen.items() if known.is_run]
+        self.found = len(runs)
+        return list(dict.fromkeys([*self.roots, *runs]))
+
+    def event_files(self) -> list[Path]:
+        """Every event log in these folders, as they are now."""
+        return [path for folder in self.look() for path in self._seen[folder].logs]
+
+    @property
+    def complaint(self) -> str:
+        """What to say where nothing was found; empty when something was."""
+        if self.found:
+            return ""
+        places = ", ".join(map(str, self.roots))
+        where = "one of these" if len(self.roots) > 1 else "that folder"
+        return (
+            f"no run was found in {places} or below; a training writes there when its ASD_RUN_DIR is {where} or one in "
+            "it"
+        )
+
+    def _walk(self, root: Path) -> Iterator[Path]:
+        """Every folder from `root` down, level by level."""
+        level = [root]
+        for depth in range(_DEPTH + 1):
+            below: list[Path] = []
+            for folder in level:
+                known = self._seen[folder] = self._read(folder)
+                yield folder
+                below += known.below if depth < _DEPTH else ()
+            level = below
+
+    def _read(self, folder: Path) -> _Seen:
+        known, now = self._seen.get(folder, _NOTHING), self._clock()
+        try:
+            changed = os.stat(folder).st_mtime_ns
+            if known.changed == changed and 0 <= now - known.read < _ANEW:
+                return known
+            with os.scandir(folder) as entries:
+                names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+                files = [folder / name for name, is_folder in names.items() if not is_folder]
+        except (FileNotFoundError, NotADirectoryError):
+            return _NOTHING
+        except OSError as error:
+            self.unreadable[str(folder)] = error.strerror or str(error)
+            return known
+        is_run = any(is_of_a_rank(path.name) for path in files)
+        left_out = WITHIN_A_RUN if is_run else ()
+        below = [folder / name for name, is_folder in sorted(names.items()) if is_folder]
+        below = [path for path in below if path.name[0] != "." and path.name not in left_out]
+        settled = now - changed / 1e9 > _SETTLED
+        return _Seen(changed if settled else 0, now, is_run, tuple(below), tuple(event_files_among(files)))

@@ -1,0 +1,172 @@
+"""Which checkpoint to resume from: the newest one whose steps are all healthy and whose bytes are what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from asd.errors import StateError
+from asd.rundir.manifest import Manifest, checkpoints_in, digest_of, load_manifest, manifest_path
+
+__all__ = ["Choice", "last_good"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The outcome of a search.
+
+    Attributes:
+        path: The checkpoint file; None when there is none.
+        manifest: What is known about it; None when nothing is.
+        reason: Which and why, in one sentence.
+        skipped: One sentence for each newer file that was passed over, the newest first.
+    """
+
+    path: Path | None
+    manifest: Manifest | None
+    reason: str
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The last step in the checkpoint; 0 for a training that begins, -1 when it is not known."""
+        if self.manifest is not None:
+            return self.manifest.step
+        return 0 if self.path is None else -1
+
+
+def last_good(
+    folders: Path | str | Sequence[Path],
+    before_step: int | None = None,
+    *,
+    margin: int = 0,
+    distrusted: Mapping[str, int] | None = None,
+    runs: Collection[str] | None = None,
+    since: float = 0.0,
+    only_step: int | None = None,
+    rank: int | None = None,
+    together: bool = False,
+) -> Choice:
+    """Picks the checkpoint to resume from.
+
+    Args:
+        folders: Where to search, sub-folders included.
+        before_step: The step of the fault's first sign; only checkpoints of earlier steps are healthy then. None when
+            there was no fault.
+        margin: So many steps before the first sign are not trusted either, for a fault that shows late.
+        distrusted: The same for single runs: name of the run and the first step of it that is not trusted.
+        runs: Only checkpoints of these runs; None for all.
+        since: Of checkpoints without a manifest only those written since, in seconds since the epoch.
+        only_step: Only checkpoints of this step.
+        rank: Of several checkpoints of one step the one this rank wrote is preferred.
+        together: Ranks that write a checkpoint each must resume from the same step: only a step counts that every rank
+            has that wrote a manifest in the run of the newest one.
+    """
+    places = [Path(folders)] if isinstance(folders, (str, Path)) else list(folders)
+    search = _Search(places, before_step, margin, distrusted or {})
+    search.narrow(runs, since)
+    skipped = list(search.unreadable)
+    for manifest, path in search.newest_first(rank):
+        if only_step is not None and manifest.step != only_step:
+            continue
+        flaw = search.flaw(manifest, path)
+        if not flaw and together:
+            flaw = search.missing(manifest)
+        if not flaw:
+            return Choice(path, manifest, _why(manifest, path, search.first_sign(manifest)), tuple(skipped))
+        skipped.append(f"{path} (step {manifest.step}) is skipped: {flaw}.")
+    nothing_known = not search.known and not search.unreadable
+    if search.bare and nothing_known and before_step is None and only_step is None:
+        newest = max(search.bare, key=_modified)
+        reason = f"{newest} is taken though it has no manifest: there is nothing else."
+        return Choice(newest, None, reason, tuple(skipped))
+    skipped += [f"{path} is skipped: it has no manifest, so nobody knows what is in it." for path in search.bare]
+    where = ", ".join(map(str, places)) or "any folder"
+    return Choice(None, None, f"there is no good checkpoint in {where}, so the training begins anew.", tuple(skipped))
+
+
+class _Search:
+    """The checkpoints that are there, and what is wrong with each."""
+
+    def __init__(self, folders: Sequence[Path], before: int | None, margin: int, distrusted: Mapping[str, int]) -> None:
+        self.known: list[tuple[Manifest, Path]] = []
+        self.bare: list[Path] = []
+        self.unreadable: list[str] = []
+        self._before, self._margin, self._distrusted = before, margin, distrusted
+        self._damage: dict[Path, str] = {}
+        for path in checkpoints_in(folders):
+            if not manifest_path(path).exists():
+                self.bare.append(path)
+                continue
+            try:
+                self.known.append((load_manifest(manifest_path(path)), path))
+            except StateError as error:
+                self.unreadable.append(f"{path} is skipped: {error}")
+
+    def narrow(self, runs: Collection[str] | None, since: float) -> None:
+        """Forgets what others have left here."""
+        self.known = [item for item in self.known if runs is None or item[0].run in runs]
+        self.bare = [path for path in self.bare if _modified(path) >= since]
+
+    def newest_first(self, rank: int | None) -> list[tuple[Manifest, Path]]:
+        """By step; of the same step the one of `rank`, else that of the lowest rank, the one written last."""
+        return sorted(
+            self.known, key=lambda item: (item[0].step, item[0].rank == rank, -item[0].rank, item[0].time), reverse=True
+        )
+
+    def first_sign(self, manifest: Manifest) -> int | None:
+        """The first step that is not trusted in the run of this one."""
+        signs = [self._distrusted.get(manifest.run), self._before]
+        return min((sign for sign in signs if sign is not None), default=None)
+
+    def flaw(self, manifest: Manifest, path: Path) -> str:
+        """Why this one can't be taken, without a full stop; empty when it can."""
+        if manifest.tainted_from:
+            return f"a first-level anomaly of step {manifest.tainted_from} is in its weights"
+        first = self.first_sign(manifest)
+        if first is not None and manifest.step >= first - self._margin:
+            late = f", and {self._margin} steps before it are not trusted" if self._margin else ""
+            return f"the fault showed first in step {first}{late}"
+        if path not in self._damage:
+            self._damage[path] = _damage(manifest, path)
+        return self._damage[path]
+
+    def missing(self, manifest: Manifest) -> str:
+        """Which rank lacks a good checkpoint of the same step; empty when none does."""
+        newest = max(self.known, key=lambda item: item[0].time)[0]
+        for rank in sorted({other.rank for other, _ in self.known if other.run == newest.run}):
+            same = [item for item in self.known if item[0].rank == rank and item[0].step == manifest.step]
+            if not any(not self.flaw(*item) for item in same):
+                return f"rank {rank} has no good checkpoint of this step"
+        return ""
+
+
+def _damage(manifest: Manifest, path: Path) -> str:
+    """What is wrong with the file; empty when it is what was written."""
+    try:
+        size = path.stat().st_size
+        if size != manifest.size:
+            return f"it has {size} bytes and was written with {manifest.size}"
+        found, _ = digest_of(path)
+    except OSError as error:
+        return f"it can't be read ({error.strerror or error})"
+    if found != manifest.sha256:
+        return f"its SHA-256 is {found[:16]}... and was {manifest.sha256[:16]}..."
+    return ""
+
+
+def _why(manifest: Manifest, path: Path, first_sign: int | None) -> str:
+    fault = f", before the fault's first sign in step {first_sign}" if first_sign is not None else ""
+    refused = f"{manifest.anomalies} refused anomalies are not in its weights, " if manifest.anomalies else ""
+    return (
+        f"{path} is the newest checkpoint without a fault (step {manifest.step}{fault}); {refused}"
+        "its SHA-256 is that of its manifest."
+    )
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

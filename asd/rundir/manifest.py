@@ -1,0 +1,182 @@
+"""Manifests: what is known about a checkpoint file, so that a training resumes from weights that can be trusted.
+
+Beside `X.ckpt` lies `X.ckpt.asd-manifest.json`. It holds the hash of the file, so a damaged one is noticed, and the
+health of every step that went into its weights. A refused update is healthy: it never reached the weights. A
+first-level anomaly that was applied taints this checkpoint and all that are trained from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from asd.errors import StateError
+from asd.records import Count, Finite, Rank, Text, fill, floats, load, plain, read
+from asd.rundir.checkpoint_health import Flaw, Health
+from asd.rundir.checkpoint_places import note_checkpoint_place
+from asd.rundir.disk import write_whole
+
+__all__ = [
+    "Flaw", "Health", "Manifest", "checkpoints_in", "digest_of", "load_manifest", "manifest_path", "taint",
+    "write_manifest",
+]  # fmt: skip
+
+VERSION = 1
+_SUFFIX = ".asd-manifest.json"
+_BLOCK = 1 << 20
+_MOST_BYTES = 1 << 20
+_VALID = "the JSON object written with a checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What is known about one checkpoint file.
+
+    Attributes:
+        step: The last step of the training before it, from 0.
+        updates: Updates the optimizer had applied by then; fewer than `step` when some were refused.
+        sha256: Hash of the checkpoint file, in hex.
+        size: Its size in bytes.
+        run, rank, host, device: As in `asd.Event`.
+        tainted_from: The first step whose first-level anomaly is in these weights; 0 for none.
+        anomalies: How many first-level anomalies there were since the checkpoint before.
+        flaws: The first of these.
+        problems: Problems of the detector since the checkpoint before.
+        rule_state: Name of the file with the rule state, beside the checkpoint; empty when there is none.
+        time: When it was written, in seconds since the epoch.
+    """
+
+    step: Count
+    updates: Count
+    sha256: Text
+    size: Count
+    run: Text
+    rank: Rank
+    host: Text
+    device: Text
+    tainted_from: Count = 0
+    anomalies: Count = 0
+    flaws: Annotated[tuple[Flaw, ...], Meta(description="a list of anomalies")] = ()
+    problems: Count = 0
+    rule_state: Text = ""
+    time: Finite = field(default_factory=time.time)
+
+    @property
+    def clean(self) -> bool:
+        """Whether no anomaly is in the weights."""
+        return not self.tainted_from
+
+    def to_json(self) -> str:
+        """One JSON object; `inf` and `nan` become strings."""
+        return json.dumps({"version": VERSION, **plain(asdict(self))}, allow_nan=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            StateError: The text is no manifest; the sentence names the field.
+        """
+        return read(text, cls, "manifest", _VALID, version=VERSION, numbers=("value",))
+
+
+def manifest_path(checkpoint_file: str | Path) -> Path:
+    """Where the manifest of `checkpoint_file` is kept."""
+    path = Path(checkpoint_file)
+    return path.with_name(path.name + _SUFFIX)
+
+
+def write_manifest(
+    checkpoint_file: str | Path, *, step: int, updates: int, run: str, rank: int, host: str, device: str,
+    health: Health, rule_state: str = "", run_dir: Path | None = None,
+) -> Path:  # fmt: skip
+    """Writes the manifest of a checkpoint file that is complete, and begins a new stretch of `health`.
+
+    Manifests in the same folder whose checkpoint was deleted since are deleted too.
+
+    Args:
+        checkpoint_file: The file; it is read once for its hash.
+        step: The last step before it, from 0.
+        updates: Updates the optimizer had applied by then.
+        run: Name of the run.
+        rank: Rank of this process.
+        host: Name of the machine.
+        device: The device of this rank.
+        health: What happened since the last checkpoint.
+        rule_state: Name of the file with the rule state, beside the checkpoint; empty when there is none.
+        run_dir: Where to note the folder of this checkpoint, so that others find it; None for nowhere.
+
+    Raises:
+        OSError: The checkpoint can't be read or the manifest not be written; there is none then.
+    """
+    sha256, size = digest_of(checkpoint_file)
+    manifest = Manifest(
+        step=step, updates=updates, sha256=sha256, size=size, run=run, rank=rank, host=host, device=device,
+        tainted_from=health.tainted_from, anomalies=health.count, flaws=tuple(health.flaws), problems=health.problems,
+        rule_state=rule_state,
+    )  # fmt: skip
+    path = manifest_path(checkpoint_file)
+    write_whole(path, manifest.to_json())
+    health.begin_next()
+    if run_dir is not None:
+        note_checkpoint_place(run_dir, rank, path.parent)
+    for other in path.parent.glob(f"*{_SUFFIX}"):
+        if not other.with_name(other.name.removesuffix(_SUFFIX)).exists():
+            with contextlib.suppress(OSError):
+                other.unlink()
+    return path
+
+
+def taint(checkpoint_file: str | Path, step: int) -> None:
+    """Says in the manifest of `checkpoint_file`, if it has one, that an anomaly of `step` is in its weights.
+
+    Raises:
+        OSError: The manifest can't be written.
+    """
+    path = manifest_path(checkpoint_file)
+    with contextlib.suppress(StateError):  # there is none, and nobody trusts the file then
+        manifest = load_manifest(path)
+        if manifest.clean:
+            write_whole(path, replace(manifest, tainted_from=step).to_json())
+
+
+def load_manifest(path: Path) -> Manifest:
+    """Reads the manifest file `path`.
+
+    Raises:
+        StateError: It is missing, too large, or no manifest.
+    """
+    data = load(path, "manifest", _VALID, version=VERSION, most=_MOST_BYTES)
+    return fill(Manifest, floats(data, "value"), f"manifest {path}")
+
+
+def digest_of(file: str | Path) -> tuple[str, int]:
+    """SHA-256 in hex, and size in bytes; the file is read block by block.
+
+    Raises:
+        OSError: It can't be read.
+    """
+    digest, size = hashlib.sha256(), 0
+    with Path(file).open("rb", buffering=0) as opened:
+        while block := opened.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+    return digest.hexdigest(), size
+
+
+def checkpoints_in(folders: Iterable[Path]) -> list[Path]:
+    """Every checkpoint file below `folders`, manifests or not; each once."""
+    found: dict[Path, None] = {}
+    for folder in folders:
+        for path in [*folder.glob("**/*.ckpt"), *folder.glob("**/*.safetensors")]:
+            if path.is_file():
+                found[path.absolute()] = None
+    return list(found)

@@ -1,0 +1,133 @@
+"""Where a run leaves its files: the one place that knows their names.
+
+- `events-rank0.jsonl`: events of rank 0; older ones in `events-rank0.jsonl.1`, `.2`, and so on
+- `events-ingest.jsonl`: events read from the vendor's logs
+- `events-stress.jsonl`: what stress tests of devices found
+- `status-rank0.json`: what rank 0 counted, rewritten about once a second, with a hidden lock file beside it
+- `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
+- `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
+- `evidence/RUN/rank0-step7/narrowing`: how the first wrong operator was found, with the dumps
+- `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
+- `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
+- `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+__all__ = [
+    "NARROWING",
+    "NARROWING_ANSWER",
+    "WITHIN_A_RUN",
+    "cursor_file",
+    "event_file",
+    "event_files",
+    "event_files_among",
+    "evidence_folder",
+    "ingest_file",
+    "is_of_a_rank",
+    "status_file",
+    "status_files",
+    "stress_file",
+    "value_file",
+    "value_files",
+]
+
+NARROWING = "narrowing"
+"""The folder in that of the evidence with the search for the first wrong operator."""
+NARROWING_ANSWER = "narrowing.json"
+"""The file in it with the answer."""
+
+WITHIN_A_RUN = frozenset({"evidence", "logs"})
+"""Folders that a run has for itself."""
+
+_EVENTS = re.compile(r"events-(?:rank-?\d+|ingest|handler|stress)\.jsonl(?:\.(\d+))?", re.ASCII)
+_VALUES = re.compile(r"values-rank-?\d+\.jsonl(?:\.(\d+))?", re.ASCII)
+_STATUS = re.compile(r"status-rank-?\d+\.json", re.ASCII)
+_OF_A_RANK = re.compile(r"events-(?:rank-?\d+|ingest|stress)\.jsonl(?:\.\d+)?|status-rank-?\d+\.json", re.ASCII)
+_LONGEST = 100  # characters of a run's name in a folder's name; file systems take 255 bytes
+
+
+def event_file(run_dir: Path, rank: int) -> Path:
+    """The event log of `rank`."""
+    return run_dir / f"events-rank{rank}.jsonl"
+
+
+def ingest_file(run_dir: Path) -> Path:
+    """The event log of what was read from the vendor's logs."""
+    return run_dir / "events-ingest.jsonl"
+
+
+def stress_file(run_dir: Path) -> Path:
+    """The event log of stress tests."""
+    return run_dir / "events-stress.jsonl"
+
+
+def event_files(run_dir: Path) -> list[Path]:
+    """Every event log of a run, rotated ones included, the oldest of each first; empty when the folder is missing."""
+    return event_files_among(_files(run_dir))
+
+
+def event_files_among(paths: Iterable[Path]) -> list[Path]:
+    """Those of `paths`, files of one folder, that are event logs, in the order of `event_files`."""
+    return _oldest_first(paths, _EVENTS)
+
+
+def is_of_a_rank(name: str) -> bool:
+    """Whether a file of this name makes its folder that of a run; what a fault handler writes does not."""
+    return _OF_A_RANK.fullmatch(name) is not None
+
+
+def value_file(run_dir: Path, rank: int) -> Path:
+    """The recorded feature values of `rank`."""
+    return run_dir / f"values-rank{rank}.jsonl"
+
+
+def value_files(run_dir: Path) -> list[Path]:
+    """All recorded feature values of a run, in the order of `event_files`."""
+    return _oldest_first(_files(run_dir), _VALUES)
+
+
+def status_file(run_dir: Path, rank: int) -> Path:
+    """The counts of `rank`."""
+    return run_dir / f"status-rank{rank}.json"
+
+
+def status_files(run_dir: Path) -> list[Path]:
+    """The counts of every rank."""
+    return sorted(path for path in _files(run_dir) if _STATUS.fullmatch(path.name))
+
+
+def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:
+    """The evidence of one step of one rank."""
+    # No slash, and "." or ".." is no folder of its own.
+    name = quote(run, safe=" ", errors="surrogatepass").replace(".", "%2E") or "%"
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return run_dir / "evidence" / name / f"rank{rank}-step{step}"
+
+
+def cursor_file(run_dir: Path, reader: str) -> Path:
+    """How far `reader` has read."""
+    return run_dir / f"{reader}.cursor.json"
+
+
+def _oldest_first(paths: Iterable[Path], pattern: re.Pattern[str]) -> list[Path]:
+    found = [(match, path) for path in paths if (match := pattern.fullmatch(path.name))]
+    return [path for _, path in sorted(found, key=lambda item: (item[1].name.partition(".jsonl")[0], -_age(item[0])))]
+
+
+def _files(run_dir: Path) -> list[Path]:
+    try:
+        return [path for path in run_dir.iterdir() if path.is_file()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _age(match: re.Match[str]) -> int:
+    return int(match.group(1) or 0)

@@ -1,0 +1,262 @@
+"""Recorded feature values: the format of their files, and its reader.
+
+A file is lines, each a JSON object that stands for itself: some steps of one rank with all that is needed to judge them
+again. Files can therefore be cut, rotated and joined at any line break, and a line that a kill left torn loses its own
+steps only. The keys of a line:
+
+- `asd_recording`: the version of this format, 1
+- `run`, `rank`: as in events
+- `rule`, `tiers`, `upper`, `sigma`, `on_anomaly`: the settings that were in force
+- `checkpoints`: their names and kinds, `[["backbone.norm", "B"], ...]`
+- `steps`: the steps, in the order in which they were made
+- `left_out`: per index into `steps` why the step is no healthy one: `first`, `second` (the level of an event) or
+  `refused`
+- `values`: base64 of little-endian float32, steps x checkpoints x 3: largest magnitude, L2 norm and mean magnitude,
+  without loss scale. A largest magnitude of -1 says that the checkpoint was not checked in that step; an L2 norm that
+  is `inf` or `nan` that an element was not finite.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from msgspec import Meta
+
+from asd.config import Config
+from asd.errors import ConfigError, StateError
+from asd.measured.features import FEATURES, Features
+from asd.measured.kinds import KINDS
+from asd.measured.reading import Reading, divisor
+from asd.records import fill, parse
+from asd.rundir.names import value_files
+
+__all__ = ["MAX_LINE", "Chunk", "RecordedStep", "Recording"]
+
+VERSION: Final = 1
+MAX_LINE: Final = 64 << 20
+"""Bytes of the longest line that is read or written."""
+_BEGIN = b'{"asd_recording":'
+_WIDTH = len(FEATURES)
+_NOT_CHECKED = (-1.0, -1.0, -1.0)
+_LARGEST = 3.4028234663852886e38  # of float32
+_SETTINGS = ("rule", "tiers", "upper", "sigma", "on_anomaly")
+
+
+class RecordedStep(NamedTuple):
+    """What one rank saw in one step.
+
+    Attributes:
+        rank: The rank.
+        step: Training step, from 1.
+        left_out: `first`, `second` or `refused` for a step that is no healthy one, else empty.
+        values: Name, kind and sizes of every checkpoint that was checked.
+    """
+
+    rank: int
+    step: int
+    left_out: str
+    values: list[tuple[str, str, Features]]
+
+
+class Chunk:
+    """Steps of one rank on their way to a line.
+
+    Args:
+        config: The settings in force.
+        run: Name of the run.
+        rank: The rank.
+        checkpoints: Name and kind of each; only these are recorded.
+    """
+
+    def __init__(self, config: Config, run: str, rank: int, checkpoints: Sequence[tuple[str, str]]) -> None:
+        self.steps: list[int] = []
+        self.left_out: dict[str, str] = {}
+        self._head = {
+            "asd_recording": VERSION,
+            "run": run,
+            "rank": rank,
+            **{key: getattr(config, key) for key in _SETTINGS},
+            "checkpoints": checkpoints,
+        }
+        self._places = {name: i * _WIDTH for i, (name, _) in enumerate(checkpoints)}
+        self._values = array("f")
+        self._blank = array("f", _NOT_CHECKED * len(checkpoints))
+
+    def add(self, step: int, readings: Sequence[Reading], loss_scale: float) -> None:
+        """Takes in a step; every reading must be of one of the checkpoints."""
+        row, places = self._blank[:], self._places
+        for reading in readings:
+            place, scale = places[reading.checkpoint], divisor(reading.kind, loss_scale)
+            largest, norm, mean = reading.max_abs / scale, reading.l2 / scale, reading.mean_abs / scale
+            if norm > _LARGEST or reading.non_finite:
+                largest, norm, mean = _fitting(largest), _fitting(norm), _fitting(mean)
+                if reading.non_finite and math.isfinite(norm):
+                    norm = math.nan
+            row[place], row[place + 1], row[place + 2] = largest, norm, mean
+        self.steps.append(step)
+        self._values += row
+
+    def leave_out(self, reason: str) -> None:
+        """Says why the last step is no healthy one; a first-level event says most."""
+        last = str(len(self.steps) - 1)
+        if self.left_out.get(last) != "first":
+            self.left_out[last] = reason
+
+    def line(self) -> bytes:
+        """The line, with its line break."""
+        values = self._values[:]
+        if sys.byteorder == "big":
+            values.byteswap()
+        body = {"steps": self.steps, "left_out": self.left_out, "values": base64.b64encode(values).decode()}
+        return json.dumps({**self._head, **body}, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the values take in the line."""
+        return len(self._values) * self._values.itemsize * 4 // 3
+
+
+class Recording:
+    """The recorded values of all ranks of a run.
+
+    Args:
+        run_dir: Folder of the run.
+
+    Attributes:
+        settings: Those of the last line.
+        torn: Lines that were left torn by a kill, in the last pass over the steps.
+
+    Raises:
+        ConfigError: The folder holds no recorded values.
+        StateError: A file is none that a run wrote.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.torn = 0
+        self._files = value_files(run_dir)
+        settings = None
+        for path in self._files:
+            for line in self._lines(path):
+                settings = _settings(line)
+        if settings is None:
+            raise ConfigError(
+                "RUN_DIR", str(run_dir),
+                "it must be the folder of a run that recorded its values, as one with ASD_RECORD=1 does",
+            )  # fmt: skip
+        self.settings: Config = settings
+
+    def steps(self, progress: Callable[[int], object] = lambda _: None) -> Iterator[RecordedStep]:
+        """All steps, rank after rank, in the order in which they were made.
+
+        Args:
+            progress: Called with the number of bytes read so far.
+
+        Raises:
+            StateError: As the class.
+        """
+        self.torn = read = 0
+        for path in self._files:
+            for line in self._lines(path):
+                read += len(line.values)
+                yield from _steps(line)
+                progress(read)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(path.stat().st_size for path in self._files)
+
+    def _lines(self, path: Path) -> Iterator[_Line]:
+        with path.open("rb") as file:
+            number = 0
+            while text := file.readline(MAX_LINE + 1):
+                number += 1
+                if not text.endswith(b"\n"):
+                    if len(text) > MAX_LINE:
+                        raise StateError(
+                            f"{path}, line {number} has more than {MAX_LINE} bytes, the most there can be."
+                        )
+                    self.torn += 1
+                    return
+                if text == b"\n":
+                    continue
+                if not text.endswith(b"}\n") and _BEGIN.startswith(text[: len(_BEGIN)].rstrip()):
+                    self.torn += 1
+                    continue
+                try:
+                    yield _checked(text)
+                except (ValueError, RecursionError) as error:
+                    raise StateError(f"{path}, line {number} is no record of feature values: {error}") from error
+
+
+def _fitting(size: float) -> float:
+    return _LARGEST if _LARGEST < size < math.inf else size
+
+
+@dataclass
+class _Line:
+    asd_recording: Annotated[Literal[1], Meta(description=f"{VERSION}, the one that is known")]
+    rank: Annotated[int, Meta(ge=0, lt=2**31, description="a whole number from 0 to 2147483647")]
+    checkpoints: Annotated[list[tuple[str, str]], Meta(description="a list of names and kinds")]
+    steps: Annotated[
+        list[Annotated[int, Meta(ge=0, lt=2**53)]], Meta(description="a list of whole numbers from 0 to 2**53 - 1")
+    ]
+    left_out: Annotated[
+        dict[str, Literal["first", "second", "refused"]],
+        Meta(description="an object of indices into steps and first, second, refused"),
+    ]
+    values: Annotated[bytes, Meta(description="base64 of three float32 for each step and checkpoint")]
+    rule: Any = None
+    tiers: Any = None
+    upper: Any = None
+    sigma: Any = None
+    on_anomaly: Any = None
+
+    def __post_init__(self) -> None:
+        names, kinds = {name for name, _ in self.checkpoints}, {kind for _, kind in self.checkpoints}
+        if len(names) < len(self.checkpoints) or not kinds <= KINDS.keys():
+            raise StateError(f"its checkpoints are {str(self.checkpoints)[:80]}; valid are known kinds, each once.")
+        if not self.left_out.keys() <= set(map(str, range(len(self.steps)))):
+            raise StateError(f"left_out is {str(self.left_out)[:80]}; valid are indices into its steps.")
+        size = len(self.steps) * len(names) * _WIDTH * 4
+        if len(self.values) != size:
+            raise StateError(f"its values have {len(self.values)} bytes; valid are {size} for {len(self.steps)} steps.")
+
+
+def _checked(text: bytes) -> _Line:
+    line = fill(_Line, parse(text, "record", "a line that a run writes"), "record")
+    _settings(line)
+    return line
+
+
+def _settings(line: _Line) -> Config:
+    given: dict[str, Any] = {key: getattr(line, key) for key in _SETTINGS}
+    given.update({key: tuple(value) for key, value in given.items() if isinstance(value, list)})
+    try:
+        return Config(**given)
+    except TypeError as error:  # a value that can't be hashed
+        raise StateError(f"its settings are none: {error}.") from error
+
+
+def _steps(line: _Line) -> Iterator[RecordedStep]:
+    values = array("f", line.values)
+    if sys.byteorder == "big":
+        values.byteswap()
+    names, left_out, place = line.checkpoints, line.left_out, 0
+    for i, step in enumerate(line.steps):
+        seen = []
+        for name, kind in names:
+            largest, norm, mean = values[place : place + _WIDTH]
+            place += _WIDTH
+            if not largest < 0:
+                seen.append((name, kind, Features(largest, norm, mean)))
+        yield RecordedStep(line.rank, step, left_out.get(str(i), ""), seen)

@@ -1,0 +1,104 @@
+"""The kinds of settings: how the text of one becomes a value, which values are valid, and how that is said.
+
+What parses gives None for a text that says no value at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["ADDRESS", "DIGITS", "FILE", "FLAG", "FOLDER", "NAME", "SHARE", "Kind", "choice", "count", "names", "pair"]
+
+_SMALLEST, _LARGEST = 3, 2**63 - 1  # of a threshold
+_LONGEST_NAME = 128
+_PAIR = re.compile(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", re.ASCII)
+
+
+class Kind(NamedTuple):
+    """What some settings have in common.
+
+    Attributes:
+        parse: The value from a text; None for a text that says no value at all.
+        accepts: Whether a value is valid.
+        valid: What is, for a sentence about a value that is not.
+    """
+
+    parse: Callable[[str], Any]
+    accepts: Callable[[Any], bool]
+    valid: str
+
+
+def _text(pattern: str, valid: str) -> Kind:
+    return Kind(str, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, valid)
+
+
+FLAG = Kind({"0": False, "1": True}.get, lambda value: isinstance(value, bool), "it must be 0 or 1")
+FOLDER = _text(r"[^\0]+", "it must be the name of a folder, not empty and without a NUL character")
+FILE = _text(r"[^\0]*", "it must be the name of a file, without a NUL character")
+ADDRESS = _text(
+    r"[^\s\0/]+", "it must be an address or host name of this machine, for example 127.0.0.1, or 0.0.0.0 for all"
+)
+DIGITS = _text("[0-9]{0,5}", "it must be the number of a device, for example 3")
+NAME = Kind(
+    str, lambda value: isinstance(value, str) and len(value) <= _LONGEST_NAME and (value == "" or value.isprintable()),
+    f"it must be a name of at most {_LONGEST_NAME} printable characters",
+)  # fmt: skip
+SHARE = Kind(
+    lambda text: float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}", text, re.ASCII) else None,
+    lambda value: isinstance(value, float | int) and 0 <= value <= 1,
+    "it must be a share of the steps from 0, for never, to 1, for example 0.01",
+)
+
+
+def count(largest: int, valid: str) -> Kind:
+    """A whole number from 0 to `largest`, at most nine digits in a text."""
+    return Kind(
+        lambda text: int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None,
+        lambda value: type(value) is int and 0 <= value <= largest,
+        valid,
+    )
+
+
+def choice(words: Mapping[str, str]) -> Kind:
+    """One of these words."""
+    return Kind(str, lambda value: isinstance(value, str) and value in words, f"it must be one of {', '.join(words)}")
+
+
+def names(known: Collection[str]) -> Kind:
+    """Some of these names with commas between them; None is left to the rule."""
+    return Kind(
+        lambda text: tuple(name.strip() for name in text.split(",")) if text else (),
+        lambda value: (
+            value is None or (isinstance(value, tuple) and len(set(value)) == len(value) and set(value) <= set(known))
+        ),
+        f"it must be some of {', '.join(known)}, each once and with commas between them, or empty for none",
+    )
+
+
+def pair(example: str) -> Kind:
+    """Two thresholds, the first above the second."""
+    return Kind(
+        _parse_pair, _is_pair,
+        f"it must be two whole numbers, first,second, each from {_SMALLEST} to {_LARGEST} and the first larger than "
+        f"the second, for example {example}",
+    )  # fmt: skip
+
+
+def _parse_pair(text: str) -> tuple[int, int] | None:
+    match = _PAIR.fullmatch(text)
+    if match is None:
+        return None
+    first, second = (digits.lstrip("0") or "0" for digits in match.groups())
+    if max(len(first), len(second)) > len(str(_LARGEST)):  # int() refuses texts of thousands of digits
+        return None
+    return int(first), int(second)
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and [type(number) for number in value] == [int, int]
+        and _LARGEST >= value[0] > value[1] >= _SMALLEST
+    )

@@ -1,0 +1,178 @@
+"""What one attempt is like while it runs: its events, its steps, and the ends of its ranks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from asd.counts.status import Status
+from asd.errors import StateError
+from asd.event import Event
+from asd.isolator import Device
+from asd.rundir.follow import Follower
+from asd.rundir.names import event_files, status_files
+
+__all__ = ["AttemptEnd", "AttemptWatch", "Patience"]
+
+_WIND_UP_SECONDS = 10.0  # for the launcher, once every rank has ended well
+
+
+class _Running(Protocol):
+    def poll(self) -> int | None: ...
+
+
+class Patience(NamedTuple):
+    """How long is waited for what, in seconds.
+
+    Attributes:
+        hang: Without a step of any rank; 0 for ever.
+        settle: For the other ranks, once one has failed or was found to be bad.
+        grace: Between SIGTERM and SIGKILL.
+    """
+
+    hang: float = 1800.0
+    settle: float = 2.0
+    grace: float = 5.0
+
+
+class AttemptEnd(NamedTuple):
+    """That an attempt has ended, or has to be ended.
+
+    Attributes:
+        how: `done`, `failed`, `bad` (a device is known to be), or `hung`.
+        reason: In words, without a full stop.
+    """
+
+    how: str
+    reason: str
+
+
+class AttemptWatch:
+    """Looks at one attempt.
+
+    Args:
+        run_dir: The run directory.
+        run: Name of the attempt.
+        devices: The device of each rank.
+        folder: Where its ranks leave their logs and ends.
+        running: The processes.
+        patience: How long to wait.
+        tell: Takes each line that a rank prints, with its rank.
+        clock: Monotonic seconds.
+        since: When the attempt began, in seconds since the epoch; older events of its name are of another.
+
+    Attributes:
+        events: The events of this attempt.
+        others: Events of other runs that came meanwhile and say that a device is out or back.
+        step: The last step any rank has made in this attempt; 0 before the first.
+        ranks: The device of each rank that was heard of, under the name that the rank gives it.
+    """
+
+    def __init__(
+        self, run_dir: Path, run: str, devices: Sequence[int], folder: Path, running: _Running,
+        patience: Patience = Patience(), tell: Callable[[int, str], None] = lambda _rank, _line: None,  # noqa: B008
+        clock: Callable[[], float] = time.monotonic, *, since: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.events: list[Event] = []
+        self.others: list[Event] = []
+        self.step = 0
+        self.ranks: dict[int, Device] = {}
+        self._since = since
+        self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
+        self._running, self._patience, self._tell, self._clock = running, patience, tell, clock
+        self._words = (json.dumps(run, ensure_ascii=False), '"isolation"', '"recovery"')
+        self._follower = Follower(lambda: event_files(run_dir))
+        logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}
+        self._logs = logs
+        self._output = Follower(lambda: logs)
+        self._steps: dict[str, int] = {}
+        self._progress = clock()
+        self._first_sign: float | None = None
+        self._all_well: float | None = None
+
+    def poll(self, bad: str = "") -> AttemptEnd | None:
+        """Looks once; returns how it ended, or None while there is nothing to do.
+
+        Args:
+            bad: Why a device of this attempt must not work any more; empty while all may.
+        """
+        over = self._running.poll() is not None  # asked first: what is read afterwards is all there is
+        self.read()
+        exits = self.exits()
+        now = self._clock()
+        if len(exits) == len(self._devices) and not any(exits.values()):
+            self._all_well = self._all_well if self._all_well is not None else now
+            if over or now - self._all_well > _WIND_UP_SECONDS:
+                return AttemptEnd("done", "every rank has ended with exit code 0")
+            return None
+        sign = self._sign(bad, over=over)
+        if sign is not None:
+            self._first_sign = self._first_sign if self._first_sign is not None else now
+            if over or len(exits) == len(self._devices) or now - self._first_sign > self._patience.settle:
+                return sign
+            return None
+        if self._patience.hang and now - self._progress > self._patience.hang:
+            return AttemptEnd("hung", f"no rank has made a step for {self._patience.hang:g} s")
+        return None
+
+    def read(self) -> None:
+        """Reads what is new: output, events and steps."""
+        for line in self._output.poll():
+            self._tell(self._logs.get(line.path, 0), line.text)
+        while lines := self._follower.poll():
+            for line in lines:
+                self._take(line.text)
+        for path in status_files(self._run_dir):
+            self._look_at(path)
+
+    def exits(self) -> dict[int, int]:
+        """The exit codes of the ranks that have ended."""
+        found = {}
+        for rank in range(len(self._devices)):
+            try:
+                found[rank] = int((self._folder / f"rank{rank}.exit").read_text())
+            except (OSError, ValueError):
+                continue
+        return found
+
+    def _sign(self, bad: str, *, over: bool) -> AttemptEnd | None:
+        """The first reason to end it."""
+        if bad:
+            return AttemptEnd("bad", bad)
+        for rank, code in self.exits().items():
+            if code:
+                return AttemptEnd("failed", f"rank {rank} on device {self._devices[rank]} ended {_in_words(code)}")
+        if over:
+            return AttemptEnd("failed", f"the launcher ended {_in_words(self._running.poll() or 0)}")
+        return None
+
+    def _take(self, text: str) -> None:
+        if not any(word in text for word in self._words):
+            return  # most of a long log is about other runs, and reading an event takes its time
+        try:
+            event = Event.from_json(text)
+        except StateError:
+            return
+        if event.run == self._run and event.time >= self._since:
+            self.events.append(event)
+        elif event.run != self._run and event.kind in ("isolation", "recovery"):
+            self.others.append(event)
+
+    def _look_at(self, path: Path) -> None:
+        try:
+            status = Status.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, StateError, UnicodeDecodeError):
+            return  # as one that is being removed
+        if status.run == self._run and status.step != self._steps.get(path.name):
+            self._steps[path.name] = status.step
+            if 0 <= status.rank < len(self._devices):
+                self.ranks[status.rank] = Device(status.host, status.device, status.rank)
+            self.step = max(self.step, status.step) if status.steps else self.step
+            self._progress = self._clock()
+
+
+def _in_words(code: int) -> str:
+    return f"with exit code {code}" if code <= 128 else f"with exit code {code} (signal {code - 128})"

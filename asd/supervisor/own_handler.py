@@ -1,0 +1,207 @@
+"""Decides about the devices of a supervised job: the fault handler, with the supervisor as its engine.
+
+The supervisor keeps a device out by not giving it work. So what the handler's database says is out is out, and the
+isolator `local` has nothing else to do. `asd devices` shows and releases these devices as those of every engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from asd.errors import ConfigError
+from asd.event import Event
+from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store, job_of
+from asd.handler.db.event_row import unpack
+from asd.handler.decide.suspicion import Suspicion
+from asd.handler.files import state_file
+from asd.isolator import Device, Held
+from asd.supervisor.devices import Devices
+from asd.supervisor.record import Record
+
+__all__ = ["POLICY", "LocalIsolator", "OwnHandler"]
+
+POLICY = Policy(settle_seconds=0.0, release_after_seconds=0.0, stale_seconds=30 * 86400.0)
+"""Who stands out is known when the handler is told, so no strike waits; what is out comes back by hand only."""
+
+_TOLD = {"breaker", "others", "failed", "problem"}
+
+
+class LocalIsolator(NoIsolator):
+    """The engine of a supervised job: `asd run --ranks`.
+
+    Args:
+        store: The handler's.
+        others: Devices that somebody else took out, by number.
+    """
+
+    name = "local"
+
+    def __init__(self, store: Store, others: Mapping[str, str] | None = None) -> None:
+        super().__init__(store)
+        self._others = {} if others is None else others
+
+    def held(self, device: Device) -> Held:
+        """Whether somebody else took it out, or the handler's database says that we did."""
+        return Held.OTHERS if _number(device.device) in self._others else super().held(device)
+
+
+class OwnHandler:
+    """Tells the fault handler what happened, and `devices` what it decided.
+
+    Args:
+        run_dir: The run directory.
+        devices: The devices of the job; which are out and under suspicion is kept up to date there.
+        record: Of the job; who else took out devices is noted there.
+        publish: Takes the events `isolation` and `recovery`.
+        published: Whether an event of this id was published before.
+        say: Takes a sentence for people.
+        clock: Seconds since the epoch.
+        node: Name of this machine in events.
+
+    Raises:
+        ConfigError: Another fault handler is at work in this run directory.
+        StateError: Its database can't be used.
+    """
+
+    def __init__(
+        self, run_dir: Path, devices: Devices, record: Record, *, publish: Callable[[Event], None],
+        published: Callable[[str], bool], say: Callable[[str], None], clock: Callable[[], float], node: str,
+    ) -> None:  # fmt: skip
+        self._devices, self._record, self._say, self._clock, self._node = devices, record, say, clock, node
+        self._store = Store(state_file(run_dir))
+        self._store.number_devices()
+        isolator = LocalIsolator(self._store, record.others)
+        self._handler = FaultHandler(
+            self._store, POLICY, isolator, publish, clock, already=published, from_beginning=True
+        )
+        if self._handler.standby:
+            self._store.close()
+            raise ConfigError("ASD_RUN_DIR", str(run_dir), "valid is a folder in which no `asd handler` is at work")
+        with self._store.transaction():  # for `asd devices release`
+            self._store.set_meta("isolator", json.dumps([isolator.name, []]))
+        self._book = Suspicion(self._store, POLICY)
+        self._told: set[str] = set()
+        self._known: set[Device] = set()
+        self._look_up()
+
+    def close(self) -> None:
+        """Lets another handler act."""
+        self._handler.close()
+
+    def know(self, ranks: Sequence[Device], devices: Sequence[int]) -> None:
+        """Notes which devices there are, for `asd devices`."""
+        found = {each._replace(device=_named(each.device, devices[each.rank])) for each in ranks}
+        if found - self._known:
+            self._handler.know(found - self._known)
+            self._known |= found
+
+    def tell(self, events: Sequence[Event], devices: Sequence[int]) -> None:
+        """Has the handler decide about events of an attempt, each once.
+
+        Args:
+            events: As `asd.supervisor.cause.evidence` chose them.
+            devices: The device of each rank.
+
+        Raises:
+            StateError: The database can't be written; they may be told again.
+        """
+        new = [event for event in events if event.id not in self._told]
+        if new:
+            found = self._handler.handle_many(
+                [replace(event, device=_named(event.device, devices[event.rank])) for event in new]
+            )
+            self._told.update(event.id for event in new)
+            self._tell_people(found)
+
+    def tick(self) -> None:
+        """Does what somebody asked for meanwhile, such as a release; to be called about once a second.
+
+        Raises:
+            StateError: The database can't be written.
+        """
+        self._tell_people(self._handler.tick())
+
+    def heed(self, events: Sequence[Event], devices: Sequence[int] = ()) -> None:
+        """Takes in what others say about the devices of this machine; what was heeded before is passed over.
+
+        Args:
+            events: Isolations and recoveries.
+            devices: The device of each rank where the events are of one attempt; else they name it.
+        """
+        for event in sorted(events, key=lambda event: event.time):
+            if event.kind not in ("isolation", "recovery") or event.time <= self._record.heeded or self._is_ours(event):
+                continue
+            if not devices and event.host != self._node:
+                continue
+            self._record.heeded = event.time
+            number = str(devices[event.rank]) if 0 <= event.rank < len(devices) else _number(event.device)
+            if event.kind == "recovery":
+                self._record.others.pop(number, None)
+            elif number in map(str, self._devices.known):
+                self._record.others[number] = event.reason
+        self._refresh()
+
+    def repeated(self, event: Event) -> str:
+        """How an anomaly is known to be software or data; empty when it is not."""
+        job = job_of(event.run)
+        if not self._book.is_software(job, event.step):
+            return ""
+        row = self._store.db.execute(
+            "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE job = ? AND step = ? AND run <> ? "
+            "ORDER BY strike.n LIMIT 1",
+            (job, event.step, event.run),
+        ).fetchone()
+        where = f" on device {_number(row[0])}" if row else ""
+        return f"{event.checkpoint} had the very same value in step {event.step}{where} before"
+
+    def breaker_is_open(self) -> bool:
+        """Whether the handler only reports, after too many isolations."""
+        return bool(self._store.number("breaker_opened"))
+
+    def _tell_people(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if decision.action in _TOLD:
+                self._say(decision.reason)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Brings `devices` up to date, and says what has changed."""
+        before = self._devices.out
+        self._look_up()
+        for device, reason in self._devices.out.items():
+            if device not in before:
+                self._say(f"device {device} is left out: {reason}.")
+        for device in sorted(before.keys() - self._devices.out.keys()):
+            self._say(f"device {device} is back.")
+
+    def _look_up(self) -> None:
+        db = self._store.db
+        rows = db.execute(
+            "SELECT name, reason, event FROM cases JOIN device ON device.n = cases.device "
+            "WHERE closed IS NULL AND state IN ('isolating', 'isolated', 'releasing') ORDER BY cases.n"
+        ).fetchall()
+        ours = {_number(name): reason.replace(f" of {unpack(event).run} ", " ") for name, reason, event in rows}
+        out = {**self._record.others, **ours}
+        self._devices.out = {int(number): reason for number, reason in out.items() if number.isdigit()}
+        rows = db.execute(
+            "SELECT name FROM strike JOIN device ON device.n = strike.device WHERE revoked = '' AND "
+            "verdict <> 'transient' AND time > ? AND time > cleared GROUP BY device.n "
+            "ORDER BY max(time), max(strike.n)",
+            (self._clock() - POLICY.window_seconds,),
+        ).fetchall()
+        suspects = [int(number) for (name,) in rows if (number := _number(name)).isdigit()]
+        self._devices.bench = [number for number in suspects if number not in self._devices.out]
+
+    def _is_ours(self, event: Event) -> bool:
+        return self._store.db.execute("SELECT 1 FROM outbox WHERE id = ?", (event.id,)).fetchone() is not None
+
+
+def _named(device: str, number: int) -> str:
+    return f"{device.partition(':')[0]}:{number}"
+
+
+def _number(device: str) -> str:
+    return device.partition(":")[2]

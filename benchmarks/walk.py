@@ -1,0 +1,172 @@
+"""The way of a reading from tap to verdict and back to the next limit: which functions one step calls, in order.
+
+A tiny network is trained, and one step of it is profiled: a healthy one, and one with a first-level anomaly. What is
+printed reads as a table of contents: each file where the way enters it, each function of the package when it is called
+for the first time, with the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+MODES = ("graph", "pynative")
+HEALTHY_STEPS = 6
+"""Before one is profiled: the first ones compile, and make what is made once."""
+TOO_LARGE = 1e12
+"""A target so far away that the gradient of the loss breaks the first absolute threshold."""
+
+
+class Call(NamedTuple):
+    """A function of the package that was called.
+
+    Attributes:
+        file: Where it is.
+        function: Its name.
+        says: The first line of its docstring; empty where it has none.
+    """
+
+    file: str
+    function: str
+    says: str
+
+
+class Walk:
+    """Notes each function of the package that is called inside, once, in order.
+
+    Attributes:
+        calls: What was called.
+    """
+
+    def __init__(self, package: Path) -> None:
+        self._inside, self._root = f"{package}{os.sep}", package.parent
+        self._seen: set[CodeType] = set()
+        self.calls: list[Call] = []
+
+    def __enter__(self) -> Walk:
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *err: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(self._inside) or code in self._seen:
+            return
+        self._seen.add(code)
+        file = Path(code.co_filename).relative_to(self._root).as_posix()
+        text = code.co_consts[0] if code.co_consts and isinstance(code.co_consts[0], str) else ""
+        self.calls.append(Call(file, getattr(code, "co_qualname", code.co_name), text.strip().partition("\n")[0]))
+
+    @property
+    def files(self) -> list[str]:
+        """The files, in the order in which the way enters them."""
+        return list(dict.fromkeys(call.file for call in self.calls))
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts and calls."""
+        return {"files": len(self.files), "functions": len(self.calls), "calls": [list(call) for call in self.calls]}
+
+    def text(self, title: str) -> str:
+        """A table of contents."""
+        lines = [f"{title}: {len(self.files)} files, {len(self.calls)} functions"]
+        file = ""
+        for call in self.calls:
+            lines += [f"  {call.file}"] if call.file != file else []
+            file = call.file
+            lines.append(f"    {call.function:<44}  {call.says}".rstrip())
+        return "\n".join(lines)
+
+
+def training(mode: str, settings: dict[str, str]) -> Callable[[float], None]:
+    """A function that makes and judges one step, whose target is its argument."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import Tensor, nn, ops
+
+    from asd import AnomalyDetected, Config
+    from asd.operators import StepMonitor
+
+    class Net(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 4)
+
+        def construct(self, x, y):
+            return ops.mean((self.last(self.norm(self.first(x))) - y) ** 2)
+
+    ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+    net = Net()
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    monitor = StepMonitor(Config.from_env(settings), sinks=[])
+    monitor.attach(net, optimizer)
+    train_step = monitor.watch_step(nn.TrainOneStepCell(net, optimizer))
+    x = Tensor(np.ones((6, 8), np.float32))
+
+    def step(target: float) -> None:
+        y = Tensor(np.full((6, 4), target, np.float32))
+        loss = train_step(x, y)
+        with contextlib.suppress(AnomalyDetected):
+            monitor.step(loss)
+
+    return step
+
+
+def walk_of(mode: str, settings: dict[str, str]) -> dict[str, Walk]:
+    """What a healthy step calls, and what one with a first-level anomaly."""
+    import asd
+
+    package = Path(asd.__file__).parent
+    walks = {"a healthy step": Walk(package), "a step with a first-level anomaly": Walk(package)}
+    step = training(mode, settings)
+    for _ in range(HEALTHY_STEPS):
+        step(1.0)
+    for walk, target in zip(walks.values(), (1.0, TOO_LARGE), strict=True):
+        with walk:
+            step(target)
+    return walks
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the way in each mode and, if asked, writes the same as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python benchmarks/walk.py --mode graph --set ASD_RULE=adaptive",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--mode", choices=MODES, help="only this mode; both if not given, each in its own process")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of asd; may be given again"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE; needs --mode")
+    options = parser.parse_args(arguments)
+    if options.json is not None and options.mode is None:
+        parser.error("--json needs --mode, for each mode has a file of its own")
+    if any("=" not in each for each in options.set):
+        parser.error("--set takes NAME=VALUE")
+    if options.mode is None:
+        given = [word for each in options.set for word in ("--set", each)]
+        return max(subprocess.run([sys.executable, __file__, "--mode", mode, *given]).returncode for mode in MODES)
+    os.environ["NPU_ASD_ENABLE"] = "1"  # before the import: every other way to switch it on is shorter
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": folder, **dict(each.split("=", 1) for each in options.set)}
+        walks = walk_of(options.mode, settings)
+    for title, walk in walks.items():
+        print(walk.text(f"{options.mode}, {title}"), end="\n\n", flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps({title: walk.to_json() for title, walk in walks.items()}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""The settings in Chinese: what each is for, and which values it takes. A test holds them complete."""
+
+SETTINGS = {
+    "NPU_ASD_ENABLE": (
+        "特性开关：`0` 关闭；`1`、`2` 检测、上报，并对一级异常采取动作；`3` 同上，且以 INFO 级别打印每个正常的特征值"
+    ),
+    "NPU_ASD_UPPER_THRESH": "特征值的绝对数值阈值：一级阈值，二级阈值",
+    "NPU_ASD_SIGMA_THRESH": "特征值的跳变（相对数值）阈值：一级阈值，二级阈值，以已见取值范围的宽度为单位",
+    "ASD_ON_ANOMALY": (
+        "发生一级异常时的动作：`log` 只上报；`skip` 丢弃本步更新后继续训练；`stop` 丢弃本步更新并终止训练"
+    ),
+    "ASD_RULE": "判断特征值所用的规则",
+    "ASD_RUN_DIR": "一次训练的事件、计数、状态与异常现场数据的存放目录",
+    "ASD_RUN": (
+        "事件中的任务名，所有 rank 相同；不设置时由各 rank 协商得出：取自 Slurm、MindCluster、Kubernetes 的作业号"
+        "与 msrun 调度进程的地址，都没有时由目录、时间与进程号生成"
+    ),
+    "ASD_NODE": "事件中的机器名；不设置时取主机名；在容器中应设为节点名，即隔离设备的引擎所用的名字",
+    "ASD_METRICS_PORT": "由训练进程自身提供指标的端口；`0` 表示不提供",
+    "ASD_METRICS_ADDRESS": "由训练进程自身提供指标时监听的地址",
+    "ASD_WEB_CONFIG": "指标端点的 TLS 与口令配置文件",
+    "ASD_EVIDENCE_MB": "异常张量最多保留多少 MiB；张量更大时，只保留误差最大元素附近的一段",
+    "ASD_REPLAY": "`1`：更新被丢弃的那一步会重放一次，以区分硬件错误与软件错误",
+    "ASD_NARROW": "`1`：重放后故障复现时，进一步查找第一个算错的算子",
+    "ASD_CONFIRM": "允许在更新之前重算的可疑步所占比例，例如 `0.01`；设备偶发的一次错误会被逐比特修复",
+    "ASD_MANIFEST": "`1`：为每个 ckpt 文件写一份带哈希的清单，续训时据此选出最后一个完好的 ckpt",
+    "ASD_RECORD": "`1`：记录每一步的特征值，供 `asd tune` 使用",
+    "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
+    "ASD_WEIGHT_HASH": "数据并行的各 rank 之间每隔多少步比对一次权重，保存 ckpt 之后也会比对；`0` 表示不比对",
+    "ASD_TIERS": "启用哪些检测层，可留空；`ASD_RULE=adaptive` 时默认前三层",
+    "MS_NPU_ASD_CONFIG": (
+        "MindSpore 2.7.1 及以后版本的联合检测配置：对参数梯度采样、累计异常次数，达到次数后启动 checksum"
+    ),
+}
+VALID = {
+    "NPU_ASD_ENABLE": "`0`、`1`、`2`、`3`",
+    "NPU_ASD_UPPER_THRESH": "两个整数，均不小于 3，且第一个大于第二个",
+    "NPU_ASD_SIGMA_THRESH": "两个整数，均不小于 3，且第一个大于第二个",
+    "ASD_ON_ANOMALY": "`log`、`skip`、`stop`",
+    "ASD_RULE": "`threshold`、`silent_check_v3`、`combined`、`adaptive`",
+    "ASD_RUN_DIR": "目录名",
+    "ASD_RUN": "由可打印字符组成的名字",
+    "ASD_NODE": "由可打印字符组成的名字",
+    "ASD_METRICS_PORT": "1 到 65535，或 `0`",
+    "ASD_METRICS_ADDRESS": "本机的地址或主机名，`0.0.0.0` 表示全部",
+    "ASD_WEB_CONFIG": "文件名",
+    "ASD_EVIDENCE_MB": "0 到 4096 的整数",
+    "ASD_REPLAY": "`0`、`1`",
+    "ASD_NARROW": "`0`、`1`",
+    "ASD_CONFIRM": "0 到 1",
+    "ASD_MANIFEST": "`0`、`1`",
+    "ASD_RECORD": "`0`、`1`",
+    "ASD_DEVICE": "设备编号，例如 `3`",
+    "ASD_WEIGHT_HASH": "步数，或 `0`",
+    "ASD_TIERS": "`finite`、`adaptive`、`state`、`ranks`、`checksum` 的任意组合，以逗号分隔",
+    "MS_NPU_ASD_CONFIG": "`key:value` 列表，例如 `enable:true,with_checksum:true`",
+}

@@ -1,0 +1,229 @@
+"""What the pages take from the code itself: rooms, settings, commands, events and metrics. Made anew for each build.
+
+`PARTS` has each by the name that a page writes as `<!-- generated: NAME -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from chinese import SETTINGS as CHINESE_SETTINGS
+from chinese import VALID as CHINESE_VALID
+
+from asd.cli import ALIASES, GROUPS, parser_of
+from asd.config import describe
+from asd.event import KINDS, LEVEL_NAMES, VERDICTS, Event
+from asd.exporters.prometheus.collector import AsdCollector
+from asd.exporters.prometheus.handler import HandlerCollector
+from asd.exporters.prometheus.rows import LABELS
+from asd.handler.ledger import Ledger
+from asd.handler.tally import HandlerTally
+from asd.settings.table import VARIABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_FOLDERS = ("asd", "operators", "exporters")
+_OTHERS = {
+    "tests": "mirrors the three folders; whole stories, real programs and trainings of all kinds beside them",
+    "benchmarks": "cost, detection quality, scale: programs that print tables and write JSON into `benchmarks/results`",
+    "examples": "short programs to copy; each is run by a test",
+    "deploy": "manifests for Kubernetes",
+    "docs": "these pages, and the programs that make their tables and pictures",
+}
+
+
+def rooms() -> str:
+    """Every package with the first sentence of its docstring."""
+    lines = []
+    for folder in _FOLDERS:
+        for init in sorted((ROOT / folder).rglob("__init__.py"), key=lambda path: path.parent.parts):
+            inside = init.parent.relative_to(ROOT / folder).parts
+            if folder == "asd" and inside[:1] in (("operators",), ("exporters",)):
+                continue  # links to the two other folders
+            files = len(list(init.parent.glob("*.py"))) - 1
+            lines.append((f"`{'/'.join((folder, *inside))}/`", _first_sentence(init), str(files)))
+    missing = {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(_FOLDERS)
+    if missing:
+        raise KeyError(f"folders that no page knows: {', '.join(sorted(missing))}")
+    table = _table(("folder", "what is in it", "files"), lines)
+    return (
+        table + "\n" + _table(("folder", "what is in it"), [(f"`{name}/`", words) for name, words in _OTHERS.items()])
+    )
+
+
+def _first_sentence(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    if not paragraph:
+        raise ValueError(f"{path} has no docstring, so nobody can say what is in its folder")
+    return paragraph
+
+
+def settings() -> str:
+    """Every variable with its default, what is valid, and what it is for."""
+    rows = [
+        (f"`{each.name}`", _default(each.name), each.about, each.kind.valid.removeprefix("it must be "))
+        for each in VARIABLES
+    ]
+    return _table(("variable", "default", "what it is for", "valid"), rows)
+
+
+def settings_in_chinese() -> str:
+    """The same in Chinese."""
+    rows = [
+        (f"`{each.name}`", _default(each.name), CHINESE_SETTINGS[each.name], CHINESE_VALID[each.name])
+        for each in VARIABLES
+    ]
+    return _table(("环境变量", "默认值", "作用", "取值"), rows)
+
+
+def _default(name: str) -> str:
+    value = next(each.value for each in describe({}) if each.name == name)
+    return f"`{value}`" if value else "—"
+
+
+def commands() -> str:
+    """Every command as its parser describes it."""
+    return "".join(f"## {group.capitalize()}\n\n" + "".join(map(_command, names)) for group, names in GROUPS.items())
+
+
+def _command(name: str) -> str:
+    parser = parser_of(name)
+    alias = f" (also `asd {ALIASES[name]}`)" if name in ALIASES else ""
+    prose, indented = _split(parser.description or "")
+    text = [f"### asd {name}\n\n", f"{prose}{alias}\n\n"]
+    usage = " ".join(parser.format_usage().split()).removeprefix("usage: ")
+    wrapped = textwrap.fill(usage, 88, subsequent_indent=" " * len(f"asd {name} "), break_on_hyphens=False)
+    text.append(f"```text\n{wrapped}\n```\n\n")
+    rows = [row for action in parser._actions if (row := _option(action, parser))]
+    text.append(_table(("argument", "meaning"), rows) + "\n")
+    for part in (indented, parser.epilog or ""):
+        if part.strip():
+            text.append(f"```text\n{part.strip()}\n```\n\n")
+    return "".join(text)
+
+
+def _split(description: str) -> tuple[str, str]:
+    """The paragraphs that are prose, and from the first that is laid out by hand on, the rest."""
+    prose: list[str] = []
+    paragraphs = inspect.cleandoc(description).split("\n\n")
+    while paragraphs and not re.search(r"^  |:\n", paragraphs[0], re.MULTILINE):
+        prose.append(paragraphs.pop(0))
+    return "\n\n".join(prose), "\n\n".join(paragraphs)
+
+
+def _option(action: argparse.Action, parser: argparse.ArgumentParser) -> tuple[str, str] | None:
+    if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+        return None
+    formatter = parser._get_formatter()
+    words = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+    if action.option_strings and action.nargs != 0:
+        words += " " + formatter._format_args(action, action.dest.upper())
+    choices = action.choices if isinstance(action.choices, Iterable) else ()
+    listed = ", ".join(map(str, choices)) if action.metavar is None else ""
+    about = formatter._expand_help(action) if action.help else listed
+    return f"`{words}`", about
+
+
+def event_fields() -> str:
+    """The fields of an event, as its class describes them."""
+    text = inspect.getdoc(Event) or ""
+    block = text[text.index("Attributes:") :]
+    found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", block, re.MULTILINE)
+    rows = [(f"`{name}`", " ".join(about.split())) for name, about in found]
+    if {name for name, _ in found} != set(Event.__dataclass_fields__):
+        raise ValueError("the docstring of Event describes other fields than it has")
+    return (
+        _table(("field of `data`", "meaning"), rows)
+        + "\n"
+        + _table(
+            ("field", "values"),
+            [
+                ("`level`", ", ".join(f"`{level}`" for level in LEVEL_NAMES.values())),
+                ("`kind`", ", ".join(f"`{kind}`" for kind in KINDS)),
+                ("`verdict`", ", ".join(f"`{v}`" for v in VERDICTS)),
+            ],
+        )
+    )
+
+
+def event_example() -> str:
+    """One event as it is written."""
+    return f"```json\n{_pretty(_example())}\n```\n"
+
+
+def _example() -> Event:
+    from asd.verdict import Level
+
+    return Event(
+        run="llama", rank=1, host="node-7", device="Ascend:3", step=18, checkpoint="model.layers.0.ffn_norm",
+        value=3.69e33, limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2",
+        reason="value above the first absolute threshold 1000000", refused=True, time=1795463923.5,
+    )  # fmt: skip
+
+
+def _pretty(event: Event) -> str:
+    import json
+
+    return json.dumps(json.loads(event.to_json()), indent=2)
+
+
+def event_line() -> str:
+    """The same event as the line in the log."""
+    return f"```text\n{_example().sentence()}\n```\n"
+
+
+def metrics() -> str:
+    """Every series of the agent, as its collector describes them."""
+    return _families(agent_collector().describe())
+
+
+def agent_collector() -> AsdCollector:
+    """As an agent has it, of a node where nothing trains."""
+    return AsdCollector(
+        lambda: (), Ledger(), problems={}, last_poll=lambda: 0.0, run_folders=lambda: 0, left_out=lambda: 0
+    )
+
+
+def handler_metrics() -> str:
+    """Every series of the handler about itself."""
+    return _families(HandlerCollector(HandlerTally()).collect())
+
+
+def _families(families: Iterable[object]) -> str:
+    rows = []
+    for family in families:
+        name = family.name + ("_total" if family.type == "counter" else "")  # type: ignore[attr-defined]
+        own = [label for label in getattr(family, "_labelnames", ()) if label not in LABELS]
+        labels = "".join(f", `{label}`" for label in own)
+        rows.append((f"`{name}`", f"{family.type}{labels}", family.documentation))  # type: ignore[attr-defined]
+    return _table(("metric", "type, more labels", "meaning"), sorted(rows))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |\n" for line in lines
+    )
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "rooms": rooms,
+    "settings": settings,
+    "settings.zh": settings_in_chinese,
+    "commands": commands,
+    "event fields": event_fields,
+    "event example": event_example,
+    "event line": event_line,
+    "metrics": metrics,
+    "handler metrics": handler_metrics,
+}

@@ -1,0 +1,461 @@
+"""The figures and tables of the documents: each is made from `benchmarks/results` and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+BEST = "asd adaptive + second look + checksum, sampled"
+DETECTORS = {
+    "Ascend V2, mended (default)": "`ASD_RULE=threshold`, the default: the document's rule",
+    "asd adaptive": "`ASD_RULE=adaptive` with its tiers and `ranks`",
+    "asd adaptive + second look": "the same with `ASD_CONFIRM=0.01`",
+    BEST: "the same with the tier `checksum`, sampled",
+    "asd adaptive + checksum": "without `ASD_CONFIRM`, the checksum of every product in every step",
+    "Ascend V3": "Ascend V3, as published",
+    "Ascend V3, recalibrated to 2^9": "Ascend V3, with thresholds fitted to it",
+    "ZClip": "ZClip",
+}
+
+
+@cache
+def result(name: str) -> Any:
+    """What a benchmark has left."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def count(number: float) -> str:
+    """A whole number for reading."""
+    return f"{number:,.0f}"
+
+
+def of(share: dict[str, Any]) -> str:
+    """How many of how many."""
+    return f"{count(share['found'])} of {count(share['of'])}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share for reading."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def ratio(of_times: dict[str, Any]) -> str:
+    """A ratio with its quartiles."""
+    return f"{of_times['median']:.3f} ({of_times['q25']:.2f} to {of_times['q75']:.2f})"
+
+
+def milliseconds(of_times: dict[str, Any]) -> str:
+    """The median of some times, in seconds there."""
+    return f"{1000 * of_times['median']:.0f} ms"
+
+
+def met(is_met: object) -> str:
+    """Whether a target is met."""
+    return "yes" if is_met else "**no**"
+
+
+def five(language: str = "en") -> str:
+    """The figures that README begins with, each with the command that made it."""
+    steps, detection = result("overhead")["steps"], result("detection")
+    quiet, recovery = result("false_alarms")["steady"], result("recovery")["recovery"]["from_the_last_checkpoint"]
+    default, best = (detection["detectors"][name] for name in ("Ascend V2, mended (default)", BEST))
+    values = [
+        (ratio(steps["large, graph, default"]["ratio"]), "python benchmarks/overhead.py"),
+        (ratio(steps["large, graph, tiers"]["ratio"]), "python benchmarks/overhead.py"),
+        (
+            f"{of(default['single']['own_steps'])}; {of(best['single']['own_steps'])}",
+            "python -m benchmarks.detection",
+        ),
+        (f"{count(quiet['first_level'])} / {count(quiet['checks'])}", "python -m benchmarks.false_alarms"),
+        (f"{recovery['decision_s']['median']:.2f} s", "python benchmarks/recovery.py --jobs 3"),
+    ]
+    words = {
+        "en": (
+            ("what was measured", "figure", "command"),
+            "step time with detection, default, relative to that without (quartiles)",
+            "the same with `ASD_RULE=adaptive` and its tiers",
+            "harmful single faults found in their own step: default; `adaptive` with `ASD_CONFIRM=0.01` and `checksum`",
+            "first-level alarms / checks, in healthy trainings of 30 kinds",
+            "from the alarm to the decision to isolate, the step made again included",
+        ),
+        "zh": (
+            ("测量内容", "数值", "命令"),
+            "默认配置下的单步耗时与关闭检测时之比（括号内为四分位数）",
+            "同上，`ASD_RULE=adaptive` 及其全部默认检测层",
+            "有害的单步故障中当步检出的个数：默认规则；`adaptive` 加 `ASD_CONFIRM=0.01` 与 `checksum`",
+            "30 类正常训练中的一级误报数 / 检查次数",
+            "从告警到做出隔离决定的时间，含重放该步",
+        ),
+    }[language]
+    rows = [(what, value, f"`{command}`") for what, (value, command) in zip(words[1:], values, strict=True)]
+    if language == "zh":
+        rows = [(what, value.replace(" of ", " / ").replace(" to ", "~"), command) for what, value, command in rows]
+    return table(words[0], rows)
+
+
+def steps() -> str:
+    """What a step costs with the detection of gradients, and with the tiers."""
+    names = {
+        "large, graph, default": ("large", "graph", "default"),
+        "large, graph, all": ("large", "graph", "linear layers as well"),
+        "large, graph, tiers": ("large", "graph", "`ASD_RULE=adaptive`"),
+        "large, pynative, default": ("large", "PyNative", "default"),
+        "large, pynative, all": ("large", "PyNative", "linear layers as well"),
+        "small, graph, default": ("small", "graph", "default"),
+        "small, graph, all": ("small", "graph", "linear layers as well"),
+        "small, graph, tiers": ("small", "graph", "`ASD_RULE=adaptive`"),
+        "small, pynative, default": ("small", "PyNative", "default"),
+        "small, pynative, all": ("small", "PyNative", "linear layers as well"),
+    }
+    rows = []
+    for name, words in names.items():
+        found = result("overhead")["steps"][name]
+        times, inside = milliseconds(found["step_seconds"]), percent(found["in_checks"]["median"], 2)
+        rows.append((*words, count(found["checkpoints"]), times, ratio(found["ratio"]), inside))
+    head = ("Llama", "mode", "checked", "places", "step", "relative to no detection (quartiles)", "time in checks")
+    return table(head, rows)
+
+
+def checksum_steps() -> str:
+    """What a step costs with checksums, beside one with the default."""
+    modes = {"graph": "graph", "pynative": "PyNative"}
+    rows = []
+    for key, norms in (("cost", "products"), ("norms", "products and norms")):
+        for found in result("checksum")[key]:
+            due = f"each {found['every']}th" if found["every"] > 1 else "all, as in the first 32 steps"
+            times = milliseconds(found["step_seconds"])
+            rows.append((modes[found["mode"]], norms, due, times, ratio(found["ratio"])))
+    return table(
+        ("mode", "what has a checksum", "how many a step", "step", "relative to the default (quartiles)"), rows
+    )
+
+
+def parts() -> str:
+    """What single parts of detection cost."""
+    cost = result("overhead")
+    shares = [entry["share_of_max"]["median"] for entry in cost["kernel"]]
+    host = {rule: found["microseconds_a_checkpoint"]["median"] for rule, found in cost["host"].items()}
+    rules = {found["rule"]: found["ns_per_update"] / 1000 for found in result("rules")["rules"]}
+    chain = {
+        (mode, entry["bytes"]): entry["microseconds_a_check"]["median"]
+        for mode, entries in cost["chain"].items()
+        for entry in entries
+    }
+    grown = cost["memory"]["pynative"]
+    return table(
+        ("part", "measured"),
+        [
+            *(
+                (f"one check, {mode}, gradient of {size // 1024} KiB", f"{micro:.0f} µs")
+                for (mode, size), micro in chain.items()
+            ),
+            *(
+                (f"share of the large Llama's step, computed from that by bytes, {name}", percent(share, 2))
+                for name, share in cost["computed_share"].items()
+            ),
+            ("C++ kernel, of the speed of NumPy's maximum", f"{percent(min(shares))} to {percent(max(shares))}"),
+            *((f"host, a step and place, rule `{rule}`", f"{micro:.1f} µs") for rule, micro in host.items()),
+            *((f"one update of the rule `{rule}`", f"{micro:.1f} µs") for rule, micro in rules.items()),
+            ("memory from step 1,000 to 10,000, graph mode", f"{cost['memory']['graph']['growth'] / 1e6:.0f} MB"),
+            (
+                "the same in PyNative: with detection, without",
+                f"{grown['megabytes grown with detection']:.0f} MB, "
+                f"{grown['megabytes grown without detection']:.0f} MB",
+            ),
+        ],
+    )
+
+
+def cost_aims() -> str:
+    """What detection was to cost and what it does."""
+    steps, sums = result("overhead")["steps"], result("checksum")
+    times = {(found["mode"], key): found["ratio"] for key in sums for found in sums[key] if found["every"] > 1}
+    host = result("overhead")["host"]["adaptive"]["microseconds_a_checkpoint"]["median"]
+    rows = [
+        ("step, graph, default", 1.01, steps["large, graph, default"]["ratio"]),
+        ("step, graph, linear layers as well", 1.01, steps["large, graph, all"]["ratio"]),
+        ("step, PyNative, default", 1.03, steps["large, pynative, default"]["ratio"]),
+        ("step, PyNative, linear layers as well", 1.03, steps["large, pynative, all"]["ratio"]),
+        ("step, graph, `ASD_RULE=adaptive`", 1.02, steps["large, graph, tiers"]["ratio"]),
+        ("step, graph, sampled checksums", 1.03, times["graph", "cost"]),
+        ("step, graph, sampled checksums, norms too", 1.03, times["graph", "norms"]),
+        ("step, PyNative, sampled checksums", 1.03, times["pynative", "cost"]),
+        ("step, PyNative, sampled checksums, norms too", 1.03, times["pynative", "norms"]),
+    ]
+    lines = [(what, f"{aimed:.2f}", ratio(times), met(times["median"] <= aimed)) for what, aimed, times in rows]
+    lines.append(("host work a step and place, `adaptive`", "12 µs", f"{host:.1f} µs", met(host <= 12)))
+    return table(("large Llama", "aimed", "measured (quartiles)", "met"), lines)
+
+
+def detectors() -> str:
+    """What each detector finds, and how often it cries wolf."""
+    rows = []
+    for name, words in DETECTORS.items():
+        found = result("detection")["detectors"][name]
+        rate, bound = found["false_alarms"]["first_later"]
+        rows.append(
+            (
+                words,
+                of(found["single"]["own_steps"]),
+                of(found["persistent"]["own_steps"]),
+                percent(found["all_changes"]["share"]),
+                f"{rate:.1f} ({bound:.1f})",
+            )
+        )
+    head = ("detector", "harmful, of one step", "harmful, lasting", "all changes", "first-level false alarms a million")
+    return table(head, rows)
+
+
+def targets() -> str:
+    """What detection was to reach, and whether it did."""
+    rows = [
+        (each["name"], each["wanted"].replace(">=", "≥").replace("<=", "≤"), each["measured"], met(each["met"]))
+        for each in result("detection")["targets"]
+    ]
+    return table(("evaluation", "aimed", "measured", "met"), rows)
+
+
+def healthy() -> str:
+    """Alarms of healthy trainings."""
+    rows = []
+    for key, words in (
+        ("steady", "30 kinds of training, as they go"),
+        ("abrupt", "data become something else at once"),
+    ):
+        found = result("false_alarms")[key]
+        first, second = found["first_level_per_million"], found["second_level_per_million"]
+        rows.append(
+            (
+                words,
+                count(found["trainings"]),
+                count(found["with_a_first_level_alarm"]),
+                count(found["checks"]),
+                f"{first[0]:.1f} ({first[1]:.1f})",
+                f"{second[0]:.0f} ({second[1]:.0f})",
+            )
+        )
+    head = (
+        "trainings", "runs", "with a first-level alarm", "checks", "first-level a million", "second-level a million",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def debugging() -> str:
+    """What the debugger costs."""
+    rows = []
+    modes = {"graph": "graph", "pynative": "PyNative"}
+    for each in result("debugging_cost"):
+        what = f"step with a dump, {modes[each['mode']]}, `{each['level']}`, {each['task']}, {each['entries']} entries"
+        slower = each["ratio"]
+        rows.append((what, f"{each['bound']:.1f} times", f"{slower:.2f} times", met(slower <= each["bound"])))
+    for kind, each in result("debugging")["calls"].items():
+        rows.append(
+            (
+                f"`asd compare` of {count(each['calls'])} calls, {kind}",
+                "5 s, 150 MB",
+                f"{each['seconds']:.1f} s, {each['megabytes']:.0f} MB",
+                met(each["seconds"] <= 5 and each["megabytes"] <= 150),
+            )
+        )
+    for kind, each in result("debugging")["tensors"].items():
+        rows.append(
+            (
+                f"`asd compare` of {each['gigabytes']:.1f} GB of tensors, {kind} differs",
+                "200 MB",
+                f"{each['seconds']:.1f} s, {each['megabytes']:.0f} MB",
+                met(each["megabytes"] <= 200),
+            )
+        )
+    wrong = len(result("first_wrong")["wrong"])
+    for words, what in (("golden", "beside a healthy run"), ("alone", "alone")):
+        rows.append((f"first wrong operator named right, {what}", "99 %", _first_wrong(words), met(not wrong)))
+    return table(("part", "aimed", "measured", "met"), rows)
+
+
+def publishing() -> str:
+    """What it costs to tell others."""
+    found = result("exporter")
+    event, scrape, flood = found["event"], found["scrape"], found["flood"]
+    own = scrape["milliseconds, text, prometheus_client's own metrics"]["median"]
+    return table(
+        ("part", "measured"),
+        [
+            ("an event into the log", f"{event['microseconds of a event']['median']:.0f} µs"),
+            ("a first-level event, synced to disk", f"{event['microseconds of a durable event']['median']:.0f} µs"),
+            ("for comparison: a plain append and fsync", f"{event['microseconds of a plain fsync']['median']:.0f} µs"),
+            (
+                f"a scrape of {count(scrape['series']['text, after 100 events'])} series, after 100 events",
+                f"{scrape['milliseconds, text, after 100 events']['median']:.0f} ms",
+            ),
+            (
+                "the same after a million events",
+                f"{scrape['milliseconds, text, after 1000000 events']['median']:.0f} ms",
+            ),
+            ("for comparison: as many series of prometheus_client's own", f"{own:.0f} ms"),
+            ("series of a node with 8 ranks, by default", count(scrape["series"]["by default"])),
+            (
+                f"events counted by the agent, of {count(flood['events written'])} written "
+                f"at {count(flood['events a second'])} a second",
+                count(flood["events counted"]),
+            ),
+            (
+                "memory of the agent, after 100,000 and after a million events",
+                f"{found['memory']['megabytes at a tenth']:.0f} MB, {found['memory']['megabytes at the end']:.0f} MB",
+            ),
+        ],
+    )
+
+
+def acting() -> str:
+    """How fast and how rightly it is acted."""
+    found, replay, scale = result("recovery"), result("replay"), result("scale")
+    jobs = list(found["recovery"].values())
+    total = sum(each["jobs"] for each in jobs)
+    again = [
+        each["one_replay"]["replay_in_steps"]["median"] for each in replay.values() if "one_replay" in dict_of(each)
+    ]
+    remember = [each["each_step"]["remember_share"] for each in replay.values() if "each_step" in dict_of(each)]
+    blamed, handler = found["attribution"], scale["handler"]
+    decided = jobs[0]["decision_s"]
+    return table(
+        ("part", "measured"),
+        [
+            (
+                "from the alarm to the decision to isolate, replay included",
+                f"{decided['median']:.2f} s ({decided['q1']:.2f} to {decided['q3']:.2f})",
+            ),
+            ("jobs in which the right device was left out", f"{sum(each['right_device'] for each in jobs)} of {total}"),
+            (
+                "jobs that ended with the weights of an undisturbed training, bit for bit",
+                f"{sum(each['weights_as_undisturbed'] for each in jobs)} of {total}",
+            ),
+            (
+                "jobs that lost no more than the steps since the last good checkpoint",
+                f"{sum(each['no_more_lost_than_since_the_checkpoint'] for each in jobs)} of {total}",
+            ),
+            ("a step made again, in steps", f"{min(again):.1f} to {max(again):.1f}"),
+            (
+                "`ASD_REPLAY=1` while no step is made again, share of a step",
+                f"{percent(min(remember), 2)} to {percent(max(remember), 1)}",
+            ),
+            (
+                f"random faults over {blamed['ranks']} ranks, the right rank named",
+                f"{blamed['right']} of {blamed['faults']}",
+            ),
+            (
+                "ranks accused in the steps between",
+                f"{blamed['accused_between']} in {blamed['steps_between']} steps",
+            ),
+            (
+                f"events the handler takes in, {count(handler['devices'])} devices, of "
+                f"{count(handler['asked_rate'])} a second offered",
+                f"{count(handler['rate'])} a second",
+            ),
+            (
+                "memory of the handler, growth in the second half of it",
+                f"{handler['memory_growth_in_second_half_mib']:.1f} MiB",
+            ),
+        ],
+    )
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """`value`, or an empty dict in place of what is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _quick() -> tuple[dict[str, Any], dict[str, Any]]:
+    found = result("detection_quick")["detectors"][BEST]
+    return found["single"]["own_steps"], found["persistent"]["own_steps"]
+
+
+def _default_single(language: str = "en") -> str:
+    found = of(result("detection")["detectors"]["Ascend V2, mended (default)"]["single"]["own_steps"])
+    return found.replace(" of ", " / ") if language == "zh" else found
+
+
+def _processor(language: str = "en") -> str:
+    where = result("overhead")["where"]
+    return (
+        f"{where['processor']}({where['cores']} 核)"
+        if language == "zh"
+        else f"{where['cores']} cores of an {where['processor']}"
+    )
+
+
+def _first_wrong(words: str) -> str:
+    """How often the first wrong operator was named right, with a healthy run beside it (`golden`) or `alone`."""
+    found = result("first_wrong")
+    right = sum(number for name, number in found["counts"].items() if name.startswith(words))
+    return f"{right} of {right + len(found['wrong'])}"
+
+
+def ascend(language: str = "en") -> str:
+    """What was compiled for Ascend, without detection and with it."""
+    head, yes, same = {
+        "en": (("network", "layout", "protection", "compiled", "collectives without → with",
+                "operators without → with"), "yes", "the same"),
+        "zh": (("网络", "切分方式", "检测", "编译通过", "通信算子:无检测 → 有检测",
+                "算子数:无检测 → 有检测"), "是", "相同"),
+    }[language]  # fmt: skip
+    cells, rows = result("ascend"), list[tuple[str, ...]]()
+    for cell, found in cells.items():
+        net, layout, protection = cell.split("/")
+        without = cells[f"{net}/{layout}/none"]
+        if protection == "none":
+            continue
+        kinds = sorted({*found["collectives"], *without["collectives"]})
+        counts = [(kind, without["collectives"].get(kind, 0), found["collectives"].get(kind, 0)) for kind in kinds]
+        listed = "; ".join(f"{kind} {a} → {b}" if a != b else f"{kind} {a}" for kind, a, b in counts) or same
+        compiled = yes if found["compiled"] else f"**{found['error']}**"
+        rows.append((net, layout, protection, compiled, listed, f"{without['operators']} → {found['operators']}"))
+    return table(head, rows)
+
+
+TABLES: dict[str, Callable[..., str]] = {
+    made.__name__: made
+    for made in (
+        five, steps, checksum_steps, parts, cost_aims, detectors, targets, healthy, debugging, publishing, acting,
+        ascend,
+    )
+}  # fmt: skip
+
+FIGURES: dict[str, Callable[..., str]] = {
+    "trainings": lambda: count(result("detection")["trainings"]),
+    "faults": lambda: count(result("detection")["injections"] - result("detection")["no_ops_removed"]),
+    "harmful": lambda: count(result("detection")["harmful"]),
+    "clean_checks": lambda: count(result("detection")["clean_checks"]),
+    "made_again": lambda: count(result("detection")["made_again_by_second_looks"]["steps"]),
+    "clean_steps": lambda: count(result("detection")["made_again_by_second_looks"]["of"]),
+    "second_level": lambda: (
+        f"{result('detection')['detectors']['asd adaptive']['false_alarms']['second_later'][0]:.0f}"
+    ),
+    "clean_products": lambda: count(result("detection")["checksum_on_clean_products"]["products"]),
+    "clean_products_wrong": lambda: count(result("detection")["checksum_on_clean_products"]["variance"]),
+    "clean_norms": lambda: count(result("detection")["check_on_clean_norms"]["norms"]),
+    "clean_norms_wrong": lambda: count(result("detection")["check_on_clean_norms"]["wrong_norms"]),
+    "clean_means": lambda: count(result("detection")["checksum_on_clean_means"]["means"]),
+    "clean_means_wrong": lambda: count(result("detection")["checksum_on_clean_means"]["wrong_means"]),
+    "quick_single": lambda: of(_quick()[0]),
+    "quick_lasting": lambda: of(_quick()[1]),
+    "default_single": _default_single,
+    "processor": _processor,
+    "mindspore": lambda: result("overhead")["where"]["mindspore"],
+    "first_step_l1": lambda: f"{result('debugging_cost')[2]['first_step_s']:.0f} s",
+    "first_step_l1_bare": lambda: f"{result('debugging_cost')[2]['bare_first_step_s']:.0f} s",
+    "first_step_l0": lambda: f"{result('debugging_cost')[0]['first_step_s']:.0f} s",
+    "first_step_l0_bare": lambda: f"{result('debugging_cost')[0]['bare_first_step_s']:.0f} s",
+    "golden_right": lambda: _first_wrong("golden"),
+    "alone_right": lambda: _first_wrong("alone"),
+}

@@ -1,1 +1,0 @@
-"""The node agent: reads the files of many ranks and keeps what they add up to."""

@@ -1,0 +1,230 @@
+"""The files of one bundle of evidence: what each holds, and the page that explains them to people."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.metadata
+import io
+import json
+import math
+import os
+import platform
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from asd.config import Config
+from asd.counts.status import Status
+from asd.errors import StateError
+from asd.event import LEVEL_NAMES, Event
+from asd.exporters.bundle import tensor_facts
+from asd.measured.reading import Capture
+from asd.monitor import Monitor
+from asd.records import plain
+from asd.rundir.disk import sync
+from asd.rundir.names import status_file, status_files
+from asd.verdict import Level
+
+__all__ = ["VALUES", "Bundle", "write"]
+
+VALUES = 200
+"""Values of each checkpoint that `values.csv` holds at most."""
+_DRAWN = 8
+"""Checkpoints that the picture shows at most, the first ones of the backward pass."""
+_PACKAGES = {"asd": "mindspore-asd", "mindspore": "mindspore", "mindformers": "mindformers", "numpy": "numpy"}
+_TEXTS = {
+    "events.jsonl": "the events of this step, one CloudEvent in JSON a line, in the order of the backward pass",
+    "values.csv": f"the last {VALUES} values of every checkpoint, with the limit and the verdict of each",
+    "readings.json": "what every checkpoint saw in this step: largest magnitude, L2 norm, elements that are not finite,"
+    " calls, order of the first call, and which call was the worst",
+    "tensor.npy": "the tensor that broke its limit first, as it was in memory (numpy.load reads it)",
+    "tensor.json": "its statistics, its worst elements with their bit patterns, and what part of it was kept",
+    "config.json": "every setting in force",
+    "versions.json": "versions of Python and of the packages",
+    "devices.json": "which rank ran on which device, as far as this folder of the run tells",
+    "plot.png": "the values and limits of the checkpoints that broke theirs",
+}
+
+
+class Bundle(NamedTuple):
+    """What a bundle is made of.
+
+    Attributes:
+        config: The settings.
+        monitor: Its history, readings and status as they are after the step.
+        events: The events of the step, in the order of the backward pass; at least one.
+        capture: The tensor that broke its limit first, where it was kept.
+        room: Bytes that the tensor may take.
+        picture: Whether a picture is drawn.
+    """
+
+    config: Config
+    monitor: Monitor
+    events: Sequence[Event]
+    capture: Capture | None
+    room: int
+    picture: bool
+
+
+def write(folder: Path, bundle: Bundle) -> None:
+    """Writes all files of `bundle` into `folder`, which is there and empty, and syncs each.
+
+    Raises:
+        OSError: One can't be written.
+    """
+    monitor = bundle.monitor
+    _write(folder / "events.jsonl", "".join(f"{event.to_json()}\n" for event in bundle.events))
+    _write(folder / "values.csv", _values(monitor))
+    _write_json(folder / "readings.json", [reading._asdict() for reading in sorted(monitor.readings, key=_order)])
+    _write_json(folder / "config.json", dataclasses.asdict(bundle.config))
+    _write_json(folder / "versions.json", _versions())
+    _write_json(folder / "devices.json", _devices(bundle))
+    missing = [note for note in (_write_tensor(folder, bundle), _draw(folder, bundle)) if note]
+    _write(folder / "README.txt", _readme(folder, bundle, missing))
+
+
+def _order(reading: Any) -> int:
+    return int(reading.order)
+
+
+def _values(monitor: Monitor) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("step", "checkpoint", "value", "limit", "level"))
+    for checkpoint, points in monitor.history.items():
+        for step, value, limit, level in _last(points):
+            rows.writerow((step, checkpoint, value, limit, LEVEL_NAMES[level]))
+    return text.getvalue()
+
+
+def _last(points: Any) -> list[tuple[int, float, float, Level]]:
+    return list(islice(points, max(0, len(points) - VALUES), None))
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": sys.version, "platform": platform.platform()}
+    for name, distribution in _PACKAGES.items():
+        try:
+            found[name] = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _devices(bundle: Bundle) -> dict[str, Any]:
+    """This rank from its own status, the others from their files; a file may be of a run before."""
+    own, run_dir = bundle.monitor.status, Path(bundle.config.run_dir)
+    others, unreadable = [], {}
+    for path in status_files(run_dir):
+        if path == status_file(run_dir, own.rank):
+            continue
+        try:
+            others.append(_whereabouts(Status.from_json(path.read_text(encoding="utf-8"))))
+        except (OSError, StateError, UnicodeDecodeError) as error:
+            unreadable[path.name] = str(error)
+    return {"this_rank": _whereabouts(own), "other_ranks": others, "unreadable": unreadable}
+
+
+def _whereabouts(status: Status) -> dict[str, Any]:
+    names = ("rank", "host", "device", "run", "pid", "active", "step", "written")
+    return {name: getattr(status, name) for name in names}
+
+
+def _write_tensor(folder: Path, bundle: Bundle) -> str:
+    """Returns why there is no tensor; empty when there is."""
+    capture = bundle.capture
+    if capture is None:
+        if bundle.config.evidence_mb == 0:
+            return "tensor.npy: ASD_EVIDENCE_MB is 0, so no tensor is kept"
+        return (
+            "tensor.npy: no tensor was kept; the C++ kernel keeps it, on the CPU and if there is memory for it, checks "
+            "made of MindSpore operators do not"
+        )
+    _write_json(folder / "tensor.json", tensor_facts.describe(capture))
+    if len(capture.data) > bundle.room:
+        return "tensor.npy: the evidence of this rank and run has no room left; tensor.json still describes the tensor"
+    with (folder / "tensor.npy").open("wb") as file:
+        tensor_facts.save(file, capture)
+        file.flush()
+        os.fsync(file.fileno())
+    return ""
+
+
+def _draw(folder: Path, bundle: Bundle) -> str:
+    """Returns why there is no picture; empty when there is."""
+    if not bundle.picture:
+        return "plot.png: only the first bundles of a process get a picture, because drawing holds the training up"
+    errors = [event for event in bundle.events if event.level is Level.ERROR]
+    broken = list(dict.fromkeys(event.checkpoint for event in errors))
+    history = {name: _last(bundle.monitor.history.get(name, ())) for name in broken[:_DRAWN]}
+    drawn = f"; the first {_DRAWN} are drawn" if len(broken) > _DRAWN else ""
+    title = f"rank {errors[0].rank}, step {errors[0].step}: {len(broken)} checkpoint(s) broke their limits{drawn}"
+    try:
+        from asd.exporters.pictures.values import draw_history
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of names in scripts that the font lacks
+            draw_history(folder / "plot.png", history, errors, losses={}, title=title)
+    except ImportError:
+        return "plot.png: matplotlib is not installed (pip install 'mindspore-asd[plot]')"
+    except Exception as error:  # whatever it is: the rest of the evidence is worth more than its picture
+        (folder / "plot.png").unlink(missing_ok=True)
+        return f"plot.png: it could not be drawn: {error}"
+    sync(folder / "plot.png")
+    return ""
+
+
+def _readme(folder: Path, bundle: Bundle, missing: Sequence[str]) -> str:
+    errors = [event for event in bundle.events if event.level is Level.ERROR]
+    first = errors[0]
+    limit = f"{first.limits[0]:.6g}" if first.limits else "none"
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(first.time))
+    fate = "kept away from the weights" if first.refused else "applied to the weights"
+    lines = [
+        f"Evidence of an accuracy-sensitive feature value that was abnormal (fault code {first.code})",
+        "",
+        f"In step {first.step} of run {first.run}, at {when}, rank {first.rank} on {first.device} of {first.host} saw",
+        f"a gradient at {first.checkpoint} whose value was {first.value:.6g}; its first-level limit was {limit}.",
+        f"Reason: {first.reason}. Rule: {first.rule}, on the feature {first.feature}.",
+        f"The update of this step was {fate}.",
+        f"{len(errors)} checkpoint(s) broke their first-level limits in this step. A wrong gradient flows on to those",
+        "behind it, so the first of them in events.jsonl is nearest to where it went wrong.",
+        "",
+        "Files",
+        *(_item(f"{name:<14}{text}") for name, text in _TEXTS.items() if (folder / name).exists()),
+    ]
+    if bundle.capture is not None and (folder / "tensor.npy").exists():
+        lines += ["", *_about_tensor(bundle.capture)]
+    if missing:
+        lines += ["", "Not kept", *map(_item, missing)]
+    return "\n".join(lines) + "\n"
+
+
+def _item(text: str) -> str:
+    return textwrap.fill(text, 110, initial_indent="  ", subsequent_indent=" " * 16)
+
+
+def _about_tensor(capture: Capture) -> list[str]:
+    whole = math.prod(capture.shape)
+    kept = tensor_facts.count(capture)
+    part = "whole" if kept == whole else f"elements {capture.offset} to {capture.offset + kept - 1} of {whole}"
+    lines = [f"The tensor is that of {capture.checkpoint}, call {capture.call} of the step, {capture.dtype}, {part}."]
+    if part != "whole":
+        lines.append("Only this part, around the worst element, was kept: ASD_EVIDENCE_MB says how much may be.")
+    lines.append("Its values are as the training computed them, with the loss scale still in them where there is one.")
+    return lines
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_bytes(text.encode(errors="backslashreplace"))
+    sync(path)

@@ -1,0 +1,176 @@
+"""Evidence: one folder for each step with a first-level anomaly, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from asd.config import Config
+from asd.event import Event
+from asd.exporters.bundle import files as evidence_files
+from asd.exporters.bundle.files import Bundle
+from asd.exporters.bundle.narrowing import write_page
+from asd.measured.origin import Origin
+from asd.monitor import Monitor
+from asd.rundir.disk import lock, sync
+from asd.rundir.names import NARROWING, evidence_folder
+
+__all__ = ["MOST_BUNDLES", "MOST_BYTES", "MOST_PICTURES", "Evidence", "open_evidence"]
+
+MOST_BUNDLES = 20
+"""Bundles of a rank and run; a fault that stays says the same in each."""
+MOST_BYTES = 512 << 20
+"""Of all bundles of a rank and run, unless one tensor alone may be larger; what goes beyond is written without it."""
+MOST_PICTURES = 5
+"""Pictures of a process: drawing one takes longer than everything else, and a training that goes on waits for it."""
+_PART = ".part"
+
+
+class _Place(NamedTuple):
+    step: int
+    folder: str  # empty when nothing will be kept
+
+
+class Evidence:
+    """Keeps what is known about a step with first-level anomalies, see `asd.exporters.bundle.files`.
+
+    A bundle is written beside its place, synced and renamed, so nobody ever sees half of one. What a killed process
+    left is removed when the next one of that rank begins.
+
+    Args:
+        config: Where the run leaves its files, how much of a tensor may be kept, and what is told in the bundle.
+        origin: Whose evidence it is.
+    """
+
+    def __init__(self, config: Config, origin: Origin) -> None:
+        self.config = config
+        self.origin = origin
+        self._room = max(MOST_BYTES, config.evidence_mb << 20)
+        self._place: _Place | None = None
+        self._pictures = 0
+        self._remove_leftovers()
+        found = self._bundles()
+        self._count = len(found)
+        self._bytes = sum(map(_size, found))
+
+    def place(self, step: int) -> str:
+        """The folder that will hold the evidence of `step`; empty when there are too many already."""
+        if self._place is None or self._place.step != step:
+            full = self._count >= MOST_BUNDLES or self._bytes >= self._room
+            self._place = _Place(step, "" if full else str(self._free_folder(step)))
+        return self._place.folder
+
+    def __call__(self, event: Event) -> None:
+        """The page of a search for the operator; a bundle needs all of a step, see `after_step`.
+
+        Raises:
+            OSError: It can't be written.
+            StateError: A dump of the search can't be read.
+        """
+        if event.kind == "replay" and event.evidence:
+            write_page(Path(event.evidence) / NARROWING)
+
+    def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
+        """Writes the bundle of a step whose place was asked for.
+
+        Raises:
+            OSError: The disk is full or can't be written. Nothing is left then, and the step is counted as dropped.
+        """
+        place, self._place = self._place, None
+        if place is None:
+            return
+        if not place.folder:
+            monitor.status.evidence_dropped += 1
+            return
+        try:
+            self._write(Path(place.folder), monitor, events)
+        except Exception:
+            monitor.status.evidence_dropped += 1
+            raise
+
+    def _write(self, folder: Path, monitor: Monitor, events: Sequence[Event]) -> None:
+        captures = monitor.captures
+        bundle = Bundle(
+            self.config, monitor, events,
+            capture=captures[0] if captures else None,
+            room=self._room - self._bytes,
+            picture=self._pictures < MOST_PICTURES,
+        )  # fmt: skip
+        part = folder.with_name(f".{folder.name}.{os.getpid()}-{time.time_ns()}{_PART}")
+        part.mkdir(parents=True)
+        with _held(part):
+            try:
+                evidence_files.write(part, bundle)
+                sync(part)
+                part.rename(folder)
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)
+                raise
+        sync(folder.parent)
+        self._count += 1
+        self._pictures += bundle.picture
+        self._bytes += _size(folder)
+
+    def _free_folder(self, step: int) -> Path:
+        """The folder of `step`; with a number behind it when a training made this step before and was resumed."""
+        first = evidence_folder(Path(self.config.run_dir), self.origin.run, self.origin.rank, step)
+        folder, number = first, 1
+        while os.path.lexists(folder):
+            number += 1
+            folder = first.with_name(f"{first.name}-{number}")
+        return folder
+
+    def _bundles(self) -> list[Path]:
+        of_run = evidence_folder(Path(self.config.run_dir), self.origin.run, self.origin.rank, 0).parent
+        return _matching(of_run, f"rank{self.origin.rank}-step*")
+
+    def _remove_leftovers(self) -> None:
+        """Half bundles of this rank, of any run, that no living process holds."""
+        pattern = f"*/.rank{self.origin.rank}-step*{_PART}"
+        for part in _matching(Path(self.config.run_dir) / "evidence", pattern):
+            with contextlib.suppress(OSError), _held(part, or_fail=True):
+                shutil.rmtree(part, ignore_errors=True)
+
+
+def open_evidence(config: Config, origin: Origin) -> Evidence:
+    """Factory for the entry-point group `asd.sinks`."""
+    return Evidence(config, origin)
+
+
+@contextlib.contextmanager
+def _held(folder: Path, *, or_fail: bool = False) -> Iterator[None]:
+    """Holds the lock that says somebody works in `folder`; a killed process lets go of it.
+
+    Raises:
+        OSError: With `or_fail`, when another process has it or the file system knows no such locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            held = lock(descriptor)
+        except OSError:
+            held = False
+        if or_fail and not held:
+            raise BlockingIOError
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def _size(folder: Path) -> int:
+    try:
+        return sum(file.stat().st_size for file in folder.iterdir())
+    except OSError:
+        return 0

@@ -1,1 +1,0 @@
-"""The HTTP endpoint: `/metrics`, `/healthz`, `/readyz` and `/events`, with TLS and passwords."""

@@ -1,1 +1,0 @@
-"""The evidence of a first-level anomaly: one folder per step."""

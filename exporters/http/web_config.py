@@ -1,0 +1,220 @@
+"""The web configuration file: TLS, client certificates and passwords of the endpoint.
+
+The file has the form that Prometheus and its own exporters take, so one file serves them all. What can't be done here
+is refused by name, never passed over: a protection that somebody relies on must not be missing in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.exporters.http.basic_auth import BCRYPT, BasicAuth
+from asd.exporters.http.tls import TlsSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["WebConfig", "WebSettings"]
+
+_LOGGER = logging.getLogger("asd.exporter")
+_HEADERS = (
+    "Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options", "X-XSS-Protection",
+    "Strict-Transport-Security",
+)  # fmt: skip
+_UNSUPPORTED = {"rate_limit": "is not supported; leave it out, scrapes that come together share one answer"}
+
+
+class WebSettings(NamedTuple):
+    """What a web configuration file said when it was read.
+
+    Attributes:
+        tls: None for plain HTTP.
+        context: Made from `tls`, for new connections.
+        auth: None when anybody may come in.
+        headers: More headers of every response.
+    """
+
+    tls: TlsSettings | None = None
+    context: ssl.SSLContext | None = None
+    auth: BasicAuth | None = None
+    headers: Mapping[str, str] = {}
+
+
+class WebConfig:
+    """A web configuration file, read again when it or a certificate in it has changed.
+
+    Args:
+        path: The file. Names of files in it are relative to its folder.
+
+    Raises:
+        ConfigError: The file or one it names can't be read, or something in it is not valid; the sentence names it.
+        UnsupportedError: PyYAML or bcrypt is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._settings = WebSettings()
+        self._seen = self._signature()
+        self._settings = _read(path)
+        if path.stat().st_mode & stat.S_IROTH:
+            _LOGGER.warning("the web configuration %s can be read by every user of this machine; chmod 600 it.", path)
+
+    def current(self) -> WebSettings:
+        """The settings for a new connection; a change that is not valid is logged, and the last valid ones stay."""
+        seen = self._signature()
+        if seen != self._seen:
+            # Before it is read, so that no change is missed; also when it fails: it is read again at the next change,
+            # as when a key follows its certificate.
+            self._seen = seen
+            try:
+                self._settings = _read(self.path)
+            except (ConfigError, UnsupportedError) as error:
+                _LOGGER.warning("the changed web configuration is not used: %s", error)
+        return self._settings
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the endpoint speaks HTTPS."""
+        return self._settings.tls is not None
+
+    def _signature(self) -> tuple[object, ...]:
+        tls = self._settings.tls
+        return tuple(_stamp(path) for path in (self.path, *(tls.files if tls is not None else ())))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: Path) -> WebSettings:
+    content = _Section(_load(path), path, "")
+    content.check(("tls_server_config", "http_server_config", "basic_auth_users"), _UNSUPPORTED)
+    tls = _tls(content.section("tls_server_config"))
+    users = content.section("basic_auth_users").content
+    for name, hashed in users.items():
+        if not isinstance(name, str) or ":" in name:
+            raise content.wrong("basic_auth_users", name, "valid is a user name, a text without a colon")
+        if not isinstance(hashed, str) or BCRYPT.fullmatch(hashed) is None:
+            raise content.wrong(
+                f"basic_auth_users, user {name!r},", "(not shown)",
+                "it must be the bcrypt hash of the password, as `htpasswd -nBC 10 USER` prints it, and never the "
+                "password itself",
+            )  # fmt: skip
+    return WebSettings(
+        tls=tls,
+        context=tls.context() if tls is not None else None,
+        auth=BasicAuth(users) if users else None,
+        headers=_headers(content.section("http_server_config")),
+    )
+
+
+def _load(path: Path) -> object:
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            "a web configuration needs PyYAML, which is not installed; pip install 'mindspore-asd[web]' brings it."
+        ) from error
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("the web configuration", str(path), f"it can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("the web configuration", str(path), "it must be text in UTF-8") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Without the parser's own words: they quote the line, and that may hold a secret.
+        mark = getattr(error, "problem_mark", None)
+        place = f"; line {mark.line + 1}, column {mark.column + 1} is not" if mark is not None else ""
+        raise ConfigError("the web configuration", str(path), f"it must be YAML{place}") from None
+
+
+class _Section:
+    """A part of the file: its keys, and where they stand for error messages."""
+
+    def __init__(self, content: object, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+        if content is None:
+            content = {}
+        if not isinstance(content, dict):
+            raise ConfigError(
+                f"{name or 'the content'} in {path}", type(content).__name__, "it must be a mapping of keys to values"
+            )
+        self.content: dict[Any, Any] = content
+
+    def wrong(self, key: str, value: object, valid: str) -> ConfigError:
+        return ConfigError(f"{self._full(key)} in {self.path}", value, valid)
+
+    def check(self, known: tuple[str, ...], unsupported: Mapping[str, str]) -> None:
+        for key in self.content:
+            if key in unsupported:
+                raise UnsupportedError(f"{self._full(key)} in {self.path} {unsupported[key]}.")
+            if key not in known:
+                raise ConfigError(f"a key in {self.path}", self._full(key), f"valid are {', '.join(known)}")
+
+    def section(self, key: str) -> _Section:
+        return _Section(self.content.get(key), self.path, key)
+
+    def get(self, key: str, default: Any, accepts: Callable[[Any], bool], valid: str) -> Any:
+        value = self.content.get(key)
+        if value is None:
+            return default
+        if not accepts(value):
+            raise self.wrong(key, value, valid)
+        return value
+
+    def _full(self, key: object) -> str:
+        return f"{self.name}.{key}" if self.name else str(key)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _tls(section: _Section) -> TlsSettings | None:
+    section.check(TlsSettings.KEYS, TlsSettings.UNSUPPORTED)
+    if not section.content:
+        return None
+    text, texts = "valid is a text", "valid is a list of texts"
+    files = {
+        key: section.path.parent / name if (name := section.get(key, "", _is_text, "valid is a file's name")) else None
+        for key in ("cert_file", "key_file", "client_ca_file")
+    }
+    return TlsSettings(
+        where=str(section.path),
+        **files,
+        client_auth_type=section.get("client_auth_type", "NoClientCert", _is_text, text),
+        client_allowed_sans=tuple(section.get("client_allowed_sans", (), _is_texts, texts)),
+        min_version=section.get("min_version", "TLS12", _is_text, text),
+        max_version=section.get("max_version", "TLS13", _is_text, text),
+        cipher_suites=tuple(section.get("cipher_suites", (), _is_texts, texts)),
+        prefer_server_cipher_suites=section.get(
+            "prefer_server_cipher_suites", True, _is_flag, "valid are true and false"
+        ),
+    )
+
+
+def _headers(section: _Section) -> dict[str, str]:
+    # HTTP/2 may be asked for, and clients are simply not offered it; the file's default asks for it, too.
+    section.check(("http2", "headers"), {})
+    section.get("http2", True, _is_flag, "valid are true and false")
+    headers = section.section("headers")
+    headers.check(_HEADERS, {})
+    return {name: text for name in _HEADERS if (text := headers.get(name, "", _is_text, "valid is a text in one line"))}

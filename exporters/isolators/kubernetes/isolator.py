@@ -1,0 +1,163 @@
+"""The isolator `kubernetes`: cordons and taints the node of a device.
+
+Taint, cordon and the mark of ownership are one patch, which the server refuses when somebody else changed the node
+meanwhile. The condition goes before the mark when a device is taken out and when it is given back: whoever finds the
+mark, or finds it gone, can rely on the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from asd.errors import IsolationError
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError
+from asd.exporters.isolators.kubernetes.node_mark import (
+    EFFECTS,
+    condition_patch,
+    event_about,
+    held_by,
+    isolate_patch,
+    marks_of,
+    release_patch,
+)
+from asd.exporters.isolators.marks import event_mark, label
+from asd.exporters.isolators.options import NodeNames, choice, flag, seconds
+from asd.exporters.isolators.public_fault import is_node_name
+from asd.isolator import Device, Held
+
+__all__ = ["Kubernetes"]
+
+_log = logging.getLogger("asd.isolator")
+_TRIES = 10  # of changes that somebody else came before
+
+_Node = dict[str, Any]
+
+
+class Kubernetes:
+    """Cordons and taints nodes.
+
+    Args:
+        kubeconfig: Path of a kubeconfig; without one the pod's service account, `KUBECONFIG` or `~/.kube/config`.
+        context: A context of it; without one the current context.
+        nodes: Hosts that Kubernetes knows by another name, as a mapping or as `host1=node1,host2=node2`.
+        strip_domain: Whether a host `n1.example` is the node `n1`.
+        effect: Effect of the taint: `NoSchedule` keeps new pods away, `NoExecute` ends those that run too.
+        condition: Whether the node gets the condition `AsdSilentCorruption`.
+        events: Whether Events about the node are made.
+        timeout: Seconds to wait for a connection, and for each part of an answer.
+
+    Raises:
+        ConfigError: An option is not valid.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self, *, kubeconfig: str = "", context: str = "", nodes: Mapping[str, str] | str = "",
+        strip_domain: bool | str = False, effect: str = "NoSchedule", condition: bool | str = True,
+        events: bool | str = True, timeout: float | str = 10.0,
+    ) -> None:  # fmt: skip
+        self._node_of = NodeNames(nodes, strip_domain)
+        self._effect = choice("effect", effect, EFFECTS)
+        self._condition = flag("condition", condition)
+        self._events = flag("events", events)
+        self._clock: Callable[[], float] = time.time
+        self._api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
+
+    def held(self, device: Device) -> Held:
+        """Who holds `device` out, as `Isolator.held`."""
+        with self._sentences(device):
+            return held_by(self._api.get_node(self._node(device)), label(device))
+
+    def isolate(self, device: Device, reason: str, event_id: str) -> None:
+        """Takes the node of `device` out, as `Isolator.isolate`.
+
+        Raises:
+            IsolationError: Also when somebody else has cordoned the node.
+        """
+        name = label(device)
+
+        def change(node: _Node) -> _Node | None:
+            held = held_by(node, name)
+            if held is Held.OTHERS:
+                self._tell_condition(node, {})
+                raise ValueError(f"somebody else has cordoned node {self._node(device)}, so it is left alone")
+            return None if held is Held.OURS else isolate_patch(node, name, reason, event_id, self._effect)
+
+        with self._sentences(device):
+            node = self._change(device, change)
+            self._tell_event(node, name, marks_of(node).get(name, {}).get("event", event_id), reason, isolated=True)
+
+    def release(self, device: Device) -> None:
+        """Takes the mark of `device` away and, with the last one, gives the node back, as `Isolator.release`."""
+        name, events = label(device), []
+
+        def change(node: _Node) -> _Node | None:
+            marks = marks_of(node)
+            if name not in marks:
+                return None
+            events.append(marks[name].get("event", ""))
+            return release_patch(node, name)
+
+        with self._sentences(device):
+            node = self._change(device, change)
+            if events:
+                self._tell_event(node, name, events[-1], f"{name} is given back", isolated=False)
+
+    def _change(self, device: Device, change: Callable[[_Node], _Node | None]) -> _Node:
+        """Brings the node to where `change` has nothing more to do; each try starts from what the server said last."""
+        node = self._api.get_node(self._node(device))
+        for attempt in range(_TRIES):
+            patch = change(node)
+            changed = self._tell_condition(node, _marks_after(node, patch))
+            if changed is not None:  # it may have been cordoned since it was read
+                node = changed
+                continue
+            if patch is None:
+                return node
+            try:
+                return self._api.patch_node(self._node(device), patch)
+            except ConflictError:
+                time.sleep(0.01 * attempt)
+                node = self._api.get_node(self._node(device))
+        raise KubeError(f"node {self._node(device)} was changed by somebody else {_TRIES} times meanwhile", retry=True)
+
+    def _tell_condition(self, node: _Node, marks: Mapping[str, Mapping[str, str]]) -> _Node | None:
+        devices = {name: event_mark(mark.get("event", "")) for name, mark in marks.items()}
+        patch = condition_patch(node, devices, self._clock()) if self._condition else None
+        return None if patch is None else self._api.patch_node_status(node["metadata"]["name"], patch)
+
+    def _tell_event(self, node: _Node, name: str, event_id: str, message: str, *, isolated: bool) -> None:
+        """Makes the Event; one that can't be made is logged only, as the server drops them as it likes anyway."""
+        if not self._events:
+            return
+        try:
+            self._api.create_event(event_about(node, name, event_id, message, self._clock(), isolated=isolated))
+        except ConflictError:
+            pass  # told before
+        except KubeError as error:
+            _log.warning("the isolator %s made no Event: %s", self.name, error.reason)
+
+    def _node(self, device: Device) -> str:
+        name = self._node_of(device)
+        if not is_node_name(name):
+            raise ValueError(f"{name[:80]!r} is not the name of a node: lower-case letters, digits, dots and dashes")
+        return name
+
+    @contextlib.contextmanager
+    def _sentences(self, device: Device) -> Iterator[None]:
+        try:
+            yield
+        except KubeError as error:
+            raise IsolationError(device, self.name, error.reason, retry=error.retry) from error
+        except ValueError as error:
+            raise IsolationError(device, self.name, str(error), retry=False) from error
+
+
+def _marks_after(node: _Node, patch: _Node | None) -> dict[str, dict[str, str]]:
+    """The marks that the node will bear with `patch`."""
+    return marks_of(node if patch is None else patch)

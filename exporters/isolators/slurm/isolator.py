@@ -1,0 +1,134 @@
+"""The isolator `slurm`: drains the node of a device.
+
+Slurm takes out whole nodes. The reason of the drain is the mark of ownership and names the code, the devices and their
+events; the node is given back with the last of them. Slurm overwrites the reason of somebody else's drain without a
+word, and exit codes of `scontrol` tell little, so the node is read before and after every change.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+
+from asd.errors import IsolationError
+from asd.exporters.isolators.marks import event_mark, label, plain
+from asd.exporters.isolators.options import NodeNames, seconds, text
+from asd.exporters.isolators.slurm.node import NODE_NAME, NodeState, parse_node, reason_for
+from asd.isolator import Device, Held
+
+__all__ = ["Slurm"]
+
+_PATH = r"[^\0\s][^\0\n]*"
+_DENIED = ("invalid user id", "permission", "denied", "not authorized")
+_UNKNOWN = "not found"
+_NOT_STARTED = (126, 127)  # what `env` returns when it can't start the program
+
+
+class Slurm:
+    """Drains nodes with `scontrol`.
+
+    Args:
+        nodes: Hosts that Slurm knows by another name, as a mapping or as `host1=node1,host2=node2`.
+        strip_domain: Whether a host `n1.example` is the node `n1`.
+        timeout: Seconds that one call of `scontrol` may take.
+        scontrol: The program.
+        conf: The `slurm.conf` to use; the usual one when it is empty.
+
+    Raises:
+        ConfigError: An option is not valid.
+    """
+
+    name = "slurm"
+
+    def __init__(
+        self, *, nodes: Mapping[str, str] | str = "", strip_domain: bool | str = False, timeout: float | str = 30.0,
+        scontrol: str = "scontrol", conf: str = "",
+    ) -> None:  # fmt: skip
+        self._node_of = NodeNames(nodes, strip_domain)
+        self._timeout = seconds("timeout", timeout)
+        # Through `env`, as the environment is passed on and not read here; times and messages in the plain form.
+        self._command = ["env", "LC_ALL=C", "SLURM_TIME_FORMAT=standard"]
+        if conf:
+            self._command.append("SLURM_CONF=" + text("conf", conf, _PATH, "it must be a path"))
+        self._command.append(text("scontrol", scontrol, r"[^\0\s=]+", "it must be the name or the path of a program"))
+
+    def held(self, device: Device) -> Held:
+        """Who holds `device` out, as `Isolator.held`: its node is drained, and the reason says for whom."""
+        return self._read(device).held(label(device))
+
+    def isolate(self, device: Device, reason: str, event_id: str) -> None:  # noqa: ARG002 - the event has the reason
+        """Drains the node of `device`, as `Isolator.isolate`.
+
+        Raises:
+            IsolationError: Also when somebody else holds the node.
+        """
+        state = self._read(device)
+        held = state.held(label(device))
+        if held is Held.OTHERS:
+            why = f"with the reason {plain(state.reason, 200)!r}" if state.reason else "without a reason"
+            raise self._error(
+                device, f"somebody else holds node {state.name} out {why}, so it is left alone", retry=False
+            )
+        if held is Held.FREE:
+            marks = {**(state.marks if state.drained else {}), label(device): event_mark(event_id)}
+            self._update(device, "State=DRAIN", f"Reason={reason_for(marks)}", ours=True)
+
+    def release(self, device: Device) -> None:
+        """Takes the mark of `device` away and, with the last one, the drain, as `Isolator.release`."""
+        state = self._read(device)
+        if state.held(label(device)) is not Held.OURS:
+            return
+        marks = {name: event for name, event in state.marks.items() if name != label(device)}
+        # UNDRAIN leaves a node that is down as it is; RESUME would bring it up.
+        change = [f"Reason={reason_for(marks)}"] if marks else ["State=UNDRAIN"]
+        self._update(device, *change, ours=False)
+
+    def _read(self, device: Device) -> NodeState:
+        node = self._node(device)
+        done = self._run(device, "--oneliner", "show", "node", node)
+        state = parse_node(done.stdout)
+        if state is not None and state.name == node:
+            return state
+        if _UNKNOWN in done.stdout + done.stderr:
+            raise self._error(device, f"Slurm has no node {node}; valid is a node that `sinfo -N` lists", retry=False)
+        said = plain(done.stderr or done.stdout, 200)
+        what = f"exit code {done.returncode}, {said!r}" if said else f"exit code {done.returncode} and not a word"
+        raise self._error(device, f"scontrol does not say how node {node} is: {what}")
+
+    def _update(self, device: Device, *change: str, ours: bool) -> None:
+        """Changes the node and looks whether it is as it should be; the exit code may say either in both cases."""
+        done = self._run(device, "update", f"NodeName={self._node(device)}", *change)
+        state = self._read(device)
+        if (state.held(label(device)) is Held.OURS) is ours:
+            return
+        said = plain(done.stderr or done.stdout, 200)
+        denied = any(word in said.lower() for word in _DENIED)
+        found = f"its state is {'+'.join(sorted(state.flags))}, its reason {plain(state.reason, 200)!r}"
+        raise self._error(
+            device, f"scontrol update of node {state.name} had no effect ({said or 'without a word'}); {found}",
+            retry=not denied,
+        )  # fmt: skip
+
+    def _node(self, device: Device) -> str:
+        node = self._node_of(device)
+        if not NODE_NAME.fullmatch(node):
+            raise self._error(device, f"{plain(node, 80)!r} is not the name of one node", retry=False)
+        return node
+
+    def _run(self, device: Device, *arguments: str) -> subprocess.CompletedProcess[str]:
+        program = self._command[-1]
+        try:
+            done = subprocess.run(
+                [*self._command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
+                errors="replace", timeout=self._timeout, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise self._error(device, f"{program} did not answer within {self._timeout:g} s") from None
+        except OSError as error:
+            raise self._error(device, f"{program} can't be started: {error.strerror or error}") from error
+        if done.returncode in _NOT_STARTED:
+            raise self._error(device, f"{program} can't be started: {plain(done.stderr, 200)}", retry=False)
+        return done
+
+    def _error(self, device: Device, reason: str, *, retry: bool = True) -> IsolationError:
+        return IsolationError(device, self.name, reason, retry=retry)

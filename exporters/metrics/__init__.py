@@ -1,1 +1,0 @@
-"""The metrics: from counts and events to Prometheus series."""

@@ -1,0 +1,289 @@
+"""The node agent: follows the files of many ranks and keeps what they add up to.
+
+It takes no part in any training, so a rank may die and so may the agent. How far it has read and what it has counted
+are saved together in one file: an agent that was killed begins again where both still agree, so no event is lost and
+none is counted twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from asd.counts.status import Status
+from asd.errors import ConfigError, StateError
+from asd.event import Event
+from asd.exporters.prometheus.collector import PROBLEMS
+from asd.exporters.prometheus.state_lock import StateLock
+from asd.exporters.run_files.liveness import Liveness
+from asd.exporters.run_files.status_file import StatusFiles
+from asd.handler import Policy
+from asd.handler.ledger import Ledger
+from asd.records import fill, load_if_there
+from asd.rundir import names as run_dir
+from asd.rundir.disk import write_whole
+from asd.rundir.folders import RunFolders
+from asd.rundir.follow import Follower, Line
+
+__all__ = ["Agent"]
+
+VERSION = 1
+_AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
+_STUCK_INTERVALS = 10
+_TAIL_BYTES = 1 << 18  # of each event log, to find its last events again
+_MOST_BYTES = 1 << 28
+_MOST_TOLD = 100
+_FEW = 3
+
+_log = logging.getLogger("asd.exporter")
+
+
+class Agent:
+    """Follows the event logs and statuses of run directories.
+
+    Call `poll` now and then, or `run` in a thread; everything else may be called from any thread.
+
+    Args:
+        run_dirs: The folders, or what holds them; those that do not exist yet are waited for.
+        state_file: Where it keeps how far it has read; None for a file in the first of `run_dirs`.
+        host: Takes in only what came from this machine; everything when empty.
+        poll_interval: Seconds between two polls in `run`.
+        policy: What a strike is, and how many make a device suspect; as the fault handler has it.
+        clock: Seconds since the epoch.
+        monotonic: Seconds from any point in time; never goes back.
+
+    Attributes:
+        ledger: What the events add up to.
+        problems: What went wrong, by reason; see `asd.exporters.prometheus.collector.PROBLEMS`.
+        alive: Tells whether the process of a status lives.
+        left_out: Ranks of other machines whose statuses were left out at the last poll.
+
+    Raises:
+        ConfigError: There is no folder to follow.
+        StateError: Another agent uses the same state file.
+    """
+
+    def __init__(
+        self,
+        run_dirs: Sequence[Path],
+        state_file: Path | None = None,
+        *,
+        host: str = "",
+        poll_interval: float = 1.0,
+        policy: Policy | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not run_dirs:
+            raise ConfigError("run_dirs", run_dirs, "it must name one folder or more")
+        self._folders = RunFolders(run_dirs)
+        self.run_dirs = self._folders.roots
+        self.state_file = state_file or run_dir.cursor_file(self.run_dirs[0], "exporter")
+        self.host = host
+        self.poll_interval = poll_interval
+        self.ledger = Ledger(policy, clock)
+        self.problems = dict.fromkeys(PROBLEMS, 0)
+        self.alive = Liveness()
+        self.left_out = 0
+        self._clock = clock
+        self._monotonic = monotonic
+        self._status_files = StatusFiles(self.run_dirs)
+        self._statuses: list[Status] = []
+        self._last_poll = 0.0
+        self._last_sign = monotonic()
+        self._polled = False
+        self._told: set[str] = set()
+        self._lock = StateLock(self.state_file, self.run_dirs)
+        self._lock.take()
+        self._follower = self._begin()
+
+    def statuses(self) -> list[Status]:
+        """What the ranks counted, at the last poll."""
+        return self._statuses
+
+    def run_folders(self) -> int:
+        """In how many folders ranks have left something, at the last poll."""
+        return self._folders.found
+
+    def last_poll(self) -> float:
+        """When it last looked at the files, in seconds since the epoch; 0 before the first time."""
+        return self._last_poll
+
+    def ready(self) -> str:
+        """Why what it serves is not up to date; empty when it is."""
+        age = self._monotonic() - self._last_sign
+        if age > _STUCK_INTERVALS * self.poll_interval:
+            return f"the files were last looked at {age:.0f} s ago"
+        return self._folders.complaint if self._polled else "the event logs are being read for the first time"
+
+    def run(self, stop: threading.Event, after_poll: Callable[[], None] = lambda: None) -> None:
+        """Polls until `stop` is set, whatever happens; calls `after_poll` each time."""
+        while not stop.is_set():
+            try:
+                self.poll(stop)
+            except Exception as error:  # metrics that stand still look healthy: say so, and begin where all was well
+                self._problem("event_log", f"the files can't be followed: {type(error).__name__}: {error}")
+                self._follower = self._begin()
+            after_poll()
+            stop.wait(self.poll_interval)
+
+    def poll(self, stop: threading.Event | None = None) -> None:
+        """Reads everything that is new.
+
+        Args:
+            stop: Ends the poll early when it is set; the next one goes on from there.
+        """
+        while True:
+            self._look_at_statuses()
+            lines = self._follower.poll(_AT_ONCE)
+            for line in lines:
+                self._take(line)
+            self._look_at_follower()
+            self._look_at_disks()
+            self._save()
+            self._last_poll, self._last_sign = self._clock(), self._monotonic()
+            if len(lines) < _AT_ONCE:
+                self._polled = True
+                return
+            if stop is not None and stop.is_set():
+                return
+
+    def outlet_failed(self, sentence: str) -> None:
+        """Counts that the metrics could not be handed on to another program, and logs it once."""
+        self._problem("outlet", sentence)
+
+    def close(self) -> None:
+        """Lets another agent use the state file."""
+        self._lock.release()
+
+    def _look_at_statuses(self) -> None:
+        self._status_files.folders = self._folders.look()
+        found = self._status_files.poll()
+        self._statuses = [status for status in found if self.host in ("", status.host)]
+        self._look_at_others({status.host for status in found}, len(found) - len(self._statuses))
+        for path, reason in self._status_files.unreadable.items():
+            self._problem("status_file", f"{path}: {reason}")
+
+    def _look_at_others(self, hosts: set[str], left_out: int) -> None:
+        """Says where nothing is taken in: an endpoint without series looks like a cluster without faults."""
+        self.left_out = left_out
+        if self._polled and not self._folders.found:
+            self._tell(f"{self._folders.complaint}.")
+        if left_out and self.host not in hosts:
+            some = ", ".join(sorted(hosts)[:_FEW])
+            self._tell(
+                f"all ranks in the run folders are of other machines ({some}{', ...' if len(hosts) > _FEW else ''}) "
+                f"and left out, for this agent takes in {self.host} alone; a training in a pod has to be told the name "
+                "of its node in ASD_NODE.",
+                "others",
+            )
+
+    def _look_at_follower(self) -> None:
+        follower = self._follower
+        for path, reason in {**self._folders.unreadable, **follower.unreadable}.items():
+            self._problem("event_log", f"{path} can't be read: {reason}.")
+        if follower.skipped:
+            self._problem("long_line", "an event log has a line of more than 1 MB.", follower.skipped)
+        if follower.lost:
+            self._problem("lost_lines", "an event log vanished before it was read to its end.", follower.lost)
+        follower.skipped = follower.lost = 0
+
+    def _look_at_disks(self) -> None:
+        """A rank that begins where nothing can be written leaves neither status nor event: nothing else tells of it."""
+        for folder in self.run_dirs:
+            with contextlib.suppress(OSError):
+                disk = os.statvfs(folder)
+                if disk.f_blocks and not disk.f_bavail:
+                    self._problem("disk_full", f"{folder} is on a full disk; ranks can't write there.")
+                # With the state elsewhere the agent may well see a read-only view of what ranks can write.
+                if disk.f_flag & os.ST_RDONLY and self.state_file.parent == folder:
+                    self._problem(
+                        "read_only", f"{folder} is on a file system that is read-only; nothing is written there."
+                    )
+
+    def _take(self, line: Line) -> None:
+        try:
+            event = Event.from_json(line.text)
+        except Exception as error:  # whatever else writes into these files
+            self._problem("bad_line", f"{line.path}, byte {line.offset}: {error}")
+        else:
+            if self.host in ("", event.host):
+                self.ledger.add(event)
+
+    def _begin(self) -> Follower:
+        """Begins where cursor and counts were last saved together; with the first lines when they were not."""
+        saved = None
+        try:
+            saved = _load(self.state_file)
+            follower = Follower(self._folders.event_files, saved.cursor if saved else None)
+            self.ledger.restore(saved.ledger if saved else Ledger().state())
+        except StateError as error:
+            self._problem("cursor", f"{self.state_file} can't be used, and the event logs are read anew: {error}")
+            follower = Follower(self._folders.event_files)
+            self.ledger.restore(Ledger().state())
+        self._saved = follower.state()
+        if saved:
+            for event in _last_events(self._folders.event_files()):
+                self.ledger.recall(event)
+        return follower
+
+    def _save(self) -> None:
+        cursor = self._follower.state()
+        if cursor == self._saved or not self._lock.has_folder():
+            return
+        state = {"version": VERSION, "cursor": cursor, "ledger": self.ledger.state()}
+        try:
+            self._lock.take()
+            write_whole(self.state_file, json.dumps(state))
+        except (OSError, StateError) as error:
+            reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+            self._problem("cursor", f"{self.state_file} can't be written: {reason}")
+        else:
+            self._saved = cursor
+
+    def _problem(self, reason: str, sentence: str, count: int = 1) -> None:
+        self.problems[reason] += count
+        self._tell(sentence)
+
+    def _tell(self, sentence: str, topic: str = "") -> None:
+        """Logs a sentence, once; one only of those that have a topic."""
+        topic = topic or sentence
+        if topic not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(topic)
+            _log.warning("%s", sentence)
+
+
+@dataclass
+class _Saved:
+    """What outlives an agent: how far the logs were read, and what was counted up to there."""
+
+    cursor: Annotated[dict[str, Any], Meta(description="an object")]
+    ledger: Annotated[dict[str, Any], Meta(description="an object")]
+
+
+def _load(path: Path) -> _Saved | None:
+    data = load_if_there(path, "state file", "the JSON that an agent saves", version=VERSION, most=_MOST_BYTES)
+    return None if data is None else fill(_Saved, data, f"state file {path}")
+
+
+def _last_events(paths: Iterable[Path]) -> list[Event]:
+    """The last events of each log, sorted by time."""
+    events: dict[str, Event] = {}
+    for path in paths:
+        with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            for line in file.read(_TAIL_BYTES).split(b"\n"):
+                with contextlib.suppress(StateError):
+                    event = Event.from_json(line.decode(errors="replace"))
+                    events[event.id] = event
+    return sorted(events.values(), key=lambda event: event.time)

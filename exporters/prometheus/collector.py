@@ -1,0 +1,269 @@
+"""The metrics: what the statuses of the ranks and the ledger of the events say, as Prometheus reads it.
+
+Every series that can be known exists at 0 from the start, because a counter that first appears at 1 has not increased
+in the eyes of Prometheus. Labels that every series of a rank has: `run`, `node`, `rank`, and `id`, the device's number,
+by which it joins with the series of npu-exporter.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
+from prometheus_client.utils import floatToGoString
+
+import asd
+from asd.counts.status import RATIO_BOUNDS, Status
+from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
+from asd.exporters.prometheus.device_map import DeviceMap, name_device
+from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows
+from asd.handler import Policy
+from asd.handler.ledger import Ledger
+
+__all__ = ["PROBLEMS", "SINKS", "AsdCollector"]
+
+PROBLEMS = (
+    "event_log", "status_file", "cursor", "bad_line", "long_line", "lost_lines", "outlet", "disk_full", "read_only",
+)  # fmt: skip
+"""What can go wrong in the agent itself, the label `reason`."""
+SINKS = ("EventLog", "StatusFile", "Evidence", "LogSink")
+"""The package's own sinks, which can drop events from the first step on."""
+
+_BOUNDS = (*map(floatToGoString, RATIO_BOUNDS), "+Inf")
+_NO_CHECKPOINTS = CheckpointChoice()
+
+_STATUS_COUNTERS: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
+    ("asd_steps_total", "Training steps judged.", lambda status: status.steps),
+    ("asd_checks_total", "Feature values judged.", lambda status: status.checks),
+    ("asd_nonfinite_values_total", "Feature values that were not finite.", lambda status: status.non_finite),
+    ("asd_refused_updates_total", "Updates kept away from the weights.", lambda status: status.refused),
+    ("asd_detector_problems_total", "Failures of the detector itself.", lambda status: status.problems),
+    ("asd_evidence_dropped_total", "Evidence that was not kept.", lambda status: status.evidence_dropped),
+    ("asd_step_seconds_total", "Time of the training steps, in seconds.", lambda status: status.step_seconds),
+    (
+        "asd_check_seconds_total",
+        "Time of detection in these on the host and in its CPU kernel, in seconds.",
+        lambda status: status.check_seconds,
+    ),
+)
+_STATUS_GAUGES: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
+    ("asd_step", "The last judged training step.", lambda status: status.step),
+    (
+        "asd_check_share_ratio",
+        "Time of detection as a share of the time of the steps.",
+        lambda status: status.check_seconds / status.step_seconds if status.step_seconds > 0 else 0.0,
+    ),
+    (
+        "asd_last_check_timestamp_seconds",
+        "When a value was last judged, in seconds since the epoch; 0 before the first.",
+        lambda status: status.last_check,
+    ),
+    (
+        "asd_status_timestamp_seconds",
+        "When the rank last told its counts, in seconds since the epoch.",
+        lambda status: status.written,
+    ),
+)
+_EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
+    (
+        "asd_strikes_in_window",
+        "Strikes of the device in the last {minutes:g} minutes, in all runs; what a replay laid on software is none.",
+        lambda row: row.standing.strikes_in_window,
+    ),
+    (
+        "asd_device_suspect",
+        "1 when these are {strikes} or more, and the fault handler takes the device out.",
+        lambda row: row.standing.suspect,
+    ),
+    ("asd_device_isolated", "1 while the device is taken out of the job.", lambda row: row.standing.isolated),
+    (
+        "asd_last_anomaly_timestamp_seconds",
+        "When the last anomaly was, in seconds since the epoch; 0 before the first.",
+        lambda row: row.tally.last_anomaly,
+    ),
+)
+
+
+def _lives(status: Status) -> bool:  # noqa: ARG001 - the process that asks is the one that is asked about
+    return True
+
+
+class AsdCollector(Collector):
+    """Makes the metrics anew for each scrape; register it with `registry.register`.
+
+    A scrape costs the same however many events there were. Any thread may scrape.
+
+    Args:
+        statuses: Lists what the ranks counted. Of two with the same labels the one written last is taken.
+        ledger: What the events add up to; ranks that are known from events only have series of that.
+        checkpoints: Which checkpoints get series of their own.
+        alive: Whether the process of a status lives.
+        devices: Tells the other names of a device.
+        problems: Problems of the agent by reason, see `PROBLEMS`; all 0 when there is no agent.
+        last_poll: Tells when the agent last looked at its files, in seconds since the epoch; None without an agent.
+        run_folders: Tells in how many folders ranks have left something; None without an agent.
+        left_out: Tells how many ranks of other machines the agent leaves out; None without one.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        statuses: Callable[[], Sequence[Status]],
+        ledger: Ledger,
+        *,
+        checkpoints: CheckpointChoice = _NO_CHECKPOINTS,
+        alive: Callable[[Status], bool] = _lives,
+        devices: DeviceMap = name_device,
+        problems: Mapping[str, int] | None = None,
+        last_poll: Callable[[], float] | None = None,
+        run_folders: Callable[[], int] | None = None,
+        left_out: Callable[[], int] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.statuses = statuses
+        self.ledger = ledger
+        self.checkpoints = checkpoints
+        self.alive = alive
+        self.devices = devices
+        self.problems = {} if problems is None else problems
+        self.last_poll = last_poll
+        self.run_folders = run_folders
+        self.left_out = left_out
+        self.clock = clock
+        self._build = (asd.__version__, platform.python_version())
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family without samples: registering is quick, and a scrape may ask for some by `name[]`."""
+        for family in self._families(()):
+            family.samples.clear()
+            yield family
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family with its samples."""
+        return self._families(make_rows(self.statuses(), self.ledger, self.devices, self.clock()))
+
+    def _families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:
+        yield self._build_info()
+        yield from _rank_families(rows, self.alive)
+        yield from _status_families(rows)
+        yield from _event_families(rows, self.ledger.policy)
+        yield from self._checkpoint_families(rows)
+        yield from self._agent_families()
+
+    def _build_info(self) -> Metric:
+        family = GaugeMetricFamily("asd_build_info", "Always 1; tells the versions.", labels=("version", "python"))
+        family.add_metric(self._build, 1)
+        return family
+
+    def _checkpoint_families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:
+        labels = ("checkpoint", *LABELS)
+        values = GaugeMetricFamily("asd_feature_value", "Last feature value of a chosen checkpoint.", labels=labels)
+        limits = GaugeMetricFamily("asd_feature_limit", "The first-level limit of that value.", labels=labels)
+        for row in rows:
+            checkpoints = dict(row.status.checkpoints) if row.status is not None else {}  # the training goes on
+            for name in self.checkpoints.choose(checkpoints):
+                value, limit = checkpoints[name]
+                of_row = (clean(name), *row.labels)
+                values.add_metric(of_row, value)
+                limits.add_metric(of_row, limit)
+        yield values
+        yield limits
+
+    def _agent_families(self) -> Iterable[Metric]:
+        family = CounterMetricFamily("asd_agent_problems_total", "Problems of the agent itself.", labels=("reason",))
+        problems = dict(self.problems)
+        for reason in dict.fromkeys((*PROBLEMS, *problems)):
+            family.add_metric((reason,), problems.get(reason, 0))
+        yield family
+        if self.last_poll is not None:
+            yield GaugeMetricFamily(
+                "asd_agent_last_poll_timestamp_seconds",
+                "When the agent last looked at its files, in seconds since the epoch.",
+                self.last_poll(),
+            )
+        if self.run_folders is not None:
+            yield GaugeMetricFamily(
+                "asd_agent_run_folders", "Folders in which the agent found something of a rank.", self.run_folders()
+            )
+        if self.left_out is not None:
+            yield GaugeMetricFamily(
+                "asd_agent_left_out_ranks", "Ranks of other machines in these, which the agent leaves out.",
+                self.left_out(),
+            )  # fmt: skip
+
+
+def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> Iterable[Metric]:
+    info = GaugeMetricFamily(
+        "asd_rank_info", "Always 1; tells the names of the rank's device.", labels=(*LABELS, "device", "vdie_id")
+    )
+    active = GaugeMetricFamily("asd_training_active", "1 while a training runs.", labels=LABELS)
+    lost = GaugeMetricFamily(
+        "asd_rank_lost", "1 when the process ended without saying that the training did.", labels=LABELS
+    )
+    for row in rows:
+        if row.status is not None:
+            info.add_metric((*row.labels, row.device, row.vdie_id), 1)
+            runs, lives = row.status.active, alive(row.status)
+            active.add_metric(row.labels, runs and lives)
+            lost.add_metric(row.labels, runs and not lives)
+    yield from (info, active, lost)
+
+
+def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
+    known = [(row.labels, row.status) for row in rows if row.status is not None]
+    for name, text, get in _STATUS_GAUGES:
+        gauge = GaugeMetricFamily(name, text, labels=LABELS)
+        for labels, status in known:
+            gauge.add_metric(labels, get(status))
+        yield gauge
+    for name, text, get in _STATUS_COUNTERS:
+        counter = CounterMetricFamily(name, text, labels=LABELS)
+        for labels, status in known:
+            counter.add_metric(labels, get(status))
+        yield counter
+    dropped = CounterMetricFamily(
+        "asd_events_dropped_total", "Events and steps that a sink could not take.", labels=(*LABELS, "sink")
+    )
+    ratio = HistogramMetricFamily(
+        "asd_feature_ratio", "Feature values as a share of their first-level limit; finite ones.", labels=LABELS
+    )
+    for labels, status in known:
+        counts = dict(status.dropped)
+        for sink in dict.fromkeys((*SINKS, *counts)):
+            dropped.add_metric((*labels, clean(sink)), counts.get(sink, 0))
+        ratio.add_metric(labels, list(zip(_BOUNDS, accumulate(status.ratios), strict=True)), status.ratio_sum)
+    yield dropped
+    yield ratio
+
+
+def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]:
+    anomalies = CounterMetricFamily(
+        "asd_anomalies_total", "Values that broke a limit of the first or second level.", labels=(*LABELS, "level")
+    )
+    verdicts = CounterMetricFamily(
+        "asd_replay_verdicts_total", "What replays of a step found.", labels=(*LABELS, "verdict")
+    )
+    strikes = CounterMetricFamily(
+        "asd_strikes_total", "Strikes of the rank when they came, those that were revoked later too.", labels=LABELS
+    )
+    for row in rows:
+        for level in LEVELS:
+            last = row.tally.last_events.get(level)
+            exemplar = None if last is None else Exemplar({"event_id": last[0]}, 1, last[1])
+            anomalies.add_metric((*row.labels, level), row.anomalies(level), exemplar=exemplar)
+        for verdict, count in row.tally.verdicts.items():
+            verdicts.add_metric((*row.labels, verdict), count)
+        strikes.add_metric(row.labels, row.tally.strikes)
+    yield from (anomalies, verdicts, strikes)
+    for name, text, get in _EVENT_GAUGES:
+        about = text.format(strikes=policy.strikes, minutes=policy.window_seconds / 60)
+        gauge = GaugeMetricFamily(name, about, labels=LABELS)
+        for row in rows:
+            gauge.add_metric(row.labels, get(row))
+        yield gauge

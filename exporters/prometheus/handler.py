@@ -1,0 +1,72 @@
+"""The metrics of a fault handler about itself; every series exists at 0 from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from asd.handler.tally import HandlerTally
+
+__all__ = ["HandlerCollector", "handler_registry"]
+
+_GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
+    ("asd_handler_circuit_open", "1 while the circuit breaker is open.", lambda tally: tally.circuit_open),
+    ("asd_handler_devices_known", "Devices heard of.", lambda tally: tally.devices_known),
+    ("asd_handler_devices_isolated", "Devices that are out, or about to be.", lambda tally: tally.devices_isolated),
+    (
+        "asd_handler_devices_refused",
+        "Devices that the engine has refused, or failed, to isolate or to release so far; it is asked again.",
+        lambda tally: tally.devices_refused,
+    ),
+    (
+        "asd_handler_run_folders",
+        "Folders in which the handler found something of a rank.",
+        lambda tally: tally.run_folders,
+    ),
+    (
+        "asd_handler_last_event_timestamp_seconds",
+        "When an event was last taken in, in seconds since the epoch; 0 before the first.",
+        lambda tally: tally.last_event,
+    ),
+    (
+        "asd_handler_last_look_timestamp_seconds",
+        "When the handler last looked for events, in seconds since the epoch.",
+        lambda tally: tally.last_look,
+    ),
+)
+
+
+class HandlerCollector(Collector):
+    """Collects what a handler counted.
+
+    Args:
+        tally: Where it is counted.
+    """
+
+    def __init__(self, tally: HandlerTally) -> None:
+        self._tally = tally
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics."""
+        for name, about, read in _GAUGES:
+            yield GaugeMetricFamily(name, about, value=float(read(self._tally)))
+        yield CounterMetricFamily("asd_handler_events_total", "Events taken in.", value=self._tally.events)
+        yield CounterMetricFamily(
+            "asd_handler_failed_tries_total", "Times that the engine was asked and did not do it.",
+            value=self._tally.failed_tries,
+        )  # fmt: skip
+        actions = CounterMetricFamily("asd_handler_actions_total", "Decisions, by what was done.", labels=["action"])
+        for action, count in self._tally.actions.copy().items():
+            actions.add_metric([action], count)
+        yield actions
+
+
+def handler_registry(tally: HandlerTally) -> CollectorRegistry:
+    """A registry with nothing but the metrics of a handler."""
+    registry = CollectorRegistry()
+    registry.register(HandlerCollector(tally))
+    return registry

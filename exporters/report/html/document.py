@@ -1,0 +1,39 @@
+"""The frame of an HTML page that needs nothing else: nothing may be loaded into it and nothing may run in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from asd.exporters.report.html.markup import Html, tag, text
+
+__all__ = ["document"]
+
+_STYLE = Path(__file__).with_name("report.css")
+
+
+def document(title: str, body: Sequence[Html]) -> str:
+    """A whole page.
+
+    Args:
+        title: What the window shows.
+        body: What stands in it, one below the other.
+    """
+    style = _STYLE.read_text(encoding="utf-8")
+    # So it stays even if a text of a file got around the escaping.
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{text(policy)}"/>'),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(style)),
+    )
+    page = tag("html", head, "\n", tag("body", tag("main", body)), lang="en", xmlns="http://www.w3.org/1999/xhtml")
+    return f"<!DOCTYPE html>\n{page}\n"

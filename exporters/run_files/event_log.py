@@ -1,0 +1,232 @@
+"""Events as JSON lines in `ASD_RUN_DIR`, one file per rank, the older ones in `.1`, `.2` and so on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+from asd.config import Config
+from asd.errors import ConfigError, StateError
+from asd.event import Event
+from asd.measured.origin import Origin
+from asd.rundir.disk import lock, open_own, read_regular, sync
+from asd.rundir.names import event_file
+from asd.verdict import Level
+
+__all__ = ["EventLog", "open_event_log", "read_events"]
+
+_PATIENCE = 1.0  # seconds to wait for another process; a stopped one must not hold up a training
+_ATTEMPTS = 16  # so often another process may rotate while one event is written
+_NONE = -1
+
+
+class EventLog:
+    """Appends each event with one write; several processes may write the same file, also while one rotates it.
+
+    First-level events are on the disk when the call returns. A line that a killed process or a full disk left torn is
+    ended before the next event.
+
+    Args:
+        path: The file; its folder is made when the first event comes.
+        max_bytes: A file that would grow beyond this is rotated: renamed to `.1`, the former `.1` to `.2`, and so on.
+        keep: How many rotated files are kept, at least 1; the oldest is deleted.
+
+    Raises:
+        ConfigError: `max_bytes` or `keep` is below 1.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = 64 << 20, keep: int = 4) -> None:
+        for name, value in (("max_bytes", max_bytes), ("keep", keep)):
+            if value < 1:
+                raise ConfigError(name, value, "it must be a whole number from 1 on")
+        self.path = path
+        self.max_bytes = max_bytes
+        self.keep = keep
+        self._name = os.fspath(path)
+        self._descriptor = _NONE
+        self._identity = (0, 0)
+        self._process = os.getpid()
+        self._end = 0  # size of the file after the last event, which was whole
+        self._threads = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Appends `event`.
+
+        Raises:
+            OSError: The file can't be written; nothing but a torn line was.
+        """
+        self.append(event.to_json().encode(errors="backslashreplace") + b"\n", sync=event.level is Level.ERROR)
+
+    def append(self, line: bytes, *, sync: bool = False) -> None:
+        """Appends one line, which ends with a line break.
+
+        Args:
+            line: With its line break.
+            sync: Whether it is on the disk when the call returns.
+
+        Raises:
+            OSError: The file can't be written; nothing but a torn line was.
+        """
+        if self._process != os.getpid():
+            self._after_fork()
+        with self._threads:
+            try:
+                self._append(line)
+                if sync:
+                    os.fsync(self._descriptor)
+            except OSError as error:
+                if error.filename is None:
+                    error.filename = self._name
+                raise
+
+    def close(self) -> None:
+        """Gives the file back; the next event opens it again."""
+        if self._descriptor != _NONE:
+            descriptor, self._descriptor = self._descriptor, _NONE
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):  # or it never was opened
+            if self._process == os.getpid():
+                self.close()
+
+    def _append(self, line: bytes) -> None:
+        for attempt in range(_ATTEMPTS + 1):
+            if self._descriptor == _NONE:
+                self._open()
+            descriptor = self._descriptor
+            alone = _lock(descriptor)
+            try:
+                size = self._size()
+                if attempt < _ATTEMPTS:
+                    if size == _NONE:  # renamed or deleted by another
+                        self.close()
+                        continue
+                    if alone and size and size + len(line) > self.max_bytes and self._rotate():
+                        self.close()
+                        continue
+                self._write(line, size)
+                return
+            finally:
+                if self._descriptor == descriptor:  # closing unlocks as well
+                    _unlock(descriptor)
+
+    def _write(self, line: bytes, size: int) -> None:
+        if size == _NONE:
+            size = os.fstat(self._descriptor).st_size
+        if size and size != self._end and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # a full disk or a kill cut the last line
+        if os.write(self._descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._name)
+        self._end = size + len(line)
+
+    def _size(self) -> int:
+        """Size of the file, if the open one still has its name."""
+        try:
+            status = os.stat(self._name)
+        except (FileNotFoundError, NotADirectoryError):
+            return _NONE
+        return status.st_size if (status.st_dev, status.st_ino) == self._identity else _NONE
+
+    def _open(self) -> None:
+        flags = os.O_RDWR | os.O_APPEND
+        try:
+            self._descriptor = open_own(self._name, flags)
+        except FileNotFoundError:
+            made = [folder for folder in self.path.parents if not folder.exists()]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = open_own(self._name, flags | os.O_CREAT)
+            for path in (self.path, *made):
+                _sync_folder(path.parent)
+        status = os.fstat(self._descriptor)
+        self._identity = status.st_dev, status.st_ino
+        self._end = 0
+
+    def _rotate(self) -> bool:
+        """Moves the files one on; where that can't be, a file that grows too large is better than a lost event."""
+        names = [self._name, *(f"{self._name}.{age}" for age in range(1, self.keep + 1))]
+        # A process killed here leaves a gap; only what is newer than it has to move.
+        last = next((age for age, name in enumerate(names) if age and not os.path.lexists(name)), self.keep)
+        try:
+            for age in range(last, 0, -1):
+                os.replace(names[age - 1], names[age])
+        except OSError:
+            return False
+        return True
+
+    def _after_fork(self) -> None:
+        """In a child the descriptor shares its lock with the parent's, and may have been closed and given to others."""
+        if self._descriptor != _NONE:
+            with contextlib.suppress(OSError):
+                status = os.fstat(self._descriptor)
+                if (status.st_dev, status.st_ino) == self._identity:
+                    os.close(self._descriptor)
+        self._descriptor = _NONE
+        self._threads = threading.Lock()
+        self._process = os.getpid()
+
+
+def open_event_log(config: Config, origin: Origin) -> EventLog:
+    """Factory for the entry-point group `asd.sinks`."""
+    return EventLog(event_file(Path(config.run_dir), origin.rank))
+
+
+def read_events(path: Path, *, strict: bool = False) -> list[Event]:
+    """All events of a file; torn lines, left by a killed process or a full disk, are passed over.
+
+    Args:
+        path: The file.
+        strict: Whether a line that is complete and yet no event is an error; else it is passed over too.
+
+    Raises:
+        OSError: The file can't be read.
+        StateError: A complete line is no event, and `strict` is true.
+    """
+    whole, _, _torn = read_regular(path).rpartition(b"\n")
+    events = []
+    for line in whole.split(b"\n"):
+        if line and not _is_torn(line):
+            try:
+                events.append(Event.from_json(line.decode(errors="replace")))
+            except StateError:
+                if strict:
+                    raise
+    return events
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether it has the beginning of an event but not its end."""
+    return line[:2] in (b"{", b'{"') and not line.endswith(b"}}")
+
+
+def _lock(descriptor: int) -> bool:
+    """Waits until no other process writes; False when that takes too long. Some file systems have no locks."""
+    try:
+        return lock(descriptor, _PATIENCE)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return True
+
+
+def _unlock(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes sure that a new file in it is found after a power cut, where the file system can."""
+    try:
+        sync(folder)
+    except PermissionError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, *_NO_LOCKS):
+            raise
+
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}

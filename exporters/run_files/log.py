@@ -1,0 +1,52 @@
+"""Events as log lines, for people and for grep."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from asd.config import Config
+from asd.event import Event
+from asd.measured.origin import Origin
+from asd.verdict import Level, Verdict
+
+__all__ = ["LogSink", "open_log"]
+
+_LEVELS = {Level.ERROR: logging.ERROR, Level.WARNING: logging.WARNING}
+
+
+class LogSink:
+    """Writes each event as one line: ERROR for the first level and for problems, WARNING for the second.
+
+    Lines go to the logger `asd`. If neither it nor the root logger has a handler, they go to standard error in the form
+    of Ascend application logs.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self.logger = logger if logger is not None else logging.getLogger("asd")
+        if not self.logger.hasHandlers():
+            handler = logging.StreamHandler(sys.stderr)
+            handler.setFormatter(
+                logging.Formatter(
+                    f"[%(levelname)s] ASD({os.getpid()}):%(asctime)s.%(msecs)03d %(message)s", "%Y-%m-%d-%H:%M:%S"
+                )
+            )
+            self.logger.addHandler(handler)
+            self.logger.setLevel(logging.INFO)
+
+    def __call__(self, event: Event) -> None:
+        """Writes `event` as one line."""
+        self.logger.log(_LEVELS.get(event.level, logging.ERROR), "%s", event.sentence())
+
+    def values(self, step: int, checkpoint: str, verdict: Verdict) -> None:
+        """Logs one normal value at INFO; used with `NPU_ASD_ENABLE=3`."""
+        if verdict.level is Level.NORMAL:
+            self.logger.info(
+                "step=%d checkpoint=%s value=%.6g limit=%.6g", step, checkpoint, verdict.value, verdict.limit
+            )
+
+
+def open_log(config: Config, origin: Origin) -> LogSink:  # noqa: ARG001 - the signature of a sink factory
+    """Factory for the entry-point group `asd.sinks`."""
+    return LogSink()

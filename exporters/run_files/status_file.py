@@ -1,0 +1,202 @@
+"""Statuses as files in `ASD_RUN_DIR`, so that an agent can serve the metrics of ranks that live or died."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from asd.announce import last_word
+from asd.config import Config
+from asd.counts.status import Status
+from asd.errors import StateError
+from asd.event import Event
+from asd.exporters.run_files.status_lock import StatusLock
+from asd.measured.origin import Origin
+from asd.monitor import Monitor
+from asd.rundir import names as run_dir
+from asd.rundir.disk import open_own, read_regular
+from asd.verdict import Level
+
+__all__ = ["StatusFile", "StatusFiles", "open_status_file"]
+
+_LOG = logging.getLogger("asd")
+_ACTIVE = b'"active": true'
+_MOST_BYTES = 16 * 1024 * 1024
+_numbers = itertools.count()
+_parts: dict[Path, dict[int, Status]] = {}
+"""Per file the statuses of the monitors of this process that write it, as the two of a GAN do."""
+
+
+class StatusFile:
+    """Keeps a file with what the rank counted: rewritten after a step when it is older than an interval.
+
+    It is written at once after a first-level anomaly or a problem, and when the training begins and ends. Several
+    monitors of a process write it together, see `Status.together`. It is not synced to the disk: what must not be lost
+    are the events, and they are in the event log.
+
+    While another process writes the file this one does not, and says so once. It belongs to who began first, until its
+    training ends or its process does.
+
+    Args:
+        path: The file; its folder is made when needed.
+        interval_seconds: So often it is written, at most.
+        clock: Seconds, from any point in time; never goes back.
+    """
+
+    def __init__(self, path: Path, interval_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self.interval_seconds = interval_seconds
+        self.clock = clock
+        self._next = 0.0  # when the next write is due
+        self._due = True
+        self._active = self._failed = False
+        self._lock = StatusLock(path)
+        self._other = ""
+        self._number, self._parts = next(_numbers), _parts.setdefault(path, {})
+
+    def __call__(self, event: Event) -> None:
+        """Makes the next write due at once after a first-level anomaly, or a problem with anything but the file."""
+        self._due = self._due or event.level is Level.ERROR or (event.kind == "problem" and not self._failed)
+
+    def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:  # noqa: ARG002 - see asd.sinks
+        """Writes the file if it is due.
+
+        Raises:
+            OSError: It can't be written; it is tried again when it is due again.
+        """
+        now = self.clock()
+        self._parts[self._number] = monitor.status
+        status = Status.together(self._parts.values())
+        active = status.active
+        if not self._due and active == self._active and now < self._next:
+            return
+        self._due, self._active, self._next = False, active, now + self.interval_seconds
+        self._failed = True
+        if self._is_ours(status):
+            data = status.to_json().encode().replace(_ACTIVE + b",", _ACTIVE + b" ,", 1)
+            _write(self.path, data)
+            last_word.keep(self.path if active else None, data.find(_ACTIVE + b" ,") + len(_ACTIVE) - 4)
+        self._failed = False
+        if not monitor.status.active:
+            self._lock.release()
+
+    def _is_ours(self, status: Status) -> bool:
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        other = self._lock.take(f"process {status.pid} on {status.host}, run {status.run}")
+        if other and other != self._other:
+            _LOG.warning(
+                "%s is written by %s; this one, process %d, does not write it, and both write the same event log. "
+                "Give each training an ASD_RUN_DIR of its own", self.path, other, status.pid,
+            )  # fmt: skip
+        self._other = other
+        return not other
+
+
+class _Known(NamedTuple):
+    stamp: tuple[int, ...]
+    status: Status
+
+
+class StatusFiles:
+    """Reads the statuses of all ranks; of a file that is torn or corrupt the last good one stays.
+
+    Args:
+        folders: The run directories; they need not exist.
+    """
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self.folders = list(folders)
+        self.unreadable: dict[str, str] = {}
+        self._known: dict[Path, _Known] = {}
+
+    def poll(self) -> list[Status]:
+        """The statuses there are now; `unreadable` then says which files could not be read, and why."""
+        self.unreadable = {}
+        found: dict[Path, _Known] = {}
+        for folder in self.folders:
+            try:
+                paths = run_dir.status_files(folder)
+            except OSError as error:
+                self.unreadable[str(folder)] = error.strerror or str(error)
+                found.update((path, known) for path, known in self._known.items() if path.parent == folder)
+                continue
+            for path in paths:
+                known = self._read(path)
+                if known is not None:
+                    found[path] = known
+        self._known = found
+        return [known.status for known in found.values()]
+
+    def _read(self, path: Path) -> _Known | None:
+        known = self._known.get(path)
+        try:
+            status = path.stat()
+            stamp = status.st_mtime_ns, status.st_ino, status.st_size
+            if known is None or known.stamp != stamp:
+                known = _Known(stamp, _load(path, status.st_size))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.unreadable[str(path)] = error.strerror or str(error)
+        except StateError as error:
+            self.unreadable[str(path)] = str(error)
+        return known
+
+
+def _load(path: Path, size: int) -> Status:
+    if size > _MOST_BYTES:
+        raise StateError(f"it has {size} bytes; valid are at most {_MOST_BYTES}.")
+    return Status.from_json(read_regular(path).decode(errors="replace"))
+
+
+def open_status_file(config: Config, origin: Origin) -> StatusFile:
+    """Factory for the entry-point group `asd.sinks`."""
+    return StatusFile(run_dir.status_file(Path(config.run_dir), origin.rank))
+
+
+def _write(path: Path, data: bytes) -> None:
+    beside = path.with_name(f".{path.name}.new")  # always the same name: a kill leaves one such file at most
+    try:
+        try:
+            _put(beside, data, os.O_CREAT | os.O_TRUNC)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _put(beside, data, os.O_CREAT | os.O_TRUNC)
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        if not _overwrite(path, data):
+            raise
+
+
+def _overwrite(path: Path, data: bytes) -> bool:
+    """Writes over what is there: on a full disk the blocks of the file itself are the last that are left.
+
+    A reader may see it half written and then keeps what it read before.
+    """
+    try:
+        status = path.stat()
+        if len(data) > max(status.st_size, status.st_blocks * 512):
+            return False  # it would end half written
+        _put(path, data.ljust(status.st_size), 0)
+    except OSError:
+        return False
+    return True
+
+
+def _put(path: Path, data: bytes, flags: int) -> None:
+    descriptor = open_own(path, os.O_WRONLY | flags)
+    try:
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,104 @@
+"""Records the feature values of every step in `ASD_RUN_DIR`, one file per rank, for `asd tune`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from asd.announce.delivery import Sink
+from asd.config import Config
+from asd.counts.status import Status
+from asd.event import Event
+from asd.exporters.run_files.event_log import EventLog
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+from asd.rundir.names import value_file
+from asd.rundir.recording import Chunk
+from asd.tiers import KINDS
+from asd.verdict import Level
+
+__all__ = ["ValueRecorder", "open_recording"]
+
+STEPS = 50
+SECONDS = 30.0
+_MOST_BYTES = 8 << 20  # of one line
+_FILE_BYTES, _OLDER_FILES = 64 << 20, 3
+
+
+class ValueRecorder:
+    """Appends the values that the monitor has judged, some steps at a time.
+
+    A line is written when it has 50 steps, when its first step is 30 seconds old, and when the training ends. A process
+    that is killed loses that much. A file has at most 64 MiB; three older ones are kept.
+
+    Args:
+        config: The settings, which are recorded with the values.
+        origin: Where the values come from.
+        clock: Seconds, from any point in time; never goes back.
+    """
+
+    def __init__(self, config: Config, origin: Origin, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._origin, self._clock = config, origin, clock
+        self._log = EventLog(value_file(Path(config.run_dir), origin.rank), _FILE_BYTES, _OLDER_FILES)
+        self._chunk = Chunk(config, origin.run, origin.rank, ())
+        self._known: dict[str, str] = {}
+        self._since = 0.0
+        self._status: Status | None = None
+        self._steps = self._refused = 0
+
+    def __call__(self, event: Event) -> None:
+        """Marks the last step when an event comes after it, as one about the weights does."""
+        if event.kind in ("anomaly", "follower") and self._chunk.steps[-1:] == [event.step]:
+            self._chunk.leave_out(_reason(event))
+
+    def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
+        """Takes in the step, if there is a new one.
+
+        Raises:
+            OSError: The values can't be written; those of this line are lost.
+        """
+        status = monitor.status
+        if status is not self._status:  # another training of this process
+            self._status, self._steps, self._refused = status, 0, 0
+        if status.steps != self._steps:
+            self._steps = status.steps
+            self._add(monitor.step, monitor.readings, monitor.loss_scale)
+            for event in events:
+                self._chunk.leave_out(_reason(event))
+            if status.refused != self._refused:
+                self._refused = status.refused
+                self._chunk.leave_out("refused")
+        if not status.active:
+            self._write()
+
+    def _add(self, step: int, readings: Sequence[Reading], loss_scale: float) -> None:
+        sizes = [reading for reading in readings if reading.calls and reading.kind in KINDS]
+        new = {reading.checkpoint: reading.kind for reading in sizes if reading.checkpoint not in self._known}
+        chunk, now = self._chunk, self._clock()
+        # A full line waits for the next step, for until then an event may come that flags its last one.
+        if new or len(chunk.steps) >= STEPS or chunk.size >= _MOST_BYTES or now - self._since >= SECONDS:
+            self._known.update(new)
+            self._write()
+            self._since = now
+        self._chunk.add(step, sizes, loss_scale)
+
+    def _write(self) -> None:
+        chunk = self._chunk
+        self._chunk = Chunk(self._config, self._origin.run, self._origin.rank, list(self._known.items()))
+        if chunk.steps:
+            self._log.append(chunk.line())
+
+
+def open_recording(config: Config, origin: Origin) -> Sink:
+    """Factory for the entry-point group `asd.sinks`; with `ASD_RECORD` off a sink that does nothing."""
+    return ValueRecorder(config, origin) if config.record else _ignore
+
+
+def _reason(event: Event) -> str:
+    return "second" if event.level is Level.WARNING else "first"
+
+
+def _ignore(event: Event) -> None:
+    """Does nothing."""

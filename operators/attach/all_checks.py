@@ -1,0 +1,124 @@
+"""Puts every check of a training in its place: on the network, on its products, and around the optimizer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from mindspore import nn
+
+from asd.config import Config
+from asd.errors import UnsupportedError
+from asd.operators.attach.install import install
+from asd.operators.attach.recompute_schedule import RecomputeSchedule
+from asd.operators.attach.sharing import left_to_others, name_apart
+from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
+from asd.operators.gate.part import Part
+from asd.operators.measure.gradient_samples import sample_gradients
+from asd.operators.measure.own_gradients import look_before_reduction, reducer_of
+from asd.operators.table.site import Site
+
+__all__ = ["Checks"]
+
+_LOG = logging.getLogger("asd.install")
+
+
+class Checks(Part):
+    """Those of one `StepMonitor`.
+
+    Args:
+        config: Which tiers are on, and whether updates are refused.
+        include: More cells to check, see `install`.
+        exclude: Cells not to check, see `install`.
+        checksums: Checks matrix products.
+    """
+
+    def __init__(
+        self, config: Config, include: str | Iterable[str], exclude: str | Iterable[str], checksums: RecomputeSchedule
+    ) -> None:
+        self._config, self._include, self._exclude, self._checksums = config, include, exclude, checksums
+        self._judges_history = "adaptive" in config.active_tiers
+
+    def put_on(self, net: nn.Cell | None, optimizer: nn.Cell | None) -> None:
+        """Puts checks on `net`, which is not compiled yet.
+
+        The gate gets the checkpoints in place of those it had, those of check operators that no cell holds included,
+        but none that belongs to another monitor.
+
+        Args:
+            net: The network or a training cell around it; None where only check operators of others are judged.
+            optimizer: What trains it.
+        """
+        gate, protections = self.gate, self.monitor.protections
+        sites: list[Site] = []
+        names = {site: site.name for site in self.table.sites()}
+        if net is not None:
+            try:
+                installation = install(net, include=self._include, exclude=self._exclude, forward=self._judges_history)
+                _LOG.info("%s", str(installation).replace("\n", "; "))
+                sites = installation.sites
+            except UnsupportedError as error:
+                self.monitor.problem(str(error))
+                protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
+            try:
+                sites += self._checksums.install(net)
+            except UnsupportedError as error:
+                protections.lacks("ASD_TIERS=checksum", str(error))
+        # Check operators that no cell holds belong to whoever trains.
+        sites += [site for site in gate.sites if not site.claimed]
+        sites += [site for site in self.table.sites() if not (site.claimed or site.watched)]
+        theirs = left_to_others(sites, net, optimizer, gate)
+        for site in theirs:
+            site.name = names[site]
+        if theirs:
+            listed = ", ".join(site.name for site in theirs)
+            _LOG.info("%d checkpoints belong to another monitor in this process: %s", len(theirs), listed)
+        gate.sites[:] = []
+        for site in sites:
+            if site not in theirs:
+                gate.take(site)
+        self._checksums.expect(gate.sites)
+
+    def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:
+        """Guards `optimizer`, and looks at its gradients before and behind their reducer, as the settings say.
+
+        Args:
+            optimizer: The optimizer.
+            net: The training cell; it is searched for a reducer if none is given.
+            reducer: What takes the mean of its gradients over the ranks.
+
+        Raises:
+            ConfigError: `reducer` is none for this optimizer.
+        """
+        reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
+        # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
+        if self._config.refuses or self._judges_history:
+            guard(optimizer, gradients=self._judges_history, lower=self._config.confirm > 0)
+            sites += gradient_sites(optimizer)
+        if is_guarded(optimizer):
+            optimizer.asd_gate.belong_to(self.gate)
+        for free in list(self.table.gates.default.guards):  # as check operators that no cell holds
+            free.belong_to(self.gate)
+        if reducer is not None and are_averaged():
+            sites += self._around_reduction(reducer, optimizer)
+        if self._config.combined.enable:
+            # Outside the guard: what a refused update would have been is a sample too.
+            sites += sample_gradients(reducer, optimizer, every=self._config.combined.grad_sample_interval)
+        for site in sites:
+            self.gate.take(site)
+
+    def tell_apart(self, net: nn.Cell | None) -> None:
+        """Gives the checkpoints names that no other monitor has; see `asd.operators.attach.sharing`."""
+        name_apart(self.gate, self.table.gates.others(self.gate), net)
+
+    def _around_reduction(self, reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
+        sites = []
+        try:
+            if self._judges_history:
+                sites += look_before_reduction(reducer, optimizer)
+            sites += self._checksums.install_on_means(reducer, optimizer)
+        except UnsupportedError as error:  # no slot is free
+            reason = f"not all gradients are looked at around the mean over the ranks: {error}"
+            self.monitor.problem(reason)
+            self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
+        return sites

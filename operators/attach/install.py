@@ -1,0 +1,271 @@
+"""Checks a network that is already built.
+
+Every norm and every embedding gets a tap on its output. The output is the place because the gradient there is complete
+before the layer's own backward pass begins: putting an identity there changes the order of no addition, so the
+gradients stay bit-equal to an unchecked run's in graph mode and PyNative. At the input of a norm made of several
+operators the branches inside the norm would be summed first and the residual later, and PyNative would round
+differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mindspore import nn
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.operators.checks.base import ASDBase
+from asd.operators.measure.look import LookAndTap, make_look
+from asd.operators.measure.tap import make_tap
+from asd.operators.private.class_swap import put_on, take_off
+from asd.operators.private.layout import cells_of_other_stages
+from asd.operators.private.mixed_precision import CheckCell
+from asd.operators.table.site import Site, is_ours
+from asd.operators.table.slots import table
+
+__all__ = ["Installation", "cell_name", "class_name", "compile_patterns", "install", "sites_of"]
+
+_NORM = re.compile(r"Norm(Ext)?([123]d)?$")
+_NOT_A_NORM = re.compile(r"^(Clip|Local|Global|Lp|Spectral|Weight)\w*Norm$|^Norm$|^LossNorm")
+_EMBEDDING = re.compile(r"Embedding(s|Ext|Lookup)?$")
+_NOT_AN_EMBEDDING = re.compile(r"Rotary|Rope|Position|Sinusoid|Time|Patch")
+_PRODUCT = re.compile(r"(Dense|Linear|Conv[123]d)$")
+_WRITTEN_ANEW = re.compile(r"Opt(_\d+)?$")
+"""What level O1 of amp puts behind the name of a class whose source it writes anew."""
+_WRAPPERS = re.compile(r"^(?:(?:network|_backbone|backbone)\.)+")
+
+
+@dataclass
+class Installation:
+    """What `install` did.
+
+    Attributes:
+        sites: The checkpoints, in the order of the network's cells.
+        left_out: Pairs of a cell's name and the reason why it is not checked although its class name suggests it.
+    """
+
+    sites: list[Site] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    _cells: list[tuple[nn.Cell, type]] = field(default_factory=list, repr=False)
+
+    @property
+    def found(self) -> list[str]:
+        """Names of the checkpoints."""
+        return [site.name for site in self.sites]
+
+    def remove(self) -> None:
+        """Takes the taps out again; a graph compiled in between keeps them."""
+        for cell, layer in self._cells:
+            take_off(cell, layer)
+            del cell.asd_tap
+        self._cells.clear()
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.found)} checkpoints: {', '.join(self.found)}"]
+        lines += [f"left out {name}: {reason}" for name, reason in self.left_out]
+        return "\n".join(lines)
+
+
+def install(
+    net: nn.Cell,
+    *,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    forward: bool = False,
+) -> Installation:
+    """Puts a check on every norm and embedding of `net`, found by the names of their classes.
+
+    Norms of `mindspore.nn`, `mindspore.mint`, mindformers and anything else whose class name ends in `Norm` are found,
+    composed ones included; the same for `Embedding`, without positional ones. Cells that hold a check operator such as
+    `LayerNormASD` are named after their place and left as they are. No parameter is added. Do it before the first step:
+    a graph that is already compiled does not change. In a pipeline each rank checks the cells of its own stage, so the
+    stages must be set by then.
+
+    Args:
+        net: The network, or the training cell around it.
+        include: Regular expressions; cells whose name one of them matches (`re.search`) are checked whatever their
+            class.
+        exclude: Regular expressions; cells whose name one of them matches are not checked. It wins over `include`.
+        forward: Whether the outputs themselves are checked too, under the name of the cell and `.forward`; those of
+            layers that multiply matrices, `Dense`, `Linear` and convolutions, as well.
+
+    Returns:
+        What was found and what was left out.
+
+    Raises:
+        ConfigError: A regular expression is not valid.
+        UnsupportedError: There is nothing to check in `net`.
+
+    Example:
+        >>> installation = install(net, exclude="lm_head")  # doctest: +SKIP
+        >>> print(installation)  # doctest: +SKIP
+    """
+    wanted, unwanted = compile_patterns("include", include), compile_patterns("exclude", exclude)
+    done = Installation()
+    cells = _cells_to_check(net)
+    for name, cell in cells:
+        operators = list(_check_operators(name, cell))
+        asked_for = any(pattern.search(name) for pattern in wanted)
+        if operators:
+            for path, operator in operators:
+                operator.held_by(cell)
+                done.sites.append(_claim(operator.check_op.site, path))
+        elif forward and _is_product(cell) and not (asked_for or any(pattern.search(name) for pattern in unwanted)):
+            done.sites += _look_at(name or type(cell).__name__, cell, done)
+        elif not (_looks_checkable(cell) or asked_for):
+            continue
+        elif reason := _why_left_out(name, cell, unwanted, asked_for=asked_for):
+            done.left_out.append((name or type(cell).__name__, reason))
+        else:
+            done.sites += _attach(name or type(cell).__name__, cell, done, forward=forward)
+    if not done.sites:
+        raise _nothing_to_check(net, len(cells), done)
+    return done
+
+
+def _cells_to_check(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
+    """Every cell of `net` with its name; those of other pipeline stages are left out, and their operators check not."""
+    elsewhere, cells = cells_of_other_stages(net), []
+    for path, cell in net.cells_and_names():
+        if is_ours(path):
+            continue
+        if id(cell) not in elsewhere:
+            cells.append((cell_name(path), cell))
+            continue
+        for _, operator in list(_check_operators(path, cell)):
+            operator.enable_check, operator.check_op.site.claimed = False, True
+    return cells
+
+
+def _why_left_out(name: str, cell: nn.Cell, unwanted: Iterable[re.Pattern[str]], *, asked_for: bool) -> str | None:
+    if any(pattern.search(name) for pattern in unwanted):
+        return "excluded"
+    if isinstance(cell, (nn.Optimizer, nn.TrainOneStepCell)):
+        return "no layer of the network"
+    return _reason_against(cell) if _looks_checkable(cell) and not asked_for else None
+
+
+def _nothing_to_check(net: nn.Cell, cells: int, done: Installation) -> UnsupportedError:
+    left_out = "".join(f"; {name} was left out: {reason}" for name, reason in done.left_out)
+    return UnsupportedError(
+        f"{type(net).__name__} has nothing to check: none of its {cells} cells is a norm or an embedding"
+        f"{left_out}. Name cells with include=."
+    )
+
+
+def _is_product(cell: nn.Cell) -> bool:
+    return bool(_PRODUCT.search(class_name(cell))) and not any(_is_product(child) for child in cell.cells())
+
+
+def sites_of(net: nn.Cell) -> Iterator[Site]:
+    """The checkpoints that are in `net` already."""
+    for name, cell in net.cells_and_names():
+        if getattr(cell, "asd_tap", None) is not None:
+            yield from _known(cell)
+        for _, operator in _check_operators(name, cell):
+            yield operator.check_op.site
+
+
+def cell_name(path: str) -> str:
+    """The name of a cell without the wrappers that trainings put around a network."""
+    return _WRAPPERS.sub("", path)
+
+
+def compile_patterns(argument: str, given: str | Iterable[str] | Iterable[re.Pattern[str]]) -> list[re.Pattern[str]]:
+    """Regular expressions from one text or several; what is compiled already stays.
+
+    Raises:
+        ConfigError: One of them is not valid.
+    """
+    try:
+        return [re.compile(text) for text in ([given] if isinstance(given, str) else given) if text]
+    except re.error as error:
+        raise ConfigError(argument, error.pattern, f"valid is a regular expression ({error})") from error
+
+
+def class_name(cell: nn.Cell) -> str:
+    """The name of a cell's class, by which layers are known."""
+    return _WRITTEN_ANEW.sub("", type(cell).__name__)
+
+
+def _looks_checkable(cell: nn.Cell) -> bool:
+    name = class_name(cell)
+    return bool(_NORM.search(name) or _EMBEDDING.search(name))
+
+
+def _reason_against(cell: nn.Cell) -> str | None:
+    name = class_name(cell)
+    if _NORM.search(name) and _NOT_A_NORM.search(name):
+        return f"{name} is not a normalization layer"
+    if _EMBEDDING.search(name) and _NOT_AN_EMBEDDING.search(name):
+        return f"{name} is not a table of learned vectors"
+    inner = next((type(child).__name__ for child in cell.cells() if _checkable(child)), None)
+    return f"{name} contains {inner}, which is checked instead" if inner else None
+
+
+def _checkable(cell: nn.Cell) -> bool:
+    return _looks_checkable(cell) and _reason_against(cell) is None
+
+
+def _check_operators(path: str, cell: nn.Cell) -> Iterator[tuple[str, ASDBase]]:
+    for name, value in vars(cell).items():
+        if isinstance(value, ASDBase) and value.enable_check and "check_op" in vars(value):
+            yield f"{path}.{name}" if path else name, value
+
+
+def _claim(site: Site, name: str) -> Site:
+    site.name, site.claimed = name, True
+    return site
+
+
+class _Uncast(CheckCell):
+    """A tap on what a cell returns: PyNative would cast it to the type that mixed precision has for that cell."""
+
+    def __init__(self, tap: Any) -> None:
+        super().__init__()
+        self.tap, self.site = tap, tap.site
+
+    def construct(self, x):
+        return self.tap(x)
+
+
+def _attach(name: str, cell: nn.Cell, done: Installation, *, forward: bool) -> list[Site]:
+    if getattr(cell, "asd_tap", None) is not None:
+        return _known(cell)
+    site = _claim(table().new_site(name), name)
+    if not forward:
+        _swap(cell, _Uncast(make_tap(site)), done)
+        return [site]
+    output = _claim(table().new_site(f"{name}.forward", "Y"), f"{name}.forward")
+    _swap(cell, LookAndTap(make_look(output), make_tap(site)), done)
+    return [output, site]
+
+
+def _look_at(name: str, cell: nn.Cell, done: Installation) -> list[Site]:
+    if getattr(cell, "asd_tap", None) is not None:
+        return _known(cell)
+    site = _claim(table().new_site(f"{name}.forward", "Y"), f"{name}.forward")
+    _swap(cell, make_look(site), done)
+    return [site]
+
+
+def _known(cell: nn.Cell) -> list[Site]:
+    tap = cell.asd_tap
+    return [tap.look.site, tap.site] if isinstance(tap, LookAndTap) else [tap.site]
+
+
+def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
+    base = type(cell)
+
+    class Tapped(base):  # type: ignore[misc, valid-type]
+        def construct(self, *args, **kwargs):
+            output = super().construct(*args, **kwargs)
+            if isinstance(output, tuple):
+                return (self.asd_tap(output[0]), *output[1:])
+            return self.asd_tap(output)
+
+    cell.asd_tap = tap
+    done._cells.append((cell, put_on(cell, Tapped)))

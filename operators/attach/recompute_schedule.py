@@ -1,0 +1,97 @@
+"""Which checksums a training has and when they are due: after a suspicion, or when the combined scheme says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mindspore import nn
+
+from asd.config import Config
+from asd.measured.reading import CHECKSUM, NORM
+from asd.operators.attach.checksum import Checksum, claim_checked
+from asd.operators.gate.part import Part, StepRecord
+from asd.operators.measure.gradient_samples import POLL_STEPS, poll
+from asd.operators.recompute.mean import check_means
+from asd.operators.table.site import Site
+from asd.rules.checksum import ScoreRule as Checked
+
+__all__ = ["RecomputeSchedule"]
+
+
+class RecomputeSchedule(Part):
+    """The checksums of one `StepMonitor`.
+
+    Args:
+        config: Whether the combined scheme may switch them on, and whether they are a tier.
+        checksum: True for a `Checksum` with its defaults, False for none, None for what `config` says.
+
+    Attributes:
+        checksum: What is due when; None where nothing is checked.
+    """
+
+    def __init__(self, config: Config, checksum: bool | Checksum | None) -> None:  # noqa: FBT001 - as in StepMonitor
+        self._combined = config.combined.enable and config.combined.with_checksum
+        self._waits = False  # for a strike-out: nothing else may switch it on
+        if checksum is None:
+            checksum = "checksum" in config.active_tiers
+        self.checksum = Checksum() if checksum is True else checksum or None
+        # Not where check operators or a strike-out bring a schedule later.
+        self._checks_means = self.checksum is not None
+        if self.checksum is None and self._combined:
+            self.checksum = Checksum(every=0, suspicious_steps=0, first_steps=0)
+            self._waits = True
+
+    @property
+    def words(self) -> str:
+        """When they are due; empty where none is wanted by itself."""
+        if self.checksum is None or self._waits or not self.checksum.every:
+            return ""
+        return f"each result in one step of {self.checksum.every}, all of them in the first steps"
+
+    def install(self, net: nn.Cell) -> list[Site]:
+        """Puts checks on the products and norms of `net`, if wanted; else takes those its check operators bring."""
+        return self.checksum.install(net) if self.checksum is not None else claim_checked(net)
+
+    def install_on_means(self, reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
+        """Checks the means over the ranks that `reducer` makes for `optimizer`, if wanted.
+
+        Raises:
+            UnsupportedError: No slot is free.
+        """
+        return check_means(reducer, optimizer.parameters) if self._checks_means else []
+
+    def expect(self, sites: Iterable[Site]) -> None:
+        """Says which checkpoints there are: check operators with a turn want a schedule, asked for or not."""
+        if self.checksum is None and any(site.kind in (CHECKSUM, NORM) for site in sites):
+            self.checksum = Checksum()
+        if self.checksum is not None:
+            self.checksum.gate = self.gate
+
+    def make_all_due(self) -> None:
+        """Makes all that is computed before the next `after` due."""
+        if self.checksum is not None and not self._waits:
+            self.checksum.make_all_due()
+
+    @property
+    def schedules(self) -> bool:
+        """Whether anything is to be said about the next step."""
+        return self._combined or self.checksum is not None
+
+    def plan_next(self, step: StepRecord) -> None:
+        """Asks the ranks about their strikes when it is time, and schedules the next step; a call of all ranks.
+
+        Raises:
+            RankLostError: A rank did not answer.
+        """
+        if self._combined:
+            monitor = self.monitor
+            failed = any(event.rule == Checked.name for event in step.events)
+            own = monitor.scheme.message(monitor.clock(), failed=failed)
+            if step.number % POLL_STEPS == 0:
+                poll(monitor.scheme, own, self.ranks)
+        self.schedule(step.number + 1, suspicious=bool(step.events))
+
+    def schedule(self, step: int, *, suspicious: bool) -> None:
+        """Says what is due in `step`, the next one."""
+        if self.checksum is not None:
+            self.checksum.begin_step(step, suspicious=suspicious, everything=self.monitor.scheme.running)

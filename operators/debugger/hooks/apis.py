@@ -1,0 +1,196 @@
+"""Hooks on functions of `mindspore.ops` and `mindspore.mint` and on methods of Tensor, in PyNative.
+
+They are in place while a session records and no longer. A compiled graph never sees them: MindSpore's compiler reads
+Python source and could not read theirs, so they step aside while it compiles; what is recorded there, and under which
+name, is the same (see `compiled_calls`).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mindspore import Tensor, mint, nn, ops
+
+from asd.operators.debugger.hooks.current import eager_session
+from asd.operators.debugger.hooks.session import Label
+
+__all__ = ["ApiHooks", "words"]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text."""
+    return text.split()
+
+
+_NO_OPERATORS = frozenset(
+    words("""
+    arg_dtype_cast arg_handler gen_extend_func op_info_register custom_info_register constexpr reshard
+    prim_attr_register prim_arg_register add_flags kernel ms_kernel deepcopy grad value_and_grad get_grad vmap jvp
+    vjp jet derivative jacfwd jacrev linearize cond while_loop scan for_i_in_range foreach switch_layer map_
+    partial shape shape_ rank size dyn_shape dtype numel is_tensor is_complex is_floating_point is_nonzero
+    stop_gradient depend print_ tensor_dump make_row_tensor make_sparse_tensor make_coo_tensor make_csr_tensor
+    coo_to_csr csr_to_coo core get_vm_impl_fn primexpr isinstance_ is_ is_not in_dict not_in_dict
+    mixed_precision_cast env_get custom eps morph move_to hook_backward typeof no_grad enable_grad
+    set_grad_enabled is_grad_enabled manual_seed initial_seed get_rng_state set_rng_state seed get_rank
+    get_world_size get_backend get_group_rank get_global_rank get_process_group_ranks is_available is_initialized
+    init_process_group destroy_process_group new_group barrier requires_grad_ register_hook remove_hook
+""")
+)
+_METHODS = words("""
+    astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
+    contiguous copy new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
+    add_ sub_ mul_ div_ exp_ log_ sigmoid_ floor_ sign_ fill_ copy_ masked_fill_ scatter_ scatter_add_ index_add_
+    index_copy_ index_fill_ index_put_ masked_scatter_ addmm_ remainder_ floor_divide_ __add__ __radd__ __iadd__
+    __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __floordiv__
+    __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__ __invert__ __and__
+    __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __getitem__ __setitem__
+""")
+_COLLECTIVES = words("""
+    all_reduce all_gather all_gather_into_tensor all_to_all all_to_all_single broadcast reduce reduce_scatter
+    reduce_scatter_tensor scatter_tensor scatter gather gather_into_tensor send recv isend irecv P2POp
+    batch_isend_irecv
+""")
+_CHECKS = frozenset({"asd.operators.gate.guard", "asd.operators.measure.gradient_samples"})
+"""Modules whose calls are no part of the training they check."""
+
+
+def _functions(module: Any, names: Iterable[str]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name in names:
+        value: Any = getattr(module, name, None)
+        plain = isinstance(value, (types.FunctionType, types.BuiltinFunctionType))
+        if plain and not name.startswith("_") and name not in _NO_OPERATORS:
+            yield name, value
+
+
+class ApiHooks:
+    """The hooks, put in place and taken away as often as need be.
+
+    Args:
+        nets: Functions that the modules of these networks imported by name are hooked where they are.
+
+    Attributes:
+        modules: Names of the modules whose code the networks run.
+    """
+
+    def __init__(self, nets: Sequence[nn.Cell]) -> None:
+        self._replaced: list[tuple[Any, str, Any, Any]] = []  # where, name, what was there, the hook
+        self._in_place = False
+        self._names: dict[tuple[int, str], str] = {}
+        by_original: dict[int, Any] = {}
+        communication = sys.modules.get("mindspore.communication.comm_func")
+        for prefix, module, names in (
+            ("Functional", ops, ops.__all__),
+            ("Functional", ops.functional, ops.functional.__all__),
+            ("Mint", mint, mint.__all__),
+            ("MintFunctional", mint.nn.functional, mint.nn.functional.__all__),
+            ("MintDistributed", mint.distributed, _COLLECTIVES),
+            ("Distributed", communication, _COLLECTIVES),
+        ):
+            for name, original in _functions(module, names):
+                hook = _hooked(f"{prefix}.{name}", original)
+                by_original.setdefault(id(original), hook)
+                self._replaced.append((module, name, original, hook))
+                self._names[id(module), name] = f"{prefix}.{name}"
+        known = {name for name, _ in [*_functions(ops, ops.__all__), *_functions(mint, mint.__all__)]}
+        for name in sorted((known & set(dir(Tensor))) | set(_METHODS)):
+            method = getattr(Tensor, name, None)
+            if callable(method):
+                own = Tensor.__dict__.get(name)
+                self._replaced.append((Tensor, name, own, _hooked(f"Tensor.{name}", method)))
+                self._names[id(Tensor), name] = f"Tensor.{name}"
+        for module in _modules_of(nets):
+            for name, value in list(vars(module).items()):
+                if id(value) in by_original and isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
+                    hook = by_original[id(value)]
+                    self._replaced.append((module, name, value, hook))
+                    self._names.setdefault((id(module), name), hook.asd_name)
+        self.modules = frozenset(module.__name__ for module in _modules_of(nets))
+
+    def name_of(self, owner: Any, name: str) -> str | None:
+        """What calls of an attribute are recorded as, such as `Mint.add`; None if they are not.
+
+        Args:
+            owner: A module, or the class Tensor.
+            name: Of the attribute.
+        """
+        return self._names.get((id(owner), name))
+
+    def put(self) -> None:
+        """Puts the hooks in place."""
+        if not self._in_place:
+            self._in_place = True
+            for where, name, _, hook in self._replaced:
+                setattr(where, name, hook)
+            _step_aside_for_the_compiler(self)
+
+    def take_away(self) -> None:
+        """Puts everything back as it was."""
+        if self._in_place:
+            self._in_place = False
+            for where, name, original, _ in self._replaced:
+                if original is None:
+                    delattr(where, name)
+                else:
+                    setattr(where, name, original)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Without the hooks for a while."""
+        was = self._in_place
+        self.take_away()
+        try:
+            yield
+        finally:
+            if was:
+                self.put()
+
+
+def _modules_of(nets: Sequence[nn.Cell]) -> list[types.ModuleType]:
+    """Modules whose code the networks run."""
+    names = {base.__module__ for net in nets for _, cell in net.cells_and_names() for base in type(cell).__mro__}
+    inner = ("mindspore.ops", "mindspore.common", "mindspore.nn.cell", "builtins", "asd.")
+    return [sys.modules[name] for name in sorted(names) if name in sys.modules and not name.startswith(inner)]
+
+
+def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    label = Label(text, module=False, counted=text)
+
+    @functools.wraps(original)
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        session = eager_session()
+        if session is None or sys._getframe(1).f_globals.get("__name__") in _CHECKS:
+            return original(*args, **kwargs)
+        return session.call(label, original, args, kwargs)
+
+    hook.asd_name = text  # type: ignore[attr-defined]
+    return hook
+
+
+_current: list[ApiHooks] = []
+_compilers: list[tuple[type, str, Any]] = []
+
+
+def _step_aside_for_the_compiler(hooks: ApiHooks) -> None:
+    """From now on MindSpore's compiler finds the functions as they were."""
+    _current[:] = [hooks]
+    if _compilers:
+        return
+    compiler = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
+    for owner, name in ((compiler._JitExecutor, "__call__"), (compiler._CellGraphExecutor, "compile")):
+        original = getattr(owner, name)
+        _compilers.append((owner, name, original))
+        setattr(owner, name, _without_hooks(original))
+
+
+def _without_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compile_without_hooks(*args: Any, **kwargs: Any) -> Any:
+        with _current[0].aside():
+            return original(*args, **kwargs)
+
+    return compile_without_hooks

@@ -1,0 +1,186 @@
+"""Gradients of a call in PyNative, read off the nodes of MindSpore's backward graph.
+
+Nothing is put into the network: an identity at an input would sum the gradients of its branches first and all others
+later, and floating-point sums of another order have other bits. A node tells its hook what it hands to each of its
+inputs, so the gradient of a call's input is the sum over the edges that lead from inside the call to that input.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from mindspore import Tensor
+
+from asd.operators.debugger.record.delivery import dtype_name, to_array
+
+__all__ = ["GradientWatch", "supported"]
+
+Edge = tuple[int, int]
+Tell = Callable[[str, int, np.ndarray, str], None]
+"""Called with `input` or `output`, the place among the inputs or outputs, the gradient and its type."""
+
+
+def supported() -> bool:
+    """Whether this MindSpore shows its backward graph (2.9 and later do)."""
+    return hasattr(Tensor, "_grad_node")
+
+
+class GradientWatch:
+    """Watches calls of one step."""
+
+    def __init__(self) -> None:
+        self._edges: dict[int, _Node] = {}  # keeps nodes alive, so numbers stay unique
+
+    def watch(self, inputs: Sequence[Any], outputs: Sequence[Any], begin: Callable[[], bool], tell: Tell,
+              done: Callable[[], None]) -> None:  # fmt: skip
+        """Tells the gradients of one call when the backward pass comes to it.
+
+        Args:
+            inputs: What the call got; others than tensors are passed over.
+            outputs: What it returned.
+            begin: Called before the first gradient; says whether this call is wanted at all.
+            tell: Gets each gradient: those of the outputs are the `input` of the backward call.
+            done: Called when the gradients of all inputs are known.
+        """
+        targets: dict[Edge, int] = {}
+        for place, tensor in enumerate(inputs):
+            edge = self._edge(tensor)
+            if edge is not None:
+                targets.setdefault(edge, place)
+        made = [(self._edge(tensor), place) for place, tensor in enumerate(outputs)]
+        ends = {edge: place for edge, place in made if edge is not None and edge not in targets}
+        consumers, used_inside = self._consumers(list(ends), targets)
+        watched = _Watched(begin, tell, done, [place for _, edges in consumers for _, place in edges])
+        for edge, place in ends.items():
+            if edge in used_inside:
+                continue  # its gradient is also that of what the call itself made of it
+            self._edges[edge[0]].node.register_prehook(watched.output_hook(edge[1], place))
+        for node, edges in consumers:
+            node.register_hook(watched.input_hook(edges))
+
+    def clear(self) -> None:
+        """Lets the backward graph of the step go."""
+        self._edges.clear()
+
+    def _edge(self, tensor: Any) -> Edge | None:
+        """The node that made `tensor`, and which of its results it is; None without a gradient."""
+        node = tensor._grad_node if isinstance(tensor, Tensor) else None
+        if node is None:
+            return None
+        number = self._known(node)
+        if len(getattr(node, "_input_metadata", "several")) <= 1:  # a function with a gradient of its own has no list
+            return number, 0
+        view = tensor.reshape(tensor.shape)._grad_node  # its one edge says which result it is
+        return (number, view.next_functions[0][1]) if view is not None else None
+
+    def _known(self, node: Any) -> int:
+        number: int = node._unique_id()
+        if number not in self._edges:
+            edges = [
+                _Edge(index, each, (each._unique_id(), result))
+                for index, (each, result) in enumerate(node.next_functions)
+                if each is not None
+            ]
+            self._edges[number] = _Node(node, _age(node), edges)
+        return number
+
+    def _consumers(
+        self, ends: list[Edge], targets: dict[Edge, int]
+    ) -> tuple[list[tuple[Any, list[tuple[int, int]]]], set[Edge]]:
+        """The nodes inside the call with an edge to one of its inputs; per node `(index of the edge, input)`.
+
+        And which of `ends` other nodes inside the call use.
+        """
+        oldest = max((self._edges[number].age for number, _ in targets), default=0)
+        borders = {number for number, _ in targets}
+        found, used_inside = [], set()
+        # One node may make several of the outputs.
+        to_visit = list(dict.fromkeys(number for number, _ in ends if targets and number not in borders))
+        visited = {*to_visit, *borders}
+        while to_visit:
+            here = self._edges[to_visit.pop()]
+            edges = [(edge.at, targets[edge.end]) for edge in here.edges if edge.end in targets]
+            if edges:
+                found.append((here.node, edges))
+            for edge in here.edges:
+                used_inside.add(edge.end)
+                if edge.end[0] not in visited and self._edges[self._known(edge.node)].age > oldest:
+                    to_visit.append(edge.end[0])
+                visited.add(edge.end[0])
+        return found, used_inside
+
+
+class _Edge(NamedTuple):
+    at: int
+    node: Any
+    end: Edge
+
+
+class _Node(NamedTuple):
+    node: Any
+    age: int
+    edges: list[_Edge]
+
+
+_LEAF = 1 << 62
+
+
+def _age(node: Any) -> int:
+    """When the node was made: those of inputs before those of the call. A leaf counts as made before all."""
+    number: int = node._sequence_nr()
+    return -1 if number > _LEAF else number
+
+
+class _Watched:
+    """One call under watch; `left` has the place of an input once for each edge that leads to it."""
+
+    def __init__(self, begin: Callable[[], bool], tell: Tell, done: Callable[[], None], left: list[int]) -> None:
+        self._begin, self._tell, self._done = begin, tell, done
+        self._wanted: bool | None = None
+        self._left = Counter(left)
+        self._sums: dict[int, np.ndarray] = {}
+
+    def output_hook(self, result: int, place: int) -> Callable[[Any], None]:
+        """For the node that made an output: its gradient is complete."""
+
+        def hook(gradients: Any) -> None:
+            gradient = gradients[result] if result < len(gradients) else None
+            if self._is_wanted() and isinstance(gradient, Tensor):
+                self._tell("input", place, to_array(gradient), dtype_name(gradient))
+            self._end()
+
+        return hook
+
+    def input_hook(self, edges: list[tuple[int, int]]) -> Callable[[Any, Any], None]:
+        """For a node inside the call that hands gradients to inputs of it."""
+
+        def hook(handed: Any, _: Any) -> None:
+            for index, place in edges:
+                self._left[place] -= 1
+                if self._is_wanted() and isinstance(handed[index], Tensor):
+                    self._add(place, handed[index])
+            self._end()
+
+        return hook
+
+    def _is_wanted(self) -> bool:
+        if self._wanted is None:
+            self._wanted = self._begin()
+        return self._wanted
+
+    def _add(self, place: int, gradient: Tensor) -> None:
+        array = to_array(gradient)
+        if place in self._sums:
+            with np.errstate(all="ignore"):
+                array = self._sums.pop(place) + array
+        if self._left[place] == 0:
+            self._tell("output", place, array, dtype_name(gradient))
+        else:
+            self._sums[place] = array.copy()  # MindSpore may add the next branch's gradient in place
+
+    def _end(self) -> None:
+        if self._wanted and not any(self._left.values()):
+            self._done()

@@ -1,0 +1,264 @@
+"""One recorded step: names, parents, what is selected, and calls in PyNative."""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from mindspore import Parameter
+
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.selection import Selection
+from asd.operators.debugger.hooks.gradients import GradientWatch, supported
+from asd.operators.debugger.record.recording import StepRecording
+from asd.operators.debugger.record.values import leaves
+
+__all__ = ["Label", "Session"]
+
+_LOG = logging.getLogger("asd")
+_OURS = "asd.operators.debugger"
+_PARTS: dict[str, dict[str, Any]] = {
+    "forward": {"input_args": [], "input_kwargs": {}, "output": []},
+    "backward": {"input": [], "output": []},
+}
+
+
+class Label(NamedTuple):
+    """The name of a call but for its number.
+
+    Attributes:
+        text: `Cell.layers.0.Dense` or `Mint.add`.
+        module: Whether it is a module: those end `.forward.0`, APIs `.0.forward`.
+        counted: What is counted: operators count by class, `Primitive.MatMul`.
+    """
+
+    text: str
+    module: bool
+    counted: str
+
+    def name(self, direction: str, number: int) -> str:
+        """The full name of a call."""
+        return f"{self.text}.{direction}.{number}" if self.module else f"{self.text}.{number}.{direction}"
+
+
+class Session:
+    """Takes part in every hooked call while a step is recorded.
+
+    Args:
+        config: What is recorded.
+        recording: Where it goes.
+
+    Attributes:
+        after_graph: Called after each call in PyNative and after its backward pass: what a compiled graph inside it
+            delivered is recorded then, so that the order of the entries stays that of the calls.
+        after_call: Called after each call in PyNative when it is recorded; what it raises reaches the network's caller.
+    """
+
+    def __init__(self, config: DebuggerConfig, recording: StepRecording) -> None:
+        self.config = config
+        self.recording = recording
+        self.selection = Selection(config)
+        self.after_graph: Callable[[], None] = lambda: None
+        self.after_call: Callable[[], None] = lambda: None
+        self.busy = False  # inside a hooked API, or reading a tensor: what runs then is no call of the network
+        self.entries = 0
+        self._thread = threading.get_ident()
+        self._calls: Counter[str] = Counter()
+        self._running: list[tuple[str, str]] = []
+        self._gradients = GradientWatch()
+        self._parameter_hooks: list[Any] = []
+        self._watched_parameters: Counter[int] = Counter()
+
+    def here(self) -> bool:
+        """Whether a call that is hooked belongs to the network, not to us or to another thread."""
+        return not self.busy and threading.get_ident() == self._thread
+
+    def count(self, counted: str) -> int:
+        """The number of the next call of that name."""
+        number = self._calls[counted]
+        self._calls[counted] += 1
+        return number
+
+    def counted(self, counted: str) -> int:
+        """How many calls of that name there were."""
+        return self._calls[counted]
+
+    def count_to(self, counted: str, number: int) -> None:
+        """Calls up to `number` were made by a compiled graph."""
+        self._calls[counted] = max(self._calls[counted], number)
+
+    def call(
+        self,
+        label: Label,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        attributes: dict[str, Any] | None = None,
+        parameters: dict[str, Parameter] | None = None,
+    ) -> Any:
+        """Runs one hooked call of PyNative and records it.
+
+        Args:
+            label: Its name.
+            run: The call itself.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            attributes: Of an operator.
+            parameters: Of a module, its own alone.
+
+        Returns:
+            What `run` returns.
+        """
+        if not self.config.takes(module=label.module):
+            return run(*args, **kwargs)
+        number = self.count(label.counted)
+        name, back = label.name("forward", number), label.name("backward", number)
+        parents = [forward for forward, _ in self._running]
+        chosen = self.selection.enters(name, parents) and "forward" in self.config.data_mode
+        with self._quiet():
+            if chosen:
+                frames = _frames()
+                self.recording.open(name, parents[-1] if parents else None, frames, attributes)
+                self._put(name, "input_args", args)
+                self._put(name, "input_kwargs", kwargs)
+        self._running.append((name, back))
+        before, self.busy = self.busy, not label.module
+        try:
+            output = run(*args, **kwargs)
+        finally:
+            self.busy = before
+            self._running.pop()
+        with self._quiet():
+            self.after_graph()
+            if chosen:
+                if parameters is not None:
+                    self._put(name, "parameters", parameters)
+                self._put(name, "output", output if isinstance(output, (tuple, list)) else (output,))
+                self._close(name)
+            self.selection.leaves(name)
+            if "backward" in self.config.data_mode and supported():
+                self._watch(label, number, back, args, output, parameters)
+                if not self._running:  # a session may last for a whole training, which must not keep its graphs
+                    self._gradients.clear()
+        self.after_call()
+        return output
+
+    def outline(self, name: str, direction: str) -> None:
+        """Records the parts of an entry as empty, so that each is there even if nothing comes."""
+        for part, empty in _PARTS[direction].items():
+            self.outline_part(name, part, empty)
+
+    def outline_part(self, name: str, part: str, empty: Any) -> None:
+        """Records one part of an entry as empty."""
+        if self.side(part) in self.config.data_mode:
+            self.recording.put(name, part, [], empty)
+
+    def side(self, part: str) -> str:
+        """Whether a part of an entry belongs to its inputs or its outputs."""
+        return "output" if part in ("output", "parameters_grad") else "input"
+
+    def put_array(self, name: str, part: str, path: list[int | str], array: np.ndarray, dtype: str) -> None:
+        """Records one tensor if its side is asked for."""
+        if self.side(part) in self.config.data_mode:
+            self.recording.put_array(name, part, path, array, dtype)
+
+    def finish(self) -> None:
+        """The step is over."""
+        for handle in self._parameter_hooks:
+            handle.remove()
+        self._parameter_hooks.clear()
+        self._gradients.clear()
+        self.recording.finish()
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        before, self.busy = self.busy, True
+        try:
+            yield
+        finally:
+            self.busy = before
+
+    def _put(self, name: str, part: str, value: Any) -> None:
+        if self.side(part) not in self.config.data_mode:
+            return
+        for path, leaf in leaves(value):
+            self.recording.put(name, part, path, leaf)
+
+    def _close(self, name: str) -> None:
+        self.entries += 1
+        self.recording.close(name)
+
+    def _watch(self, label: Label, number: int, back: str, args: tuple[Any, ...], output: Any,
+               parameters: dict[str, Parameter] | None) -> None:  # fmt: skip
+        above = [backward for _, backward in self._running]
+        ins, outs = list(leaves(args)), list(leaves(output if isinstance(output, (tuple, list)) else (output,)))
+
+        # What the hooks hold must not lead back to the tensors: no collector sees a cycle through MindSpore's nodes.
+        in_paths, out_paths = [path for path, _ in ins], [path for path, _ in outs]
+
+        def begin() -> bool:
+            if not self.selection.enters(back, above):
+                return False
+            self.recording.open(back, above[-1] if above else None, (), None)
+            self.outline(back, "backward")
+            return True
+
+        def tell(part: str, place: int, gradient: np.ndarray, dtype: str) -> None:
+            path = (out_paths if part == "input" else in_paths)[place]
+            with self._quiet():
+                self.put_array(back, part, path, gradient, dtype)
+
+        def done() -> None:
+            self.after_graph()
+            self._close(back)
+            self.selection.leaves(back)
+
+        self._gradients.watch([leaf for _, leaf in ins], [leaf for _, leaf in outs], begin, tell, done)
+        for parameter_name, parameter in (parameters or {}).items():
+            self._watch_parameter(label.name("parameters_grad", 0), parameter_name, parameter, above)
+
+    def _watch_parameter(self, entry: str, name: str, parameter: Parameter, above: list[str]) -> None:
+        if not parameter.requires_grad or id(parameter) in self._watched_parameters:
+            return
+        self._watched_parameters[id(parameter)] += 1
+        prefix = entry.rpartition(".")[0]
+
+        def hook(gradient: Any) -> None:
+            number = self._watched_parameters[id(parameter)] - 1
+            self._watched_parameters[id(parameter)] += 1
+            if self.selection.enters(f"{prefix}.{number}", above) and "output" in self.config.data_mode:
+                with self._quiet():
+                    self.recording.put(f"{prefix}.{number}", name, [0], gradient)
+
+        self._parameter_hooks.append(parameter.register_hook(hook))
+
+
+def _frames() -> tuple[str, ...]:
+    """The call stack without our own frames, innermost first."""
+    frames = []
+    frame = sys._getframe(2)
+    while frame is not None:
+        if not frame.f_globals.get("__name__", "").startswith(_OURS):
+            code = frame.f_code
+            frames.append(_frame(code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(frames)
+
+
+_known_frames: dict[tuple[str, int], str] = {}
+
+
+def _frame(file: str, line: int, function: str) -> str:
+    key = (file, line)
+    if key not in _known_frames:
+        source = linecache.getline(file, line).strip()
+        _known_frames[key] = f"File {file}, line {line}, in {function}, \n {source}"
+    return _known_frames[key]

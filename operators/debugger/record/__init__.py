@@ -1,0 +1,4 @@
+"""What becomes of the values of a call: encoded, delivered, compared, kept.
+
+May import: `kernel`, and `asd.dumps`.
+"""

@@ -1,0 +1,193 @@
+"""The overflow check: every call is judged by its values, and only those that overflowed are kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter
+
+from asd.dumps.formats.statistics import statistics
+from asd.dumps.overflow.judged_call import (
+    ALREADY,
+    ENDED,
+    OVERFLOW,
+    WEIGHT,
+    JudgedCall,
+    accumulates,
+    classify,
+    magnitude_of,
+    trouble,
+)
+from asd.dumps.overflow.record import OverflowRecord
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.writer import DumpWriter
+from asd.errors import OverflowDetected
+from asd.operators.debugger.record.delivery import crc32, dtype_name, read_moments, to_array
+from asd.operators.debugger.record.values import Path as Place
+from asd.operators.debugger.record.values import encode
+
+__all__ = ["OverflowCounter", "OverflowRecording"]
+
+_LOG = logging.getLogger("asd")
+_INPUTS = ("input_args", "input_kwargs", "input", "parameters")
+
+
+class OverflowCounter:
+    """Counts the overflows of a training and ends it when there were enough.
+
+    Attributes:
+        count: Overflows so far.
+    """
+
+    def __init__(self, config: DebuggerConfig) -> None:
+        self.count = 0
+        self._config = config
+        self._pending: OverflowDetected | None = None
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether training is about to end: what overflows from now on is not looked at."""
+        return self._pending is not None
+
+    def add(self, name: str, kind: str, path: Path | None) -> None:
+        """One more."""
+        self.count += 1
+        where = f"'{path}'" if path is not None else "nowhere, the record can't be written"
+        _LOG.warning(
+            "[overflow %d times]: module name :'%s' is overflow and dump file is saved in %s. (%s)",
+            self.count, name, where, kind,
+        )  # fmt: skip
+        if self._config.overflow_nums != -1 and self.count >= self._config.overflow_nums:
+            self._pending = OverflowDetected(name, self.count, str(path) if path is not None else "")
+
+    def end_training(self) -> None:
+        """Ends the training if there were enough.
+
+        Raises:
+            OverflowDetected: There were.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            raise pending
+
+
+class OverflowRecording:
+    """Judges the entries of one step.
+
+    Args:
+        config: Its `check_mode` and `overflow_nums` count.
+        folder: Of the step and rank; nothing is made of it until something overflows.
+        counter: Of the training.
+        sees_all: Whether every call is recorded. Otherwise the call that overflowed may be one that nobody sees, and
+            the first that was given what it left behind counts in its place.
+        weights: Of the network; one that holds Inf or NaN already is told where it is used first.
+    """
+
+    def __init__(
+        self, config: DebuggerConfig, folder: Path, counter: OverflowCounter, *, sees_all: bool,
+        weights: Iterable[Parameter] = (),
+    ) -> None:  # fmt: skip
+        self._config, self._folder, self._counter, self._sees_all = config, folder, counter, sees_all
+        self._calls: dict[str, JudgedCall] = {}
+        self._data: dict[str, dict[str, list[tuple[Place, Any]]]] = {}
+        self._opened: dict[str, tuple[str | None, tuple[str, ...], dict[str, Any] | None]] = {}
+        self._writer: DumpWriter | None = None
+        self._ended_told = False
+        self._bad_weights: set[tuple[tuple[int, ...], str]] = set()
+        for weight in weights:
+            array = to_array(weight)
+            if array.size and trouble(statistics(array, read=read_moments)[1], dtype_name(weight)) in ("nan", "inf"):
+                self._bad_weights.add((array.shape, crc32(array)))
+
+    def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
+        """See `Recording`."""
+        self._opened[name] = (parent, frames, attributes)
+        self._calls.setdefault(name, JudgedCall())
+
+    def put(self, name: str, part: str, path: Place, value: Any) -> None:
+        """See `Recording`."""
+        call = self._calls.setdefault(name, JudgedCall())
+        if part in _INPUTS:
+            magnitude = magnitude_of(value)
+            call.largest_input = max(call.largest_input, magnitude)
+            if magnitude == np.inf:  # a mask is filled with -inf on purpose
+                call.inputs.append("inf")
+        told = encode(value, lambda array, dtype: self._judge(call, part, array, dtype))
+        self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
+
+    def put_array(self, name: str, part: str, path: Place, array: np.ndarray, dtype: str) -> None:
+        """See `Recording`."""
+        call = self._calls.setdefault(name, JudgedCall())
+        told = self._judge(call, part, array, dtype)
+        self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
+
+    def summaries(self) -> DumpWriter | None:
+        """See `Recording`."""
+        return None
+
+    def close(self, name: str) -> None:
+        """See `Recording`."""
+        call = self._calls.pop(name, None)
+        parts = self._data.pop(name, {})
+        opened = self._opened.pop(name, (None, (), None))
+        if call is None or self._counter.is_enough:
+            return
+        kind = classify(call)
+        if kind != WEIGHT and not self._is_checked(name):
+            return
+        if kind == ENDED and self._counter.count and not self._ended_told:
+            self._ended_told = True
+            _LOG.warning("%s: %s.", name, kind)
+        unseen = not self._sees_all and not self._counter.count
+        if kind in (OVERFLOW, WEIGHT) or (kind == ALREADY and (unseen or "nan" in call.outputs)):
+            self._counter.add(name, kind, self._keep(name, kind, parts, opened))
+
+    def finish(self) -> None:
+        """See `Recording`."""
+        for name in list(self._calls):
+            self.close(name)
+        if self._writer is not None:
+            self._writer.finish()
+
+    def _is_checked(self, name: str) -> bool:
+        mode = self._config.check_mode
+        return mode == "all" or accumulates(name) == (mode == "atomic")
+
+    def _judge(self, call: JudgedCall, part: str, array: np.ndarray, dtype: str) -> dict[str, Any]:
+        fields, moments = statistics(array, high=self._config.high, read=read_moments)
+        found = trouble(moments, dtype)
+        largest = np.inf if found in ("nan", "inf") else max(abs(moments.largest), abs(moments.smallest))
+        if part in _INPUTS:
+            call.inputs.append(found)
+            call.largest_input = max(call.largest_input, largest)
+            if found in ("nan", "inf") and (array.shape, crc32(np.ascontiguousarray(array))) in self._bad_weights:
+                call.weights.append(found)
+        else:
+            call.outputs.append(found)
+            call.largest_output = max(call.largest_output, largest)
+        return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
+
+    def _keep(self, name: str, kind: str, parts: dict[str, list[tuple[Place, Any]]], opened: Any) -> Path | None:
+        if self._writer is None:
+            self._writer = DumpWriter(self._folder, self._config, read=read_moments, check=crc32)
+        writer = self._writer
+        parent, frames, attributes = opened
+        writer.parent(name, parent)
+        if frames:
+            writer.stack(name, frames)
+        for part, values in parts.items():
+            for path, value in values:
+                writer.value(name, part, path, value)
+        writer.value(name, "overflow", [], kind)
+        if attributes is not None:
+            writer.value(name, "attributes", [], attributes)
+        data = {part: [value for _, value in values] for part, values in parts.items()}
+        try:
+            return OverflowRecord(self._folder).write(self._counter.count + 1, name, data)
+        except OSError as error:
+            _LOG.error("the overflow record can't be written: %s.", error.strerror or error)
+            return None

@@ -1,0 +1,80 @@
+"""What becomes of the values of a step: the one face that hooks know, and the dump behind it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from asd.dumps.record.writer import DumpWriter
+from asd.operators.debugger.record.values import Path, encode
+
+__all__ = ["DumpRecording", "StepRecording", "file_name_of"]
+
+_SLOTS = {"input_args": "input", "input_kwargs": "kwargs"}
+
+
+class StepRecording(Protocol):
+    """Gets the values of entries as they become known."""
+
+    def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
+        """An entry begins. `frames` is its call stack, `attributes` are those of an operator."""
+
+    def put(self, name: str, part: str, path: Path, value: Any) -> None:
+        """A value of it: a Tensor, a number, ..."""
+
+    def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
+        """A tensor of it as an array that is valid during the call only."""
+
+    def summaries(self) -> DumpWriter | None:
+        """Who says what is kept of a tensor, where that is all; None where the tensors themselves are asked for."""
+
+    def close(self, name: str) -> None:
+        """All values of an entry are known."""
+
+    def finish(self) -> None:
+        """The step is over."""
+
+
+class DumpRecording:
+    """Everything goes into a dump."""
+
+    def __init__(self, writer: DumpWriter) -> None:
+        self._writer = writer
+
+    def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
+        """See `StepRecording`."""
+        self._writer.parent(name, parent)
+        if frames:
+            self._writer.stack(name, frames)
+        if attributes is not None:
+            self._writer.value(name, "attributes", [], attributes)
+
+    def put(self, name: str, part: str, path: Path, value: Any) -> None:
+        """See `StepRecording`."""
+        file_name = file_name_of(name, part, path)
+        told = encode(value, lambda array, dtype: self._writer.tensor(file_name, array, dtype, name))
+        self._writer.value(name, part, path, told)
+
+    def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
+        """See `StepRecording`."""
+        told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
+        self._writer.value(name, part, path, told)
+
+    def summaries(self) -> DumpWriter | None:
+        """See `StepRecording`."""
+        return self._writer if self._writer.only_tells else None
+
+    def close(self, name: str) -> None:
+        """See `StepRecording`."""
+
+    def finish(self) -> None:
+        """See `StepRecording`."""
+        self._writer.finish()
+
+
+def file_name_of(name: str, part: str, path: Path) -> str:
+    """The name of a tensor's file without its ending."""
+    if ".parameters_grad." in name:
+        return f"{name}.{part}"
+    return ".".join([name, _SLOTS.get(part, part), *map(str, path)])

@@ -1,0 +1,160 @@
+"""Puts a fault into a network that is being trained, for drills on the CPU.
+
+The fault strikes behind the check: where the gradient has been computed and before anybody looks at it, as a broken
+processor would. The corruption itself is `Fault.apply`, run by NumPy inside the step in graph mode and PyNative alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.communication import GlobalComm, get_rank
+from mindspore.train import Callback
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.injection import Change, Fault
+from asd.operators.measure.tap import InsertGradientOf
+from asd.operators.table.slots import table
+
+__all__ = ["FaultInjector", "gradient_fault", "numpy_operator"]
+
+_LOG = logging.getLogger("asd.injection")
+
+
+class FaultInjector(Callback):
+    """Makes `fault` happen: a callback that stands behind `StepMonitor` in the list.
+
+    In a loop of your own, call `attach` before the first step and `begin_step` before each.
+
+    Args:
+        fault: What to do, where and when.
+        first_step: Number of the first step, for a training that is resumed.
+
+    Attributes:
+        changes: Every corruption that has been made.
+        where: Name of the checkpoint or parameter it strikes, once `attach` was called.
+    """
+
+    def __init__(self, fault: Fault, first_step: int = 1) -> None:
+        super().__init__()
+        self.fault = fault
+        self.changes: list[Change] = []
+        self.where = ""
+        self._rank = get_rank() if GlobalComm.INITED else 0
+        self._step = first_step - 1
+        self._weight: Parameter | None = None
+
+    def attach(self, net: nn.Cell) -> str:
+        """Finds the place in `net`, which has its checks already but is not compiled yet, and returns its name.
+
+        Raises:
+            ConfigError: No checkpoint or parameter has such a name.
+            UnsupportedError: The device is not the CPU.
+        """
+        if ms.get_context("device_target") != "CPU":
+            raise UnsupportedError(f"faults can be injected on the CPU only, not on {ms.get_context('device_target')}.")
+        if self.fault.target == "weight":
+            places: dict[str, Any] = {parameter.name: parameter for parameter in net.trainable_params()}
+        else:
+            places = _taps(net)
+        self.where = self._choose(places)
+        if self.fault.target == "weight":
+            self._weight = places[self.where]
+        else:
+            holder = places[self.where]
+            holder.asd_tap = _Faulty(holder.asd_tap, self._strike, on_gradient=self.fault.target == "gradient")
+        return self.where
+
+    def begin_step(self) -> None:
+        """Counts the step, and strikes a weight if it is its turn."""
+        self._step += 1
+        if self._weight is not None and self.fault.is_active(self._step, self._rank):
+            self._weight.copy_(Tensor(self._strike(self._weight.asnumpy())))
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Finds its place in the network that is about to be trained."""
+        if not self.where:
+            self.attach(run_context.original_args().train_network)
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        """The same for `Model.train`."""
+        self.begin_step()
+
+    def _choose(self, places: dict[str, Any]) -> str:
+        for name in places:
+            if re.search(self.fault.where, name):
+                return name
+        raise ConfigError(
+            "fault where", self.fault.where, f"valid is an expression that matches one of {', '.join(places)}"
+        )
+
+    def _strike(self, array: np.ndarray) -> np.ndarray:
+        if not self.fault.is_active(self._step, self._rank):
+            return array
+        if table().replaying:
+            # Hardware that failed in one step only is well again, other hardware fails in every run of it.
+            return array if self.fault.duration == 1 else self.fault.apply(array, self._step)
+        faulty = self.fault.apply(array, self._step)
+        change = self.fault.changes(array, faulty, self._step, self.where)
+        self.changes.append(change)
+        _LOG.info("fault %s struck: %s", self.fault, change)
+        return faulty
+
+
+def _taps(net: nn.Cell) -> dict[str, Any]:
+    """Every cell that `install` put a tap on, by the name of its checkpoint."""
+    return {
+        cell.asd_tap.site.name: cell for _, cell in net.cells_and_names() if getattr(cell, "asd_tap", None) is not None
+    }
+
+
+class _Faulty(nn.Cell):
+    """A tap with a fault behind it."""
+
+    def __init__(self, tap: Any, strike: Callable[[np.ndarray], np.ndarray], *, on_gradient: bool) -> None:
+        super().__init__(auto_prefix=False)
+        self.site = tap.site
+        self.tap = tap
+        self.fault = gradient_fault(strike) if on_gradient else _OutputFault(strike)
+
+    def construct(self, x):
+        return self.fault(self.tap(x))
+
+
+def numpy_operator(strike: Callable[[np.ndarray], np.ndarray]) -> ops.Custom:
+    """An operator that lets `strike` change an array within a step, in graph mode and PyNative alike; CPU only."""
+
+    def corrupt(array: np.ndarray) -> np.ndarray:
+        return strike(array)
+
+    return ops.Custom(corrupt, out_shape=lambda shape: shape, out_dtype=lambda dtype: dtype, func_type="pyfunc")
+
+
+def gradient_fault(strike: Callable[[np.ndarray], np.ndarray]) -> InsertGradientOf:
+    """An identity whose gradient `strike` changes, in graph mode and PyNative alike; CPU only."""
+    corrupt = numpy_operator(strike)
+
+    def in_graph(gradient):
+        return corrupt(gradient)
+
+    return InsertGradientOf(in_graph, lambda gradients: Tensor(strike(gradients[0].asnumpy())))
+
+
+class _OutputFault(nn.Cell):
+    """Corrupts what it is given and leaves the gradient alone."""
+
+    def __init__(self, strike: Callable[[np.ndarray], np.ndarray]) -> None:
+        super().__init__(auto_prefix=False)
+        self.corrupt = numpy_operator(strike)
+
+    def construct(self, x):
+        return self.corrupt(x)
+
+    def bprop(self, x, out, dout):
+        return (dout,)

@@ -1,0 +1,297 @@
+"""The guard: an optimizer that does not apply an update while a checked value breaks its limit.
+
+The decision is made on the device, in the same step: when the gradients are ready all taps have written their slots,
+and the gate compares them with the limits the host wrote after the step before. A refused step leaves every parameter
+and every state of the optimizer as it was, because the optimizer is not run at all. What it left in the slots is set
+aside for the host, so that the next step is judged by its own values, whether or not the host has read by then.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn
+from mindspore.communication import GlobalComm, get_group_size
+from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd.errors import ConfigError
+from asd.measured.reading import AVERAGED
+from asd.operators.measure.look import make_observer
+from asd.operators.measure.tap import kernel_function
+from asd.operators.private.class_swap import put_on
+from asd.operators.table.gate import Gate
+from asd.operators.table.guard_state import GuardState
+from asd.operators.table.operator_table import OperatorTable
+from asd.operators.table.site import Site
+from asd.operators.table.slots import table
+from asd.tiers import FEATURES
+
+__all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
+
+_ANNOUNCEMENT = 1 / 65536
+"""As `kAnnouncement` of kernel.cpp: too little, even from 32767 ranks, to refuse an update."""
+_numbers = itertools.count()
+
+
+def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -> nn.Cell:
+    """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
+
+    The limits are those that a `StepMonitor` writes after each step; until one is attached nothing is refused. In data
+    parallel all ranks refuse together: one number goes through an all-reduce. The optimizer is changed in
+    place, and keeps its class name, attributes and parameters. Do it before the first step, for a compiled graph does
+    not change.
+
+    Args:
+        optimizer: Any optimizer that is called with a tuple of gradients.
+        gradients: Whether the gradients it is called with are checked too, each under the name of its Parameter; in
+            data parallel, where they are means over the ranks, with `averaged.` before it.
+        lower: Whether there will be lower limits too.
+
+    Returns:
+        `optimizer` itself.
+
+    Raises:
+        ConfigError: `optimizer` is not a Cell.
+    """
+    if not isinstance(optimizer, nn.Cell):
+        raise ConfigError(
+            "optimizer", type(optimizer).__name__, "valid is an optimizer of mindspore.nn, mint or mindformers"
+        )
+    if is_guarded(optimizer):
+        return optimizer
+    base = type(optimizer)
+
+    class Guarded(base):  # type: ignore[valid-type, misc]
+        def construct(self, gradients, *args):
+            refused = self.asd_gate(gradients)
+            # The optimizer runs in one branch only; both return a tensor, for a graph has one type of result.
+            if refused > 0:
+                result = self.asd_set_aside(refused)
+            else:
+                result = F.depend(refused, super().construct(gradients, *args))
+            return result
+
+    slots = table()
+    weights = getattr(optimizer, "parameters", ()) if gradients else ()
+    averaged = are_averaged()
+    sites = [
+        slots.new_site(f"averaged.{weight.name}", AVERAGED) if averaged else slots.new_site(weight.name, "W")
+        for weight in weights
+    ]
+    for site in sites:
+        site.claimed = True
+    if isinstance(slots, OperatorTable):
+        optimizer.asd_gate = _OperatorGate(slots, sites, lower=lower)
+        optimizer.asd_set_aside = optimizer.asd_gate.set_aside
+    else:
+        optimizer.asd_gate, optimizer.asd_set_aside = _KernelGate(sites), _same  # which has done so by then
+    optimizer.asd_gate.belong_to(slots.gates.default)
+    put_on(optimizer, Guarded)
+    return optimizer
+
+
+def is_guarded(optimizer: nn.Cell) -> bool:
+    """Whether `guard` was called on `optimizer`."""
+    return getattr(optimizer, "asd_gate", None) is not None
+
+
+def are_averaged() -> bool:
+    """Whether optimizers are called with means over several ranks that hold the same network."""
+    return _ranks() > 1 and ms.get_auto_parallel_context("parallel_mode") in ("stand_alone", "data_parallel")
+
+
+def gradient_sites(optimizer: nn.Cell) -> list[Site]:
+    """The checkpoints of the gradients that a guarded optimizer is called with."""
+    return list(optimizer.asd_gate.sites) if is_guarded(optimizer) else []
+
+
+def _agreement() -> Any:
+    """Sums a number over all ranks, or hands it back where there is one rank only."""
+    return P.AllReduce() if _ranks() > 1 else _same
+
+
+def _ranks() -> int:
+    return int(get_group_size()) if GlobalComm.INITED else 1
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+class _Gate(nn.Cell):
+    """The part of a guard that asks whether an update may be applied.
+
+    Attributes:
+        sites: The checkpoints of the gradients that the optimizer is called with.
+        guard_number: Which guard it is.
+        gate: Whose it is.
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        super().__init__(auto_prefix=False)
+        self.sites = tuple(sites)
+        self.look = _look_at_each(sites)
+        self.sum_over_ranks = _agreement()
+        self.guard_number = next(_numbers)
+        self.gate = table().gates.default
+
+    def belong_to(self, gate: Gate) -> None:
+        """Says whose it is from now on."""
+        self.gate.guards.discard(self)
+        self.gate = gate
+        gate.guards.add(self)
+        table().give_guard(self, gate)
+
+
+class _KernelGate(_Gate):
+    """Asks the C++ library; the gradients are its inputs so that all taps have written before it reads."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        super().__init__(sites)
+        self.ask = kernel_function("asd_gate")
+        self.count = kernel_function("asd_agree")
+        self.number = Tensor([self.guard_number], ms.int32)
+
+    def construct(self, gradients):
+        refuses = self.ask(*gradients, *self.look(gradients), self.number)
+        return self.count(self.sum_over_ranks(refuses), self.number)[0]
+
+
+class _OperatorGate(_Gate):
+    """Compares the Parameters of an `OperatorTable` with MindSpore operators."""
+
+    def __init__(self, slots: OperatorTable, sites: Sequence[Site], *, lower: bool) -> None:
+        super().__init__(sites)
+        self.state = state = slots.new_guard(self.guard_number)
+        self.decide = _make_decide(
+            (slots.max_abs, slots.l2, slots.mean_abs), slots.limits, slots.non_finite, state.judged, state.armed,
+            state.announcing, _make_count_small(slots) if lower else None,
+        )  # fmt: skip
+        self.count = _make_count(state)
+        self.is_held = _make_is_held(slots.held, state)
+        self.set_aside = _make_set_aside(slots, state)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its monitor guards no other optimizer."""
+        return self.state.is_alone
+
+    def __call__(self, gradients):
+        """In PyNative."""
+        refused = super().__call__(gradients)
+        self.state.saw_update(refused=bool(refused.asnumpy() > 0))
+        return refused
+
+    def construct(self, gradients):
+        total = self.decide((*gradients, *self.look(gradients)))
+        if not self.is_alone:
+            total = total + self.is_held(total)
+        return self.count(self.sum_over_ranks(total))[0]
+
+
+def _look_at_each(sites: Sequence[Site]) -> Any:
+    """A function that reports each gradient to its site, and returns what is ready when that is done."""
+    observers = tuple(make_observer(site) for site in sites)
+    if not observers:
+        return _nothing
+
+    def look(gradients):
+        looked = ()
+        for i in range(min(len(observers), len(gradients))):
+            looked = (*looked, observers[i](gradients[i]))  # type: ignore[assignment]
+        return looked
+
+    return look
+
+
+def _nothing(gradients: Any) -> tuple[()]:
+    return ()
+
+
+def _make_decide(values: Sequence[Parameter], limits: Sequence[Parameter], non_finite: Parameter, judged: Parameter,
+                 armed: Parameter, announcing: Parameter, count_small: Any) -> Any:  # fmt: skip
+    reduce = P.ReduceSum()
+    max_abs, l2, mean_abs = values
+    limit_max, limit_l2, limit_mean = limits
+
+    def decide(gradients):
+        broken = F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
+        broken = broken + F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
+        broken = broken + F.cast(F.depend(mean_abs, gradients) > limit_mean, ms.float32)
+        broken = broken + F.depend(non_finite, gradients)
+        if count_small is not None:
+            broken = broken + count_small(gradients)
+        # In a replay `armed` is 2, and every update is refused.
+        in_replay = F.cast(armed > 1.5, ms.float32)
+        refuses = F.cast(reduce(broken * judged) * armed + in_replay > 0, ms.float32)
+        return refuses + F.depend(announcing, gradients) * (1 - in_replay) * _ANNOUNCEMENT
+
+    return decide
+
+
+def _make_count_small(slots: OperatorTable) -> Any:
+    least_l2, least_mean = slots.least
+    max_abs, l2, mean_abs, calls, zero_passes = slots.max_abs, slots.l2, slots.mean_abs, slots.calls, slots.zero_passes
+
+    def count_small(gradients):
+        small = F.cast(F.depend(l2, gradients) < least_l2, ms.float32)
+        small = small + F.cast(F.depend(mean_abs, gradients) < least_mean, ms.float32)
+        small = small * F.cast(F.depend(max_abs, gradients) > zero_passes, ms.float32)
+        return small * F.cast(F.depend(calls, gradients) > 0, ms.float32)
+
+    return count_small
+
+
+def _make_count(state: GuardState) -> Any:
+    add, floor, larger = P.AssignAdd(), P.Floor(), P.Maximum()
+    counts, announcements, armed = state.counts, state.announcements, state.armed
+    one_update = Tensor(np.array([0, 1], np.float32))
+
+    def count(total):
+        refused = F.cast(total >= 0.5, ms.float32)
+        is_counted = F.cast(armed < 1.5, ms.float32)
+        counted = add(counts, larger(refused, one_update) * is_counted)
+        counted = F.depend(add(announcements, F.cast(total > floor(total), ms.float32) * is_counted), counted)
+        return F.depend(refused, counted)
+
+    return count
+
+
+def _make_is_held(held: Parameter, state: GuardState) -> Any:
+    """Whether another optimizer of the same step was refused: then none of them is applied."""
+    own = Tensor(np.arange(held.size) == state.number, ms.float32)
+    armed, reduce = state.armed, P.ReduceSum()
+
+    def is_held(after):
+        return reduce(F.depend(held, after) * own) * armed
+
+    return is_held
+
+
+def _make_set_aside(slots: OperatorTable, state: GuardState) -> Any:
+    """What happens to the values of a refused update; not in a replay."""
+    judged, armed, peers, held = state.judged, state.armed, state.peers, slots.held
+    live, aside = slots.values, slots.aside
+    select, larger, assign = P.Select(), P.Maximum(), P.Assign()
+    own = Tensor(np.arange(held.size) == state.number, ms.float32)
+    zeros = Tensor(np.zeros(judged.size, np.float32))
+
+    def set_aside(refused):
+        counts = F.cast(armed < 1.5, ms.float32)
+        mine = judged * counts * refused > 0
+        done = refused
+        for i in range(len(live)):
+            taken = select(mine, live[i], zeros)
+            together = larger(aside[i], taken) if i < len(FEATURES) else aside[i] + taken
+            done = F.depend(done, assign(aside[i], together))
+            done = F.depend(done, assign(live[i], select(mine, zeros, F.depend(live[i], done))))
+        # The others of this step are refused too; who was held himself has no more to say.
+        is_first = (1 - F.reduce_sum(held * own)) * counts
+        return F.depend(done, assign(held, (1 - own) * larger(held, peers * is_first)))
+
+    return set_aside

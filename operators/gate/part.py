@@ -1,0 +1,76 @@
+"""What the parts of a training share: whom they work for, and the one record of a step that each of them adds to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from asd.diagnosis.attribution import Attribution
+from asd.event import Event
+from asd.measured.reading import Capture, Reading
+from asd.monitor import Monitor
+from asd.operators.ranks.exchange import Exchange
+from asd.operators.table.gate import Gate
+from asd.operators.table.slots import Table
+
+__all__ = ["Part", "StepRecord"]
+
+
+class Part:
+    """A part of a training; what it does in a step is told to `WatchedTraining`, which calls it in its turn.
+
+    Attributes:
+        monitor: Judges, and publishes events.
+        table: The slots.
+        gate: What this training has of the table.
+        ranks: The ranks.
+    """
+
+    monitor: Monitor
+    table: Table
+    gate: Gate
+    ranks: Exchange
+
+    def serve(self, monitor: Monitor, table: Table, gate: Gate, ranks: Exchange) -> None:
+        """Says for whom it works from now on."""
+        self.monitor, self.table, self.gate, self.ranks = monitor, table, gate, ranks
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """What is known of the step that has just been made.
+
+    Attributes:
+        number: Which step, from 1.
+        outputs: What it returned; of its second run, if there was one that counts.
+        scale: Its loss scale.
+        refused: Whether its update was refused; that of the second run, if there was one.
+        unsupported: Whether a check met a type that can't be read.
+        readings: What its checkpoints saw, of the second run if there was one; None as long as nobody has read them.
+        captures: Tensors that broke a limit, of the run that is to blame.
+        again: Whether there was a second run that counts.
+        lost: Why an update was refused for good though no rank has a first-level anomaly; else empty.
+        vanished: The readings that were suspicious in the first run and not in the second.
+        elsewhere: Whether any rank has such readings.
+        attribution: Whose they are, or who is to blame for a refusal; None where nobody is known.
+        events: What was found so far.
+        fatal: The first of them that is of first level.
+        damage: The one that says that the weights are damaged already: refusing an update mends nothing then.
+    """
+
+    number: int
+    outputs: Any
+    scale: float
+    refused: bool
+    unsupported: bool = False
+    readings: Sequence[Reading] | None = None
+    captures: Sequence[Capture] = ()
+    again: bool = False
+    lost: str = ""
+    vanished: Sequence[Reading] = ()
+    elsewhere: bool = False
+    attribution: Attribution | None = None
+    events: list[Event] = field(default_factory=list)
+    fatal: Event | None = None
+    damage: Event | None = None

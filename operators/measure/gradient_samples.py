@@ -1,0 +1,64 @@
+"""The vendor's combined scheme in a training: gradients of parameters are sampled before the ranks are summed up.
+
+They are judged by the combined rule. Every ten steps the ranks tell one another about their strikes, and a strike-out
+of one switches the checksum on for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from mindspore import nn
+
+from asd.detect.combined_scheme import Action, CombinedScheme, Message, Poll
+from asd.measured.reading import SAMPLE
+from asd.operators.measure.own_gradients import own_gradients
+from asd.operators.ranks.exchange import Exchange
+from asd.operators.table.site import Site
+from asd.operators.table.slots import table
+
+__all__ = ["POLL_STEPS", "poll", "sample_gradients"]
+
+_LOG = logging.getLogger("asd.combined")
+POLL_STEPS = 10
+"""Steps from one exchange with the other ranks to the next."""
+
+
+def sample_gradients(reducer: nn.Cell | None, optimizer: nn.Cell, *, every: int) -> list[Site]:
+    """Looks at gradients where they are still this rank's own: before a reducer, or else the optimizer.
+
+    Args:
+        reducer: What takes their mean over the ranks; None where that is not known.
+        optimizer: The optimizer, whose parameters they belong to.
+        every: Of the parameters with two dimensions or more, the first and then every so many-th.
+
+    Returns:
+        The checkpoints, called `gradient.` and the name of the parameter; those that are there already, if any.
+    """
+    look = own_gradients(reducer or optimizer)
+    if not look.sites_of(SAMPLE):
+        matrices = [
+            (i, parameter) for i, parameter in enumerate(getattr(optimizer, "parameters", ())) if parameter.ndim > 1
+        ]
+        chosen = matrices[::every]
+        look.add([(i, table().new_site(f"gradient.{parameter.name}", SAMPLE)) for i, parameter in chosen])
+    return look.sites_of(SAMPLE)
+
+
+def poll(scheme: CombinedScheme, own: Message, exchange: Exchange) -> Poll:
+    """Says what this rank has to say and does what the ranks agree on; a call of all ranks.
+
+    Raises:
+        RankLostError: A rank did not answer.
+    """
+    told = [Message(*json.loads(message)) for message in exchange.gather(json.dumps(own).encode())]
+    agreed = scheme.poll(told)
+    if agreed.action is Action.START:
+        _LOG.warning("Feature value detection strikes out on rank %s, CheckSum will be enabled globally.",
+                     ", ".join(map(str, agreed.ranks)))  # fmt: skip
+    elif agreed.action is Action.STOP:
+        _LOG.warning("Global CheckSum result is %d", bool(agreed.ranks))
+        if exchange.rank in agreed.ranks:
+            _LOG.error("CheckSum detects MatMul error on rank %d", exchange.rank)
+    return agreed

@@ -1,0 +1,60 @@
+"""The loss scale in force: every feature value is multiplied by it and has to be divided again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mindspore import Tensor, nn
+
+from asd.errors import ConfigError
+
+__all__ = ["LossScale"]
+
+
+class LossScale:
+    """Reads the loss scale from wherever the training keeps it.
+
+    Args:
+        source: A number, a Tensor or Parameter that holds one, an object with `scale_value` such as
+            `mindspore.amp.DynamicLossScaler`, or None for 1.
+        dynamic: Whether the scale is found by overflowing; None to tell it from the type of `source`.
+
+    Attributes:
+        fixed: The scale where it never changes; None where it has to be read.
+
+    Raises:
+        ConfigError: `source` is none of these, or a number that is not above 0.
+    """
+
+    def __init__(self, source: Any = None, *, dynamic: bool | None = None) -> None:
+        holder = getattr(source, "scale_value", source)
+        valid = "valid is a number above 0, a Tensor with one element, or an object with scale_value"
+        if holder is not None and not isinstance(holder, (int, float, Tensor)):
+            raise ConfigError("loss_scale", type(source).__name__, valid)
+        self._holder = holder
+        self.dynamic = dynamic if dynamic is not None else "Dynamic" in type(source).__name__
+        self.fixed = None if isinstance(holder, Tensor) else self.read()
+        if not self.read() > 0:
+            raise ConfigError("loss_scale", self.read(), valid)
+
+    def read(self) -> float:
+        """The scale of the next step; costs one read-back only where a Tensor holds it."""
+        if not isinstance(self._holder, Tensor):
+            return float(self._holder if self._holder is not None else 1)
+        return float(self._holder.asnumpy().reshape(-1)[0])
+
+    @classmethod
+    def of(cls, train_network: nn.Cell) -> LossScale:
+        """Finds the scale of a training cell of MindSpore or mindformers, inside wrappers too.
+
+        `scale_sense` is that of `TrainOneStepWithLossScaleCell` and mindformers' `MFTrainOneStepCell`, `sens` the
+        constant of `TrainOneStepCell`.
+        """
+        for _, cell in train_network.cells_and_names():
+            scale_sense = getattr(cell, "scale_sense", None)
+            if isinstance(scale_sense, (Tensor, int, float)):
+                manager = getattr(cell, "loss_scaling_manager", None)
+                return cls(scale_sense, dynamic="Dynamic" in type(manager).__name__)
+            if isinstance(cell, nn.TrainOneStepCell) and isinstance(cell.sens, (int, float)):
+                return cls(cell.sens)
+        return cls()

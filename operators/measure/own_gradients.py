@@ -1,0 +1,106 @@
+"""Gradients of parameters while they are still this rank's own: before a reducer takes their mean over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mindspore import nn
+from mindspore.ops import functional as F  # noqa: N812
+
+from asd.errors import ConfigError
+from asd.operators.measure.look import make_observer
+from asd.operators.private.class_swap import put_on
+from asd.operators.table.site import Site
+from asd.operators.table.slots import table
+
+__all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of"]
+
+
+def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = None) -> nn.Cell | None:
+    """What takes the mean over the ranks of the gradients that `optimizer` is called with.
+
+    Args:
+        net: The training cell; it is searched for a reducer of as many gradients, none of the optimizer's own.
+        optimizer: The optimizer.
+        given: The reducer, where it is known.
+
+    Returns:
+        The reducer; None where no cell of `net` is one.
+
+    Raises:
+        ConfigError: `given` is no reducer of as many gradients.
+    """
+    count = len(getattr(optimizer, "parameters", ()))
+    if given is not None:
+        if not _reduces(given, count):
+            valid = f"valid is a DistributedGradReducer of the optimizer's {count} gradients"
+            raise ConfigError("reducer", type(given).__name__, valid)
+        return given
+    inside = {id(cell) for _, cell in optimizer.cells_and_names()}
+    cells = net.cells_and_names() if net is not None else ()
+    return next((cell for _, cell in cells if _reduces(cell, count) and id(cell) not in inside), None)
+
+
+def _reduces(cell: nn.Cell, gradients: int) -> bool:
+    return isinstance(cell, nn.DistributedGradReducer) and len(cell.allreduce_filter) == gradients
+
+
+def look_before_reduction(reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
+    """Looks at the gradient of every parameter before its reducer.
+
+    Args:
+        reducer: The reducer, which is not compiled yet.
+        optimizer: The optimizer, whose parameters the gradients belong to.
+
+    Returns:
+        The checkpoints, each called like its parameter.
+    """
+    look = own_gradients(reducer)
+    weights = getattr(optimizer, "parameters", ())
+    if not look.sites_of("W"):
+        look.add([(i, table().new_site(weight.name, "W")) for i, weight in enumerate(weights)])
+    return look.sites_of("W")
+
+
+class OwnGradients(nn.Cell):
+    """The gradients as they are, after some of them were looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.sites: tuple[Site, ...] = ()
+        self.places: tuple[int, ...] = ()
+        self.observers: tuple[object, ...] = ()
+
+    def sites_of(self, kind: str) -> list[Site]:
+        """The checkpoints of one kind."""
+        return [site for site in self.sites if site.kind == kind]
+
+    def add(self, chosen: Sequence[tuple[int, Site]]) -> None:
+        """Looks at more of them: each a place among the gradients, and its checkpoint."""
+        for place, site in chosen:
+            site.claimed = True
+            self.sites, self.places = (*self.sites, site), (*self.places, place)
+            self.observers = (*self.observers, make_observer(site))
+
+    def construct(self, gradients):
+        """The same gradients."""
+        seen = ()
+        for i in range(len(self.places)):
+            seen = (*seen, self.observers[i](gradients[self.places[i]]))  # type: ignore[assignment, operator]
+        return F.depend(gradients, seen)
+
+
+def own_gradients(holder: nn.Cell) -> OwnGradients:
+    """What looks at the gradients that a reducer or an optimizer is called with; put there at the first call."""
+    present = getattr(holder, "asd_own_gradients", None)
+    if present is not None:
+        return present  # type: ignore[no-any-return]
+    base = type(holder)
+
+    class Looked(base):  # type: ignore[misc, valid-type]
+        def construct(self, gradients, *args):
+            return super().construct(self.asd_own_gradients(gradients), *args)
+
+    look = holder.asd_own_gradients = OwnGradients()
+    put_on(holder, Looked)
+    return look

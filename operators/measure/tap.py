@@ -1,0 +1,219 @@
+"""The tap: an identity whose gradient is looked at on its way back.
+
+`make_tap(site)` returns a callable `x -> x`. In the backward pass it writes three numbers of dL/dx into the site's slot
+and hands the gradient on, bit for bit. It works in graph mode and PyNative, and there are two kinds of it.
+
+`InsertGradientOf` below has two faces. The graph compiler sees the primitive of that name, whose function calls the C++
+kernel; that call has no side effect a compiler could know of, so the gradient is made to depend on its output. PyNative
+calls `__call__`, which hooks a Python function that hands the gradient's memory to the same kernel.
+
+`_OperatorTap` is a Cell with a backward pass of its own made of MindSpore operators, for the other devices. It returns
+an alias of its input: else a compiled graph would hand it the gradient of a residual as well when the forward pass of
+the same layer writes a Parameter (`self.cnt += 1`), and PyNative would now and then lose a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+from mindspore.ops import functional as F  # noqa: N812
+from mindspore.ops import operations as P  # noqa: N812
+from mindspore.ops._grad_experimental.grad_base import bprop_getters
+
+from asd.operators.kernel import library as kernel
+from asd.operators.private.layout import is_pipeline
+from asd.operators.private.mixed_precision import CheckCell
+from asd.operators.table.kernel_table import KernelTable
+from asd.operators.table.operator_table import OperatorTable
+from asd.operators.table.site import Site
+from asd.operators.table.slots import table
+
+__all__ = [
+    "Write",
+    "alias",
+    "hidden",
+    "kernel_function",
+    "make_tap",
+    "observe_tensor",
+    "statistics_by_operators",
+]
+
+Tap = Callable[[Any], Any]
+
+
+def make_tap(site: Site) -> Tap:
+    """An identity that reports the gradient of its input to `site`."""
+    chosen = table()
+    return _kernel_tap(site) if isinstance(chosen, KernelTable) else _OperatorTap(site, chosen)
+
+
+def kernel_function(name: str, size: int = 1) -> ops.Custom:
+    """The kernel's function `name` as an operator that returns float32[size]."""
+    return ops.Custom(
+        f"{kernel.library_path()}:{name}",
+        out_shape=(size,),  # not functions, which the compiler would call whenever it infers types anew
+        out_dtype=ms.float32,
+        func_type="aot",
+    )
+
+
+class InsertGradientOf(ops.InsertGradientOf):
+    """An identity with a function on its gradient; the name is fixed, for the compiler knows the primitive by it.
+
+    Args:
+        in_graph: Compiled by MindSpore: gradient to gradient. It must depend on all that it calls.
+        in_pynative: The same for PyNative, in Python: a tuple with the gradient, to the gradient.
+    """
+
+    def __init__(self, in_graph: Callable[[Any], Any], in_pynative: Callable[[tuple[Tensor, ...]], Tensor]) -> None:
+        super().__init__(in_graph)
+        # With these attributes two taps in a row make a cycle in the compiled graph; the dependency orders all.
+        self.add_prim_attr("side_effect_backprop", False)
+        self.add_prim_attr("side_effect_backprop_mem", False)
+        self._hook = ops.HookBackward(in_pynative)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._hook(x)
+
+
+@bprop_getters.register(InsertGradientOf)
+def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
+    look = primitive.f
+
+    # MindSpore's own asks whether the function returned anything: one more branch for the compiler in each tap.
+    def bprop(x, out, dout):
+        return (look(dout),)
+
+    return bprop
+
+
+def _kernel_tap(site: Site) -> InsertGradientOf:
+    observe = kernel_function("asd_observe")
+    number = site.slot
+    slot = Tensor([number], ms.int32)
+
+    def look_in_graph(gradient):
+        return F.depend(gradient, observe(gradient, slot))
+
+    def look_in_pynative(gradients: tuple[Tensor, ...]) -> Tensor:
+        observe_tensor(number, gradients[0])
+        return gradients[0]
+
+    tap = InsertGradientOf(look_in_graph, look_in_pynative)
+    tap.site = site
+    return tap
+
+
+def observe_tensor(slot: int, x: Tensor) -> None:
+    """Hands the memory of a PyNative tensor to the kernel."""
+    readable = x.astype(ms.float32) if x.dtype == ms.bfloat16 else x  # NumPy has no bfloat16
+    kernel.observe(slot, np.ascontiguousarray(readable.asnumpy()))
+
+
+def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Largest finite magnitude, L2 norm, mean magnitude and count of non-finite elements by MindSpore operators.
+
+    Norm and mean are taken of the gradient divided by its largest magnitude, so that no square or sum overflows or
+    vanishes. They are `inf` or `nan` when an element is; the norm saturates at the largest float32.
+
+    Args:
+        gradient: Any shape, any floating-point type.
+
+    Returns:
+        Four float32 tensors of shape (1,).
+    """
+    g = P.Cast()(gradient, ms.float32)
+    finite = P.IsFinite()(g)
+    zeros = P.ZerosLike()(g)
+    magnitude = P.Abs()(P.Select()(finite, g, zeros))  # a maximum drops NaN on CPU: only finite ones get there
+    largest = P.ReduceMax()(magnitude)
+    # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be
+    # finite.
+    unit = P.Maximum()(largest, Tensor(1.1754944e-38, ms.float32))
+    scaled = g / unit
+    norm = unit * P.Sqrt()(P.ReduceSum()(scaled * scaled))
+    mean = unit * P.ReduceMean()(P.Abs()(scaled))
+    bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
+    # Not `reshape`: the passes of semi-automatic parallel take its (1,) for the shape of a parameter, and divide it.
+    in_vector = P.ExpandDims()
+    return in_vector(largest, 0), in_vector(norm, 0), in_vector(mean, 0), in_vector(bad, 0)
+
+
+class _OperatorTap(CheckCell):
+    """The tap made of MindSpore operators."""
+
+    def __init__(self, site: Site, slots: OperatorTable) -> None:
+        super().__init__()
+        self.site = site
+        self.look = _Look(site.slot)
+        self.slots = hidden(*slots.values)
+
+    def construct(self, x):
+        if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
+            return x
+        max_abs, l2, mean_abs, non_finite, calls = self.slots()
+        return self.look(x, max_abs, l2, mean_abs, non_finite, calls)
+
+
+class _Look(CheckCell):
+    """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__()
+        self.write = Write(slot)
+        self.in_pipeline = is_pipeline()
+
+    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+        return alias(x, in_pipeline=self.in_pipeline)
+
+    def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
+        gradient = F.depend(dout, self.write(dout, max_abs, l2, mean_abs, non_finite, calls))
+        zeros = F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(mean_abs), F.zeros_like(non_finite)
+        return gradient, *zeros, F.zeros_like(calls)
+
+
+class Write(CheckCell):
+    """Writes the four numbers of a tensor into a slot; returns a tensor that is ready when that is done."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__()
+        self.index = Tensor([slot], ms.int32)
+        self.one = Tensor([1.0], ms.float32)
+        # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
+        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
+
+    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+        """After the last of its writes."""
+        largest, norm, mean, bad = statistics_by_operators(x)
+        done = self.keep_worst(max_abs, self.index, largest)
+        done = F.depend(self.keep_worst(l2, self.index, norm), done)
+        done = F.depend(self.keep_worst(mean_abs, self.index, mean), done)
+        done = F.depend(self.add(non_finite, self.index, bad), done)
+        return F.depend(self.add(calls, self.index, self.one), done)
+
+
+def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
+    """Parameters behind a function: as attributes of a Cell they would be among the network's own."""
+
+    def get():
+        return parameters
+
+    return get
+
+
+def alias(x: Any, *, in_pipeline: bool = False) -> Any:
+    """The same numbers in the same memory as another tensor.
+
+    What a Cell with a backward pass of its own must return in PyNative, where it would return its input: MindSpore 2.9
+    then writes into the input itself, and operators that were called before, but wait in a queue, lose their gradient.
+
+    Args:
+        x: The tensor.
+        in_pipeline: Whether layers are divided into stages, which compiled graphs alone know. What is sent to the next
+            stage must come out of an operator that MindSpore divides: a cast to its own type, which costs nothing.
+    """
+    return F.cast(x, F.dtype(x)) if in_pipeline else F.stop_gradient(x)

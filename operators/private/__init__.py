@@ -1,0 +1,4 @@
+"""What of MindSpore is not public: classes of cells, casts of mixed precision, the division over ranks.
+
+May import: nothing.
+"""

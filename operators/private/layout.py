@@ -1,0 +1,72 @@
+"""How MindSpore divides a network over the ranks, as far as a check must know it."""
+
+from __future__ import annotations
+
+import logging
+
+import mindspore as ms
+from mindspore import nn
+from mindspore.communication import GlobalComm, get_group_size, get_rank
+
+__all__ = [
+    "cells_of_other_stages",
+    "is_pipeline",
+    "may_be_checked",
+    "operators_are_divided",
+    "why_products_are_unchecked",
+]
+
+_LOG = logging.getLogger("asd.install")
+
+
+def operators_are_divided() -> bool:
+    """Whether MindSpore itself divides operators and tensors over the ranks, by their strategies."""
+    return ms.get_auto_parallel_context("parallel_mode") in ("semi_auto_parallel", "auto_parallel")
+
+
+def why_products_are_unchecked() -> str | None:
+    """Why no product and no norm can have a checksum under the parallel mode that is set, or None where they can.
+
+    A check of both gradients needs a backward pass of its own. Where MindSpore divides operators, it puts the sums over
+    the ranks that belong to an operator's gradients (of weights in data parallel, of x in tensor parallel) beside the
+    operator, inside that pass's reach: they would be lost, and the training would be another one. And what a check sees
+    around an operator is not always what the operator computed from and to, for gathers and sums are put between.
+    """
+    if not operators_are_divided():
+        return None
+    mode = ms.get_auto_parallel_context("parallel_mode")
+    return f"products and norms have no checksums in {mode}: the gradients would lose their sums over the ranks."
+
+
+def may_be_checked(name: str) -> bool:
+    """Whether the check operator `name` for a product or norm may check; warns where it may not."""
+    reason = why_products_are_unchecked()
+    if reason is not None:
+        _LOG.warning("%s is not checked: %s", name, reason)
+    return reason is None
+
+
+def is_pipeline() -> bool:
+    """Whether the layers are divided into stages."""
+    return bool(ms.get_auto_parallel_context("pipeline_stages") > 1)
+
+
+def cells_of_other_stages(net: nn.Cell) -> set[int]:
+    """The ids of the cells of `net` that run on ranks of another pipeline stage than this one.
+
+    A check there would never see anything here. And the table of slots is made of Parameters, which one stage alone may
+    use: MindSpore would send them from stage to stage, and can't.
+    """
+    if not (is_pipeline() and GlobalComm.INITED):
+        return set()
+    stages = ms.get_auto_parallel_context("pipeline_stages")
+    own = get_rank() * stages // get_group_size()
+    stage_of: dict[str, int] = {}
+    others = set()
+    for path, cell in net.cells_and_names():
+        inherited = stage_of.get(path.rpartition(".")[0], own) if path else own
+        given = getattr(cell, "pipeline_stage", None)
+        stage_of[path] = inherited if given is None or given < 0 else given
+        if stage_of[path] != own:
+            others.add(id(cell))
+    return others

@@ -1,0 +1,65 @@
+"""What mixed precision does to the operands of an operator: MindSpore casts them unseen, by the flag of the cell.
+
+`to_float` and `amp` set that flag. In a compiled graph the inputs of a flagged cell are cast as they come in, and a
+Parameter where an operator of the cell reads it. In PyNative every operator called inside casts what it reads. An
+operator with a check in its place has a graph and cells of its own, which have no flag: it must do the same. And what
+only looks must not be cast at all, nor what it computes with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn
+from mindspore._c_expression import MixedPrecisionType
+from mindspore.ops import functional as F  # noqa: N812
+
+__all__ = ["CheckCell", "as_operator_reads", "read", "type_of_holder", "type_of_own_holder"]
+
+_TYPES = {"FP16": ms.float16, "FP32": ms.float32, "BF16": ms.bfloat16}
+_FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
+_ONE, _HALF = Tensor(1.0, ms.float32), Tensor(1.0, ms.float16)
+
+
+class CheckCell(nn.Cell):
+    """A cell that checks: mixed precision casts neither what it gets and returns nor what it computes with."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.mixed_precision_type = MixedPrecisionType.NOTSET  # in PyNative that of the cell around it held inside too
+
+    def add_flags_recursive(self, **flags: Any) -> nn.Cell:
+        """Without those that `to_float` sets."""
+        return super().add_flags_recursive(**{name: on for name, on in flags.items() if name.upper() not in _TYPES})
+
+
+def type_of_holder(holder: nn.Cell | None) -> Any:
+    """What a Parameter is cast to in the compiled code of `holder`; None where it stays as it is."""
+    flag = getattr(holder, "mixed_precision_type", None)
+    return _TYPES.get(getattr(flag, "name", ""))
+
+
+def type_of_own_holder(operator: Any) -> Any:
+    """The same of the cell that holds `operator`, as a property of it."""
+    return type_of_holder(operator.holder)
+
+
+def read(operand, parameter_type):
+    """An operand as a compiled graph reads it, before it goes into a cell with a backward pass of its own.
+
+    As an argument of such a cell a Parameter would bring the order of all side effects with it, and the compiler would
+    sum the gradients of a value with several users in another order.
+    """
+    if isinstance(operand, Parameter):
+        return F.cast(operand, F.dtype(operand) if parameter_type is None else parameter_type)
+    return operand
+
+
+def as_operator_reads(*operands: Tensor) -> tuple[Tensor, ...]:
+    """The operands as an operator called here in PyNative would read them."""
+    found = {F.stop_gradient(each).dtype for each in (_ONE, _HALF)}  # MindSpore has no function that tells the flag
+    if len(found) > 1:
+        return operands
+    (target,) = found
+    return tuple(F.cast(each, target) if each.dtype in _FLOATS else each for each in operands)

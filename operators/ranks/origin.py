@@ -1,0 +1,37 @@
+"""Where the values of this process come from."""
+
+from __future__ import annotations
+
+import mindspore as ms
+from mindspore.communication import GlobalComm, get_group_size, get_rank
+
+from asd.config import Config, is_simulated
+from asd.errors import RankLostError
+from asd.measured.origin import Origin
+from asd.operators.ranks.exchange import Exchange
+
+__all__ = ["origin_of_process"]
+
+_agreed: dict[str, str] = {}
+"""By folder the name that the ranks of this job agreed on."""
+
+
+def origin_of_process(config: Config) -> Origin:
+    """Run, rank, host and device of this process."""
+    rank = get_rank() if GlobalComm.INITED else 0
+    # A launcher may show a process only its own device, or any under another number.
+    device = f"{ms.get_context('device_target')}:{config.device or ms.get_context('device_id')}"
+    return Origin(_name_of_run(config), rank, config.name_of_node(), device)
+
+
+def _name_of_run(config: Config) -> str:
+    """The name of the run: the one that was given, or that of rank 0, which tells the others."""
+    name = config.run or config.name_of_launch()
+    if config.run or not GlobalComm.INITED or get_group_size() == 1 or is_simulated():
+        return name
+    if config.run_dir not in _agreed:
+        try:
+            _agreed[config.run_dir] = str(Exchange().tell(run=name)[0]["run"])
+        except RankLostError:  # it was logged; a name of its own is better than no detection
+            return name
+    return _agreed[config.run_dir]

@@ -1,0 +1,262 @@
+"""A step that can be made again from where it began, and what it writes besides weights and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, nn
+from mindspore.experimental import optim as experimental
+
+from asd.diagnosis.rerun import Answer
+from asd.errors import UnsupportedError
+from asd.operators.checks.base import ASDBase
+from asd.operators.gate.guard import is_guarded
+from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.ranks.exchange import pack, unpack
+from asd.operators.rerun.random_state import (
+    RandomState,
+    compiled_functions,
+    control_dropouts,
+    forget_draws,
+    uncontrolled,
+    watch_draws,
+)
+from asd.operators.table.gate import Gate
+from asd.operators.table.site import Site
+from asd.operators.table.slots import table
+
+__all__ = ["RepeatableStep", "Step"]
+
+_MOST_KEPT = 1 << 20
+_MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
+_UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
+_OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
+_PARALLEL = ("stand_alone", "data_parallel")
+
+
+class Step(NamedTuple):
+    """A step that can be made again.
+
+    Attributes:
+        run: Makes it.
+        args: With these arguments.
+        kwargs: And these.
+    """
+
+    run: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+
+
+class RepeatableStep:
+    """The last step of one training.
+
+    Args:
+        net: The network or the training cell around it; must not be compiled yet.
+        optimizer: A guarded optimizer.
+        sites: The checkpoints whose values belong to the answer of a step.
+        also: More Parameters that a step may change, such as those of a loss scaler.
+        ranks: How many ranks make each step together.
+        keeps_moving: Whether moving statistics are kept before each step too, so that one can be made anew.
+
+    Attributes:
+        step: The step that was made last, or None where it is not known.
+        random: The random streams.
+        moving: Parameters that a step writes and does not read.
+        is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
+    """
+
+    def __init__(
+        self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter], ranks: int,
+        *, keeps_moving: bool = False,
+    ) -> None:  # fmt: skip
+        self.step: Step | None = None
+        self._keeps_moving = keeps_moving
+        self._moving_before: list[np.ndarray] = []
+        self.is_repeatable = False
+        self._is_current = False
+        self._optimizer = optimizer
+        self._updates_before = self._others_before = 0
+        self._net, self._sites, self._ranks = net, sites, ranks
+        control_dropouts(net)
+        watch_draws()
+        self.random = RandomState()
+        self._compiled_before = compiled_functions()
+        left_out = {id(parameter) for parameter in [*optimizer.get_parameters(), *net.trainable_params()]}
+        held = [*net.get_parameters(), *also, *_of_operators(net)]
+        self._written = list({id(parameter): parameter for parameter in held if id(parameter) not in left_out}.values())
+        self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
+        self.moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
+        self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
+        self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
+        self._searched = False
+
+    @property
+    def _gate(self) -> Gate:
+        guard = getattr(self._optimizer, "asd_gate", None)
+        gate: Gate = guard.gate if guard is not None else table().gates.default
+        return gate
+
+    def remember(self, step: Step) -> None:
+        """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
+        if self.step is not None and not self._searched:
+            # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
+            self.is_repeatable = not self._obstacle_in(self._find_obstacle)
+            self._searched = True
+        self.step, self._is_current = step, True
+        forget_draws()
+        if not self._too_large:
+            self._before = [to_host(parameter) for parameter in self._read], self.random.save()
+            if self._keeps_moving:
+                self._updates_before = self._updates()
+                self._others_before = self._updates_of_others()
+                self._moving_before = [to_host(parameter) for parameter in self.moving]
+
+    def forget(self) -> None:
+        """Says that the step that was remembered is over: another one may come that nobody remembers."""
+        self._is_current = False
+
+    def obstacle(self) -> str:
+        """Why the last step must not be made again, or an empty text."""
+        return self._obstacle_in(self._find_obstacle) if self._is_current else _UNREPEATABLE
+
+    def obstacle_for_good(self) -> str:
+        """The same for `rerun_for_good`, after a step whose update was refused."""
+        if self._is_current and self._updates() != self._updates_before:
+            return "it has updated the weights once already"
+        if self._is_current and self._updates_of_others() != self._others_before:
+            return "it has updated the weights of another monitor's network once already"
+        return self.obstacle()
+
+    @staticmethod
+    def _obstacle_in(find: Callable[[], str]) -> str:
+        try:
+            return find()
+        except Exception as error:  # all ranks go on together, whatever happens on one of them
+            return repr(error)
+
+    def _updates(self) -> int:
+        """Updates of the optimizer so far, where it counts them; to read it waits for the step."""
+        count = getattr(self._optimizer, "global_step", None)
+        return int(to_host(count).reshape(-1)[0]) if isinstance(count, Parameter) else 0
+
+    def _updates_of_others(self) -> int:
+        slots = table()
+        return sum(slots.updates(other) for other in slots.gates.others(self._gate))
+
+    def _find_obstacle(self) -> str:
+        if self.step is None:
+            return _UNREPEATABLE
+        if self._before is None:
+            size = sum(parameter.nbytes for parameter in self._read) / 2**20
+            return f"a step changes {size:.1f} MiB besides weights and optimizer, too much to be kept before each step"
+        mode = ms.get_auto_parallel_context("parallel_mode")
+        if self._ranks > 1 and mode not in _PARALLEL:
+            return f"ranks hold different parts of the network in parallel mode {mode}"
+        cells = [cell for root in self._roots() for _, cell in root.cells_and_names()]
+        free = next((cell for cell in cells if isinstance(cell, _OPTIMIZERS) and not is_guarded(cell)), None)
+        if free is not None:
+            return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
+        return uncontrolled(cells, compiled_functions() - self._compiled_before)
+
+    def _roots(self) -> Iterator[nn.Cell]:
+        yield self._net
+        if self.step is not None:
+            run = getattr(self.step.run, "__self__", self.step.run)
+            if isinstance(run, nn.Cell):
+                yield run
+
+    @contextmanager
+    def without_a_trace(self) -> Iterator[None]:
+        """Every update is refused inside, and afterwards all is as the step left it."""
+        after = [to_host(parameter) for parameter in self._written], self.random.save()
+        slots = table()
+        slots.begin_replay()
+        try:
+            yield
+        finally:
+            slots.end_replay()
+            slots.read(self._sites, self._gate)
+            self._put(self._written, *after)
+
+    def rerun_for_good(self) -> tuple[Any, str]:
+        """Makes the step once more for good: the gate judges it, and what it writes stays.
+
+        Random streams are then where the first run left them: others may have drawn from them since.
+
+        Returns:
+            What it returned, and why it was not made if so.
+        """
+        slots, streams = table(), self.random.save()
+        slots.replaying = True
+        try:
+            for parameter, value in zip(self.moving, self._moving_before, strict=True):
+                parameter.copy_(tensor_like(parameter, value))
+            outputs = self._make(b"")
+            bits_of_first(outputs)  # a compiled graph runs on until an output is read
+            self._updates()
+        except Exception as error:  # the other ranks must hear of it
+            return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
+        finally:
+            slots.replaying = False
+            self.random.restore(streams)
+        return outputs, ""
+
+    def rerun_discarding(self, parcel: bytes = b"") -> tuple[Answer, str]:
+        """Makes the step once more, from where it began.
+
+        Args:
+            parcel: What `pack` of another rank gave, to make that rank's step; empty for the own one.
+
+        Returns:
+            The answer, and why there is none if so.
+        """
+        slots = table()
+        try:
+            outputs = self._make(parcel)
+            loss = bits_of_first(outputs)  # a compiled graph runs on until an output is read
+        except UnsupportedError as error:
+            return Answer("", ()), str(error)
+        except Exception as error:  # the other ranks must hear of it
+            return Answer("", ()), f"the step can't be made again: {error!r}"
+        hashes = slots.hashes(self._sites)
+        found = {reading.checkpoint: reading for reading in slots.read(self._sites, self._gate)}
+        pairs = [(found[site.name], i) for i, site in enumerate(self._sites) if site.name in found]
+        return Answer.of(loss, [reading for reading, _ in pairs], [hashes[i] for _, i in pairs] if hashes else []), ""
+
+    def _make(self, parcel: bytes) -> Any:
+        assert self.step is not None and self._before is not None  # noqa: PT018 - `obstacle` saw to it
+        run, args, kwargs = self.step
+        state, streams = self._before
+        if parcel:
+            arrays = iter(unpack(parcel))
+            args, kwargs = with_tensors((args, dict(kwargs)), arrays)
+            state = [next(arrays) for _ in self._read]
+            streams = list(arrays)
+        self._put(self._read, state, streams)
+        return run(*args, **kwargs)
+
+    def pack(self) -> bytes:
+        """The step and where it began, for another rank that is to make it."""
+        assert self.step is not None and self._before is not None  # noqa: PT018 - as above
+        state, streams = self._before
+        tensors = [to_host(tensor) for tensor in tensors_in((self.step.args, dict(self.step.kwargs)))]
+        return pack([*tensors, *state, *self.random.to_arrays(tuple(streams))])
+
+    def _put(self, parameters: Sequence[Parameter], values: Sequence[np.ndarray], streams: Any) -> None:
+        for parameter, value in zip(parameters, values, strict=True):
+            if to_host(parameter).tobytes() != value.tobytes():
+                parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
+        self.random.restore(streams)
+
+
+def _of_operators(net: nn.Cell) -> Iterator[Parameter]:
+    """Those of check operators, which belong to no cell."""
+    for _, cell in net.cells_and_names():
+        for value in vars(cell).values():
+            if isinstance(value, ASDBase):
+                yield from (held for held in vars(value).values() if isinstance(held, Parameter))

@@ -1,0 +1,209 @@
+"""Makes a step again, without a trace, to find out who is to blame for its anomaly.
+
+The gate refuses every update meanwhile, so the same compiled graph runs and nothing of it reaches a weight. What else
+a step may write, such as moving statistics, gradient buffers and random streams, begins each run as the step began, and
+is put back afterwards to what the step left. In data parallel all ranks do the same: once each its own batch, then the
+suspect's, because their steps wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mindspore import Parameter, nn
+
+from asd.diagnosis.rerun import Answer, Diagnosis, assignment, difference, find
+from asd.errors import StateError, UnsupportedError
+from asd.event import Event
+from asd.measured.reading import divisor
+from asd.operators.kernel import library as kernel
+from asd.operators.measure.step_tensors import to_host
+from asd.operators.ranks.exchange import Exchange, pack, unpack
+from asd.operators.ranks.weights import hashes_of, total_of
+from asd.operators.rerun.narrowing import Narrowed, Narrowing
+from asd.operators.rerun.repeatable_step import RepeatableStep, Step
+from asd.operators.table.site import Site
+
+__all__ = ["Replay"]
+
+_COMES_BACK = ("persistent", "undetermined")
+"""Verdicts after which making the step again can show the fault once more."""
+_MOST_SEARCHES = 3
+"""Of one training; a fault that stays says the same in each, and the dumps take room."""
+
+
+class Replay:
+    """Repeats steps of one training.
+
+    Args:
+        net: The network or the training cell around it; must not be compiled yet.
+        optimizer: A guarded optimizer.
+        sites: The checkpoints whose values are compared.
+        also: More Parameters that a step may change, such as those of a loss scaler.
+        exchange: The ranks; those of this job if not given.
+        keeps_moving: See `RepeatableStep`.
+
+    Attributes:
+        narrowed: Which operator the last anomaly came from, where that was asked for.
+        step: The step that is repeated.
+    """
+
+    def __init__(
+        self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter] = (),
+        exchange: Exchange | None = None, *, keeps_moving: bool = False,
+    ) -> None:  # fmt: skip
+        self.narrowed: Narrowed | None = None
+        self._net = net
+        self._exchange = exchange if exchange is not None else Exchange()
+        self.step = RepeatableStep(net, optimizer, sites, also, self._exchange.size, keeps_moving=keeps_moving)
+        self._weights = list(net.trainable_params())
+        self._searches = 0
+
+    def remember(self, step: Step) -> None:
+        """Says that `step` comes next, and keeps what it begins with."""
+        self.step.remember(step)
+
+    def judge(
+        self, original: Answer, anomaly: Event | None, scale: float = 1.0, *, folder: Path | None = None
+    ) -> Diagnosis | None:
+        """Makes the last step again and says what came of it; in data parallel a call of all ranks.
+
+        Args:
+            original: What the step came to.
+            anomaly: The first first-level anomaly of this rank, None if it has none.
+            scale: The loss scale of the step.
+            folder: Where the search for the operator leaves what it finds, the same choice on all ranks; None for no
+                search. See `asd.operators.rerun.narrowing`.
+
+        Returns:
+            The verdict about this rank, None if it has no anomaly.
+
+        Raises:
+            RankLostError: Another rank did not answer.
+        """
+        told = self._exchange.tell(suspect=anomaly is not None, obstacle=self.step.obstacle())
+        suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
+        if not suspects:
+            return None
+        obstacles = [(rank, words["obstacle"]) for rank, words in enumerate(told) if words["obstacle"]]
+        if obstacles:
+            rank, reason = obstacles[0]
+            where = "" if rank == self._exchange.rank else f"on rank {rank}: "
+            return Diagnosis("undetermined", where + reason) if anomaly is not None else None
+        self.narrowed = None
+        with self.step.without_a_trace():
+            if self._exchange.size == 1:
+                finding = self._alone(original, _breaks(anomaly, scale))
+            else:
+                finding = self._together(original, suspects, _breaks(anomaly, scale))
+            if folder is not None:
+                finding = self._narrow(finding, suspects, folder)
+        return finding if anomaly is not None else None
+
+    def _alone(self, original: Answer, abnormal: Callable[[Answer], bool]) -> Diagnosis:
+        again, failure = self.step.rerun_discarding()
+        repeated = None
+        if not failure and difference(original, again):
+            # A third run tells hardware that failed once from a step that never says the same twice.
+            repeated, failure = self.step.rerun_discarding()
+        if failure:
+            return Diagnosis("undetermined", failure)
+        return find(original, again, repeated=repeated, abnormal=abnormal)
+
+    def _together(self, original: Answer, suspects: list[int], abnormal: Callable[[Answer], bool]) -> Diagnosis:
+        rank, size = self._exchange.rank, self._exchange.size
+        runs = assignment(size, suspects)
+        again, failure = self.step.rerun_discarding()
+        parcel = self.step.pack() if rank in suspects else b""
+        first = self._exchange.tell(
+            failure=failure, changed=difference(original, again), size=len(parcel), weights=self._hash_of_weights()
+        )
+        failures = [words["failure"] for words in first if words["failure"]]
+        if failures:
+            return Diagnosis("undetermined", failures[0])
+        borrowed = b""
+        for root in sorted({batch for taker, batch in enumerate(runs) if batch != taker}):
+            message = self._exchange.broadcast(parcel, root, first[root]["size"])
+            borrowed = message if root == runs[rank] and root != rank else borrowed
+        answer, failure = self.step.rerun_discarding(borrowed)
+        second = self._exchange.tell(failure=failure, answer=answer.to_json())
+        failures = [words["failure"] for words in second if words["failure"]]
+        if failures:
+            return Diagnosis("undetermined", failures[0])
+        siblings = [
+            Answer.from_json(second[taker]["answer"])
+            for taker, batch in enumerate(runs)
+            if batch == rank != taker and first[taker]["weights"] == first[rank]["weights"]
+        ]
+        unsteady = [
+            f"rank {other}: {words['changed']}"
+            for other, words in enumerate(first)
+            if words["changed"] and other not in suspects
+        ]
+        return find(
+            original,
+            again,
+            repeated=answer if runs[rank] == rank else None,
+            siblings=siblings,
+            abnormal=abnormal,
+            no_sibling="no other rank has the same weights",
+            unsteady=unsteady[0] if unsteady else "",
+        )
+
+    def _narrow(self, finding: Diagnosis, suspects: list[int], folder: Path) -> Diagnosis:
+        """Looks for the operator of the first suspect whose fault comes back; its finding tells what came of it."""
+        rank = self._exchange.rank
+        told = self._exchange.tell(wanted=rank in suspects and finding.verdict in _COMES_BACK)
+        wanted = [other for other, words in enumerate(told) if words["wanted"]]
+        if not wanted or self._searches == _MOST_SEARCHES:
+            return finding
+        self._searches += 1
+        suspect, moving, random = wanted[0], self.step.moving, self.step.random
+        narrowing = Narrowing(self._net, lambda parcel: self.step.rerun_discarding(parcel)[1], self._exchange)
+        seeds = random.seeds()
+        try:
+            if self._exchange.size == 1:
+                self.narrowed = narrowing.alone(folder)
+            else:
+                parcel = self._sent(self.step.pack() if rank == suspect else b"", suspect)
+                # Every tensor is compared now, and masks that begin anew in PyNative too.
+                random.set_seeds(unpack(self._sent(pack([seeds]), suspect))[0])
+                narrowing.begin_with(moving, unpack(self._sent(pack(list(map(to_host, moving))), suspect)))
+                others = [other for other in range(self._exchange.size) if other != suspect]
+                sibling = next((other for other in others if other not in suspects), others[0])
+                mine = folder if rank == suspect else None
+                self.narrowed = narrowing.together(suspect, sibling, parcel, mine)
+        except (UnsupportedError, StateError, OSError) as error:
+            return finding._replace(reason=f"{finding.reason}; the operator was not looked for to the end: {error}")
+        finally:
+            random.set_seeds(seeds)
+        if self.narrowed is None:
+            return finding
+        return finding._replace(reason=f"{finding.reason}. {self.narrowed.sentence}")
+
+    def _sent(self, message: bytes, root: int) -> bytes:
+        """The message of `root`, whose length only that rank knows."""
+        return self._exchange.broadcast(message, root, self._exchange.tell(size=len(message))[root]["size"])
+
+    def _hash_of_weights(self) -> int:
+        return total_of(hashes_of(self._weights, use_kernel=kernel.library is not None))
+
+
+def _breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:
+    """Whether an answer breaks the limit that `anomaly` broke, at the same checkpoint, or is not finite there."""
+
+    def breaks(answer: Answer) -> bool:
+        if anomaly is None:
+            return False
+        reading = next((reading for reading in answer.readings if reading.checkpoint == anomaly.checkpoint), None)
+        if reading is None:
+            return False
+        if reading.non_finite:
+            return True
+        raw = {"l2": reading.l2, "mean": reading.mean_abs}.get(anomaly.feature, reading.max_abs)
+        value = raw / divisor(reading.kind, scale)
+        value = value * value if anomaly.feature == "max_square" else value
+        return any(value > limit for limit in anomaly.limits)
+
+    return breaks

@@ -1,0 +1,59 @@
+"""Tests one mode of one device: `python -m asd.operators.selftest MODE DEVICE PART ...`.
+
+The command `asd selftest` starts it, with NPU_ASD_ENABLE=1, and reads what it tells.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from asd.errors import ConfigError
+from asd.operators.kernel import library as kernel
+from asd.operators.selftest.costs import measure_costs
+from asd.operators.selftest.hashing import test_hashes
+from asd.operators.selftest.measuring import test_measuring
+from asd.operators.selftest.outcome import Report
+from asd.operators.selftest.primitives import test_primitives
+from asd.operators.selftest.recomputing import test_recomputing
+from asd.operators.selftest.refusing import test_refusing
+from asd.operators.selftest.repeating import test_repeating
+from asd.operators.start.enable import disable
+from asd.operators.stress import use_device
+
+__all__ = ["PARTS", "main"]
+
+PARTS = {
+    "operators": test_primitives,
+    "measuring": test_measuring,
+    "recomputing": test_recomputing,
+    "hashes": test_hashes,
+    "gate": test_refusing,
+    "repeating": test_repeating,
+    "costs": measure_costs,
+}
+"""What there is to test, in its order."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Tells what every check came to; 2 where there is no such device.
+
+    Args:
+        words: Mode, device, and which of `PARTS`.
+    """
+    mode, device, *parts = words
+    try:
+        target = use_device(device, mode).partition(":")[0]
+    except ConfigError as error:
+        print(f"asd: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    disable()  # importing the package puts checks on all that trains; here each test says what is checked
+    backends = ("kernel", "operators") if target == "CPU" and kernel.library is not None else ("operators",)
+    report = Report(mode)
+    for part in parts:
+        PARTS[part](report, backends)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,213 @@
+"""What measures: statistics, taps, looks and check operators give NumPy's numbers and change no bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from asd.measured.features import Features
+from asd.measured.reading import Reading
+from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
+from asd.operators.kernel import library as kernel
+from asd.operators.measure import tap
+from asd.operators.measure.look import make_look
+from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, expect_near, try_bare
+from asd.operators.selftest.values import (
+    DTYPES,
+    SMALLEST,
+    cases,
+    features_of,
+    number_of_bits,
+    read,
+    rounded,
+    tensor,
+)
+from asd.operators.table.slots import table, use_backend
+
+__all__ = ["Differentiated", "test_measuring"]
+
+_OF_SUMS = 1e-5
+"""Relative, of a float32 sum of some thousand positive numbers."""
+
+
+def test_measuring(report: Report, backends: tuple[str, ...]) -> None:
+    """All of it in each type, by each back end."""
+    for dtype in DTYPES:
+        if "kernel" in backends and dtype != "bfloat16":  # which NumPy could not hand over; taps show it
+            report.check("statistics", "of a tensor", _kernel_statistics, dtype, dtype=dtype, backend="kernel")
+        report.check("statistics", "of a tensor", _statistics, dtype, dtype=dtype, backend="operators")
+        for backend in backends:
+            for name, test in (
+                ("tap", _tap), ("look", _look), ("LayerNormASD", _layer_norm), ("RmsNormASD", _rms_norm),
+                ("GatherASD", _gather),
+            ):  # fmt: skip
+                area = "taps" if name in ("tap", "look") else "check operators"
+                report.check(area, name, _on(backend, test), dtype, dtype=dtype, backend=backend)
+
+
+class Differentiated(nn.Cell):
+    """A cell and the gradients of its first output with respect to all inputs, in one graph.
+
+    Args:
+        net: Whose output is a tensor.
+    """
+
+    def __init__(self, net: nn.Cell) -> None:
+        super().__init__()
+        self.net = net
+        self.grad = ops.GradOperation(get_all=True, sens_param=True)
+
+    def construct(self, sens, *inputs):
+        """The output, and a tuple of gradients."""
+        return self.net(*inputs), self.grad(self.net)(*inputs, sens)
+
+
+class _Passing(nn.Cell):
+    def __init__(self, through: Any) -> None:
+        super().__init__()
+        self.through = through
+
+    def construct(self, x):
+        return self.through(x)
+
+
+class _First(nn.Cell):
+    """The first output of an operator; `constants` follow its inputs."""
+
+    def __init__(self, op: Any, *constants: Any) -> None:
+        super().__init__()
+        self.op, self.constants = op, constants
+
+    def construct(self, *inputs):
+        outputs = self.op(*inputs, *self.constants)
+        if isinstance(outputs, tuple):
+            outputs = outputs[0]
+        return outputs
+
+
+class _Statistics(nn.Cell):
+    def construct(self, x):
+        return tap.statistics_by_operators(x)
+
+
+def _on(backend: str, test: Callable[[str], None]) -> Callable[[str], None]:
+    def run(dtype: str) -> None:
+        use_backend(backend)
+        test(dtype)
+
+    return run
+
+
+def _kernel_statistics(dtype: str) -> None:
+    for name, array in cases(dtype).items():
+        found = kernel.statistics(array)
+        norm, mean = np.sqrt(found.sum_squares), found.sum_abs / array.size
+        _compare(name, Features(found.max_abs, float(norm), mean, found.non_finite), features_of(array), exact=True)
+
+
+def _statistics(dtype: str) -> None:
+    measure = _Statistics()
+    for name, array in cases(dtype).items():
+        largest, norm, mean, bad = (float(each.asnumpy()[0]) for each in measure(tensor(array, dtype)))
+        _compare(name, Features(largest, norm, mean, int(bad)), features_of(array))
+
+
+def _compare(name: str, found: Features, truth: Features, *, exact: bool = False) -> None:
+    """The kernel counts numbers below the smallest normal float32, operators need not."""
+    least = 0.0 if exact else SMALLEST
+    expect_near(f"the largest of {name}", found.max_abs, truth.max_abs, 0.0, least)
+    expect(
+        found.non_finite == truth.non_finite,
+        f"{found.non_finite} elements of {name} are said to be no numbers, NumPy says {truth.non_finite}",
+    )
+    for what, got, right in (("norm", found.l2, truth.l2), ("mean magnitude", found.mean_abs, truth.mean_abs)):
+        if truth.non_finite:
+            expect(not np.isfinite(got), f"the {what} of {name} is {got:.9g}, though an element is no number")
+        else:
+            expect_near(f"the {what} of {name}", got, right, _OF_SUMS, 64 * least)
+
+
+def _tap(dtype: str) -> None:
+    site = table().new_site("selftest.tap")
+    net = Differentiated(_Passing(tap.make_tap(site)))
+    some = cases(dtype)["usual"]
+    for name, array in cases(dtype).items():
+        output, (gradient,) = net(tensor(array, dtype), tensor(some, dtype))
+        passed = read(output), read(gradient)
+        expect_bits(f"what passes a tap, with a gradient of {name}", passed, (some, array))
+        _seen(name, _reading(site), array)
+
+
+def _look(dtype: str) -> None:
+    site = table().new_site("selftest.look", "Y")
+    net = Differentiated(_Passing(make_look(site)))
+    some = cases(dtype)["usual"]
+    for name, array in cases(dtype).items():
+        output, (gradient,) = net(tensor(some, dtype), tensor(array, dtype))
+        passed = read(output), read(gradient)
+        expect_bits(f"what passes a look at {name}", passed, (array, some))
+        _seen(name, _reading(site), array)
+
+
+def _reading(site: Any) -> Reading:
+    found = table().read([site])
+    if not found:
+        raise Wrong(f"{site.name} saw nothing")
+    return found[0]
+
+
+def _seen(name: str, reading: Reading, array: np.ndarray) -> None:
+    bad = reading.non_finite // max(reading.calls, 1)
+    _compare(name, Features(reading.max_abs, reading.l2, reading.mean_abs, bad), features_of(array))
+
+
+def _draw(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    return rounded(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def _layer_norm(dtype: str) -> None:
+    x, gamma, beta = _draw((16, 32), dtype, 1), _draw((32,), dtype, 2), _draw((32,), dtype, 3)
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    truth = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gamma + beta
+    _checked("LayerNorm", LayerNormASD(-1, -1, 1e-5), (x, gamma, beta), truth, dtype)
+
+
+def _rms_norm(dtype: str) -> None:
+    x, gamma = _draw((16, 32), dtype, 1), _draw((32,), dtype, 2)
+    wide = x.astype(np.float64)
+    truth = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-6) * gamma
+    _checked("RmsNorm", RmsNormASD(1e-6), (x, gamma), truth, dtype)
+
+
+def _gather(dtype: str) -> None:
+    weight, rows = _draw((13, 32), dtype, 1), np.random.default_rng(4).integers(0, 13, 16).astype(np.int32)
+    _checked("Gather", GatherASD(), (weight, rows), weight.astype(np.float64)[rows], dtype, 0)
+
+
+def _checked(what: str, ours: Any, inputs: tuple[np.ndarray, ...], truth: np.ndarray, dtype: str, *more: Any) -> None:
+    """The same bits as the bare operator, near NumPy's answer, and NumPy's numbers of its gradient in the table."""
+    if not ours.enable_check:
+        raise Wrong(f"{what} is not checked, though NPU_ASD_ENABLE is 1")
+    given = [Tensor(each) if each.dtype == np.int32 else tensor(each, dtype) for each in inputs]
+    sens = tensor(rounded(np.random.default_rng(9).integers(-4, 4, truth.shape), dtype), dtype)
+
+    def run(op: Any) -> list[np.ndarray]:
+        output, gradients = Differentiated(_First(op, *more))(sens, *given)
+        floats = (ms.float32, ms.float16, ms.bfloat16)
+        return [read(output), *(read(each) for each in gradients if each.dtype in floats)]
+
+    bare = try_bare(f"{what} and its gradient in {dtype}", run, ours.op)
+    table().read(table().sites())
+    found = run(ours)
+    step = 2.0 ** -min(number_of_bits(dtype), 17)
+    expect_near(f"{what}'s output", found[0], truth, 4 * step, 8 * step)
+    expect_bits(f"{what} with its check and without", found, bare)
+    seen = [reading for reading in table().read(table().sites()) if what in reading.checkpoint]
+    if not seen:
+        raise Wrong(f"the check of {what} saw nothing")
+    _seen(f"the gradient of {what}", seen[0], found[1])

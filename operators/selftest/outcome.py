@@ -1,0 +1,119 @@
+"""How a check of the self-test is made, and how what came out of it is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from asd.diagnosis.selftest import ABSENT, BEGUN, OK, WRONG, Finding, line_of
+
+__all__ = ["Absent", "Report", "Wrong", "expect", "expect_bits", "expect_near", "try_bare"]
+
+_LONGEST = 400
+
+
+class Wrong(Exception):
+    """Something came out wrong; the message says what was expected and what came."""
+
+
+class Absent(Exception):
+    """The device or MindSpore does not have what is tested; the message says what is missing."""
+
+
+class Report:
+    """Tells one line per check on standard output.
+
+    Args:
+        mode: `graph` or `pynative`.
+        rank: Which rank this is; -1 where there are none.
+    """
+
+    def __init__(self, mode: str, rank: int = -1) -> None:
+        self.mode, self._rank = mode, rank
+
+    def check(
+        self, area: str, name: str, test: Callable[..., Any], *given: Any, dtype: str = "", backend: str = ""
+    ) -> None:
+        """Makes `test(*given)`, which raises `Wrong` or `Absent` or is fine.
+
+        Args:
+            area: See `Finding`.
+            name: See `Finding`.
+            test: What to do.
+            *given: Its arguments.
+            dtype: See `Finding`.
+            backend: See `Finding`.
+        """
+        self._tell(area, name, BEGUN, dtype, backend)
+        state, detail = OK, ""
+        try:
+            test(*given)
+        except Absent as missing:
+            # Checks compute in float32: what a device lacks there, it lacks for them.
+            state, detail = WRONG if dtype == "float32" else ABSENT, str(missing)
+        except Wrong as wrong:
+            state, detail = WRONG, str(wrong)
+        except Exception as error:
+            state, detail = WRONG, _first_words(error)
+        self._tell(area, name, state, dtype, backend, detail)
+
+    def cost(self, name: str, measure: Callable[[], float], backend: str = "") -> None:
+        """Tells how many microseconds `measure` finds."""
+        try:
+            found, state, detail = measure(), OK, ""
+        except Exception as error:
+            found, state, detail = 0.0, WRONG, _first_words(error)
+        self._tell("cost", name, state, "", backend, detail, found)
+
+    def _tell(
+        self, area: str, name: str, state: str, dtype: str, backend: str, detail: str = "", microseconds: float = 0.0
+    ) -> None:
+        detail = " ".join(detail.split())[:_LONGEST]
+        finding = Finding(area, name, state, self.mode, dtype, backend, detail, microseconds, self._rank)
+        print(line_of(finding), flush=True)  # noqa: T201 - this is how a child speaks
+
+
+def expect(condition: bool, sentence: str) -> None:  # noqa: FBT001
+    """Raises `Wrong` unless `condition`."""
+    if not condition:
+        raise Wrong(sentence)
+
+
+def expect_near(what: str, found: Any, expected: Any, relative: float = 0.0, absolute: float = 0.0) -> None:
+    """Raises `Wrong` unless each number is near the one expected; inf equals inf and NaN equals NaN."""
+    got, truth = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    expect(got.shape == truth.shape, f"{what} has the shape {list(got.shape)}, NumPy {list(truth.shape)}")
+    near = np.isclose(got, truth, rtol=relative, atol=absolute, equal_nan=True)
+    if not near.all():
+        at = tuple(int(i) for i in np.argwhere(~near)[0])
+        place = f" at {list(at)}" if at else ""
+        raise Wrong(f"{what}{place} is {got[at]:.9g}, NumPy's is {truth[at]:.9g}; {int((~near).sum())} of {got.size}")
+
+
+def expect_bits(what: str, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    """Raises `Wrong` unless each array has the bits of the one expected."""
+    expect(len(found) == len(expected), f"{what}: {len(found)} tensors, expected are {len(expected)}")
+    for number, (got, truth) in enumerate(zip(found, expected, strict=True)):
+        if got.tobytes() != truth.tobytes():
+            far = np.abs(got.astype(np.float64) - truth.astype(np.float64)) if got.shape == truth.shape else math.nan
+            raise Wrong(f"{what}: tensor {number} has other bits; the largest difference is {np.max(far):.6g}")
+
+
+def try_bare(what: str, bare: Callable[..., Any], *given: Any) -> Any:
+    """What the operator itself gives, without any check of ours; without it there is nothing to test.
+
+    Raises:
+        Absent: It can't be computed here.
+    """
+    try:
+        return bare(*given)
+    except Exception as error:
+        raise Absent(f"MindSpore does not compute {what} here: {_first_words(error)[:160]}") from error
+
+
+def _first_words(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
+    return f"{type(error).__name__}: {lines[0] if lines else 'without a message'}"

@@ -1,0 +1,124 @@
+"""The gate: what is good is applied bit for bit, of what breaks a limit nothing is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, nn
+
+from asd.operators.gate.guard import gradient_sites, guard
+from asd.operators.selftest.outcome import Report, expect, expect_bits, expect_near, try_bare
+from asd.operators.selftest.values import DTYPES, features_of, number_of_bits, read, rounded, tensor
+from asd.operators.table.slots import table, use_backend
+from asd.tiers import FEATURES
+
+__all__ = ["test_refusing"]
+
+_SHAPE = (8, 40)
+_LIMITS = {"max_abs": 30.0, "l2": 100.0, "mean_abs": 4.0}
+_LEAST = {"max_abs": 1e-3, "l2": 0.1, "mean_abs": 1e-3}
+
+
+def test_refusing(report: Report, backends: tuple[str, ...]) -> None:
+    """Of weights of each type, by each back end."""
+    for dtype in DTYPES:
+        for backend in backends:
+            report.check("gate", "refuses and applies", _story, backend, dtype, dtype=dtype, backend=backend)
+
+
+class _Training:
+    """One weight and its optimizer, which is called with gradients by hand."""
+
+    def __init__(self, dtype: str) -> None:
+        start = rounded(np.random.default_rng(3).normal(size=_SHAPE), dtype)
+        self.weight = Parameter(tensor(start, dtype), name="selftest.weight")
+        self.optimizer = nn.Momentum([self.weight], 0.125, 0.5)
+
+    def update(self, gradient: np.ndarray, dtype: str) -> list[np.ndarray]:
+        self.optimizer((tensor(gradient, dtype),))
+        return self.state()
+
+    def state(self) -> list[np.ndarray]:
+        floats = (ms.float32, ms.float16, ms.bfloat16)
+        return [read(each) for each in self.optimizer.get_parameters() if each.dtype in floats]
+
+
+def _gradients(dtype: str) -> dict[str, np.ndarray]:
+    """Those that must be refused, by what is wrong with them."""
+    usual = _usual(dtype, 5)
+    wrong = {f"a {name} above its limit": each for name, each in _too_large(usual).items()}
+    for value in (math.nan, math.inf, -math.inf):
+        wrong[f"an element that is {value}"] = _with(usual, value)
+    wrong["all far too small"] = usual * 1e-4
+    wrong["all zero"] = usual * 0
+    return {name: rounded(array, dtype) for name, array in wrong.items()}
+
+
+def _usual(dtype: str, seed: int) -> np.ndarray:
+    return rounded(np.random.default_rng(seed).normal(size=_SHAPE), dtype)
+
+
+def _too_large(usual: np.ndarray) -> Mapping[str, np.ndarray]:
+    """Each breaks one limit and no other."""
+    return {
+        "maximum": _with(usual, 31.0),
+        "norm": np.where(np.arange(_SHAPE[1]) % 4 == 0, 25.0, 0.1) * np.ones(_SHAPE) * 0.95,
+        "mean magnitude": np.full(_SHAPE, 4.5),
+    }
+
+
+def _with(usual: np.ndarray, value: float) -> np.ndarray:
+    changed = usual.copy()
+    changed[3, 7] = value
+    return changed
+
+
+def _story(backend: str, dtype: str) -> None:
+    use_backend(backend)
+    theirs = _Training(dtype)
+    try_bare(f"an update of {dtype} weights", theirs.update, _usual(dtype, 1), dtype)
+    ours, slots = _Training(dtype), table()
+    guard(ours.optimizer, gradients=True, lower=True)
+    sites = gradient_sites(ours.optimizer)
+    _apply_both(ours, _Training(dtype), dtype, 1, "before it is armed")
+    _measured(slots.read(sites), _usual(dtype, 1), dtype)
+    slots.set_limits([(site, _LIMITS) for site in sites], 1.0, [(site, _LEAST) for site in sites])
+    slots.arm(True)
+    expect_bits("weights after the first update", ours.state(), theirs.state())
+    _apply_both(ours, theirs, dtype, 2, "when it is armed")
+    slots.read(sites)
+    for name, gradient in _gradients(dtype).items():
+        before, refused = ours.state(), slots.refused()
+        after = ours.update(gradient, dtype)
+        slots.read(sites)
+        count = slots.refused() - refused
+        expect(count == 1, f"a gradient with {name} was refused {count} times, not once")
+        expect_bits(f"weights and moments after a refused gradient with {name}", after, before)
+    _apply_both(ours, theirs, dtype, 3, "after refusals")
+    slots.read(sites)
+    slots.arm(False)
+    refused = slots.refused()
+    before = ours.state()
+    after = ours.update(rounded(_too_large(_usual(dtype, 5))["norm"], dtype), dtype)
+    slots.read(sites)
+    expect(slots.refused() == refused, "a gate that is not armed refused an update")
+    changed = any(a.tobytes() != b.tobytes() for a, b in zip(after, before, strict=True))
+    expect(changed, "a gate that is not armed applied nothing")
+
+
+def _apply_both(ours: _Training, theirs: _Training, dtype: str, seed: int, when: str) -> None:
+    gradient, refused = _usual(dtype, seed), table().refused()
+    found, truth = ours.update(gradient, dtype), theirs.update(gradient, dtype)
+    expect(table().refused() == refused, f"a good update was refused {when}")
+    expect_bits(f"weights and moments with the gate and without, {when}", found, truth)
+
+
+def _measured(readings: list, gradient: np.ndarray, dtype: str) -> None:
+    expect(len(readings) == 1, f"{len(readings)} gradients were measured, not 1")
+    truth = features_of(gradient)
+    for name in FEATURES:
+        near = 2.0 ** -min(number_of_bits(dtype), 17)
+        expect_near(f"{name} of the gradient of a weight", getattr(readings[0], name), getattr(truth, name), near)

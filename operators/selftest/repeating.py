@@ -1,0 +1,172 @@
+"""What makes a step again: a second look heals what happened once, a replay says what was to blame.
+
+What goes wrong is the loss of one run of a step, which is multiplied: no operator of our own puts the fault in, so the
+same story can be told on any device.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from asd.config import Config
+from asd.event import Event
+from asd.operators.selftest.outcome import Report, expect, expect_bits, try_bare
+from asd.operators.selftest.values import DTYPES, tensor
+from asd.operators.start.step_monitor import StepMonitor
+from asd.operators.table.slots import table, use_backend
+
+__all__ = ["Net", "batch_of", "fill", "state_of", "test_repeating"]
+
+_STEPS, _BAD = 28, 26  # as many as the tiers need to know a training
+_FEW, _EARLY = 5, 3  # for the rule that needs to know nothing
+
+
+def test_repeating(report: Report, backends: tuple[str, ...]) -> None:
+    """By each back end; by the first in each type of the network too."""
+    for backend in backends:
+        for dtype in DTYPES if backend == backends[0] else DTYPES[:1]:
+            report.check(
+                "replay", "of what happened once", _replay, backend, dtype, False, dtype=dtype, backend=backend
+            )
+        given = {"dtype": "float32", "backend": backend}
+        report.check("replay", "of what happens always", _replay, backend, "float32", True, **given)
+        report.check("second look", "at what happened once", _look, backend, **given)
+
+
+class Net(nn.Cell):
+    """Two layers and a norm; the output is the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Dense(8, 8), nn.LayerNorm((8,)), nn.Dense(8, 4)
+
+    def construct(self, x, y):
+        """Mean square of the distance to y."""
+        return ops.mean(ops.square(ops.cast(self.last(self.norm(self.first(x))), ms.float32) - y))
+
+
+def fill(net: nn.Cell) -> nn.Cell:
+    """The same weights each time."""
+    random = np.random.default_rng(11)
+    for weight in net.trainable_params():
+        weight.set_data(Tensor(random.normal(0.2, 0.3, weight.shape).astype(np.float32)))
+    return net.set_train()
+
+
+def batch_of(step: int, rank: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of a step of a rank."""
+    random = np.random.default_rng([step % 3, rank])
+    return random.normal(size=(6, 8)).astype(np.float32), random.normal(size=(6, 4)).astype(np.float32)
+
+
+def state_of(*cells: nn.Cell) -> list[np.ndarray]:
+    """Weights, and all that the optimizer keeps."""
+    return [np.array(each.asnumpy()) for cell in cells for each in cell.get_parameters()]
+
+
+class _Story:
+    """A training in which the first run of one step, or each run of it, is not what it should be.
+
+    Args:
+        config: How to detect.
+        dtype: What the network computes in.
+        steps: How many there are.
+        bad: The one that goes wrong; 0 for none.
+        factor: What its gradients are multiplied by.
+        always: Whether it goes wrong in each run.
+        skip: A step that is not made at all; 0 for none.
+    """
+
+    def __init__(
+        self, config: Config, dtype: str, steps: int, *, bad: int = 0, factor: float = 1.0, always: bool = False,
+        skip: int = 0,
+    ) -> None:  # fmt: skip
+        net = fill(Net())
+        if dtype != "float32":
+            for layer in (net.first, net.norm, net.last):
+                layer.to_float(getattr(ms, dtype))
+        optimizer = nn.Adam(net.trainable_params(), 1e-4)
+        self.events: list[Event] = []
+        monitor = StepMonitor(config, sinks=[self.events.append])
+        monitor.attach(net, optimizer)
+        differentiate = ops.value_and_grad(self._scaled(net), None, optimizer.parameters)
+        gradients = ms.jit(differentiate) if ms.get_context("mode") == ms.GRAPH_MODE else differentiate
+        factors: list[float] = []
+
+        def run(x, y):
+            scale = (factors[0] if always else factors.pop()) if factors else 1.0
+            loss, found = gradients(x, y, Tensor(scale, ms.float32))
+            optimizer(found)
+            return loss
+
+        step = monitor.watch_step(run)
+        self.losses: list[np.ndarray] = []
+        for number in range(1, steps + 1):
+            if number == skip:
+                continue
+            factors[:] = [factor] if number == bad else []
+            x, y = batch_of(number)
+            loss = step(tensor(x, "float32"), Tensor(y))
+            monitor.step(loss)
+            again = monitor.outputs_again
+            self.losses.append(np.array((loss if again is None else again).asnumpy()))
+        factors.clear()
+        self.state = state_of(net, optimizer)
+        monitor.close()
+
+    @staticmethod
+    def _scaled(net: nn.Cell) -> Any:
+        def loss(x, y, scale):
+            return net(x, y) * scale
+
+        return loss
+
+    def told(self) -> list[str]:
+        return sorted({f"step {event.step}: {event.kind} {event.verdict}".strip() for event in self.events})
+
+
+@functools.cache
+def _unchecked(dtype: str, steps: int, skip: int = 0) -> _Story:
+    """The same training without any check; `skip` is the step whose update is to be refused."""
+    if dtype != "float32":
+        try_bare(f"a product in {dtype}", _multiply, dtype)  # PyNative tells of what it lacks too late
+    made: _Story = try_bare(f"a training in {dtype}", lambda: _Story(Config(enable=0), dtype, steps, skip=skip))
+    return made
+
+
+def _multiply(dtype: str) -> None:
+    x = tensor(np.ones((4, 4), np.float32 if dtype == "bfloat16" else dtype), dtype)
+    ms.jit(_product)(x).asnumpy()
+
+
+def _product(x):
+    return ops.cast(ops.matmul(x, x), ms.float32)
+
+
+def _replay(backend: str, dtype: str, always: bool) -> None:  # noqa: FBT001
+    bare = _unchecked(dtype, _FEW, _EARLY)
+    use_backend(backend)
+    config = Config(enable=1, on_anomaly="skip", upper=(1000, 100), replay=True)
+    struck = _Story(config, dtype, _FEW, bad=_EARLY, factor=1e7, always=always)
+    verdict = "undetermined" if always else "transient"
+    expected = [f"step {_EARLY}: anomaly", f"step {_EARLY}: replay {verdict}"]
+    expect(struck.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(struck.told())}")
+    expect(all(event.refused for event in struck.events), "the update of the bad step was not refused")
+    expect(not table().replaying, "the table believes that a step is still made again")
+    expect_bits("weights and moments, and those of a training without the bad step", struck.state, bare.state)
+
+
+def _look(backend: str) -> None:
+    healthy = _unchecked("float32", _STEPS)
+    use_backend(backend)
+    config = Config(enable=1, on_anomaly="skip", rule="adaptive", confirm=0.01)
+    healed = _Story(config, "float32", _STEPS, bad=_BAD, factor=0.01)
+    expected = [f"step {_BAD}: anomaly", f"step {_BAD}: replay transient"]
+    expect(healed.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(healed.told())}")
+    expect_bits("losses, and those of a healthy training without checks", healed.losses, healthy.losses)
+    expect_bits("weights and moments, and those of a healthy training", healed.state, healthy.state)

@@ -1,0 +1,88 @@
+"""The numbers that a self-test computes with, in each type, and what NumPy says about them."""
+
+from __future__ import annotations
+
+import math
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+
+from asd.dumps.formats.statistics import moments
+from asd.measured.features import Features
+
+__all__ = ["DTYPES", "SMALLEST", "cases", "features_of", "number_of_bits", "read", "rounded", "tensor"]
+
+DTYPES = ("float32", "float16", "bfloat16")
+SMALLEST = 1.2e-38
+"""Of float32 that every device keeps: a smaller number may count as zero."""
+_SHAPE = (5, 827)  # more than two blocks of the C++ kernel, and no multiple of its lanes
+_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
+_LARGEST = {"float32": 1e36, "float16": 6e4, "bfloat16": 1e36}  # whose norm is no inf in float32
+_DENORMAL = {"float32": 1e-40, "float16": 6e-8, "bfloat16": 1e-39}
+
+
+def number_of_bits(dtype: str) -> int:
+    """How many binary digits a number of this type has."""
+    return _BITS[dtype]
+
+
+def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
+    """`array` in this type; bfloat16, which NumPy lacks, as the float32 numbers that it has."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype != "bfloat16":
+            return np.asarray(array, dtype)
+        bits = np.array(array, np.float32).view(np.uint32)
+    to_even = bits + 0x7FFF + (bits >> 16 & 1)
+    near = np.where(np.isfinite(array), to_even, bits) & np.uint32(0xFFFF0000)
+    return near.astype(np.uint32).view(np.float32).reshape(np.shape(array))
+
+
+def tensor(array: np.ndarray, dtype: str) -> Tensor:
+    """A tensor of this type; `array` holds only numbers that the type has, see `rounded`."""
+    made = Tensor(np.array(array))
+    return made.astype(ms.bfloat16) if dtype == "bfloat16" else made
+
+
+def read(x: Tensor) -> np.ndarray:
+    """The numbers of a tensor; those of bfloat16 as float32."""
+    return np.array((x.astype(ms.float32) if x.dtype == ms.bfloat16 else x).asnumpy())
+
+
+def cases(dtype: str) -> dict[str, np.ndarray]:
+    """Tensors by what is special about them, all of one shape."""
+    random = np.random.default_rng(7)
+    normal = random.normal(size=_SHAPE)
+    found = {
+        "usual": normal,
+        "zeros": np.zeros(_SHAPE),
+        "minus zeros": np.full(_SHAPE, -0.0),
+        "denormal": np.full(_SHAPE, _DENORMAL[dtype]),
+        "tiny": normal * (1e-4 if dtype == "float16" else 1e-30),
+        "huge": np.full(_SHAPE, -_LARGEST[dtype]),
+        "far apart": np.where(np.arange(_SHAPE[1]) % 2, 1e-4, _LARGEST[dtype]) * np.ones(_SHAPE),
+        "one large": _put(normal, 1e4),
+        "inf": _put(normal, math.inf),
+        "minus inf": _put(normal, -math.inf),
+        "nan": _put(normal, math.nan),
+        "nan first": _put(normal, math.nan, 0),
+        "nan and inf": _put(_put(normal, math.nan, 5), math.inf),
+        "all nan": np.full(_SHAPE, math.nan),
+    }
+    return {name: rounded(array, dtype) for name, array in found.items()}
+
+
+def _put(array: np.ndarray, value: float, at: int = -1) -> np.ndarray:
+    changed = array.copy()
+    changed.flat[at] = value
+    return changed
+
+
+def features_of(array: np.ndarray) -> Features:
+    """What NumPy measures in float64."""
+    wide = np.abs(array.astype(np.float64))
+    finite = wide[np.isfinite(wide)]
+    found = moments(wide)
+    with np.errstate(invalid="ignore"):
+        largest = moments(finite).largest if finite.size else 0.0
+        return Features(largest, math.sqrt(found.squares), found.total / wide.size, found.non_finite, wide.size)

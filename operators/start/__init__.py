@@ -1,0 +1,4 @@
+"""How a training comes under watch: `enable`, the automatic start, and the callbacks of MindSpore and mindformers.
+
+May import: `step` and what is below it.
+"""

@@ -1,0 +1,155 @@
+"""Detection without a line of code: finds the places where a step ends, and judges there.
+
+`Model.train`, and so mindformers' Trainer, gets a `StepMonitor` among its callbacks. A `TrainOneStepCell` that is
+called in a loop gets one of its own. Around any other optimizer that Python calls, the check operators that are in use
+are judged at the call. A step that is one jitted function shows no place to stand: it is told so once, when the process
+ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mindspore import nn
+from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
+from mindspore.train import Model
+
+from asd.operators.attach.install import sites_of
+from asd.operators.measure.loss_scale import LossScale
+from asd.operators.start.step_monitor import StepMonitor
+from asd.operators.table.slots import table
+
+__all__ = ["start", "stop"]
+
+_MONITOR = "_asd_monitor"
+_NO_MONITOR: Any = object()
+"""Stands for the monitor where somebody else judges, or nothing is to be judged."""
+_originals: list[tuple[type, str, Any]] = []
+_training = 0
+
+
+def start() -> None:
+    """Judges every training of this process from now on, unless it has a `StepMonitor` already."""
+    if _originals:
+        return
+    _replace(Model, "train", _with_callback)
+    _replace(nn.TrainOneStepCell, "__call__", _with_own_monitor)
+    _replace(nn.Optimizer, "__call__", _around_optimizer)
+    _replace(ExperimentalOptimizer, "__call__", _around_optimizer)
+    atexit.register(_tell_if_unjudged)
+
+
+def stop() -> None:
+    """Undoes `start`; a training that runs already goes on as it is."""
+    atexit.unregister(_tell_if_unjudged)
+    for cls, name, original in reversed(_originals):
+        if original is None:
+            delattr(cls, name)  # it was inherited
+        else:
+            setattr(cls, name, original)
+    _originals.clear()
+
+
+def _replace(cls: type, name: str, wrap: Callable[[Any], Any]) -> None:
+    _originals.append((cls, name, vars(cls).get(name)))
+    setattr(cls, name, wrap(getattr(cls, name)))
+
+
+@contextlib.contextmanager
+def _inside() -> Iterator[None]:
+    """While one place judges, the places inside it don't."""
+    global _training
+    _training += 1
+    try:
+        yield
+    finally:
+        _training -= 1
+
+
+def _with_callback(train: Any) -> Any:
+    @functools.wraps(train)
+    def monitored(self: Model, epoch: int, train_dataset: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+        if not any(isinstance(callback, StepMonitor) for callback in given):
+            # First, so that no other callback saves or counts a step that was refused.
+            given.insert(0, StepMonitor())
+        with _inside():
+            return train(self, epoch, train_dataset, given, *args, **kwargs)
+
+    return monitored
+
+
+def _with_own_monitor(call: Any) -> Any:
+    @functools.wraps(call)
+    def monitored(self: nn.TrainOneStepCell, *args: Any, **kwargs: Any) -> Any:
+        global _training
+        if _training:
+            return call(self, *args, **kwargs)
+        monitor = vars(self).get(_MONITOR)
+        if monitor is None:
+            if _is_judged(self):
+                monitor = _NO_MONITOR
+            else:
+                monitor = StepMonitor(loss_scale=LossScale.of(self))
+                monitor.attach(self, self.optimizer)
+            object.__setattr__(self, _MONITOR, monitor)
+        if monitor is _NO_MONITOR:
+            _training += 1  # as `_inside`, which takes four calls
+            try:
+                return call(self, *args, **kwargs)
+            finally:
+                _training -= 1
+        monitor.remember(_again, call, self, *args, **kwargs)
+        outputs = _again(call, self, *args, **kwargs)
+        monitor.step(outputs)
+        return outputs if monitor.outputs_again is None else monitor.outputs_again
+
+    return monitored
+
+
+def _is_judged(cell: nn.TrainOneStepCell) -> bool:
+    """Whether somebody judges what `cell` trains; another part of its network may be another monitor's."""
+    owners = [site.owner() if site.owner is not None else None for site in sites_of(cell) if site.watched]
+    return any(owner is None or not owner.optimizers or owner.trains(cell.optimizer.parameters) for owner in owners)
+
+
+def _again(call: Any, *args: Any, **kwargs: Any) -> Any:
+    """The step itself, without a look at it."""
+    with _inside():
+        return call(*args, **kwargs)
+
+
+def _around_optimizer(call: Any) -> Any:
+    @functools.wraps(call)
+    def monitored(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+        if _training:
+            return call(self, *args, **kwargs)
+        monitor = vars(self).get(_MONITOR)
+        if monitor is None:
+            is_needed = any(not (site.claimed or site.watched) for site in table().sites())
+            monitor = StepMonitor() if is_needed else _NO_MONITOR
+            if monitor is not _NO_MONITOR:
+                monitor.attach(None, self)
+            object.__setattr__(self, _MONITOR, monitor)
+        if monitor is _NO_MONITOR:
+            return call(self, *args, **kwargs)
+        with _inside():
+            outputs = call(self, *args, **kwargs)
+        monitor.step(outputs)
+        return outputs
+
+    return monitored
+
+
+def _tell_if_unjudged() -> None:
+    if table().read([site for site in table().sites() if not site.watched]):
+        print(
+            "asd: nothing was judged: no step of this training ends where Python can see it."
+            " Call StepMonitor.attach before its loop and StepMonitor.step after each step.",
+            file=sys.stderr,
+        )

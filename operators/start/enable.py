@@ -1,0 +1,53 @@
+"""Puts the checking norm operators in the place of MindSpore's own, and a monitor beside every training.
+
+`mindspore.ops` and `mindspore.ops.operations` bind the classes separately, and layers take them from either when they
+are built. So both are replaced, and only layers built afterwards check.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from mindspore import ops
+from mindspore.ops import operations
+
+from asd.operators.checks.ready_made import LayerNormASD, RmsNormASD
+from asd.operators.start import autostart
+
+__all__ = ["Enabled", "disable", "enable"]
+
+_REPLACEMENTS = {"LayerNorm": LayerNormASD, "RmsNorm": RmsNormASD}
+_originals: dict[tuple[object, str], type] = {}
+
+
+class Enabled:
+    """What `enable` returns: a context manager that undoes it on leaving."""
+
+    def __enter__(self) -> Enabled:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        disable()
+
+
+def enable() -> Enabled:
+    """Makes `LayerNorm` and `RmsNorm` of `mindspore.ops` the checking operators for every layer built from now on.
+
+    Every training of this process is judged from now on as well, see `asd.operators.start.autostart`, unless it has a
+    `StepMonitor` already; `NPU_ASD_ENABLE` says what happens then, and with 0 nothing does. Importing `asd.operators`
+    does all this when `NPU_ASD_ENABLE` is on. Calling it twice changes nothing more.
+    """
+    for module in (ops, operations):
+        for name, replacement in _REPLACEMENTS.items():
+            _originals.setdefault((module, name), getattr(module, name))
+            setattr(module, name, replacement)
+    autostart.start()
+    return Enabled()
+
+
+def disable() -> None:
+    """Puts MindSpore's own operators and trainings back. Layers built in between keep their checks."""
+    autostart.stop()
+    for (module, name), original in _originals.items():
+        setattr(module, name, original)
+    _originals.clear()

@@ -1,0 +1,38 @@
+"""ASDMonitor: the monitor as an entry under `callbacks:` of a mindformers yaml."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from asd.config import Config
+from asd.operators.start.step_monitor import StepMonitor
+
+__all__ = ["ASDMonitor", "register"]
+
+
+class ASDMonitor(StepMonitor):
+    """`StepMonitor` that is on unless `NPU_ASD_ENABLE=0` says otherwise; takes the same arguments.
+
+    In a yaml, with `REGISTER_PATH` naming a folder that holds a file `asd_shim.py` with the one line
+    `from asd.operators import ASDMonitor`:
+
+        callbacks:
+          - type: ASDMonitor
+            auto_register: asd_shim.ASDMonitor
+
+    In a script that imports `asd.operators` after `mindformers`, `type: ASDMonitor` alone is enough.
+    """
+
+    def __init__(self, config: Config | None = None, **kwargs: Any) -> None:
+        super().__init__(config if config is not None else Config.of_process(NPU_ASD_ENABLE="1"), **kwargs)
+
+
+def register() -> bool:
+    """Makes `type: ASDMonitor` known to mindformers, if mindformers is already imported; returns whether it is."""
+    if "mindformers" not in sys.modules:
+        return False
+    from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+
+    MindFormerRegister.register_cls(ASDMonitor, MindFormerModuleType.CALLBACK)
+    return True

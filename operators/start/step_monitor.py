@@ -1,0 +1,256 @@
+"""StepMonitor: what a training calls, by hand or as a callback of MindSpore."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn
+from mindspore.train import Callback
+
+from asd.announce.delivery import Sink
+from asd.config import Config, unknown_variables
+from asd.event import Event
+from asd.monitor import Monitor
+from asd.operators.attach.checksum import Checksum
+from asd.operators.rerun.repeatable_step import Step
+from asd.operators.step import TrainingWatch
+
+__all__ = ["StepMonitor"]
+
+_LOG = logging.getLogger("asd")
+
+
+class StepMonitor(Callback):
+    """Judges every checked value after each step and acts on what it finds.
+
+    As a callback of `Model.train` it does everything by itself: it puts checks on the network, guards the optimizer,
+    finds the loss scale, and keeps its state beside the checkpoints that a `ModelCheckpoint` writes. In a loop of your
+    own, call `attach` before the first step and `step` after each:
+
+        monitor = StepMonitor()
+        monitor.attach(net, optimizer)
+        for batch in data:
+            loss = train_step(batch)
+            monitor.step(loss)
+
+    With `train_step = monitor.watch_step(train_step)` before the loop, a step with a first-level anomaly can be made
+    again there too, which tells hardware from software, see `asd.diagnosis.rerun`.
+
+    Args:
+        config: From the environment if not given. With `enable=0` nothing is done.
+        loss_scale: A `LossScale` or what it takes; found by itself in MindSpore's and mindformers' training cells.
+        include: More cells to check, see `install`.
+        exclude: Cells not to check, see `install`.
+        sinks: Where events go; if not given, every sink that is installed, see `asd.sinks`.
+        resume_from: Checkpoint file the training resumes from. If not given, and the optimizer has made steps already,
+            the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
+        history: Values kept of each checkpoint.
+        replay: Whether a step whose update was refused is made again; `ASD_REPLAY` if not given.
+        checksum: Whether matrix products are checked as well; a `Checksum` says which of them and how often. If not
+            given, they are with tier `checksum`.
+
+    Raises:
+        ConfigError: The environment or an argument has a wrong value.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        loss_scale: Any = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        sinks: Sequence[Sink] | None = None,
+        resume_from: str | Path | None = None,
+        history: int = 200,
+        replay: bool | None = None,
+        checksum: bool | Checksum | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config if config is not None else Config.of_process()
+        if config is None:
+            _name_unknown_variables()
+            if not self.config.enabled:
+                _say_that_it_is_off()
+        self._training = TrainingWatch(
+            self.config,
+            loss_scale=loss_scale,
+            include=include,
+            exclude=exclude,
+            sinks=sinks,
+            resume_from=resume_from,
+            history=history,
+            replay=replay,
+            checksum=checksum,
+        )
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """What judges the training; None before `attach`."""
+        return self._training.monitor
+
+    @property
+    def outputs_again(self) -> Any:
+        """What the last step returned when `ASD_CONFIRM` had it made again, which is what counts; else None."""
+        return self._training.outputs_again
+
+    # What a training engineer calls in a loop of her own.
+
+    def attach(
+        self, net: nn.Cell | None, optimizer: nn.Cell | None = None, *, reducer: nn.Cell | None = None
+    ) -> nn.Cell | None:
+        """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
+
+        Attached once more to the same optimizer, as by a second `Model.train`, it goes on with the rules it has.
+
+        Args:
+            net: The network, or a training cell around it. Nothing of it may have been compiled yet. Without it, what
+                is judged are the check operators that belong to no installed network.
+            optimizer: The optimizer; without it a bad update is reported but not refused.
+            reducer: The `nn.DistributedGradReducer` of a data-parallel loop of your own, which no cell of `net` holds.
+                With it gradients are looked at before their mean over the ranks is taken.
+
+        Returns:
+            `optimizer`.
+
+        Raises:
+            ConfigError: `reducer` is none for this optimizer.
+        """
+        if self.config.enabled:
+            self._training.attach(net, optimizer, reducer)
+        return optimizer
+
+    def step(self, outputs: Any = None) -> list[Event]:
+        """Judges the step that has just been made.
+
+        Args:
+            outputs: Any output of the step, such as its loss. Compiled graphs run on while Python goes on; reading an
+                output waits for all of the step. Without one, the optimizer's `global_step` is read.
+
+        Returns:
+            The events of this step.
+
+        Raises:
+            AnomalyDetected: A first-level anomaly, and `ASD_ON_ANOMALY` is `stop`; or the weights of the ranks are not
+                alike, and it is not `log`. A `TrainingResultError` where MindSpore can roll the training back.
+            RankLostError: Another rank died or hangs while the ranks exchange what they know.
+        """
+        return self._training.step(outputs)
+
+    def watch_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """`step`, whose calls can be made again: what it does must follow from its arguments and the network.
+
+        Args:
+            step: A training cell or a function that makes one step; it changes nothing but Parameters of the network
+                and the optimizer.
+        """
+        training = self._training
+
+        @functools.wraps(step if not isinstance(step, nn.Cell) else step.construct)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if training.turns.before or training.state.seal is not None:
+                self.remember(step, *args, **kwargs)
+            return step(*args, **kwargs)
+
+        return watched
+
+    def remember(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`.
+
+        Raises:
+            AnomalyDetected: A weight or a state of the optimizer changed since the last step, and `ASD_ON_ANOMALY` is
+                `stop`. A `TrainingResultError` where MindSpore can roll the training back.
+        """
+        self._training.before(Step(step, args, kwargs))
+
+    def save_state(self, checkpoint_file: str | Path) -> Path:
+        """Saves the rule state beside `checkpoint_file`, so that a resumed training judges as if it had never stopped.
+
+        Raises:
+            OSError: The file can't be written. Nothing that was there before is lost.
+        """
+        return self._training.save_state(Path(checkpoint_file))
+
+    def save_manifest(self, checkpoint_file: str | Path) -> None:
+        """Says beside `checkpoint_file` whether the steps before it were clean, with its hash.
+
+        For the rank that wrote the file; after `save_state`.
+
+        Raises:
+            OSError: The checkpoint can't be read or the manifest not be written.
+        """
+        self._training.save_manifest(Path(checkpoint_file))
+
+    def close(self) -> None:
+        """Takes the guard's limits away and says that the training has ended."""
+        self._training.close()
+
+    # What MindSpore calls.
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Attaches to the network that is about to be trained."""
+        if not self.config.enabled:
+            return
+        training = run_context.original_args()
+        train_network = training.train_network
+        self._training.look_at(train_network, training.get("list_callback"))
+        optimizer = training.get("optimizer") or next(
+            (cell for _, cell in train_network.cells_and_names() if isinstance(cell, nn.Optimizer)), None
+        )
+        self.attach(train_network, optimizer)
+        self._training.follow_roll_back()
+        if training.get("dataset_sink_mode") and ms.get_context("device_target") != "CPU" and self.monitor is not None:
+            self.monitor.problem(
+                "dataset sink mode: values are judged once every sink_size steps; the worst of them counts"
+            )
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        """Saves the state that belongs to a checkpoint written after the last step; remembers the batch."""
+        changed = self._training.open_seal()  # before a manifest calls a checkpoint of what it finds clean
+        self._training.save_new_states()
+        if changed is not None:
+            self._training.end(changed)
+        training = run_context.original_args()
+        batch = training.get("train_dataset_element")
+        if batch is not None and not training.get("dataset_sink_mode"):
+            self.remember(training.train_network, *batch)
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """Judges the step."""
+        training = run_context.original_args()
+        self.step(training.net_outputs)
+        if self.outputs_again is not None:
+            training.net_outputs = self.outputs_again  # the other callbacks must not see what was healed
+        self._training.save_new_states()
+
+    def __exit__(self, *err: Any) -> None:
+        """Says that the training has ended, when an exception ends it; MindSpore has no other word for that."""
+        if err and err[0] is not None:
+            self.close()
+
+    def on_train_end(self, run_context: Any) -> None:
+        """Saves the state of a last checkpoint and lets the gate go."""
+        self._training.save_new_states()
+        self.close()
+
+
+@functools.cache
+def _name_unknown_variables() -> None:
+    """Once: a mistyped setting is not in force."""
+    for name, nearest in unknown_variables().items():
+        _LOG.warning("%s is no variable of asd and changes nothing; the nearest that does is %s", name, nearest)
+
+
+@functools.cache
+def _say_that_it_is_off() -> None:
+    """Once: who put a monitor into a program should not believe that it watches.
+
+    Only where the environment decides: who passes a `Config` that checks nothing, as a comparison without detection
+    does, knows.
+    """
+    _LOG.warning("nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect.")

@@ -1,0 +1,124 @@
+"""Says what protects a training: by its settings and its checkpoints before it begins, by its first step after that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mindspore as ms
+from mindspore import nn
+from mindspore.experimental import optim as experimental
+
+from asd.config import Config
+from asd.counts.protections import PLACES
+from asd.measured.reading import CHECKSUM, NORM, OUTPUT, SCORES
+from asd.monitor import Monitor
+from asd.operators.attach.left_out import take_left_out
+from asd.operators.gate.guard import is_guarded
+from asd.operators.kernel import library as kernel
+from asd.operators.private.mixed_precision import type_of_holder
+from asd.operators.ranks.features import comparable
+from asd.operators.table.site import Site
+from asd.operators.table.slots import table
+
+__all__ = ["after_first_step", "before_first_step"]
+
+_CHECKSUM, _STATE, _RANKS = "ASD_TIERS=checksum", "ASD_TIERS=state", "ASD_TIERS=ranks"
+_REFUSES = {
+    "log": "first-level anomalies are reported, no update is refused",
+    "skip": "updates of first-level anomalies are refused, training goes on",
+    "stop": "updates of first-level anomalies are refused, and end training",
+}
+_REGROUPED = (
+    "in a compiled graph that casts to half precision MindSpore may add the gradients of a value that several layers "
+    "read in other groups beside checked products, as it does beside operators that check nothing"
+)
+_SEEN_IN_EACH_STEP = {"B": "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive", CHECKSUM: _CHECKSUM, NORM: _CHECKSUM}
+"""With the setting that asks for it. Gradients of parameters may come every few steps only, where they add up."""
+
+
+def before_first_step(
+    monitor: Monitor, config: Config, optimizer: nn.Cell | None, sites: Sequence[Site], ranks: int, net: nn.Cell | None
+) -> None:
+    """What the settings ask for, where the checkpoints are, and what stands in the way.
+
+    Args:
+        monitor: Its `protections` are filled.
+        config: The settings.
+        optimizer: The optimizer; None if it was not given.
+        sites: The checkpoints.
+        ranks: How many ranks there are.
+        net: The network or a training cell around it; None if it was not given.
+    """
+    found, tiers = monitor.protections, config.active_tiers
+    found.count(site.kind for site in sites)
+    found.has(
+        rule=config.rule + (f" with tiers {', '.join(tiers)}" if tiers else ""),
+        refusal=_REFUSES[config.on_anomaly] if optimizer is not None or not config.refuses else "",
+        combined_scheme="gradients of parameters are sampled" if config.combined.enable else "",
+        manifests="of checkpoint files" if config.manifest else "",
+        recording="of all values" if config.record else "",
+        computed_by="the C++ kernel" if table().backend == "kernel" else "MindSpore operators",
+    )
+    checked = any(site.kind in (CHECKSUM, NORM) for site in sites)
+    found.has(rounding=_REGROUPED if checked and _is_cast_to_half(net) else "")
+    evidence = kernel.library is not None or ms.get_context("device_target") != "CPU"
+    alike = "there is one rank only" if ranks == 1 else "the ranks hold different parts of the network"
+    guards = "no optimizer was given, so no update can be refused"
+    gradients = "no optimizer was given, so gradients of parameters are not known"
+    state = "no optimizer was given, so its weights and its state are not known"
+    for setting, active, reason in (
+        ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
+        ("ASD_TIERS=adaptive", "adaptive" not in tiers or optimizer is not None, gradients),
+        (_STATE, "state" not in tiers or optimizer is not None, state),
+        (_RANKS, "ranks" not in tiers or (ranks > 1 and comparable()), alike),
+        (
+            _CHECKSUM,
+            "checksum" not in tiers or checked,
+            "no layer holds a matrix product or a norm that can be checked",
+        ),
+        ("ASD_NARROW", not config.narrow or config.replay, "it searches a replay, and ASD_REPLAY is 0"),
+        ("ASD_EVIDENCE_MB", evidence, "the C++ kernel, which keeps tensors, was not built or is of another version"),
+    ):
+        found.lacks(setting, *(() if active else (reason,)))
+    found.lacks(_CHECKSUM, *_left_out())
+
+
+def _is_cast_to_half(net: nn.Cell | None) -> bool:
+    cells = [] if net is None else [cell for _, cell in net.cells_and_names()]
+    return any(type_of_holder(cell) in (ms.float16, ms.bfloat16) for cell in cells)
+
+
+def _left_out() -> list[str]:
+    return [f"{place}: {reason}" for place, reason in take_left_out()]
+
+
+def _unguarded(net: nn.Cell) -> list[str]:
+    optimizers = [
+        (name, cell) for name, cell in net.cells_and_names() if isinstance(cell, nn.Optimizer | experimental.Optimizer)
+    ]
+    guarded = {id(inner) for _, cell in optimizers if is_guarded(cell) for _, inner in cell.cells_and_names()}
+    return [
+        f"optimizer {type(cell).__name__} ({name}) is not guarded: it updates its weights whatever happens"
+        for name, cell in optimizers
+        if id(cell) not in guarded
+    ]
+
+
+def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site]) -> None:
+    """What is known after the first step: places that were left out while it was compiled, and those that nobody saw.
+
+    Args:
+        monitor: Has judged the step.
+        net: The network or the training cell; by now another monitor guards its own optimizer.
+        sites: The checkpoints.
+    """
+    found = monitor.protections
+    found.lacks(_CHECKSUM, *_left_out())
+    found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if monitor.config.refuses and net is not None else ()))
+    seen = {reading.checkpoint for reading in monitor.readings if reading.calls}
+    for kind, setting in _SEEN_IN_EACH_STEP.items():
+        due = [site.name for site in sites if site.kind == kind and (kind not in SCORES or table().is_due(site))]
+        if due and seen.isdisjoint(due):
+            found.lacks(setting, f"none of {len(due)} {PLACES[kind]} was seen in the first step")
+        else:
+            found.saw_none_of(PLACES[kind], [name for name in due if name not in seen])

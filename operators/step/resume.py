@@ -1,0 +1,134 @@
+"""Keeps the rule state beside the training's checkpoint files, finds it again, and tells where to resume from.
+
+For `model.ckpt` of rank 0 the state is `model.ckpt.asd-rank0.json`; of the second monitor in a process, of a
+`Discriminator`, `model.ckpt.asd-rank0-Discriminator.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mindspore import nn
+from mindspore.train import Callback, ModelCheckpoint
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.rundir.last_good import last_good
+from asd.rundir.statefile import load_state
+from asd.supervisor.record import load_record
+
+__all__ = ["CheckpointWatch", "checkpoint_to_resume", "resumed_step", "state_path", "state_to_resume"]
+
+_LOG = logging.getLogger("asd.resume")
+
+
+def state_path(checkpoint_file: str | Path, rank: int, label: str = "") -> Path:
+    """Where the state that belongs to `checkpoint_file` is kept."""
+    path = Path(checkpoint_file)
+    return path.with_name(f"{path.name}{_ending(rank, label)}")
+
+
+def _ending(rank: int, label: str) -> str:
+    return f".asd-rank{rank}-{label}.json" if label else f".asd-rank{rank}.json"
+
+
+class CheckpointWatch:
+    """Notices that one of the training's `ModelCheckpoint` callbacks has written a file."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._writers = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint)]
+        self._seen = {id(writer): self._latest(writer) for writer in self._writers}
+
+    def folders(self) -> list[Path]:
+        """Where these callbacks write."""
+        folders = [getattr(writer, "_directory", None) for writer in self._writers]
+        return [Path(folder) for folder in folders if folder]
+
+    def new_files(self) -> list[Path]:
+        """Files written since the last call."""
+        files = []
+        for writer in self._writers:
+            latest = self._latest(writer)
+            if latest and latest != self._seen[id(writer)]:
+                self._seen[id(writer)] = latest
+                files.append(Path(latest))
+        return files
+
+    @staticmethod
+    def _latest(writer: ModelCheckpoint) -> str:
+        return str(writer.latest_ckpt_file_name or "")
+
+
+def resumed_step(optimizer: nn.Cell | None) -> int:
+    """Steps the optimizer has already made, from its `global_step`; 0 for a fresh training."""
+    step = getattr(optimizer, "global_step", None)
+    return int(step.asnumpy().reshape(-1)[0]) if step is not None else 0
+
+
+def state_to_resume(
+    resume_from: str | Path | None, folders: Sequence[Path], rank: int, updates: int, label: str = ""
+) -> dict[str, Any] | None:
+    """The rule state of a training that goes on, or None for one that begins.
+
+    Args:
+        resume_from: The checkpoint file it goes on from; None to search.
+        folders: Where to search for the newest state after which the optimizer had made `updates` steps. A refused step
+            is none of these, so they may be fewer than the steps of the training. Damaged files are passed over.
+        rank: Rank of this process.
+        updates: Steps the optimizer has made already; 0 for a training that begins.
+        label: Of the monitor among those of its process.
+
+    Raises:
+        StateError: There is no such state, or the one beside `resume_from` is damaged.
+    """
+    if resume_from is not None:
+        return load_state(state_path(resume_from, rank, label))
+    if updates == 0:
+        return None
+    files = [file for folder in folders for file in folder.glob(f"**/*{_ending(rank, label)}")]
+    for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
+        with contextlib.suppress(StateError):
+            state = load_state(file)
+            if state.get("updates") == updates:
+                return state
+    raise StateError(f"resumed at step {updates} without a rule state of that step.")
+
+
+def checkpoint_to_resume(folder: str | Path, *, rank: int = 0, config: Config | None = None) -> Path | None:
+    """The checkpoint file that a training should load before its first step, or None when it begins anew.
+
+    Under `asd run --ranks` that is the one which the supervisor chose for all ranks: of the newest step that is older
+    than the fault's first sign. Elsewhere it is the newest one in `folder` that is healthy and undamaged. Its manifest
+    decides, see `asd.rundir.manifest`; which one and why goes to the log `asd.resume`.
+
+        checkpoint = checkpoint_to_resume("checkpoints")
+        if checkpoint is not None:
+            mindspore.load_checkpoint(str(checkpoint), net)
+
+    Args:
+        folder: Where this rank keeps its checkpoints, sub-folders included.
+        rank: Rank of this process; of several checkpoints of one step its own is taken.
+        config: From the environment if not given.
+
+    Raises:
+        StateError: The supervisor's record is damaged.
+    """
+    config = config if config is not None else Config.of_process()
+    record = load_record(Path(config.run_dir))
+    attempt = record.attempt(config.run) if record is not None and config.run else None
+    if record is None or attempt is None:
+        choice = last_good(Path(folder), rank=rank)
+    elif not attempt.resume_from:
+        return None
+    else:
+        chosen, step = Path(attempt.resume_from), attempt.resume_step
+        choice = last_good(Path(folder), distrusted=record.distrusted, runs=record.runs(), only_step=step, rank=rank)
+        own = choice.manifest is not None and choice.manifest.rank == rank
+        if not own:  # one rank writes for all, or nothing is known about the file but that it is there
+            return chosen
+    _LOG.info("%s", choice.reason)
+    return choice.path

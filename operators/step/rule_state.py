@@ -1,0 +1,125 @@
+"""Keeps the rule state of a training beside its checkpoint files, with their manifests, and takes it over again."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mindspore import nn
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.monitor import Monitor
+from asd.operators.gate.part import Part
+from asd.operators.step.resume import CheckpointWatch, resumed_step, state_path, state_to_resume
+from asd.rundir.checkpoint_health import Health
+from asd.rundir.manifest import write_manifest
+from asd.rundir.statefile import save_state
+
+__all__ = ["RuleState"]
+
+
+class _Judged(NamedTuple):
+    """Who judged the last steps of an optimizer in this process, as with a `StepMonitor` for each `Model.train`."""
+
+    monitor: Monitor
+    health: Health
+    before: int  # updates that the optimizer had made when that began
+
+    @property
+    def updates(self) -> int:
+        """Updates that it had made when that ended."""
+        return self.before + self.monitor.status.steps - self.monitor.status.refused
+
+    def state(self) -> dict[str, Any]:
+        """As it would have been saved."""
+        return {**self.monitor.state(), "tainted_from": self.health.tainted_from}
+
+
+_judged: weakref.WeakKeyDictionary[nn.Cell, _Judged] = weakref.WeakKeyDictionary()
+
+
+class RuleState(Part):
+    """That of one `StepMonitor`.
+
+    Args:
+        config: Where the run leaves its state.
+        health: Of the steps since the last checkpoint.
+        resume_from: Checkpoint file the training resumes from; None to search.
+
+    Attributes:
+        files: Notices the checkpoint files that the training writes.
+        label: Of this monitor among those of the process.
+    """
+
+    def __init__(self, config: Config, health: Health, resume_from: str | Path | None) -> None:
+        self._config, self._health, self._resume_from = config, health, resume_from
+        self.files = CheckpointWatch(())
+        self.label = ""
+
+    def save(self, file: Path, optimizer: nn.Cell | None, step: int) -> Path:
+        """Saves the state after `step` beside `file`; returns where.
+
+        Raises:
+            OSError: The file can't be written. Nothing that was there before is lost.
+        """
+        path = state_path(file, self.monitor.origin.rank, self.label)
+        updates, tainted_from = resumed_step(optimizer), self._health.tainted_from
+        save_state(path, {**self.monitor.state(), "step": step, "updates": updates, "tainted_from": tainted_from})
+        return path
+
+    def save_manifest(self, file: Path, optimizer: nn.Cell | None, step: int) -> None:
+        """Says beside `file` whether the steps before it were clean, with its hash.
+
+        Raises:
+            OSError: The checkpoint can't be read or the manifest not be written.
+        """
+        write_manifest(
+            file, step=step, updates=resumed_step(optimizer), **self.monitor.origin._asdict(), health=self._health,
+            rule_state=state_path(file, self.monitor.origin.rank, self.label).name, run_dir=Path(self._config.run_dir),
+        )  # fmt: skip
+
+    def resume(self, optimizer: nn.Cell | None) -> bool:
+        """Takes over the state of the training that goes on with `optimizer`, if it has made steps already.
+
+        Returns:
+            Whether a state was taken over. One that can't be is a problem, and the rules start anew.
+        """
+        updates = resumed_step(optimizer)
+        earlier = _judged.get(optimizer) if optimizer is not None and self._resume_from is None else None
+        if optimizer is not None:
+            _judged[optimizer] = _Judged(self.monitor, self._health, updates)
+        folders = [*self.files.folders(), Path(self._config.run_dir)]
+        try:
+            if earlier is not None and earlier.updates == updates:
+                return self._take_over(earlier.state())
+            state = state_to_resume(self._resume_from, folders, self.monitor.origin.rank, updates, self.label)
+            return self._take_over(state)
+        except StateError as error:
+            if earlier is None:
+                self.monitor.problem(f"{error} The rules start anew.")
+                return False
+        # This process made the steps, under another `StepMonitor`: if its settings were others, the rules start anew.
+        with contextlib.suppress(StateError):
+            return self._take_over(earlier.state())
+        return False
+
+    def follow_roll_back(self, updates: int) -> bool:
+        """Takes over the state of the step to which MindSpore went back; without one the rules are kept as they are.
+
+        Returns:
+            Whether a state was taken over.
+        """
+        with contextlib.suppress(StateError):
+            state = state_to_resume(None, self.files.folders(), self.monitor.origin.rank, updates, self.label)
+            return self._take_over(state)
+        return False
+
+    def _take_over(self, state: dict[str, Any] | None) -> bool:
+        if state is None:
+            return False
+        self.monitor.restore(state, [site.name for site in self.gate.sites])
+        self._health.begin_at(int(state.get("tainted_from", 0)))
+        return True

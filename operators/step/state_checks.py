@@ -1,0 +1,121 @@
+"""Judges the weights and the optimizer's state: their bounds after a step, and that nothing changes between two."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from statistics import median
+
+from mindspore import nn
+
+from asd.counts.protections import Protections
+from asd.event import Event
+from asd.operators.gate.part import Part, StepRecord
+from asd.operators.measure.optimizer_state import OptimizerState
+from asd.operators.measure.seal import StateSeal
+from asd.operators.step.problems import Problems
+from asd.rundir.checkpoint_health import Health
+
+__all__ = ["StateChecks"]
+
+_SETTING = "ASD_TIERS=state"
+_WARM = 20
+"""Steps in which the optimizer's state is read each time, for it grows quickly."""
+_RECENT = 33
+"""Steps of which the usual one tells the pace: a compilation, an evaluation or a saved checkpoint is none."""
+
+
+class StateChecks(Part):
+    """Those of one `StepMonitor`; until `watch` is called there is nothing to judge.
+
+    Args:
+        health: What is found between two steps is added to it.
+        problems: A failure of the checks themselves is told once.
+
+    Attributes:
+        seal: What compares a step's end with the beginning of the next; None where nothing does.
+    """
+
+    def __init__(self, health: Health, problems: Problems) -> None:
+        self._health, self._problems = health, problems
+        self._state: OptimizerState | None = None
+        self.seal: StateSeal | None = None
+        self._last: float | None = None
+        self._steps: deque[float] = deque(maxlen=_RECENT)
+
+    def watch(self, optimizer: nn.Cell) -> None:
+        """Reads the weights and the state of `optimizer` from now on."""
+        self._state = OptimizerState(optimizer)
+        # Elsewhere the weights would have to be copied to the host twice.
+        self.seal = StateSeal(self._state.parameters) if self.table.backend == "kernel" else None
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is anything to judge."""
+        return self._state is not None
+
+    def tell(self, found: Protections, *, after_first_step: bool = False) -> None:
+        """Says what of the state is judged; after the first step also whether its beginning is seen."""
+        if self._state is None:
+            return
+        moments = ", ".join(self._state.moments) or "no moments were found"
+        hashed = self.seal is not None and (self.seal.watched or not after_first_step)
+        found.has(state=f"bounds on weights, {moments}" + (", hashes between steps" if hashed else ""))
+        if self._state.unknown:
+            names = ", ".join(self._state.unknown)
+            found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
+        if self.seal is None:
+            found.lacks(_SETTING, "nothing is compared between two steps without the C++ kernel on a CPU")
+        elif not hashed:
+            reason = "this loop does not show where a step begins: call it through StepMonitor.watch_step"
+            found.lacks(_SETTING, f"nothing is compared between two steps: {reason}")
+
+    def judge(self, step: StepRecord) -> None:
+        """Adds the event of a first-level anomaly after a step whose update was applied, if it is time to read."""
+        state = self._state
+        if state is None or step.refused:
+            return
+        self._count_step()
+        state.note(step.readings or ())
+        if step.number % state.every:
+            return
+        found = self.monitor.judge_state(step.number, state.read(), state.where, state.growth())
+        if step.number >= _WARM and self._steps:
+            state.pace(median(self._steps), self.seal.seconds if self.seal is not None else 0.0)
+        if found is not None:
+            step.events.append(found)
+            step.fatal = step.fatal or found
+            self._health.add(found)
+
+    def _count_step(self) -> None:
+        now = time.perf_counter()
+        if self._last is not None:
+            self._steps.append(now - self._last)
+        self._last = now
+
+    def close(self, step: StepRecord) -> None:
+        """Keeps hashes of the weights and the optimizer's state that a step left, as often as these are read."""
+        if self.seal is None or self._state is None or step.number % self._state.every:
+            return
+        begin = time.perf_counter()
+        try:
+            self.seal.close(step.number)
+        except Exception as error:  # as in `StepMonitor.step`
+            self._problems.once(f"weights were not hashed: {error!r}")
+        self.monitor.status.check_seconds += time.perf_counter() - begin
+
+    def open(self) -> Event | None:
+        """The event of a weight or a state that changed since the last step ended."""
+        if self.seal is None or self.table.replaying:
+            return None
+        begin = time.perf_counter()
+        try:
+            both = self.seal.open()
+            found = self.monitor.judge_seal(*both) if both is not None else None
+        except Exception as error:  # as in `StepMonitor.step`
+            self._problems.once(f"weights were not compared with those of the last step: {error!r}")
+            return None
+        self.monitor.status.check_seconds += time.perf_counter() - begin
+        if found is not None:
+            self._health.add(found)
+        return found

@@ -1,0 +1,175 @@
+"""From the slots of a step to its verdicts, and back to the limits of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from asd.config import Config
+from asd.diagnosis.attribution import Attribution
+from asd.errors import RankLostError
+from asd.event import Event
+from asd.measured.reading import SAMPLE, SCORES, Reading
+from asd.monitor import Outcome
+from asd.operators.gate.part import Part, StepRecord
+from asd.operators.measure.loss_scale import LossScale
+from asd.operators.ranks.attribution import attribution_of
+from asd.operators.ranks.features import comparable, features_of_ranks
+from asd.operators.step.problems import Problems
+from asd.operators.table.site import Site
+from asd.rundir.checkpoint_health import Health
+from asd.tiers import KINDS, Features
+
+__all__ = ["StepReader"]
+
+_NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
+_UNSUPPORTED = "a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64"
+
+
+class StepReader(Part):
+    """That of one `StepMonitor`.
+
+    Args:
+        config: Which tiers are on.
+        loss_scale: A `LossScale` or what it takes.
+        health: Every event of a step is added to it.
+        problems: What is wrong in every step is told once.
+
+    Attributes:
+        loss_scale: Where the loss scale is read from.
+        scale: The loss scale of the step that is running.
+
+    Raises:
+        ConfigError: `loss_scale` is not valid.
+    """
+
+    def __init__(self, config: Config, loss_scale: Any, health: Health, problems: Problems) -> None:
+        self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
+        self.scale = 1.0
+        self._compares_ranks = False
+        self._config, self._health, self._problems = config, health, problems
+
+    @property
+    def sites(self) -> list[Site]:
+        """The checkpoints."""
+        return self.gate.sites
+
+    def begin(self) -> None:
+        """Writes the limits of the first step; what was refused before does not count."""
+        self.gate.refused = self.table.refused(self.gate)
+        self._compares_ranks = "ranks" in self._config.active_tiers and self.ranks.size > 1 and comparable()
+        self.write_limits()
+
+    def write_limits(self, *, second_level: bool = False, scale: float | None = None) -> None:
+        """Tells the gate what to compare the next step with.
+
+        Args:
+            second_level: Whether what is suspicious is refused too, the too small included.
+            scale: The loss scale of that step; read if not given.
+        """
+        fixed = self.loss_scale.fixed if scale is None else scale
+        self.scale = self.loss_scale.read() if fixed is None else fixed
+        judges = self.monitor.judges
+        limit_of = judges.second_limit if second_level else judges.limit
+        limits, least = [], []
+        for site in self.gate.sites:
+            if site.kind != SAMPLE:
+                limits.append((site, limit_of(site.name, site.kind)))
+                if second_level:
+                    least.append((site, judges.least(site.name)))
+        self.table.set_limits(limits, self.scale, least, self.gate)
+
+    def judge(self, step: StepRecord) -> None:
+        """Judges the step that has just been made; in data parallel a call of all ranks.
+
+        It adds the events, and the first of first level. What a second look has read already is taken as it is.
+        """
+        monitor, gate = self.monitor, self.gate
+        if step.readings is None:
+            if self.table.capture.kept:
+                step.captures = self.table.captures(gate.sites)
+            step.readings = self.table.read(gate.sites, gate)
+        if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
+            step.readings = [*step.readings, *self._wrong_elsewhere()]
+        if step.refused and self.ranks.size > 1:
+            step.attribution = self._whose_fault(step.readings)
+        outcome = monitor.judge(
+            step.number,
+            step.readings,
+            loss_scale=step.scale,
+            overflow_expected=self.loss_scale.dynamic,
+            refused=step.refused,
+            captures=step.captures,
+            attribution=step.attribution,
+            ranks=self._seen_by_ranks(step.readings) if self._compares_ranks else None,
+            vanished=step.vanished,
+        )
+        step.events, step.fatal = outcome.events, outcome.fatal
+        if step.fatal is None and (step.refused or outcome.elsewhere or step.elsewhere or step.lost):
+            step.fatal = self._follow(step, outcome)
+            step.events.extend([step.fatal] if step.fatal is not None else [])
+        for event in step.events:
+            self._health.add(event)
+        if step.unsupported or not step.readings:
+            self._say_what_was_not_checked(step)
+        self.write_limits()
+
+    def _say_what_was_not_checked(self, step: StepRecord) -> None:
+        for reason, holds in ((_NOTHING, not step.readings), (_UNSUPPORTED, step.unsupported)):
+            if holds:
+                self._problems.once(reason)
+                self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
+
+    def drop_strays(self) -> list[Reading]:
+        """Empties what this step left at checkpoints of other monitors, and returns it.
+
+        These are monitors that have seen no update of their own since they last read: a step that runs through their
+        network is none of theirs. A step that updates both leaves both alone.
+        """
+        others = self.table.gates.others(self.gate)
+        strangers = [other for other in others if other.guards and not self.table.updates(other)]
+        return self.table.read([site for other in strangers for site in other.sites])
+
+    def _wrong_elsewhere(self) -> list[Reading]:
+        """What is computed wrongly is an anomaly of the step that did it, whoever checks the product."""
+        strays = self.drop_strays()
+        return [each for each in strays if each.kind in SCORES and self.monitor.is_broken(each, self.scale)]
+
+    def _follow(self, step: StepRecord, outcome: Outcome) -> Event | None:
+        """Reports that another rank has a first-level anomaly where this one has none."""
+        monitor, attribution = self.monitor, step.attribution
+        if step.elsewhere:
+            return monitor.follow(step.number, attribution)
+        if step.lost:
+            lost = "the update of a suspicious step is lost, and no later one is held back, for it can't be made again"
+            monitor.problem(f"{lost}: {step.lost}")
+            return None
+        if not step.refused:
+            return monitor.follow(step.number, refused=False) if outcome.elsewhere else None
+        # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
+        return None if self.loss_scale.dynamic else monitor.follow(step.number, attribution)
+
+    def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
+        monitor = self.monitor
+        try:
+            return attribution_of(
+                self.ranks,
+                monitor.seen(readings, loss_scale=self.scale),
+                monitor.seen(readings, loss_scale=self.scale, averaged=True),
+            )
+        except RankLostError:
+            pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step
+        except Exception as error:  # as in `StepMonitor.step`
+            monitor.problem(f"the ranks could not be compared: {error!r}")
+        return None
+
+    def _seen_by_ranks(self, readings: Sequence[Reading]) -> dict[str, list[Features]] | None:
+        try:
+            sizes = [reading for reading in readings if reading.kind in KINDS]
+            told = features_of_ranks(self.ranks, sizes, self.scale)
+        except Exception as error:  # a rank may have died; what this one saw is judged all the same
+            self._problems.once(f"the ranks could not be compared: {error}")
+            return None
+        if told is None:
+            self._problems.once("the ranks could not be compared: they did not see the same checkpoints")
+        return told

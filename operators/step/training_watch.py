@@ -1,0 +1,370 @@
+"""What happens around each step of a training, and in which order: the parts of `StepMonitor` and their turns."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mindspore import Tensor, nn
+
+from asd.announce.delivery import Sink
+from asd.config import Config
+from asd.errors import RankLostError, UnsupportedError
+from asd.event import Event
+from asd.monitor import Monitor
+from asd.operators.attach.all_checks import Checks
+from asd.operators.attach.checksum import Checksum
+from asd.operators.attach.recompute_schedule import RecomputeSchedule
+from asd.operators.gate.part import Part, StepRecord
+from asd.operators.measure.loss_scale import LossScale
+from asd.operators.ranks.exchange import Exchange
+from asd.operators.ranks.origin import origin_of_process
+from asd.operators.rerun.repeatable_step import Step
+from asd.operators.rerun.step_replay import StepReplay
+from asd.operators.step.confirming import Confirming
+from asd.operators.step.ending import Ending
+from asd.operators.step.forgotten import Forgotten
+from asd.operators.step.problems import Problems
+from asd.operators.step.protecting import after_first_step, before_first_step
+from asd.operators.step.resume import CheckpointWatch, resumed_step
+from asd.operators.step.rule_state import RuleState
+from asd.operators.step.state_checks import StateChecks
+from asd.operators.step.step_reader import StepReader
+from asd.operators.step.weight_watch import WeightWatch
+from asd.operators.table.gate import Gate
+from asd.operators.table.slots import Table, table
+from asd.rundir.checkpoint_health import Health
+from asd.sinks import open_sinks
+
+__all__ = ["TrainingWatch"]
+
+Turn = Callable[[StepRecord], None]
+
+
+class Turns(NamedTuple):
+    """Who does something in a step, in this order; what is switched off is not among them.
+
+    Attributes:
+        before: Told of the step that comes next.
+        judge: From the slots to the events; a failure of them is a problem and ends no training.
+        act: What follows from that; calls of all ranks.
+        over: Lets go of the step.
+        goes_on: Prepares for the next one, if the training does not end.
+    """
+
+    before: Sequence[Callable[[Step], None]] = ()
+    judge: Sequence[Turn] = ()
+    act: Sequence[Turn] = ()
+    over: Sequence[Turn] = ()
+    goes_on: Sequence[Turn] = ()
+
+
+class TrainingWatch:
+    """The trainings of one `StepMonitor`, one after the other; it takes the same arguments.
+
+    Attributes:
+        monitor: What judges; None before `attach`.
+        health: What the steps since the last checkpoint came to.
+        judging: Reads the slots and writes the limits.
+        state: Judges the weights and the optimizer's state.
+        turns: Who does something in a step, from `attach` on.
+        outputs_again: What the last step returned when it was made again for good; None where it was not.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        loss_scale: Any,
+        include: str | Iterable[str],
+        exclude: str | Iterable[str],
+        sinks: Sequence[Sink] | None,
+        resume_from: str | Path | None,
+        history: int,
+        replay: bool | None,
+        checksum: bool | Checksum | None,
+    ) -> None:
+        self.config = config
+        self.monitor: Monitor | None = None
+        self.outputs_again: Any = None
+        self.health = Health()
+        self._problems = Problems()
+        self.state = StateChecks(self.health, self._problems)
+        self.judging = StepReader(config, loss_scale, self.health, self._problems)
+        self._find_loss_scale = loss_scale is None
+        self._checksums = RecomputeSchedule(config, checksum)
+        self._checks = Checks(config, include, exclude, self._checksums)
+        self._weights = WeightWatch(self.health)
+        self._replay = StepReplay(config, wanted=config.replay if replay is None else replay, scaler=loss_scale)
+        self._confirming = Confirming(config, self.judging, self._replay, self._checksums)
+        self._rule_state = RuleState(config, self.health, resume_from)
+        self._ending = Ending(config)
+        self._forgotten = Forgotten(self._problems)
+        self._parts: tuple[Part, ...] = (
+            self._problems, self.state, self.judging, self._checksums, self._checks, self._weights, self._replay,
+            self._confirming, self._rule_state, self._forgotten,
+        )  # fmt: skip
+        self.turns = Turns()
+        self._gate: Gate | None = None
+        self._table: Table
+        weakref.finalize(self, self._forgotten.look, ended=True).atexit = False  # when the process ends, it is told
+        self._is_callback = False
+        self._sinks, self._history = sinks, history
+        self._optimizer: nn.Cell | None = None
+        self._step = 0
+        self._is_first, self._net = True, None
+        self._last_end: float | None = None
+
+    def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
+        """Finds out what MindSpore knows about a training before it begins: loss scale, checkpoints, roll-back."""
+        self._is_callback = True
+        if self._find_loss_scale:
+            self.judging.loss_scale = LossScale.of(train_network)
+        self._rule_state.files = CheckpointWatch(callbacks or ())
+        self._ending.look_for_roll_back(getattr(callbacks, "_callbacks", None) or callbacks or ())
+
+    def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None, reducer: nn.Cell | None = None) -> None:
+        """See `StepMonitor.attach`."""
+        goes_on = self.monitor is not None and optimizer is self._optimizer
+        if self.monitor is None or not goes_on:
+            origin = origin_of_process(self.config)
+            sinks = self._sinks if self._sinks is not None else open_sinks(self.config, origin)
+            self.monitor = Monitor(self.config, origin, sinks, value_sink=_value_sink(sinks), history=self._history)
+            _end_at_exit(self.monitor)
+            self._optimizer = optimizer
+            self._step = resumed_step(optimizer)
+        monitor, judging = self.monitor, self.judging
+        monitor.protections.begin()
+        gate, ranks = self._own_gate(), Exchange()
+        for part in self._parts:
+            part.serve(monitor, self._table, gate, ranks)
+        self._checks.put_on(net, optimizer)
+        weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
+        self._weights.watch(weights, self.config.weight_hash)
+        if optimizer is not None:
+            self._checks.put_around(optimizer, net, reducer)
+            self._watch(optimizer, net)
+        self._checks.tell_apart(net)
+        self._rule_state.label = gate.label or ""
+        if not goes_on and self._rule_state.resume(optimizer):
+            self._step = monitor.step
+        if net is not None:
+            self._table.read(gate.sites, gate)  # what another training left there
+        self._table.arm(self.config.refuses, gate)
+        self._table.keep(self.config.evidence_mb << 20, gate)
+        judging.begin()
+        self._checksums.schedule(self._step + 1, suspicious=False)
+        self.turns = self._compose()
+        self._is_first, self._net = True, net
+        before_first_step(monitor, self.config, optimizer, gate.sites, ranks.size, net)
+        monitor.protections.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
+        self.state.tell(monitor.protections)
+        self._replay.tell()
+        monitor.tell_protections(all_of_them=True)
+        monitor.begin()
+        if not self._is_callback:  # then MindSpore calls `step`
+            self._forgotten.watch()
+
+    def _own_gate(self) -> Gate:
+        """The gate of this training, which is about to begin."""
+        self._table = table()
+        if self._gate is None or self._gate not in self._table.gates.living.values():
+            self._gate = self._table.new_gate()
+        self._gate.serve(self)
+        return self._gate
+
+    def _watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
+        if self.config.refuses:
+            self._replay.watch(net, optimizer)
+        if "state" in self.config.active_tiers:
+            self.state.watch(optimizer)
+
+    def _compose(self) -> Turns:
+        """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
+        state, confirming, replay = self.state, self._confirming, self._replay
+        before: list[Callable[[Step], None]] = []
+        before += [replay.remember] if replay.remembers else []
+        before += [confirming.prepare] if confirming.wanted else []
+        judge: list[Turn] = [confirming.look_again] if confirming.wanted else []
+        judge += [self.judging.judge]
+        judge += [state.judge] if state.watches else []
+        judge += [confirming.tell_verdict] if confirming.wanted else []
+        act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
+        act += [replay.judge] if replay.wanted else []
+        act += [self._checksums.plan_next] if self._checksums.schedules else []
+        over: list[Turn] = [replay.forget] if replay.remembers else []
+        return Turns(before, judge, act, over, [state.close] if state.seal is not None else [])
+
+    def step(self, outputs: Any) -> list[Event]:
+        """See `StepMonitor.step`."""
+        monitor, gate = self.monitor, self._gate
+        if monitor is None or gate is None or self._table.replaying:
+            return []
+        self._forgotten.is_called = True
+        self._step += 1
+        _wait(outputs if outputs is not None else getattr(self._optimizer, "global_step", None))
+        step = self._judge(monitor, gate, outputs)
+        if self._is_first:
+            self._tell_after_first(monitor)
+        if self.turns.act:
+            self._act(monitor, step)
+        for turn in self.turns.over:
+            turn(step)
+        if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
+            self.judging.drop_strays()  # of what was made again
+        if step.fatal is not None or step.damage is not None:
+            self.end(step.fatal, step.damage)
+        for turn in self.turns.goes_on:
+            turn(step)
+        return step.events
+
+    def _judge(self, monitor: Monitor, gate: Gate, outputs: Any) -> StepRecord:
+        """The record of the step, with what was found, and the time that took."""
+        begin = time.perf_counter()
+        refused, unsupported, in_kernel = self._table.counted(gate)
+        step = StepRecord(self._step, outputs, self.judging.scale, refused > 0, unsupported=unsupported > 0)
+        try:
+            for turn in self.turns.judge:
+                turn(step)
+        except Exception as error:  # whatever it is: the detector's own failure must not end a training
+            self._problems.once(f"a step was not judged: {error!r}")
+        self.outputs_again = step.outputs if step.again else None
+        end = time.perf_counter()
+        if self._last_end is not None:  # the first step has no beginning that is known
+            monitor.status.step_seconds += end - self._last_end
+            monitor.status.check_seconds += end - begin + in_kernel
+        self._last_end = end
+        return step
+
+    def _act(self, monitor: Monitor, step: StepRecord) -> None:
+        """What follows; if another rank is lost, the training ends."""
+        try:
+            for turn in self.turns.act:
+                turn(step)
+        except RankLostError as error:
+            monitor.problem(str(error))
+            self.end(step.fatal)  # an anomaly of this step is the better reason
+            self.close()
+            raise
+        if step.refused and self._replay.wanted:  # what a replay takes is no part of a step
+            self._last_end = time.perf_counter()
+            self._table.seconds()
+
+    def _tell_after_first(self, monitor: Monitor) -> None:
+        self._is_first = False
+        try:
+            after_first_step(monitor, self._net, self.judging.sites)
+            self.state.tell(monitor.protections, after_first_step=True)
+            self._replay.tell(after_first_step=True)
+        except Exception as error:  # as in `step`
+            monitor.problem(f"what protects the training is not known: {error!r}")
+        monitor.tell_protections()
+
+    def open_seal(self) -> Event | None:
+        """The event of a weight or a state that changed since the last step ended."""
+        return self.state.open() if self.state.seal is not None else None
+
+    def before(self, step: Step) -> None:
+        """Says that `step` comes next.
+
+        Raises:
+            AnomalyDetected: As `end`, because of what changed since the last step.
+        """
+        changed = self.open_seal()
+        for turn in self.turns.before:
+            turn(step)
+        if changed is not None:
+            self.end(changed)
+
+    def end(self, fatal: Event | None, damage: Event | None = None) -> None:
+        """Ends the training because of an event, if the settings say so.
+
+        Raises:
+            AnomalyDetected: They do; a `TrainingResultError` where MindSpore can roll the training back.
+        """
+        reason = self._ending.after(self._step, fatal, damage)
+        if reason is not None:
+            self._let_go()
+            raise reason
+
+    def close(self) -> None:
+        """See `StepMonitor.close`."""
+        self._forgotten.look(ended=True)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Takes the guard's limits away and says that the training has ended."""
+        self._forgotten.stop()
+        if self.monitor is not None and self._gate is not None:
+            self._gate.active = False
+            self._table.arm(False, self._gate)
+            self._table.keep(0, self._gate)
+            self.monitor.end()
+
+    def follow_roll_back(self) -> None:
+        """Takes over the rule state of the step to which MindSpore went back, if it was asked to go back."""
+        if not self._ending.rolled_back:
+            return
+        monitor = self._active()
+        if self._rule_state.follow_roll_back(resumed_step(self._optimizer)):
+            self._step = monitor.step
+            self.judging.write_limits()
+
+    def save_state(self, file: Path) -> Path:
+        """See `StepMonitor.save_state`."""
+        self._active()
+        path = self._rule_state.save(file, self._optimizer, self._step)
+        self._weights.wrote(file)
+        return path
+
+    def save_manifest(self, file: Path) -> None:
+        """See `StepMonitor.save_manifest`."""
+        self._active()
+        self._rule_state.save_manifest(file, self._optimizer, self._step)
+
+    def save_new_states(self) -> None:
+        """Saves what belongs beside each checkpoint file that was written since the last call."""
+        if self.monitor is None:
+            return
+        for file in self._rule_state.files.new_files():
+            try:
+                self.save_state(file)
+                if self.config.manifest:
+                    self.save_manifest(file)
+            except OSError as error:
+                reason = f"what belongs beside {file} can't be written: {error.strerror or error}"
+                self.monitor.problem(reason)
+
+    def _active(self) -> Monitor:
+        if self.monitor is None:
+            raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
+        return self.monitor
+
+
+def _end_at_exit(monitor: Monitor) -> None:
+    """Says that the training has ended if its process does first: by an exception, by Ctrl-C, or because nobody did."""
+    known = weakref.ref(monitor)
+
+    def end() -> None:
+        living = known()
+        if living is not None and living.status.active and living.status.pid == os.getpid():
+            living.end()
+
+    atexit.register(end)
+
+
+def _wait(outputs: Any) -> None:
+    """Waits for the step by reading one of its outputs."""
+    while isinstance(outputs, (tuple, list)) and outputs:
+        outputs = outputs[0]
+    if isinstance(outputs, Tensor):
+        outputs.asnumpy()
+
+
+def _value_sink(sinks: Sequence[Any]) -> Any:
+    return next((sink.values for sink in sinks if hasattr(sink, "values")), None)

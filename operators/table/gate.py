@@ -1,0 +1,83 @@
+"""What one monitor has of the table: its checkpoints, its guards, and what the gate does for it.
+
+A slot belongs to one monitor at most, and so does a guarded optimizer. What nobody has is the default gate's, which is
+how checks without a monitor work.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from mindspore import Parameter
+
+from asd.operators.table.site import Site
+from asd.operators.table.unread import Listener
+
+__all__ = ["Gate", "GateCounts"]
+
+
+class GateCounts(NamedTuple):
+    """What the device counted since it was asked last.
+
+    Attributes:
+        refused: Updates that the gate refused.
+        unsupported: Checks that met a type that can't be read.
+        seconds: What the checks took; 0 where that can't be measured.
+    """
+
+    refused: int
+    unsupported: int = 0
+    seconds: float = 0.0
+
+
+class Gate:
+    """That of one monitor.
+
+    Attributes:
+        number: Which one it is in the table; 0 for the default.
+        sites: Its checkpoints; the list stays the same object.
+        guards: Of the optimizers it guards, what asks it.
+        optimizers: Those that its monitor was attached to, guarded or not.
+        active: Whether its training runs.
+        armed: Whether it refuses; of a table of operators only.
+        keeps: Bytes that are kept of what breaks a limit.
+        listener: Is told what nobody reads, as long as there is a guard: also when nobody holds the monitor any more.
+        refused: Updates that it had refused when they were counted last.
+        label: Empty for the first of the monitors that live, else a name that no other has; None before `attach`.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.sites: list[Site] = []
+        self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.active = self.armed = False
+        self.keeps = self.refused = 0
+        self.label: str | None = None
+        self.listener: Listener | None = None
+        self._monitor: weakref.ref[object] | None = None
+
+    def serve(self, monitor: object) -> None:
+        """Says whose it is, and that a training begins."""
+        self._monitor, self.active = weakref.ref(monitor), True
+
+    @property
+    def is_free(self) -> bool:
+        """Whether its training has ended, or nobody is left who judges it."""
+        return not self.active or self._monitor is None or self._monitor() is None
+
+    def trains(self, parameters: Iterable[Parameter]) -> bool:
+        """Whether one of its optimizers updates one of `parameters`."""
+        own = {id(weight) for optimizer in self.optimizers for weight in getattr(optimizer, "parameters", ())}
+        return any(id(parameter) in own for parameter in parameters)
+
+    def take(self, site: Site) -> None:
+        """Takes over `site` from whoever had it."""
+        owner = site.owner() if site.owner is not None else None
+        if owner is not None and owner is not self and site in owner.sites:
+            owner.sites.remove(site)
+        site.owner, site.watched = weakref.ref(self), True
+        if site not in self.sites:
+            self.sites.append(site)

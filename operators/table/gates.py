@@ -1,0 +1,65 @@
+"""The gates of a table: a number for each monitor, free again when the monitor is gone."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+
+from asd.errors import UnsupportedError
+from asd.operators.table.gate import Gate
+
+__all__ = ["Gates"]
+
+
+_KEEPS = operator.attrgetter("keeps")
+
+
+class Gates:
+    """Those of one table.
+
+    Args:
+        capacity: How many there can be, the default one included.
+
+    Attributes:
+        default: The gate of what no monitor has.
+        living: All of them, by number.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.default = Gate(0)
+        self.living: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary({0: self.default})
+
+    def __len__(self) -> int:
+        return len(self.living) - 1
+
+    def new(self) -> Gate:
+        """One more.
+
+        Raises:
+            UnsupportedError: There are too many.
+        """
+        number = next((i for i in range(self._capacity) if i not in self.living), None)
+        if number is None:
+            raise UnsupportedError(f"one more training can't be watched: all {self._capacity} gates are in use.")
+        gate = self.living[number] = Gate(number)
+        return gate
+
+    def number(self, gate: Gate | None) -> int:
+        """The number of `gate`, the default one's if it is None."""
+        return 0 if gate is None else gate.number
+
+    def others(self, gate: Gate) -> list[Gate]:
+        """The gates of other monitors whose training runs, in the order in which they began."""
+        others = []
+        for _, other in sorted(self.living.items()):
+            if other is not gate and not other.is_free:
+                others.append(other)
+        return others
+
+    def keep(self, size: int, gate: Gate | None) -> int:
+        """Says what `gate` keeps; returns the most that it or a training that runs keeps."""
+        own = gate or self.default
+        own.keeps = size
+        most: int = max(map(_KEEPS, (own, *self.others(own))))
+        return most

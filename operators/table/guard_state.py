@@ -1,0 +1,116 @@
+"""What one guard has in an `OperatorTable`: the Parameters that its gate in a compiled graph reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from asd.operators.table.gate import Gate
+from asd.operators.table.unread import tell
+
+__all__ = ["OFF", "ON", "REPLAY", "GuardState", "new_parameter", "write"]
+
+OFF, ON, REPLAY = 0, 1, 2
+"""What a gate does: in a replay it refuses every update, uncounted."""
+_MOST_UNREAD = 20
+"""Updates after which somebody should have read."""
+
+
+def new_parameter(name: str, value: float, size: int) -> Parameter:
+    """A float32 Parameter that is in no list of weights."""
+    return Parameter(Tensor(np.full(size, value, np.float32)), name=f"asd_{name}", requires_grad=False)
+
+
+def write(to: Parameter, array: np.ndarray) -> None:
+    """Gives a Parameter other numbers."""
+    # Not set_data: a compiled graph goes on writing to the old memory, and the host would read the new one for ever.
+    to.copy_(Tensor(array))
+
+
+class GuardState:
+    """That of one guard.
+
+    Attributes:
+        number: Which guard it is, below `OperatorTable.GUARDS`.
+        gate: Whose it is.
+        judged: float32 of the table's capacity, 1 where its gate has a limit; the others are left out.
+        armed: float32 of shape (1,), `OFF`, `ON` or `REPLAY`.
+        counts: float32 of shape (2,): updates refused, and all of them.
+        announcing: float32 of shape (1,), 1 while this rank has something to announce.
+        announcements: float32 of shape (1,), which grows when any rank did.
+        peers: float32 of shape (`OperatorTable.GUARDS`,), 1 for the other guards of its gate.
+        is_alone: Whether there are none.
+        updates: How many were made since the host last read, in PyNative.
+        overrun: Whether a step was made after a refused one before the host had read, in PyNative.
+    """
+
+    def __init__(self, capacity: int, guards: int, number: int, gate: Gate) -> None:
+        self.number, self.gate = number, gate
+        self.judged = new_parameter("judged", 0.0, capacity)
+        self.armed, self.announcing, self.announcements = (
+            new_parameter(name, 0.0, 1) for name in ("armed", "announcing", "announcements")
+        )
+        self.counts = new_parameter("counts", 0.0, 2)
+        self.peers, self.is_alone = new_parameter("peers", 0.0, guards), True
+        self.updates, self.overrun, self._was_refused = 0, False, False
+        self._at_read, self._last = 0, np.zeros(2, np.float32)
+        self._announced_at: int | None = None
+        self._mode = OFF
+        self._peers: set[int] = set()
+
+    def judge(self, gates: np.ndarray) -> None:
+        """Says which gate judges each slot."""
+        write(self.judged, (gates == self.gate.number).astype(np.float32))
+
+    def arm(self, mode: int) -> None:
+        """Says what it does from now on."""
+        if mode != self._mode:
+            self._mode = mode
+            write(self.armed, np.full(1, mode, np.float32))
+
+    def share(self, peers: Collection[int]) -> None:
+        """Says which other guards its gate has."""
+        if set(peers) != self._peers:
+            self._peers, self.is_alone = set(peers), not peers
+            write(self.peers, np.isin(np.arange(self.peers.size), list(peers)).astype(np.float32))
+
+    def refused(self) -> int:
+        """Updates refused so far."""
+        self._last = self.counts.asnumpy().copy()
+        return int(self._last[0])
+
+    def unread(self) -> int:
+        """Updates judged since the host last read."""
+        return int(self.counts.asnumpy()[1]) - self._at_read
+
+    def have_read(self) -> None:
+        """Says that the host has read, right after it asked for `refused`."""
+        self._at_read = int(self._last[1])
+        self.updates, self.overrun, self._was_refused = 0, False, False
+
+    def saw_update(self, *, refused: bool) -> None:
+        """Is told of each update in PyNative, when the gate has judged it."""
+        if self._mode == REPLAY:
+            return
+        self.updates += 1
+        overrun = self._was_refused and not self.overrun
+        self.overrun |= overrun
+        self._was_refused = refused
+        if overrun or self.updates % _MOST_UNREAD == 0:
+            tell()
+
+    def announce(self) -> None:
+        """Tells all ranks something with the next update."""
+        if self._announced_at is None:
+            self._announced_at = int(self.announcements.asnumpy()[0])
+            write(self.announcing, np.ones(1, np.float32))
+
+    def announced(self) -> int:
+        """A number that grows when any rank has announced something."""
+        count = int(self.announcements.asnumpy()[0])
+        if self._announced_at is not None and count > self._announced_at:
+            self._announced_at = None
+            write(self.announcing, np.zeros(1, np.float32))
+        return count

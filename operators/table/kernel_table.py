@@ -1,0 +1,239 @@
+"""The slots in the memory of the C++ library: the device writes them, and reading them costs no copy."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from asd.measured.reading import Capture, Reading, divisor
+from asd.operators.kernel import library as kernel
+from asd.operators.kernel.product import schedule
+from asd.operators.table import unread
+from asd.operators.table.gate import Gate, GateCounts
+from asd.operators.table.gates import Gates
+from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
+from asd.operators.table.unread import Unread
+from asd.tiers import FEATURES
+
+__all__ = ["KernelTable"]
+
+_SLOT = operator.attrgetter("slot")
+
+
+class KernelTable:
+    """The slots of the C++ library, seen as one NumPy array."""
+
+    backend = "kernel"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        capacity = int(library.asd_capacity())
+        memory = (ctypes.c_char * (capacity * kernel.SLOT_DTYPE.itemsize)).from_address(library.asd_slots())
+        self._slots = np.ctypeslib.as_array(memory).view(kernel.SLOT_DTYPE)
+        self._library = library
+        self._header = library.asd_header().contents
+        self.capture = library.asd_capture().contents
+        self._sites = Sites(capacity)
+        self._unsupported = int(self._header.unsupported)
+        self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
+        self._kept_before_replay = self._lost = 0
+        self.replaying = False
+        gates = (ctypes.c_char * (library.asd_gate_capacity() * kernel.GATE_DTYPE.itemsize)).from_address(
+            library.asd_gates()
+        )
+        self._gates = np.ctypeslib.as_array(gates).view(kernel.GATE_DTYPE)
+        guards = (ctypes.c_int64 * library.asd_guard_capacity()).from_address(library.asd_gate_of_guards())
+        self._gate_of = np.ctypeslib.as_array(guards)
+        self.gates = Gates(len(self._gates))
+        self._nanoseconds = int(self._header.nanoseconds)
+        library.asd_tell_unread(*unread.from_any_thread())
+
+    def new_site(self, name: str, kind: str = "B") -> Site:
+        """See `Table`."""
+        site = self._sites.new(name, kind)
+        self._library.asd_take_back((ctypes.c_int64 * 1)(site.slot), 1)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, *[math.inf] * 3, *[0.0] * 3, 0)
+        self._drop_capture([site.slot])
+        self._header.used = max(self._header.used, site.slot + 1)
+        return site
+
+    def new_gate(self) -> Gate:
+        """See `Table`."""
+        gate = self.gates.new()
+        self._gates[gate.number] = 0
+        self._gate_of[self._gate_of == gate.number] = 0
+        self._slots["judged"][self._slots["judged"] == gate.number + 1] = 0
+        return gate
+
+    def give_guard(self, guard: Any, gate: Gate) -> None:
+        """See `Table`."""
+        self._gate_of[guard.guard_number % self._gate_of.size] = gate.number
+
+    def sites(self) -> list[Site]:
+        """See `Table`."""
+        return self._sites.ordered()
+
+    def read(self, sites: Sequence[Site], gate: Gate | None = None) -> list[Reading]:
+        """See `Table`."""
+        slots = list(map(_SLOT, sites))
+        self._library.asd_take_back((ctypes.c_int64 * len(slots))(*slots), len(slots))
+        self._library.asd_have_read(0 if gate is None else gate.number)
+        rows = self._slots[slots].tolist()
+        for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls"):
+            self._slots[field][slots] = 0
+        if self.capture.kept:
+            self._drop_capture(slots)
+        readings = []
+        for site, row in zip(sites, rows, strict=True):
+            if row[3]:
+                readings.append(Reading._make((site.name, *row[:8], site.kind)))
+        return readings
+
+    def keep(self, size: int, gate: Gate | None = None) -> None:
+        """See `Table`."""
+        self._header.capture_bytes = self.gates.keep(size, gate)
+
+    def captures(self, sites: Sequence[Site]) -> list[Capture]:
+        """See `Table`."""
+        kept = self.capture
+        if not kept.kept:
+            return []
+        slots = list(map(_SLOT, sites))
+        if kept.slot not in slots:
+            return []
+        site = sites[slots.index(kept.slot)]
+        shape = tuple(kept.shape[: kept.dimensions])
+        try:
+            data = ctypes.string_at(kept.data, kept.bytes)
+        except MemoryError:  # evidence is no reason to end a training
+            return []
+        else:
+            return [Capture(site.name, kept.call, shape, kept.dtype.decode(), kept.offset, data)]
+        finally:
+            self._library.asd_release_capture()
+
+    def _drop_capture(self, slots: Sequence[int]) -> None:
+        if self.capture.kept and self.capture.slot in slots:
+            self._library.asd_release_capture()
+
+    def set_limits(
+        self,
+        limits: Iterable[tuple[Site, Limits]],
+        scale: float,
+        least: Sequence[tuple[Site, Limits]] = (),
+        gate: Gate | None = None,
+    ) -> None:
+        """See `Table`."""
+        lost = self._sites.made - len(self._sites.living)
+        if lost != self._lost:  # nobody judges a slot whose site is gone
+            self._lost = lost
+            self._slots["judged"][self._sites.dead(self._header.used)] = 0
+        if gate is not None:
+            judged = self._slots["judged"][: self._header.used]
+            judged[judged == gate.number + 1] = 0
+        slots = self._write(("limit_max", "limit_l2", "limit_mean"), limits, largest_raw, scale)
+        smallest = "least_max", "least_l2", "least_mean"
+        for column in smallest:
+            self._slots[column][slots] = 0.0
+        if least:
+            self._write(smallest, least, smallest_raw, scale)
+        self._slots["judged"][slots] = 1 if gate is None else gate.number + 1
+
+    def _write(
+        self, columns: Sequence[str], limits: Iterable[tuple[Site, Limits]], raw: Callable[[float, float], float],
+        scale: float,
+    ) -> list[int]:  # fmt: skip
+        slots, rows = [], []
+        for site, limit in limits:
+            slots.append(site.slot)
+            row = list(map(limit.__getitem__, FEATURES))
+            if scale != 1.0 and (by := divisor(site.kind, scale)) != 1.0:
+                row = [raw(each, by) for each in row]
+            rows.append(row)
+        given = np.array(rows).reshape(-1, len(FEATURES))
+        for i, column in enumerate(columns):
+            self._slots[column][slots] = given[:, i]
+        return slots
+
+    def schedule_checksums(
+        self,
+        every: int,
+        turn: int,
+        everything: bool,  # noqa: FBT001
+        tolerance: int,
+        gate: Gate | None = None,
+    ) -> None:
+        """See `Table`."""
+        plan = schedule(self.gates.number(gate))
+        plan.every, plan.turn, plan.all, plan.tolerance = every, turn, everything, tolerance
+
+    def is_due(self, site: Site) -> bool:
+        """See `Table`."""
+        return bool(self._library.asd_checksum_is_due(site.slot))
+
+    def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
+        """See `Table`."""
+        self._gates["armed"][0 if gate is None else gate.number] = armed
+
+    def refused(self, gate: Gate | None = None) -> int:
+        """See `Table`."""
+        return int(self._header.refused if gate is None else self._of(gate)["refused"])
+
+    def unread(self, gate: Gate | None = None) -> Unread:
+        """See `Table`."""
+        return Unread(int(self._of(gate)["unread"]), bool(self._of(gate)["overrun"]))
+
+    def updates(self, gate: Gate) -> int:
+        """See `Table`."""
+        return int(self._of(gate)["unread"])
+
+    def announce(self, gate: Gate | None = None) -> None:
+        """See `Table`."""
+        self._of(gate)["announcing"] = 1
+
+    def announced(self, gate: Gate | None = None) -> int:
+        """See `Table`."""
+        return int(self._of(gate)["announced"])
+
+    def _of(self, gate: Gate | None) -> Any:
+        return self._gates[0 if gate is None else gate.number]
+
+    def begin_replay(self) -> None:
+        """See `Table`."""
+        self._library.asd_keep_slots()
+        self._kept_before_replay = int(self._header.capture_bytes)
+        self.replaying = True
+        self._header.replaying, self._header.capture_bytes = 1, 0
+        self._hashes[:] = 0
+
+    def end_replay(self) -> None:
+        """See `Table`."""
+        self._library.asd_restore_slots()
+        self.replaying = False
+        self._header.replaying, self._header.capture_bytes = 0, self._kept_before_replay
+        self._unsupported = int(self._header.unsupported)  # told of the step itself already
+
+    def hashes(self, sites: Sequence[Site]) -> list[int]:
+        """See `Table`."""
+        slots = [site.slot for site in sites]
+        found: list[int] = self._hashes[slots].tolist()
+        self._hashes[slots] = 0
+        return found
+
+    def seconds(self) -> float:
+        """See `Table`."""
+        before, self._nanoseconds = self._nanoseconds, int(self._header.nanoseconds)
+        return (self._nanoseconds - before) / 1e9
+
+    def counted(self, gate: Gate) -> GateCounts:
+        """See `Table`."""
+        header, before = self._header, (gate.refused, self._unsupported, self._nanoseconds)
+        gate.refused = int(self._gates[gate.number]["refused"])
+        self._unsupported, self._nanoseconds = int(header.unsupported), int(header.nanoseconds)
+        return GateCounts(
+            gate.refused - before[0], self._unsupported - before[1], (self._nanoseconds - before[2]) / 1e9
+        )

@@ -1,0 +1,278 @@
+"""The slots as Parameters that MindSpore operators write, for every device the C++ library does not serve."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from asd.measured.reading import Capture, Reading, divisor
+from asd.operators.kernel import library as kernel
+from asd.operators.table.gate import Gate, GateCounts
+from asd.operators.table.gates import Gates
+from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
+from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
+from asd.operators.table.unread import Unread
+from asd.tiers import FEATURES
+
+__all__ = ["OperatorTable"]
+
+
+class OperatorTable:
+    """The slots as Parameters. They belong to no Cell, so they appear in no checkpoint and in no list of weights.
+
+    Attributes:
+        max_abs, l2, mean_abs, non_finite, calls: float32 of shape (capacity,), written by the taps.
+        aside: The same five of refused updates, until the host reads.
+        limits: Three of the same shape, of the first three of these, already multiplied by the loss scale.
+        least: Two of the same shape, lower limits of `l2` and `mean_abs`.
+        zero_passes: float32 of the same shape, -1 where a tensor that is all zero is too small, else 0.
+        held: float32 of shape (`GUARDS`,), 1 for each guard whose next update may belong to a step that was refused.
+        guards: What the guards that live have in the table.
+        due: float32 of shape (capacity,), 1 where a product is checked in the next step.
+    """
+
+    backend = "operators"
+    capture = kernel.CaptureStruct()
+    """Always empty: a tensor is kept by the kernel only."""
+    CAPACITY = 4096
+    GUARDS = 64
+
+    def __init__(self) -> None:
+        self._sites = Sites(self.CAPACITY)
+        self.max_abs, self.l2, self.mean_abs, self.non_finite, self.calls = self.values = tuple(
+            self._parameter(name, 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
+        )
+        self.aside = tuple(
+            self._parameter(f"aside_{name}", 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
+        )
+        self.held, self.guards = self._parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
+        self._refused_at_read, self._is_aside = 0, False
+        self.gates = Gates(self.CAPACITY)
+        self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
+        self.least = tuple(self._parameter(f"least_{name}", 0.0, self.CAPACITY) for name in FEATURES[1:])
+        self.zero_passes = self._parameter("zero_passes", 0.0, self.CAPACITY)
+        self._least = [np.zeros(self.CAPACITY, np.float32) for _ in FEATURES]
+        self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
+        self.due, self._due = self._parameter("due", 0.0, self.CAPACITY), np.zeros(self.CAPACITY, bool)
+        self._judged = np.full(self.CAPACITY, -1)  # by which gate
+        self._is_replay = False
+        self._before_replay: list[np.ndarray] = []
+        self.replaying = False
+
+    _parameter = staticmethod(new_parameter)
+
+    def new_site(self, name: str, kind: str = "B") -> Site:
+        """See `Table`."""
+        site = self._sites.new(name, kind)
+        self._read([site], self.refused())
+        if self._judged[site.slot] >= 0:
+            self._judged[site.slot] = -1
+            self._write_judged()
+        return site
+
+    def new_gate(self) -> Gate:
+        """See `Table`."""
+        gate = self.gates.new()
+        self._judged[self._judged == gate.number] = -1
+        return gate
+
+    def new_guard(self, number: int) -> GuardState:
+        """What the guard of this number has in the table; it is the default gate's."""
+        state = GuardState(self.CAPACITY, self.GUARDS, number % self.GUARDS, self.gates.default)
+        self.guards.add(state)
+        self._share_holds()
+        state.arm(self._mode(self.gates.default))
+        state.judge(self._judged)
+        return state
+
+    def give_guard(self, guard: Any, gate: Gate) -> None:
+        """See `Table`."""
+        guard.state.gate = gate
+        self._share_holds()
+        guard.state.arm(self._mode(gate))
+        guard.state.judge(self._judged)
+
+    def _share_holds(self) -> None:
+        """Most trainings have one optimizer, whose guard need not ask what another one did."""
+        for state in self.guards:
+            peers = {other.number for other in self.guards if other.gate is state.gate} - {state.number}
+            state.share(peers)
+
+    def _guards_of(self, gate: Gate | None) -> list[GuardState]:
+        own = gate or self.gates.default
+        return [state for state in self.guards if state.gate is own]
+
+    def _mode(self, gate: Gate) -> int:
+        return REPLAY if self._is_replay else ON if gate.armed else OFF
+
+    def sites(self) -> list[Site]:
+        """See `Table`."""
+        return self._sites.ordered()
+
+    def read(self, sites: Sequence[Site], gate: Gate | None = None) -> list[Reading]:
+        """See `Table`."""
+        states, refused = self._guards_of(gate), self.refused()
+        for state in states:
+            state.have_read()
+        numbers = [state.number for state in states if not state.is_alone]
+        if numbers and (held := self.held.asnumpy().copy())[numbers].any():
+            held[numbers] = 0
+            write(self.held, held)
+        return self._read(sites, refused)
+
+    def _read(self, sites: Sequence[Site], refused: int) -> list[Reading]:
+        slots = [site.slot for site in sites]
+        columns = [parameter.asnumpy() for parameter in self.values]
+        if refused != self._refused_at_read or self._is_aside:
+            self._refused_at_read = refused
+            columns = self._with_what_was_set_aside(columns, slots)
+        rows = np.stack([column[slots] for column in columns], axis=-1).tolist()
+        if columns[4][slots].any():
+            for parameter, column in zip(self.values, columns, strict=True):
+                emptied = column.copy()
+                emptied[slots] = 0
+                write(parameter, emptied)
+        # No operator tells the order of the checks; a network is mostly built from its input to its output.
+        return [
+            Reading(site.name, row[0], row[1], int(row[3]), int(row[4]), -site.slot, mean_abs=row[2], kind=site.kind)
+            for site, row in zip(sites, rows, strict=True)
+            if row[4]
+        ]
+
+    def _with_what_was_set_aside(self, columns: list[np.ndarray], slots: Sequence[int]) -> list[np.ndarray]:
+        worst = [column.copy() for column in columns]
+        for i, (parameter, column) in enumerate(zip(self.aside, worst, strict=True)):
+            aside = parameter.asnumpy().copy()
+            column[slots] = np.maximum(column, aside)[slots] if i < len(FEATURES) else (column + aside)[slots]
+            aside[slots] = 0
+            write(parameter, aside)
+            self._is_aside = bool(aside.any())  # of the last, the calls
+        return worst
+
+    def keep(self, size: int, gate: Gate | None = None) -> None:
+        """Nothing: a tensor is kept by the kernel only."""
+
+    def captures(self, sites: Sequence[Site]) -> list[Capture]:
+        """Always none, see `keep`."""
+        return []
+
+    def set_limits(
+        self,
+        limits: Iterable[tuple[Site, Limits]],
+        scale: float,
+        least: Sequence[tuple[Site, Limits]] = (),
+        gate: Gate | None = None,
+    ) -> None:
+        """See `Table`."""
+        own = self.gates.number(gate)
+        before = self._judged.copy()
+        if gate is not None:
+            self._judged[self._judged == own] = -1
+        self._judged[self._sites.dead(self.CAPACITY)] = -1
+        for site, limit in limits:
+            for feature, column in zip(FEATURES, self._limits, strict=True):
+                column[site.slot] = largest_raw(limit[feature], divisor(site.kind, scale), np.float32)
+            self._judged[site.slot] = own
+        for parameter, column in zip(self.limits, self._limits, strict=True):
+            write(parameter, column)
+        if not np.array_equal(before, self._judged):
+            self._write_judged()
+        self._set_least(list(least), scale, self._judged == own)
+
+    def _write_judged(self) -> None:
+        for state in self.guards:
+            state.judge(self._judged)
+
+    def _set_least(self, least: Sequence[tuple[Site, Limits]], scale: float, own: np.ndarray) -> None:
+        columns = self._least
+        if not (least or any(column[own].any() for column in columns)):
+            return
+        for column in columns:
+            column[own] = 0
+        for site, limit in least:
+            for feature, column in zip(FEATURES, columns, strict=True):
+                column[site.slot] = smallest_raw(limit[feature], divisor(site.kind, scale), np.float32)
+        columns[1][:] = np.where(columns[0] > 0, np.maximum(columns[1], np.finfo(np.float32).tiny), columns[1])
+        write(self.zero_passes, np.where(columns[0] > 0, -1, 0).astype(np.float32))
+        for parameter, column in zip(self.least, columns[1:], strict=True):
+            write(parameter, column)
+
+    def schedule_checksums(
+        self,
+        every: int,
+        turn: int,
+        everything: bool,  # noqa: FBT001
+        tolerance: int,
+        gate: Gate | None = None,
+    ) -> None:
+        """See `Table`; the tolerance is that of `OperatorCheck` always."""
+        turns = (np.arange(self.CAPACITY) + turn) % max(every, 1) == 0
+        own = self._judged == gate.number if gate is not None else self._judged <= 0
+        self._due = np.where(own, turns & (every > 0) | everything, self._due)
+        write(self.due, self._due.astype(np.float32))
+
+    def is_due(self, site: Site) -> bool:
+        """See `Table`."""
+        return bool(self._due[site.slot])
+
+    def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
+        """See `Table`."""
+        (gate or self.gates.default).armed = armed
+        self._arm_guards()
+
+    def _arm_guards(self) -> None:
+        for state in self.guards:
+            state.arm(self._mode(state.gate))
+
+    def refused(self, gate: Gate | None = None) -> int:
+        """See `Table`."""
+        states = self.guards if gate is None else self._guards_of(gate)
+        return sum(state.refused() for state in states)
+
+    def unread(self, gate: Gate | None = None) -> Unread:
+        """See `Table`; of what a compiled graph did the host knows nothing but the refusals."""
+        states = self._guards_of(gate)
+        return Unread(max((state.updates for state in states), default=0), any(state.overrun for state in states))
+
+    def updates(self, gate: Gate) -> int:
+        """See `Table`."""
+        return sum(state.unread() for state in self._guards_of(gate))
+
+    def announce(self, gate: Gate | None = None) -> None:
+        """See `Table`."""
+        for state in self._guards_of(gate):
+            state.announce()
+
+    def announced(self, gate: Gate | None = None) -> int:
+        """See `Table`."""
+        return sum(state.announced() for state in self._guards_of(gate))
+
+    def begin_replay(self) -> None:
+        """See `Table`."""
+        self._before_replay = [parameter.asnumpy().copy() for parameter in self.values]
+        self.replaying = self._is_replay = True
+        self._arm_guards()
+
+    def end_replay(self) -> None:
+        """See `Table`."""
+        for parameter, before in zip(self.values, self._before_replay, strict=True):
+            write(parameter, before)
+        self.replaying = self._is_replay = False
+        self._arm_guards()
+
+    def hashes(self, sites: Sequence[Site]) -> list[int]:
+        """Always none: MindSpore has no operator that reads the bits of a tensor."""
+        return []
+
+    def seconds(self) -> float:
+        """Always 0: they are operators among the others of the step."""
+        return 0.0
+
+    def counted(self, gate: Gate) -> GateCounts:
+        """See `Table`; no unsupported type is met, for MindSpore itself refuses it."""
+        before, gate.refused = gate.refused, self.refused(gate)
+        return GateCounts(gate.refused - before)

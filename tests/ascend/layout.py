@@ -1,0 +1,53 @@
+"""How a training of the dry run is divided over the ranks, and how it computes."""
+
+from typing import Any, NamedTuple
+
+
+class Layout(NamedTuple):
+    """One of them.
+
+    Attributes:
+        parallel: MindSpore's parallel mode.
+        ranks: How many.
+        rank: Which one compiles.
+        data, tensor, stages: Into how many parts batch, weights and layers are divided.
+        optimizer: Level of the parallel optimizer, such as `level1`; empty for none.
+        type: What is computed in.
+        recompute: Whether each layer is recomputed in the backward pass.
+        inline: Whether each micro-batch has a graph of its own.
+        dynamic_scale: Whether there is a dynamic loss scale.
+        jit_level: `O0` or `O1`.
+    """
+
+    parallel: str = "stand_alone"
+    ranks: int = 1
+    rank: int = 0
+    data: int = 1
+    tensor: int = 1
+    stages: int = 1
+    optimizer: str = ""
+    type: str = "bfloat16"
+    recompute: bool = False
+    inline: bool = False
+    dynamic_scale: bool = False
+    jit_level: str = "O0"
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a step."""
+        return 4 if self.stages > 1 else 1
+
+    def context(self) -> dict[str, Any]:
+        """What `set_auto_parallel_context` is called with."""
+        found: dict[str, Any] = {"parallel_mode": self.parallel}
+        if self.parallel == "data_parallel":
+            found |= {"gradients_mean": True, "device_num": self.ranks}
+        else:
+            found |= {"full_batch": True, "pipeline_stages": self.stages}
+        if self.optimizer:
+            found["enable_parallel_optimizer"] = True
+            if self.parallel == "semi_auto_parallel":
+                found["parallel_optimizer_config"] = {
+                    "parallel_optimizer_threshold": 0, "optimizer_level": self.optimizer
+                }  # fmt: skip
+        return found

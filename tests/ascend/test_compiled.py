@@ -1,0 +1,99 @@
+"""Trainings compile for Ascend under detection, and their collectives stay what they are.
+
+What a compilation can't show is told in `empty_cann`: numbers, speed, kernels, PyNative. Each test compiles its cell
+and the same without detection. `compile_matrix.py` compiles the whole matrix; what it left is held to the same rules.
+"""
+
+import json
+from collections import Counter
+from importlib.util import find_spec
+
+import pytest
+from compile_matrix import RESULTS, Cell, cells
+from declarations import why_not_for_ascend
+from empty_cann import why_not
+
+GATE = Counter(AllReduce=1)  # that all ranks refuse an update together
+MEANS = Counter(AllReduce=1)  # the sums by which all means over the ranks are checked, in one vector
+NO_CHECKSUMS = "products and norms have no checksums in semi_auto_parallel"
+# MindSpore 2.9 leaves out the sum of each gradient that this rank does not update, though other ranks wait for it.
+SUMS_ARE_LOST = ("data-optimizer", "data-optimizer-last")
+
+dry_run = pytest.mark.dry_run, pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+llama = pytest.mark.skipif(find_spec("mindformers") is None, reason="mindformers is not here")
+on_ascend = lambda *tests: [pytest.param(*test, id="-".join(test), marks=dry_run) for test in tests]  # noqa: E731
+
+
+def expected(cell, without):
+    """The collectives of a cell, given those that it has without detection."""
+    adds = Counter() if cell.layout == "single" else GATE
+    return without + (adds + MEANS if cell.protection == "everything" and cell.layout == "data" else adds)
+
+
+def check(cell, found, without):
+    assert found["compiled"], f"{cell}: {found['error']}"
+    assert Counter(found["collectives"]) == expected(cell, Counter(without["collectives"])), cell
+    lost = cell.protection == "everything" and cell.layout not in ("single", "data")
+    assert any(NO_CHECKSUMS in each for each in found["lacks"]) == lost, cell
+
+
+@pytest.mark.parametrize(
+    ("net", "layout", "protection"),
+    on_ascend(
+        ("blocks", "data", "document"),
+        ("blocks", "tensor-data", "adaptive"),
+        ("blocks", "tensor-data", "everything"),
+        ("blocks", "pipeline", "document"),
+        ("blocks", "pipeline", "adaptive"),
+        ("blocks", "optimizer-1", "document"),
+        ("gather", "tensor-data", "document"),
+        ("norm_last", "pipeline", "document"),
+        ("norm_last", "pipeline", "adaptive"),
+    ),
+)
+def test_detection_compiles_and_adds_one_small_all_reduce(compiled, net, layout, protection):
+    check(Cell(net, layout, protection), compiled(net, layout, protection), compiled(net, layout, "none"))
+
+
+@llama
+@pytest.mark.parametrize(
+    ("layout", "protection"),
+    on_ascend(("tensor-data", "adaptive"), ("pipeline", "document"), ("pipeline-inlined", "document")),
+)
+def test_so_it_does_in_a_llama_of_mindformers(compiled, layout, protection):
+    check(Cell("llama", layout, protection), compiled("llama", layout, protection), compiled("llama", layout, "none"))
+
+
+@pytest.mark.parametrize("protection", on_ascend(("document",)))
+def test_in_a_pipeline_a_rank_checks_the_cells_of_its_own_stage(compiled, protection):
+    assert compiled("blocks", "pipeline", protection)["checked"] == "2 checkpoints: embedding, layers.0.norm"
+
+
+@pytest.mark.parametrize("protection", on_ascend(("document",)))
+def test_all_ranks_sum_up_all_gradients_beside_a_parallel_optimizer(compiled, protection):
+    first, last = (compiled("blocks", layout, protection) for layout in SUMS_ARE_LOST)
+    assert first["collectives"] == last["collectives"]
+
+
+@pytest.mark.parametrize("protection", on_ascend(("everything",)))
+def test_mindspore_declares_every_operator_of_ours_for_ascend(compiled, protection):
+    found, without = compiled("blocks", "single", protection), compiled("blocks", "single", "none")
+    of_ours = set(found["kinds"])
+    assert {"ScatterMax", "ScatterAdd", "IsFinite", "BatchMatMul"} <= of_ours
+    assert not {name: reason for name in of_ours if (reason := why_not_for_ascend(name))}
+    # The checks compute in single precision whatever the network does; a device may have no other arithmetic.
+    assert set(found["types"]) - set(without["types"]) <= {"Float32", "Int32", "Bool"}
+
+
+def test_the_whole_matrix_was_compiled_and_holds_the_same_rules():
+    found = json.loads(RESULTS.read_text())
+    assert list(found) == list(map(str, cells()))
+    for cell in cells():
+        if cell.protection != "none" and cell.layout not in SUMS_ARE_LOST:
+            check(cell, found[str(cell)], found[str(cell._replace(protection="none"))])
+
+
+def test_without_detection_mindspore_itself_loses_sums_of_gradients_beside_a_parallel_optimizer():
+    found = json.loads(RESULTS.read_text())
+    first, last = (found[f"blocks/{layout}/none"]["collectives"] for layout in SUMS_ARE_LOST)
+    assert first["AllReduce"] != last["AllReduce"]

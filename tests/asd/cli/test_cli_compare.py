@@ -1,0 +1,138 @@
+"""`asd compare`: what a user types, what she gets, and what she is told when it is wrong."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asd.cli import main
+
+SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).parents[1] / "dumps" / "dumps.py")
+dumps = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(dumps)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Two runs, a compare.json, and the current folder among them."""
+    arrays = dumps.golden_arrays()
+    dumps.write_network(tmp_path / "golden/step0/rank0", arrays)
+    arrays["a"] = arrays["a"].copy()
+    arrays["a"].view(np.uint32)[1, 2] ^= np.uint32(1 << 30)
+    dumps.write_network(tmp_path / "run/step0/rank0", arrays)
+    (tmp_path / "compare.json").write_text(json.dumps({
+        "npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/step0/rank0/dump.json",
+        "stack_path": "run/step0/rank0/stack.json", "is_print_compare_log": False,
+    }))  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_answer_is_the_last_line_and_the_files_stand_in_the_folder(place, capsys):
+    assert main(["compare", "-i", "compare.json", "-o", "out"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith(
+        "The first wrong operator is Mint.add.0.forward: its 3 inputs agree bit for bit and output.0 differs in 1 of "
+        "64 elements, first at index [1, 2]: "
+    )
+    names = sorted(path.name for path in (place / "out").iterdir())
+    assert [re.sub(r"\d{14}", "T", name) for name in names] == ["compare_report_T.html", "compare_result_T.csv"]
+    header = (place / "out" / names[1]).read_text().splitlines()[0]
+    assert header.endswith("Accuracy Reached or Not,Err_message,NPU_Stack_Info,Data_name")
+    page = (place / "out" / names[0]).read_text()
+    assert "Mint.add.0.forward" in page
+    assert "<script" not in page
+    assert "bit 30 flipped" in page
+
+
+def test_the_answer_for_programs_is_json_with_every_bit(place, capsys):
+    arguments = ["-f", "mindspore", "compare", "-tp", "run", "-gp", "golden", "-o", "out", "--json"]
+    assert main(arguments) == 0
+    facts = json.loads(capsys.readouterr().out)
+    first = facts["first_divergence"]
+    assert (first["call"], first["kind"], first["confidence"]) == ("Mint.add.0.forward", "operator", "high")
+    assert first["difference"]["elements"][0]["flipped"] == [30]
+    assert facts["results"][0]["verdicts"] == {"Yes": 14, "None": 2, "No": 2}
+    assert facts["sentence"].startswith("The first wrong operator")
+
+
+def test_results_of_the_same_second_never_replace_each_other(place, capsys):
+    for _ in range(3):
+        assert main(["compare", "-i", "compare.json", "-o", "out"]) == 0
+    assert len(list((place / "out").glob("*.csv"))) == 3
+
+
+def test_the_workbook_holds_the_lines_of_the_csv(place, capsys):
+    openpyxl = pytest.importorskip("openpyxl")
+    assert main(["compare", "-i", "compare.json", "-o", "out", "--xlsx"]) == 0
+    book = openpyxl.load_workbook(next((place / "out").glob("*.xlsx")))
+    rows = list(book.active.iter_rows(values_only=True))
+    assert len(rows) == 19
+    verdict = rows[0].index("Accuracy Reached or Not")
+    assert [row[0] for row in rows if row[verdict] == "No"] == [
+        "Mint.add.0.forward.output.0", "Cell.net.fc2.Dense.forward.0.input.0",
+    ]  # fmt: skip
+    book.close()
+
+
+def test_a_row_each_is_logged_when_the_file_asks_for_it(place, capsys):
+    assert main(["compare", "-i", "compare.json", "-o", "out", "-tensor_log"]) == 0
+    assert "Mint.add.0.forward.output.0: No cosine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"npu_pth": "x"}, "a key of compare.json has the value 'npu_pth'"),
+    ({"bench_path": None}, "bench_path has the value None"),
+    ({"npu_path": "nowhere"}, "npu_path has the value 'nowhere', which is not valid: there is nothing at that path"),
+    ({"npu_path": 7}, "npu_path has the value 7"), ({"is_print_compare_log": "yes"}, "true or false"),
+    ({"npu_path": "golden/step0/rank0/dump_tensor_data"}, "a dump.json, or a folder that holds one, is needed"),
+])  # fmt: skip
+def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change, sentence):
+    content = json.loads((place / "compare.json").read_text()) | change
+    (place / "compare.json").write_text(json.dumps(content))
+    assert main(["compare", "-i", "compare.json", "-o", "out"]) == 2
+    captured = capsys.readouterr()
+    assert sentence in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["-i", "nowhere.json"],
+    ["-i", "compare.json", "-tp", "run"], ["-tp", "run"], ["-i", "run/step0/rank0/dump.json"],
+    ["-i", "compare.json", "-lm", "nowhere.yaml"], ["-i", "compare.json", "--rules", "mine"],
+    ["-i", "compare.json", "-o", "compare.json"],
+])  # fmt: skip
+def test_wrong_usage_is_one_sentence_and_exit_code_2(place, capsys, arguments):
+    assert main(["compare", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("asd: ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "mapping", ["- a\n", "a: [1", "TopLayer: 7\n", "TopLayer: {a: {b: c}}\n", "!!python/object:os.system x\n"]
+)
+def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
+    (place / "map.yaml").write_text(mapping)
+    assert main(["compare", "-i", "compare.json", "-o", "out", "-lm", "map.yaml"]) == 2
+    assert "the mapping file has the value 'map.yaml'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "sentence"), [
+    ('{"task": "tensor", "data": {', "is not a whole JSON object"),
+    ("[1]", "is not a whole JSON object"), ("{}", "is no dump"),
+    ('{"task": "structure", "data": {}}', "holds no data of any operator"), ("\udcff", "is not UTF-8 text"),
+    ('{"task": "tensor", "data": {"Mint.other.0.forward": {"output": []}}}', "have no call in common"),
+])  # fmt: skip
+def test_a_dump_that_can_not_be_read_fails_the_job_and_leaves_no_result(place, capsys, content, sentence):
+    (place / "run/step0/rank0/dump.json").write_bytes(content.encode(errors="surrogateescape"))
+    assert main(["compare", "-i", "compare.json", "-o", "out"]) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not list(place.glob("out/*"))
+    assert not list(place.glob("out/.*"))

@@ -1,0 +1,224 @@
+"""`asd devices`: shows every device, gives one back, forgets what one did."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import asd
+from asd import Event, Level
+from asd.cli import COMMANDS, main
+from asd.errors import IsolationError
+from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.handler import FaultHandler, NoIsolator, Policy, Store
+from asd.handler.files import events_file, state_file
+from asd.isolator import Device
+
+WARNING = """\
+Health Status                  : Warning
+Error Code                     : 80818C00
+Error Information              : node type=SoC, sensor type=Check Sensor, event state=check fail
+"""
+OK = """\
+Health Status                  : OK
+Error Code                     : NA
+Error Information              : NA
+"""
+
+
+@pytest.fixture(autouse=True)
+def command(monkeypatch, tmp_path):
+    monkeypatch.setitem(COMMANDS, "devices", ("asd.cli.act.devices", "show every device"))
+    monkeypatch.setenv("ASD_RUN_DIR", str(tmp_path))
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
+        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
+        "feature": "l2", "reason": "r", "refused": True, "time": time.time(), "evidence": "evidence/1",
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def fill(tmp_path, *events):
+    """A store as a handler leaves it."""
+    store = Store(state_file(tmp_path))
+    handler = FaultHandler(store, Policy(), NoIsolator(store), EventLog(events_file(tmp_path)))
+    handler.handle_many(events)
+    handler.know([Device("node7", "Ascend:5", 5)])
+    handler.close()
+
+
+def bad(step=1, **changes):
+    return event(step, kind="replay", verdict="persistent", **changes)
+
+
+def test_the_table_has_every_device(tmp_path, capsys):
+    fill(tmp_path, event(1), bad(1), event(2, device="Ascend:4", rank=4))
+    assert main(["devices"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in out[:4]]
+    assert rows[0] == [
+        "HOST",
+        "DEVICE",
+        "RANK",
+        "HEALTH",
+        "STRIKES",
+        "VERDICTS",
+        "STATE",
+        "BY",
+        "SINCE",
+        "STRESS",
+        "TEST",
+        "EVIDENCE",
+    ]
+    assert rows[1][:9] == ["node7", "Ascend:3", "3", "Warning", "1/3", "1", "persistent", "isolated", "none"]
+    assert rows[2] == ["node7", "Ascend:4", "4", "Warning", "1/3", "-", "in", "use", "-", "-", "-", "evidence/1"]
+    assert rows[3] == ["node7", "Ascend:5", "5", "OK", "0/3", "-", "in", "use", "-", "-", "-", "-"]
+    assert out[4:] == ["Ascend:3 on node7: the replay of step 1 of llama found persistent hardware."]
+
+
+def test_health_prints_the_three_fields_of_each_device(tmp_path, capsys):
+    fill(tmp_path, event(1))
+    assert main(["devices", "--health"]) == 0
+    assert capsys.readouterr().out == f"node7 Ascend:3\n{WARNING}node7 Ascend:5\n{OK}"
+    assert main(["devices", "list", "node7", "Ascend:5", "--health"]) == 0
+    assert capsys.readouterr().out == OK
+
+
+def test_everything_as_json(tmp_path, capsys):
+    fill(tmp_path, bad(1))
+    assert main(["devices", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["device"], each["state"], each["health"]["Health Status"]) for each in found] == [
+        ("Ascend:3", "isolated", "Warning"), ("Ascend:5", "in use", "OK")
+    ]  # fmt: skip
+    assert found[0]["isolated_by"] == "none"
+
+
+def test_a_device_is_released_and_the_recovery_is_told(tmp_path, capsys):
+    fill(tmp_path, bad(1))
+    assert main(["devices", "release", "node7", "Ascend:3"]) == 0
+    assert capsys.readouterr().out == "Ascend:3 on node7: it was released by hand.\n"
+    assert [told.kind for told in read_events(events_file(tmp_path))] == ["isolation", "recovery"]
+    assert main(["devices", "list", "node7", "Ascend:3", "--health"]) == 0
+    assert capsys.readouterr().out == OK
+    assert main(["devices", "release", "node7", "Ascend:3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"action": "nothing", "reason": "Ascend:3 on node7: it is not out."}
+
+
+def test_a_handler_at_work_does_the_release(tmp_path, capsys):
+    fill(tmp_path, bad(1))
+    program = "from asd.cli import COMMANDS, main; COMMANDS['handler'] = ('asd.cli.act.handler', '');"
+    handler = subprocess.Popen(
+        [sys.executable, "-c", program + "main(['handler', '--interval', '0.02'])"], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])},
+    )  # fmt: skip
+    lock = tmp_path / "handler.sqlite.lock"
+    deadline = time.monotonic() + 20
+    while lock.read_text() != str(handler.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert main(["devices", "release", "node7", "Ascend:3"]) == 0
+    handler.terminate()
+    out, _ = handler.communicate(timeout=20)
+    assert out == "released: Ascend:3 on node7: it was released by hand, so it may work again.\n"
+    assert [told.kind for told in read_events(events_file(tmp_path))] == ["isolation", "recovery"]
+
+
+def test_clearing_forgets_strikes_and_verdicts(tmp_path, capsys):
+    fill(tmp_path, event(1), event(2), event(2, kind="replay", verdict="transient"))
+    assert main(["devices", "clear", "node7", "Ascend:3"]) == 0
+    assert capsys.readouterr().out == "Ascend:3 on node7: nothing up to now counts against it.\n"
+    assert main(["devices", "--json"]) == 0
+    (found, _) = json.loads(capsys.readouterr().out)
+    assert (found["strikes"], found["verdicts"]["transient"], found["health"]["Health Status"]) == (0, 0, "OK")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["list", "node7", "Ascend:9"],
+         "HOST DEVICE has the value 'node7 Ascend:9', which is not valid: it must be a known device, such as node7 "
+         "Ascend:3, node7 Ascend:5."),
+        (["release"], "HOST DEVICE has the value '', which is not valid: both must be given, for example node7 "
+         "Ascend:3."),
+        (["release", "node7"], "HOST DEVICE has the value 'node7', which is not valid: both must be given, for example "
+         "node7 Ascend:3."),
+        (["mend"],
+         "asd devices has the value 'mend', which is not valid: it must be one of list, release, clear, drop."),
+        (["list", "node7", "Ascend:3", "--rank", "x"],
+         "--rank has the value 'x', which is not valid: it must be a whole number from 0 on."),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_told_in_one_sentence(tmp_path, capsys, arguments, sentence):
+    fill(tmp_path, event(1))
+    assert main(["devices", *arguments]) == 2
+    assert capsys.readouterr().err == f"asd: {sentence}\n"
+
+
+def test_without_a_database_it_says_what_makes_one(tmp_path, capsys):
+    assert main(["devices"]) == 1
+    assert (
+        capsys.readouterr().err
+        == f"asd: {tmp_path}/handler.sqlite is not there; `asd handler` and `asd run --ranks` make it.\n"
+    )
+    assert not state_file(tmp_path).exists()
+
+
+def test_a_release_without_a_handler_does_nothing_about_other_devices(tmp_path, capsys):
+    strikes = [event(step, rank=4, device="Ascend:4") for step in (1, 2, 3)]
+    fill(tmp_path, bad(1), bad(1, rank=5, device="Ascend:5"), *strikes)
+    assert main(["devices", "release", "node7", "Ascend:3"]) == 0
+    told = [(each.kind, each.device) for each in read_events(events_file(tmp_path))]
+    assert told == [("isolation", "Ascend:3"), ("isolation", "Ascend:5"), ("recovery", "Ascend:3")]
+
+
+class Refusing:
+    """An engine without the right to do anything."""
+
+    name = "none"
+
+    def held(self, device):
+        raise IsolationError(device, self.name, "the API server answered 403", retry=False)
+
+
+def test_a_refusal_is_shown_with_the_next_try_until_a_person_drops_the_verdict(tmp_path, capsys):
+    store = Store(state_file(tmp_path))
+    FaultHandler(store, Policy(), Refusing(), EventLog(events_file(tmp_path))).handle(bad(1))
+    store.close()
+    assert main(["devices"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith(
+        "Ascend:3 on node7: the replay of step 1 of llama found persistent hardware. Failed tries: 1, the next at 20"
+    )
+    assert line.endswith(". Last failure: the API server answered 403.")
+    assert main(["devices", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["state"], found["attempts"], found["next_try"][:2]) == ("isolating", 1, "20")
+    assert main(["devices", "drop", "node7", "Ascend:3"]) == 0
+    assert capsys.readouterr().out == "Ascend:3 on node7: its verdict was dropped, and it is not tried again.\n"
+    assert main(["devices", "list", "node7", "Ascend:3", "--health"]) == 0
+    assert capsys.readouterr().out == OK
+    assert main(["devices", "drop", "node7", "Ascend:3"]) == 0
+    assert capsys.readouterr().out == "Ascend:3 on node7: nobody is to take it out.\n"
+
+
+def test_what_is_out_is_released_and_not_dropped(tmp_path, capsys):
+    fill(tmp_path, bad(1))
+    assert main(["devices", "drop", "node7", "Ascend:3"]) == 0
+    assert capsys.readouterr().out == ("Ascend:3 on node7: its case is isolated; `asd devices release` ends it.\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--health"]])
+def test_no_control_character_of_an_event_reaches_the_terminal(tmp_path, capsys, options):
+    fill(tmp_path, bad(1, host="n\x1b[2J7", run="r\x1b]0;x\x07", evidence="e\x9bm"))
+    assert main(["devices", *options]) == 0
+    out = capsys.readouterr().out
+    assert "n\\x1b[2J7" in out
+    assert all(letter.isprintable() or letter == "\n" for letter in out)

@@ -1,0 +1,223 @@
+"""The command line itself, shown by `asd env`: what it prints, and which exit codes it gives."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import asd
+from asd import cli
+from asd.cli import main
+from asd.cli.shared import machine
+from asd.event import Event
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("NPU_ASD_", "ASD_")):
+            monkeypatch.delenv(name)
+
+
+def rows(text):
+    return {line.split()[0]: line for line in text.splitlines() if line}
+
+
+def test_it_shows_every_setting_with_its_source(monkeypatch, capsys):
+    monkeypatch.setenv("NPU_ASD_UPPER_THRESH", " 100 , 50 ")
+    assert main(["env"]) == 0
+    printed = rows(capsys.readouterr().out)
+    assert printed["NPU_ASD_UPPER_THRESH"].split()[1:3] == ["100,50", "environment"]
+    assert printed["ASD_RULE"].split()[1:3] == ["threshold", "default"]
+
+
+def test_its_columns_are_aligned(capsys):
+    main(["env"])
+    table = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    start = table[0].index("from")
+    assert {line[start - 2 : start + 7] for line in table[1:]} == {"  default"}
+
+
+def test_it_shows_the_machine(monkeypatch, capsys):
+    monkeypatch.setattr(machine, "_version", lambda package: None if package == "mindformers" else "1.2.3")
+    assert main(["env"]) == 0
+    printed = rows(capsys.readouterr().out)
+    assert printed["mindspore"].split() == ["mindspore", "1.2.3"]
+    assert printed["mindformers"].split()[1:] == ["not", "installed"]
+
+
+def test_json_has_the_same_for_programs(monkeypatch, capsys):
+    monkeypatch.setenv("ASD_RUN_DIR", "a folder")
+    assert main(["env", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    folder = next(setting for setting in report["settings"] if setting["name"] == "ASD_RUN_DIR")
+    assert (folder["value"], folder["source"]) == ("a folder", "environment")
+    assert report["unread"] == []
+    assert set(report["machine"]) == {"python", "mindspore", "mindformers", "numpy", "prometheus_client", "C++ kernel"}
+
+
+def test_it_shows_where_metrics_are_served(monkeypatch, capsys):
+    monkeypatch.setenv("ASD_METRICS_PORT", "9464")
+    assert main(["env"]) == 0
+    printed = rows(capsys.readouterr().out)
+    assert printed["ASD_METRICS_PORT"].split(None, 3) == [
+        "ASD_METRICS_PORT", "9464", "environment", "this process serves its metrics there",
+    ]  # fmt: skip
+    assert printed["ASD_METRICS_ADDRESS"].split()[1:3] == ["127.0.0.1", "default"]
+
+
+def test_a_mistyped_name_is_pointed_out(monkeypatch, capsys):
+    monkeypatch.setenv("NPU_ASD_ENABLED", "1")
+    assert main(["env"]) == 0
+    expected = "set, but not read by asd: NPU_ASD_ENABLED (the nearest that is read: NPU_ASD_ENABLE)"
+    assert expected in capsys.readouterr().out
+
+
+def test_a_wrong_value_ends_with_one_sentence_and_code_2(monkeypatch, capsys):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "yes")
+    assert main(["env"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "asd: NPU_ASD_ENABLE has the value 'yes', which is not valid: "
+        "it must be 0 (off), 1 or 2 (detect and act) or 3 (the same, and log every value).\n"
+    )
+
+
+@pytest.mark.parametrize(("built", "expected"), [(True, "_kernel.abi3.so"), (False, "not built")])
+def test_it_says_whether_the_kernel_is_built(monkeypatch, tmp_path, capsys, built, expected):
+    if built:
+        (tmp_path / "kernel").mkdir()
+        (tmp_path / "kernel" / "_kernel.abi3.so").touch()
+    spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
+    monkeypatch.setattr(machine, "find_spec", lambda name: spec)
+    assert main(["env"]) == 0
+    assert expected in rows(capsys.readouterr().out)["C++"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["env", "--help"]])
+def test_help_has_examples(arguments, capsys):
+    assert main(arguments) == 0
+    assert re.search("xamples:\n(  .*\n)*  asd env", capsys.readouterr().out)
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"asd {asd.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["--nothing"], ["env", "--nothing"], ["env", "--js"], ["env", "x"]])
+def test_wrong_usage_is_one_sentence_and_code_2(arguments, capsys):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err[:5]) == ("", 1, "asd: ")
+    assert arguments[-1] in err
+
+
+def test_no_command_lists_the_commands_and_gives_code_2(capsys):
+    assert main([]) == 2
+    assert "show the settings in force" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_listed_command_has_its_module(name):
+    assert find_spec(cli.COMMANDS[name][0])
+
+
+def listing(out):
+    """Each heading of `asd --help` with the names that stand under it."""
+    found, heading = {}, None
+    for line in out[out.index("commands:") :].splitlines()[1:]:
+        if match := re.fullmatch("  ([a-z ]+):", line):
+            heading = match[1]
+            found[heading] = []
+        elif match := re.match("    ([a-z_-]+)(?: [(]([a-z_]+)[)])?(?:  |$)", line):
+            found[heading].append(match.groups())
+        elif line and not line.startswith("     "):
+            break
+    return found
+
+
+def test_the_help_lists_the_commands_by_who_needs_them_and_aliases_beside(capsys):
+    assert main(["--help"]) == 0
+    found = listing(capsys.readouterr().out)
+    assert list(found) == ["train", "watch", "act", "debug", "tune and measure"]
+    assert {heading: [name for name, _ in rows] for heading, rows in found.items()} == {
+        heading: list(names) for heading, names in cli.GROUPS.items()
+    }
+    aliases = {name: alias for rows in found.values() for name, alias in rows if alias}
+    assert aliases == {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
+    assert sum(len(rows) for rows in found.values()) + len(aliases) == 22
+
+
+def test_every_command_is_in_one_group():
+    assert sum(len(names) for names in cli.GROUPS.values()) == len(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(("name", "alias"), cli.ALIASES.items())
+def test_an_alias_is_its_command(name, alias, capsys):
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert main([alias, "--help"]) == 0
+    assert capsys.readouterr().out == text
+    assert cli.parser_of(alias).format_help() == cli.parser_of(name).format_help() == text
+
+
+def event():
+    return Event(
+        run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="c", value=1.0, limits=(), level=asd.Level.ERROR
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (asd.ConfigError("--steps", 0, "it must be at least 1"), 2, "asd: --steps has the value 0"),
+        (asd.StateError("the state is corrupt."), 1, "asd: the state is corrupt.\n"),
+        (asd.UnsupportedError("this mode cannot be checked."), 1, "asd: this mode cannot be checked.\n"),
+        (FileNotFoundError(2, "No such file or directory", "run/x"), 1, "asd: run/x: No such file or directory.\n"),
+        (OSError("the disk is gone"), 1, "asd: the disk is gone.\n"),
+        (KeyboardInterrupt(), 130, "asd: interrupted.\n"),
+        (ModuleNotFoundError("no", name="mindspore.nn"), 1, "asd: `asd env` needs mindspore, which is not installed"),
+    ],
+)
+def test_an_error_is_a_sentence_and_an_exit_code(monkeypatch, capsys, error, code, said):
+    def fail(environ):
+        raise error
+
+    monkeypatch.setattr("asd.cli.train.env.describe", fail)
+    assert main(["env"]) == code
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_fault_of_our_own_keeps_its_traceback(monkeypatch):
+    def fail(environ):
+        raise ModuleNotFoundError("no", name="asd.nothing")
+
+    monkeypatch.setattr("asd.cli.train.env.describe", fail)
+    with pytest.raises(ModuleNotFoundError):
+        main(["env"])
+
+
+def command(arguments, **options):
+    environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}
+    return subprocess.run([sys.executable, "-m", "asd", *arguments], env=environ, text=True, check=False, **options)
+
+
+def test_it_runs_as_a_program(tmp_path):
+    done = command(["env", "--json"], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["settings"][0]["value"] == "0"
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        done = command(["env"], stdout=closed, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, "")

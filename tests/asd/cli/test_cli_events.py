@@ -1,0 +1,305 @@
+"""`asd events`: every event of a run once, in order, for people and for programs."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from asd import Event, Level
+from asd.cli import main
+from asd.exporters.run_files.event_log import EventLog
+
+NOW = 1_800_000_000.0
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "model.norm_out",
+        "value": 2.5e7, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
+        "reason": "too large", "refused": True, "time": NOW + step,
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch):
+    monkeypatch.delenv("ASD_RUN_DIR", raising=False)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """Three ranks, of which two were rotated, and what was read from the vendor's logs."""
+    for rank in range(3):
+        log = EventLog(tmp_path / f"events-rank{rank}.jsonl", max_bytes=1 if rank else 1 << 20)
+        for step in range(1, 4):
+            log(event(step, rank=rank, device=f"Ascend:{rank}", level=Level(3 - step), time=NOW + 10 * step + rank))
+    EventLog(tmp_path / "events-ingest.jsonl")(event(9, rank=-1, device="unknown", kind="problem", time=NOW + 15))
+    return tmp_path
+
+
+def shown(capsys, *arguments):
+    """The events that were printed, as (rank, step)."""
+    assert main(["events", "--json", *map(str, arguments)]) == 0
+    data = [json.loads(line)["data"] for line in capsys.readouterr().out.splitlines()]
+    return [(each["rank"], each["step"]) for each in data]
+
+
+def test_all_files_are_read_in_the_order_of_time(run_dir, capsys):
+    assert shown(capsys, "--run-dir", run_dir) == [
+        (0, 1), (1, 1), (2, 1), (-1, 9), (0, 2), (1, 2), (2, 2), (0, 3), (1, 3), (2, 3),
+    ]  # fmt: skip
+
+
+def test_json_lines_are_those_of_the_log(run_dir, capsys):
+    main(["events", "--json", "--run-dir", str(run_dir), "--rank", "0"])
+    assert capsys.readouterr().out == (run_dir / "events-rank0.jsonl").read_text()
+
+
+def test_the_folder_is_that_of_the_environment_without_an_option(run_dir, capsys, monkeypatch):
+    monkeypatch.setenv("ASD_RUN_DIR", str(run_dir))
+    assert len(shown(capsys)) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        (["--rank", "1"], [(1, 1), (1, 2), (1, 3)]),
+        (["--rank", "-1"], [(-1, 9)]),
+        (["--rank", "0", "--rank", "2", "--level", "second"], [(0, 2), (2, 2)]),
+        (["--device", "Ascend:2"], [(2, 1), (2, 2), (2, 3)]),
+        (["--level", "first"], [(0, 1), (1, 1), (2, 1), (-1, 9)]),
+        (["--kind", "problem"], [(-1, 9)]),
+        (["--limit", "2"], [(1, 3), (2, 3)]),
+        (["--limit", "0"], []),
+        (["--limit", "99", "--kind", "problem"], [(-1, 9)]),
+        (["--since", "2027-01-15T08:00:31Z"], [(1, 3), (2, 3)]),
+        (["--since", "2027-01-15T09:00:31+01:00"], [(1, 3), (2, 3)]),
+        (["--since", "2027-01-15T08:00:31.500"], [(2, 3)]),
+        (["--until", "2027-01-15 08:00:11"], [(0, 1), (1, 1)]),
+        (["--since", "2027-01-15T08:00:15", "--until", "2027-01-15T08:00:20"], [(-1, 9), (0, 2)]),
+        (["--since", "2027-01-16"], []),
+    ],
+)
+def test_only_what_is_asked_for_is_shown(run_dir, capsys, arguments, steps):
+    assert shown(capsys, "--run-dir", run_dir, *arguments) == steps
+
+
+@pytest.mark.parametrize(("since", "count"), [("30s", 1), ("1.5m", 2), ("10m", 2), ("2h", 3), ("3d", 4)])
+def test_a_time_may_be_how_long_ago(tmp_path, capsys, since, count):
+    log = EventLog(tmp_path / "events-rank0.jsonl")
+    for step, age in enumerate([10, 60, 3000, 100_000, 1_000_000]):
+        log(event(step, time=time.time() - age))
+    assert len(shown(capsys, "--run-dir", tmp_path, "--since", since)) == count
+
+
+def test_an_event_that_stands_in_two_files_is_shown_once(run_dir, capsys):
+    text = (run_dir / "events-rank0.jsonl").read_text()
+    (run_dir / "events-rank7.jsonl").write_text("\n" + text)
+    assert len(shown(capsys, "--run-dir", run_dir)) == 10
+
+
+def test_for_people_it_is_an_aligned_table(tmp_path, capsys):
+    log = EventLog(tmp_path / "events-rank0.jsonl")
+    log(event(7, evidence="asd_run/evidence/run1/rank0-step7"))
+    log(event(11, level=Level.NORMAL, kind="replay", verdict="transient", refused=False, limits=(), value=1.0))
+    log(event(0, level=Level.NORMAL, kind="problem", checkpoint="", rank=-1, time=NOW + 12, reason="disk full"))
+    assert main(["events", "--run-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "time                     level   kind     rank  device    step  checkpoint        value  limit  what\n"
+        "2027-01-15 08:00:07.000  first   anomaly     0  Ascend:0     7  model.norm_out  2.5e+07  1e+06  too large; "
+        "update refused; evidence asd_run/evidence/run1/rank0-step7\n"
+        "2027-01-15 08:00:11.000  normal  replay      0  Ascend:0    11  model.norm_out        1      -  transient; "
+        "too large\n"
+        "2027-01-15 08:00:12.000  normal  problem     -  Ascend:0     -  -                     -  1e+06  disk full\n"
+    )
+
+
+def test_an_endless_name_makes_no_other_line_endless(tmp_path, capsys):
+    log = EventLog(tmp_path / "events-rank0.jsonl")
+    log(event(1, checkpoint="n" * 100_000))
+    log(event(2))
+    assert main(["events", "--run-dir", str(tmp_path)]) == 0
+    assert sorted(len(line) > 1000 for line in capsys.readouterr().out.splitlines()) == [False, False, True]
+
+
+def test_no_name_breaks_a_line_or_reaches_the_terminal_as_a_command(tmp_path, capsys):
+    EventLog(tmp_path / "events-rank0.jsonl")(
+        event(checkpoint="two\nlines\x1b[2J", reason="特征值\u2028", device=os.fsdecode(b"\xff"))
+    )
+    assert main(["events", "--run-dir", str(tmp_path)]) == 0
+    _head, line = capsys.readouterr().out.splitlines()
+    assert r"two\nlines\x1b[2J" in line
+    assert r"特征值\u2028" in line
+    assert r"\udcff" in line
+
+
+def test_what_is_no_event_is_said_once(run_dir, capsys):
+    with (run_dir / "events-rank0.jsonl").open("ab") as file:
+        file.write(b'junk\n{"torn": \n\n\xff\xfe\n{}\n' + b"x" * 2_000_000 + b"\n")
+    EventLog(run_dir / "events-rank0.jsonl")(event(99))
+    assert main(["events", "--run-dir", str(run_dir), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 11
+    assert printed.err == "asd: 5 lines are no event and passed over.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"), [([], "asd: no events in {}.\n"), (["--rank", "5"], "asd: no such event in {}.\n")]
+)
+def test_nothing_to_show_is_said(tmp_path, capsys, arguments, sentence):
+    if arguments:
+        EventLog(tmp_path / "events-rank0.jsonl")(event())
+    assert main(["events", "--run-dir", str(tmp_path), *arguments]) == 0
+    assert capsys.readouterr() == ("", sentence.format(tmp_path))
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.touch()], ids=["missing", "a file"])
+def test_no_run_folder_is_one_sentence(tmp_path, capsys, make):
+    path = tmp_path / "run"
+    make(path)
+    assert main(["events", "--run-dir", str(path)]) == 1
+    assert capsys.readouterr() == (
+        "", f"asd: there is no run folder {path}; valid is the ASD_RUN_DIR of a run, see --run-dir.\n",
+    )  # fmt: skip
+
+
+def test_a_file_that_can_not_be_read_is_named_and_the_others_are_shown(run_dir, capsys, monkeypatch):
+    real = os.open
+
+    def refuse(path, *args):
+        if str(path).endswith("events-rank0.jsonl"):  # root may read everything
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert main(["events", "--run-dir", str(run_dir), "--json"]) == 1
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 7
+    assert printed.err == f"asd: {run_dir / 'events-rank0.jsonl'} can't be read: Permission denied.\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "valid"),
+    [
+        ("--since", "now", "valid is a time such as 2026-01-31T12:00, or how long ago, such as 30s, 10m, 2h or 3d."),
+        ("--until", "", "valid is a time such as "), ("--since", "10", "valid is a time such as "),
+        ("--since", "-3h", "valid is a time such as "), ("--since", "1e999s", "valid is a time such as "),
+        ("--rank", "one", "valid is a whole number from 0 on, or -1 for an unknown rank"), ("--rank", "-2", "valid is"),
+        ("--level", "third", "valid are normal, second, first"),
+        ("--kind", "rumour", "valid are anomaly, follower, problem, replay, isolation, recovery"),
+        ("--limit", "-1", "valid is a whole number from 0 on"), ("--limit", "many", "valid is a whole number"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_a_sentence_that_says_what_is_valid(tmp_path, capsys, option, value, valid):
+    assert main(["events", "--run-dir", str(tmp_path), f"{option}={value}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"asd: {option} has the value {value!r}, which is not valid: {valid}")
+    assert err.count("\n") == 1
+
+
+COMMAND = (sys.executable, "-m", "asd", "events", "--run-dir")
+
+
+def read_lines(process, count):
+    """The data of the next events, as they come."""
+    lines = []
+    while len(lines) < count:
+        assert select.select([process.stdout], [], [], 30)[0], lines
+        lines.append(json.loads(process.stdout.readline())["data"])
+    return lines
+
+
+def test_following_shows_new_events_at_once_through_rotation_and_new_files_until_it_is_interrupted(tmp_path):
+    log = EventLog(tmp_path / "events-rank0.jsonl", max_bytes=1)
+    log(event(1))
+    process = subprocess.Popen(
+        [*COMMAND, str(tmp_path), "--follow", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    )
+    with process, contextlib.ExitStack() as stack:
+        stack.callback(process.kill)
+        read = read_lines(process, 1)
+        for step in (2, 3):
+            log(event(step))
+        read += read_lines(process, 2)
+        with log.path.open("a") as file:
+            file.write("junk\n")
+        EventLog(tmp_path / "events-rank1.jsonl")(event(4, rank=1))
+        read += read_lines(process, 1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert [(each["rank"], each["step"]) for each in read] == [(0, 1), (0, 2), (0, 3), (1, 4)]
+    assert (process.returncode, out) == (130, b"")
+    assert err == b"asd: 1 line is no event and passed over.\nasd: interrupted.\n"
+
+
+def test_a_reader_that_leaves_ends_it_quietly(tmp_path):
+    log = EventLog(tmp_path / "events-rank0.jsonl")
+    for step in range(2000):
+        log(event(step, level=Level.WARNING))
+    done = subprocess.run(
+        ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *COMMAND, str(tmp_path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 141
+    assert done.stdout.startswith("time ")
+    assert done.stderr == ""
+
+
+def on_a_terminal(run_dir, **environ):
+    """What it prints when its output is a terminal."""
+    control, terminal = pty.openpty()
+    keep = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    environ = {**keep, "TERM": "xterm", **environ}
+    with subprocess.Popen([*COMMAND, str(run_dir)], stdout=terminal, env=environ) as process:
+        os.close(terminal)
+        printed = b""
+        try:
+            while block := os.read(control, 4096):
+                printed += block
+        except OSError:
+            pass  # how a terminal ends
+    os.close(control)
+    assert process.returncode == 0
+    return printed.decode()
+
+
+def test_colours_are_for_terminals_only(run_dir, capsys):
+    red = re.compile(r"\x1b\[1;31m[^\x1b]* first [^\x1b]*\x1b\[0m")
+    assert len(red.findall(on_a_terminal(run_dir))) == 4
+    assert "\x1b" not in on_a_terminal(run_dir, NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(run_dir, TERM="dumb")
+    main(["events", "--run-dir", str(run_dir)])
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_locale_without_chinese_ends_nothing_and_json_stays_utf8(tmp_path):
+    EventLog(tmp_path / "events-rank0.jsonl")(event(reason="特征值"))
+
+    def printed(*options):
+        environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        command = [*COMMAND, str(tmp_path), *options]
+        return subprocess.run(command, capture_output=True, env=environ, timeout=60, check=True).stdout
+
+    assert rb"\u7279\u5f81\u503c" in printed()
+    assert json.loads(printed("--json"))["data"]["reason"] == "特征值"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_no_traceback(run_dir, closed):
+    command = f'exec "{sys.executable}" -m asd events --run-dir "{run_dir}" {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)

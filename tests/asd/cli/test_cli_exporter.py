@@ -1,0 +1,116 @@
+"""`asd exporter`: its options, and a wrong one ending in one sentence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import asd
+from asd.cli import main
+from asd.exporters.http.server import start_server
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("NPU_ASD_", "ASD_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_help_shows_how_to_scrape_it(capsys):
+    assert main(["exporter", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Examples:\n  asd exporter" in out
+    assert 'static_configs:\n        - targets: ["127.0.0.1:9464"]' in out
+    assert "tls_config: {ca_file: ca.pem" in out
+    for option in ("--run-dir", "--address", "--port", "--web-config", "--checkpoints", "--poll", "--host",
+                   "--device-map", "--state"):  # fmt: skip
+        assert option in out
+
+
+def test_the_scrape_configuration_in_the_help_is_one(capsys):
+    import yaml
+
+    assert main(["exporter", "--help"]) == 0
+    text = capsys.readouterr().out.partition("In Prometheus' configuration:\n")[2].partition("\n\n")[0]
+    assert yaml.safe_load(text) == {
+        "scrape_configs": [
+            {"job_name": "asd", "scrape_interval": "15s", "static_configs": [{"targets": ["127.0.0.1:9464"]}]}
+        ]
+    }
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys; from asd.cli import main; main(['exporter', '--help']); "
+        "print([name for name in ('prometheus_client', 'asyncio', 'yaml', 'numpy') if name in sys.modules])"
+    )
+    root = str(Path(asd.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\n[]\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--port", "65536"],
+            "--port has the value '65536', which is not valid: valid is a port from 1 to 65535, or 0",
+        ),
+        (["--port", "-1"], "--port"),
+        (["--port", "http"], "--port has the value 'http'"),
+        (["--port", "9" * 5000], "valid is a port"),
+        (
+            ["--poll", "0"],
+            "--poll has the value '0', which is not valid: valid is a number of seconds from 0.05 to 3600",
+        ),
+        (["--poll", "1e3"], "--poll has the value '1e3'"),
+        (["--poll", "nan"], "--poll has the value 'nan'"),
+        (["--checkpoints", "top:0"], "--checkpoints has the value 'top:0'"),
+        (["--checkpoints", "("], "--checkpoints has the value '('"),
+        (["--device-map", "nothing.json"], "--device-map has the value 'nothing.json'"),
+        (
+            ["--web-config", "nothing.yml"],
+            "'nothing.yml', which is not valid: it can't be read: No such file or directory",
+        ),
+        (["--address", "192.0.2.1"], "'192.0.2.1:9464', which is not valid: the address is none of this machine's"),
+        (["--address", ""], "valid is an address of this machine"),
+        (["--prt", "1"], "--prt"),
+        (["run1"], "run1"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence_and_code_2(arguments, said, capsys):
+    assert main(["exporter", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err[:5]) == ("", 1, "asd: ")
+    assert said in err
+
+
+def test_a_wrong_setting_is_one_sentence_and_code_2(monkeypatch, capsys):
+    monkeypatch.setenv("ASD_METRICS_ADDRESS", "192.0.2.1")
+    assert main(["exporter"]) == 2
+    assert "'192.0.2.1:9464'" in capsys.readouterr().err
+    monkeypatch.setenv("ASD_WEB_CONFIG", "nothing.yml")
+    assert main(["exporter"]) == 2
+    assert "'nothing.yml'" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_one_sentence_that_names_it(capsys):
+    server = start_server(registry=None, ledger_events=list, ready=str, port=0)
+    try:
+        assert main(["exporter", "--port", str(server.port)]) == 2
+    finally:
+        server.close()
+    assert capsys.readouterr().err == (
+        f"asd: the address to serve metrics on has the value '127.0.0.1:{server.port}', which is not valid: the "
+        "port is in use by another program; valid is a free one, or 0 to have one picked.\n"
+    )
+
+
+def test_a_web_configuration_that_cannot_be_followed_is_code_1(tmp_path, capsys):
+    (tmp_path / "web.yml").write_text("rate_limit: {burst: 1}")
+    assert main(["exporter", "--web-config", "web.yml"]) == 1
+    assert capsys.readouterr().err.startswith("asd: rate_limit in web.yml is not supported; ")

@@ -1,0 +1,296 @@
+"""`asd handler`: from event logs to isolations, with real logs, processes and sockets."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import asd
+from asd import Event, Level
+from asd.cli import COMMANDS, main
+from asd.exporters.prometheus.handler import HandlerCollector
+from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.handler.decision import ACTIONS
+from asd.handler.files import events_file, state_file
+from asd.handler.tally import HandlerTally
+from asd.rundir.names import event_file
+
+MODULE = ("asd.cli.act.handler", "follow events and have a device that is at fault isolated")
+PROGRAM = "from asd.cli import COMMANDS, main; import sys; COMMANDS.setdefault('handler', "
+PROGRAM += f"{MODULE!r}); sys.exit(main(['handler', *sys.argv[1:]]))"
+
+
+@pytest.fixture(autouse=True)
+def command(monkeypatch):
+    monkeypatch.setitem(COMMANDS, "handler", MODULE)
+    monkeypatch.delenv("ASD_RUN_DIR", raising=False)
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
+        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
+        "feature": "l2", "reason": "r", "refused": True, "time": time.time(),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def persistent(step=1, **changes):
+    return event(step, kind="replay", verdict="persistent", **changes)
+
+
+def write(run_dir, *events):
+    for told in events:
+        EventLog(event_file(run_dir, told.rank))(told)
+
+
+def once(run_dir, *options):
+    return main(["handler", "--once", "--settle", "0.2", "--run-dir", str(run_dir), *options])
+
+
+def kinds(run_dir):
+    log = events_file(run_dir)
+    return [(told.kind, told.device) for told in read_events(log)] if log.exists() else []
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}, text=True,
+    )  # fmt: skip
+
+
+def wait_for(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_once_takes_in_what_is_there_and_waits_until_strikes_have_settled(tmp_path, capsys):
+    write(tmp_path, event(1), event(2), event(3), event(1, rank=4, device="Ascend:4"))
+    assert once(tmp_path) == 0
+    assert kinds(tmp_path) == [("isolation", "Ascend:3")]
+    out = capsys.readouterr().out.splitlines()
+    assert out == [
+        "waiting: Ascend:3 on node7: it has 3 strikes of 3, and is isolated unless many devices of job llama raise "
+        "within 0.2 s.",
+        "isolated: Ascend:3 on node7: it has 3 strikes within 480 minutes, so it is isolated by the isolator none.",
+        "4 events taken in, 2 devices known, 1 isolated.",
+    ]
+    assert once(tmp_path) == 0
+    assert kinds(tmp_path) == [("isolation", "Ascend:3")]
+
+
+def test_once_does_not_wait_for_what_can_lead_to_nothing(tmp_path):
+    write(tmp_path, event(1), event(2), persistent(1, rank=4, device="Ascend:4"), event(2, rank=4, device="Ascend:4"))
+    began = time.monotonic()
+    assert main(["handler", "--once", "--run-dir", str(tmp_path)]) == 0
+    assert time.monotonic() - began < 30.0
+
+
+def test_decisions_as_json(tmp_path, capsys):
+    write(tmp_path, persistent())
+    assert once(tmp_path, "--json") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["action"] == "isolated"
+
+
+def test_old_events_act_only_when_asked(tmp_path, capsys):
+    write(tmp_path, persistent(time=time.time() - 3600))
+    assert once(tmp_path) == 0
+    assert kinds(tmp_path) == []
+    printed = capsys.readouterr()
+    assert printed.out == (
+        "1 events taken in, 1 devices known, 0 isolated.\n1 events were too old to act upon; see --from-beginning.\n"
+    )
+    assert printed.err.endswith(
+        "its verdict persistent is too old to be a reason to act. Where it is news, the clock of node7 is behind.\n"
+    )
+    assert once(tmp_path, "--state", str(tmp_path / "other.sqlite"), "--from-beginning") == 0
+    assert kinds(tmp_path) == [("isolation", "Ascend:3")]
+
+
+def test_a_dry_run_says_what_it_would_do(tmp_path, capsys):
+    write(tmp_path, persistent())
+    assert once(tmp_path, "--dry-run") == 0
+    assert kinds(tmp_path) == []
+    assert capsys.readouterr().out.startswith(
+        "would-isolate: Ascend:3 on node7: the replay of step 1 of llama found persistent hardware, so it would be "
+        "isolated, were this no dry run.\n"
+    )
+    assert once(tmp_path) == 0  # the dry run has taken nothing away from the one in earnest
+    assert kinds(tmp_path) == [("isolation", "Ascend:3")]
+
+
+def test_a_single_log_is_followed_too(tmp_path, capsys):
+    EventLog(tmp_path / "far" / "x.jsonl")(persistent())
+    assert once(tmp_path / "run", "--follow", str(tmp_path / "far" / "x.jsonl")) == 0
+    assert kinds(tmp_path / "run") == [("isolation", "Ascend:3")]
+
+
+def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
+    write(tmp_path, *(persistent(rank=rank, device=f"Ascend:{rank}") for rank in range(3)))
+    assert once(tmp_path) == 0
+    assert kinds(tmp_path) == [("isolation", "Ascend:0"), ("isolation", "Ascend:1")]
+    assert "breaker: Ascend:2 on node7: " in capsys.readouterr().out
+    assert main(["handler", "--reset-breaker", "--run-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "The circuit breaker is closed now; what happened before is no reason to isolate any more.\n"
+    )
+    assert once(tmp_path) == 0
+    assert len(kinds(tmp_path)) == 2
+    write(tmp_path, persistent(2, rank=2, device="Ascend:2"))
+    assert once(tmp_path) == 0
+    assert kinds(tmp_path)[2:] == [("isolation", "Ascend:2")]
+
+
+def test_it_follows_growing_logs_until_sigterm(tmp_path):
+    process = start("--run-dir", tmp_path, "--interval", "0.02")
+    wait_for(state_file(tmp_path).exists)
+    write(tmp_path, persistent())
+    wait_for(lambda: kinds(tmp_path))
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert out.startswith("isolated: Ascend:3 on node7: ")
+
+
+def test_a_second_handler_stands_by_with_one_sentence(tmp_path):
+    first = start("--run-dir", tmp_path)
+    wait_for(lambda: (tmp_path / "handler.sqlite.lock").exists() and (tmp_path / "handler.sqlite.lock").read_text())
+    second = start("--run-dir", tmp_path)
+    out, err = second.communicate(timeout=20)
+    first.kill()
+    first.communicate()
+    assert (second.returncode, out) == (1, "")
+    assert err == (
+        f"asd handler: {tmp_path}/handler.sqlite is in use by another fault handler (process {first.pid}); this one "
+        "stands by.\n"
+    )
+
+
+def test_a_handler_that_stands_by_takes_over_when_the_other_is_killed(tmp_path):
+    lock = tmp_path / "handler.sqlite.lock"
+    first = start("--run-dir", tmp_path, "--interval", "0.05")
+    wait_for(lambda: lock.exists() and lock.read_text() == str(first.pid))
+    with start("--run-dir", tmp_path, "--standby", "--interval", "0.05") as second:
+        assert second.stderr.readline().endswith("this one stands by.\n")
+        first.kill()
+        first.communicate()
+        write(tmp_path, persistent())
+        wait_for(lambda: kinds(tmp_path))
+        second.terminate()
+        out, err = second.communicate(timeout=20)
+    assert err == "asd handler: the other fault handler has ended; this one acts now.\n"
+    assert (second.returncode, out.startswith("isolated: Ascend:3 on node7: ")) == (0, True)
+
+
+def test_an_alert_wakes_it_and_is_noted_when_no_log_explains_it(tmp_path):
+    process = start("--run-dir", tmp_path, "--interval", "3600", "--webhook", "127.0.0.1:0")
+    sentence = process.stderr.readline()
+    assert sentence.startswith("asd handler: alerts are taken at http://127.0.0.1:")
+    url = sentence.split()[-1]
+    time.sleep(0.3)  # it has looked once, and sleeps for an hour now
+    write(tmp_path, persistent())
+    alerts = [
+        {"status": "firing", "labels": {"alertname": "AsdStrikeOut", "node": node, "id": "3"}, "fingerprint": node}
+        for node in ("node7", "node8")
+    ]
+    urllib.request.urlopen(url, json.dumps({"version": "4", "alerts": alerts}).encode(), timeout=10).close()
+    wait_for(lambda: kinds(tmp_path))
+    out = [process.stdout.readline() for _ in range(2)]
+    process.terminate()
+    process.communicate(timeout=20)
+    assert out[0].startswith("isolated: Ascend:3 on node7: ")
+    assert out[1] == "alert: The alert AsdStrikeOut names device 3 of node8, of which no event log tells.\n"
+
+
+def test_a_corrupt_database_ends_it_with_one_sentence_unless_it_may_be_set_aside(tmp_path, capsys):
+    state_file(tmp_path).write_bytes(b"garbage " * 1000)
+    assert once(tmp_path) == 1
+    assert capsys.readouterr().err == (
+        f"asd: the fault handler's state {tmp_path}/handler.sqlite is corrupt: file is not a database; `asd handler "
+        "--set-aside` renames it and begins anew.\n"
+    )
+    assert once(tmp_path, "--set-aside") == 0
+    assert capsys.readouterr().err.startswith(
+        f"asd handler: {tmp_path}/handler.sqlite was corrupt and is {tmp_path}/handler.sqlite.corrupt1 now; begun "
+        "anew.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--strikes", "0"), ("--strikes", "many"), ("--window", "-1"), ("--window", "nan"), ("--settle", "x"),
+        ("--many", "1"), ("--max-devices", "1.5"), ("--max-percent", "101"), ("--release-after", "-2"),
+        ("--interval", "0"), ("--webhook", "9095"), ("--webhook", "127.0.0.1:70000"), ("--option", "novalue"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_of_an_option_is_named_with_what_is_valid(tmp_path, capsys, option, value):
+    assert once(tmp_path, option, value) == 2
+    assert capsys.readouterr().err.startswith(f"asd: {option} has the value '{value}', which is not valid: it must be ")
+
+
+def test_an_unknown_isolator_is_wrong_usage(tmp_path, capsys):
+    assert once(tmp_path, "--isolator", "hammer") == 2
+    assert "'hammer'" in capsys.readouterr().err
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    program = PROGRAM.replace("sys.exit(", "print(", 1) + "; print(sorted({'numpy', 'mindspore', 'prometheus_client',"
+    program += " 'matplotlib', 'yaml', 'lightkube'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
+    assert "asd handler --reset-breaker" in done.stdout
+    assert done.stdout.splitlines()[-2:] == ["0", "[]"]
+
+
+def scrape(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+
+
+def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breaker_opened(tmp_path):
+    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0", "--max-devices", "1", "--interval", "0.05"]
+    with start(*command) as process:
+        try:
+            url = process.stderr.readline().split()[-1]
+            found = scrape(url)
+            actions = {name for name in found if name.startswith("asd_handler_actions_total{")}
+            assert actions == {f'asd_handler_actions_total{{action="{action}"}}' for action in ACTIONS}
+            assert {name: value for name, value in found.items() if value} in (
+                {}, {"asd_handler_last_look_timestamp_seconds": found["asd_handler_last_look_timestamp_seconds"]},
+            )  # fmt: skip
+            told = HandlerCollector(HandlerTally()).collect()  # the page on metrics is made of these
+            names = {family.name + "_total" * (family.type == "counter") for family in told}
+            assert {name.partition("{")[0] for name in found} == names
+            began = time.time()
+            write(tmp_path, persistent(1), persistent(2, rank=4, device="Ascend:4"))
+            wait_for(lambda: scrape(url)["asd_handler_circuit_open"] == 1.0)
+            found = scrape(url)
+            assert found['asd_handler_actions_total{action="isolated"}'] == 1.0
+            assert found['asd_handler_actions_total{action="breaker"}'] == 1.0
+            assert found["asd_handler_devices_known"] == 2.0
+            assert found["asd_handler_devices_isolated"] == 1.0
+            assert found["asd_handler_events_total"] >= 2.0
+            assert found["asd_handler_last_event_timestamp_seconds"] >= began
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_a_wrong_place_for_metrics_is_told(tmp_path, capsys):
+    assert main(["handler", "--run-dir", str(tmp_path), "--metrics", "9465"]) == 2
+    assert capsys.readouterr().err == (
+        "asd: --metrics has the value '9465', which is not valid: it must be ADDRESS:PORT, for example "
+        "127.0.0.1:9465.\n"
+    )

@@ -1,0 +1,247 @@
+"""The command `asd ingest`: what it prints, where events go, and how it ends."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from asd.cli import main
+from asd.exporters.run_files.event_log import read_events
+
+LINE = (
+    "[{}] AICPU(1,aicpu_scheduler):2025-02-25-18:43:29.395.610 [silent_check_v2.cc:136][Compute{}Error][tid:2]"
+    "SilentCheck get {} Error, input message: val = [{}], pre_val = [0.1], min_val = [0.1], max_val = [0.2], "
+    "step = [{}], c_min_steps = [100], c_thresh_l1 = [1000000.0], c_coeff_l1 = [100000.0] npu_asd_detect = [1].\n"
+)
+
+
+def first(step, value="nan"):
+    return LINE.format("ERROR", "L1", "L1", value, step)
+
+
+def second(step):
+    return LINE.format("WARNING", "L2", "L2", "20000.0", step)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("NPU_ASD_", "ASD_", "ASCEND_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "device-4" / "device-1_20250225184310213.log"
+    path.parent.mkdir()
+    return path
+
+
+def written(run_dir):
+    return read_events(run_dir / "events-ingest.jsonl")
+
+
+def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
+    log.write_text("noise\n" + first(1) + second(2))
+    assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 0
+    out, err = capsys.readouterr()
+    sentences = out.splitlines()
+    assert [sentence.partition(":")[0] for sentence in sentences[:2]] == ["accuracy sensitivity feature abnormal"] * 2
+    assert sentences[2] == (
+        "1 files, 3 lines, 2 new events (1 first level, 1 second level), 0 known before; events are in "
+        "out/events-ingest.jsonl"
+    )
+    assert err == ""
+    events = written(tmp_path / "out")
+    assert [(event.step, event.device, event.run) for event in events] == [
+        (1, "Ascend:4", "ingest"), (2, "Ascend:4", "ingest"),
+    ]  # fmt: skip
+
+
+def test_again_it_finds_nothing_new(tmp_path, log, capsys):
+    log.write_text(first(1))
+    main(["ingest", "--once", str(log), "--run-dir", "out", "--quiet"])
+    assert capsys.readouterr() == ("", "")
+    log.write_text(first(1) + first(2))
+    assert main(["ingest", "--once", str(log), "--run-dir", "out", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary == {
+        "files": 1, "lines": 1, "events": {"normal": 0, "second": 0, "first": 1}, "repeated": 0, "skipped_lines": 0,
+        "lost_files": 0, "unreadable": {}, "event_log": "out/events-ingest.jsonl",
+    }  # fmt: skip
+    assert [event.step for event in written(tmp_path / "out")] == [1, 2]
+
+
+def test_run_host_zone_and_folder_are_options(tmp_path, log):
+    log.write_text(first(1))
+    main(["ingest", "--once", str(tmp_path), "--run-dir", "o", "--run", "r9", "--host", "h9", "--timezone", "+08:00"])
+    (event,) = written(tmp_path / "o")
+    assert (event.run, event.host, event.time) == ("r9", "h9", 1740480209.395610)
+
+
+def test_the_folder_of_the_run_comes_from_the_environment(tmp_path, log, monkeypatch):
+    monkeypatch.setenv("ASD_RUN_DIR", str(tmp_path / "env"))
+    log.write_text(first(1))
+    main(["ingest", "--once", str(log)])
+    assert len(written(tmp_path / "env")) == 1
+
+
+def test_without_a_path_it_reads_where_ascend_puts_logs(tmp_path, monkeypatch):
+    monkeypatch.setenv("ASCEND_WORK_PATH", str(tmp_path / "work"))
+    for number, folder in enumerate(("work/log", "home/ascend/log")):
+        path = tmp_path / folder / "debug" / f"device-{number}" / "device-1_20250225184310213.log"
+        path.parent.mkdir(parents=True)
+        path.write_text(first(number))
+    (tmp_path / "worker_5.log").write_text("Feature value detection strikes out on rank 5, strikes_num: 3\n")
+    assert main(["ingest", "--once"]) == 0
+    assert [(event.device, event.rank) for event in written(tmp_path / "asd_run")] == [
+        ("Ascend:0", -1), ("Ascend:1", -1), ("unknown", 5),
+    ]  # fmt: skip
+
+
+def test_a_recovery_is_counted_apart(tmp_path, capsys):
+    (tmp_path / "messages").write_text("event_id=0x80818c00 device_id=1 assertion=0\n")
+    main(["ingest", "--once", "messages", "--run-dir", "out"])
+    assert "1 new events (0 first level, 0 second level, 1 recovered)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--interval", "0"], "--interval has the value '0', which is not valid: it must be a number of seconds"),
+        (["--interval", "nan"], "--interval has the value 'nan'"),
+        (["--timezone", "Mars"], "--timezone has the value 'Mars', which is not valid: it must be a zone"),
+        (["--chips-per-card", "x"], "--chips-per-card has the value 'x'"),
+        (["--run", ""], "--run has the value ''"),
+        (["--run-dir", ""], "--run-dir has the value ''"),
+        (["--once", "nowhere.log"], "PATH has the value 'nowhere.log'"),
+        (["--once", "no/*.log"], "PATH has the value 'no/*.log'"),
+        (["--once"], "PATH has the value ''"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(options, sentence, capsys):
+    assert main(["ingest", *options]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"asd: {sentence}")
+    assert err.count("\n") == 1
+
+
+def test_a_second_one_on_the_same_folder_is_told_so(tmp_path, log, capsys):
+    log.write_text(first(1))
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / "ingest.lock").open("w") as file:
+        file.write("4711")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 1
+    assert capsys.readouterr().err == (
+        "asd: out is in use by another `asd ingest` (process 4711); valid is one for a run folder.\n"
+    )
+    assert main(["ingest", "--once", str(log), "--run-dir", "out"]) == 0
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"version": 3}', "\0", "null"])
+def test_a_corrupt_cursor_is_said_and_doubles_nothing(tmp_path, log, capsys, content):
+    log.write_text(first(1))
+    main(["ingest", "--once", str(log), "--run-dir", "out", "--quiet"])
+    (tmp_path / "out" / "ingest.cursor.json").write_text(content)
+    assert main(["ingest", "--once", str(log), "--run-dir", "out", "--quiet"]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("asd ingest: how far the logs were read is not known: ")
+    assert err.endswith("an alarm may be told twice if its log was copied since.\n")
+    assert len(written(tmp_path / "out")) == 1
+
+
+def test_what_cannot_be_read_is_counted_and_said(tmp_path, log, capsys):
+    log.write_bytes(first(1).encode() + b"x" * 2_000_000 + b"\n" + os.urandom(1000).replace(b"\n", b"") + b"\n")
+    os.mkfifo(tmp_path / "pipe.log")
+    paths = [str(log), str(tmp_path / "pipe.log")]
+    assert main(["ingest", "--once", *paths, "--run-dir", "out", "--json"]) == 0
+    out, err = capsys.readouterr()
+    summary = json.loads(out)
+    assert (summary["skipped_lines"], summary["events"]["first"]) == (1, 1)
+    assert list(summary["unreadable"]) == [str(tmp_path / "pipe.log")]
+    assert err == (
+        f"asd ingest: {tmp_path}/pipe.log: It is no regular file; it is left out.\n"
+        "asd ingest: 1 lines were too long and left out.\n"
+    )
+
+
+def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path, log):
+    log.write_text(first(1))
+    limit = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource."
+    limit += "RLIMIT_FSIZE, (100, 100)); from asd.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = ["ingest", "--once", str(log), "--run-dir", "out", "--quiet"]
+    done = subprocess.run([sys.executable, "-c", limit, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("asd: ")
+    assert done.stderr.count("\n") == 1
+    assert main(command) == 0
+    assert [event.step for event in written(tmp_path / "out")] == [1]
+
+
+def start(*options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "asd", "ingest", "--interval", "0.02", *options], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_it_follows_logs_that_are_not_there_yet_until_it_is_stopped(tmp_path, log):
+    with start(str(log), "--run-dir", "out") as process:
+        assert "nothing is at" in process.stderr.readline()
+        log.write_text(first(1))
+        assert "step=1" in process.stdout.readline()
+        log.rename(log.with_name(log.name + ".1"))
+        log.write_text(second(2))
+        assert "step=2" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert out.startswith("2 files, 2 lines, 2 new events (1 first level, 1 second level)")
+
+
+def test_when_nobody_reads_what_it_prints_it_ends_and_doubles_nothing(tmp_path, log):
+    log.write_text(first(1))
+    with start(str(log), "--run-dir", "out") as process:
+        process.stdout.close()
+        assert process.wait(20) == 141
+        assert process.stderr.read() == ""
+    assert main(["ingest", "--once", str(log), "--run-dir", "out", "--quiet"]) == 0
+    assert [event.step for event in written(tmp_path / "out")] == [1]
+
+
+def test_it_waits_for_a_disk_that_is_full(tmp_path, log):
+    log.write_text(first(1))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "events-ingest.jsonl").mkdir()  # cannot be opened for writing by anyone
+    with start(str(log), "--run-dir", "out", "--quiet") as process:
+        assert "trying again" in process.stderr.readline()
+        (tmp_path / "out" / "events-ingest.jsonl").rmdir()
+        wait_for(lambda: (tmp_path / "out" / "events-ingest.jsonl").exists() and len(written(tmp_path / "out")) == 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_help_needs_nothing_heavy_and_shows_examples():
+    heavy = "('numpy', 'mindspore', 'prometheus_client')"
+    code = "import sys; from asd.cli import main; main(['ingest', '--help']); "
+    code += f"print([name for name in {heavy} if name in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.endswith("[]\n")
+    assert "Examples:" in out
+    assert "exit codes: 0" in out

@@ -1,0 +1,53 @@
+"""`asd merge_result`: the results of several ranks side by side."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from asd.cli import main
+
+SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).parents[1] / "dumps" / "dumps.py")
+dumps = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(dumps)
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """The results of two ranks; in rank 1 an output is off by 5."""
+    for rank in range(2):
+        arrays = dumps.golden_arrays()
+        dumps.write_network(tmp_path / f"golden/step0/rank{rank}", arrays)
+        arrays["a"] = arrays["a"] + 5 * rank
+        dumps.write_network(tmp_path / f"run/step0/rank{rank}", arrays)
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "-tp", "run", "-gp", "golden", "-o", "out"]) == 0
+    return tmp_path
+
+
+def test_each_column_is_a_sheet_and_each_rank_a_column(results, capsys):
+    openpyxl = pytest.importorskip("openpyxl")
+    (results / "merge.yaml").write_text("api: [Mint.add.0.forward]\ncompare_index: [Cosine, MaxAbsErr]\n")
+    assert main(["merge_result", "-i", "out", "-o", "merged", "-config", "merge.yaml"]) == 0
+    book = openpyxl.load_workbook(next((results / "merged").glob("multi_ranks_compare_merge_*.xlsx")))
+    assert book.sheetnames == ["Cosine", "MaxAbsErr"]
+    rows = list(book["MaxAbsErr"].iter_rows(values_only=True))
+    assert rows[0] == ("NPU Name", "rank0", "rank1")
+    assert rows[1] == ("Mint.add.0.forward.input.0", "0.0", "0.0")
+    assert rows[-1][:2] == ("Mint.add.0.forward.output.0", "0.0")
+    assert float(rows[-1][2]) == pytest.approx(5)
+    book.close()
+
+
+@pytest.mark.parametrize(("config", "code", "sentence"), [
+    ("compare_index: []", 2, "are needed, and no others"), ("other: 1", 2, "are needed, and no others"),
+    ("compare_index: [7]", 2, "lists of names"), ("compare_index: [Nothing]", 1, "has no column 'Nothing'"),
+])  # fmt: skip
+def test_a_wrong_setting_is_one_sentence(results, capsys, config, code, sentence):
+    (results / "merge.yaml").write_text(config)
+    capsys.readouterr()
+    assert main(["merge_result", "-i", "out", "-o", "merged", "-config", "merge.yaml"]) == code
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not (results / "merged").exists()

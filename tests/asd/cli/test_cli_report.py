@@ -1,0 +1,174 @@
+"""`asd report`: where it reads, what it writes, and which exit codes it gives."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import asd
+from asd import Config
+from asd.cli import main
+from asd.exporters.run_files.event_log import EventLog
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+from asd.rundir.names import event_file, status_file
+
+LEAD = (
+    "1 first-level anomaly on node7 device Ascend:3 (rank 3), at step 5 in a (value 5e8, limit 1e6); the update was "
+    "refused."
+)
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("NPU_ASD_", "ASD_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    folder = tmp_path / "asd_run"
+    config = Config(enable=1, run_dir=str(folder))
+    monitor = Monitor(config, Origin("run1", 3, "node7", "Ascend:3"), [EventLog(event_file(folder, 3))])
+    monitor.begin()
+    for step in range(1, 6):
+        value = 5e8 if step == 5 else 1.0
+        monitor.judge(step, [Reading("a", value, value, 0, 1)], refused=step == 5)
+    monitor.end()
+    status_file(folder, 3).write_text(monitor.status.to_json())
+    return folder
+
+
+def test_it_writes_the_report_into_the_folder_of_the_run_and_says_so(run_dir, capsys):
+    assert main(["report", str(run_dir)]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (f"{LEAD}\n{run_dir}/report.html\n", "")
+    page = (run_dir / "report.html").read_text()
+    assert page.startswith("<!DOCTYPE html>\n<html")
+    assert LEAD in page
+
+
+def test_a_file_that_could_not_be_read_is_named_beside_the_verdict(run_dir, capsys):
+    event_file(run_dir, 4).write_text("torn\n")
+    assert main(["report", str(run_dir)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{LEAD}\n{run_dir}/report.html\n"
+    assert err.startswith("asd: events-rank4.jsonl could not be read to the end: 1 line is no event and passed over; ")
+
+
+@pytest.mark.parametrize("name", ["asd_run", "other"])
+def test_the_folder_is_that_of_the_settings(run_dir, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    if name == "other":
+        run_dir.rename(tmp_path / "other")
+        monkeypatch.setenv("ASD_RUN_DIR", "other")
+    assert main(["report"]) == 0
+    assert capsys.readouterr().out.endswith(f"\n{name}/report.html\n")
+    assert (tmp_path / name / "report.html").is_file()
+
+
+def test_it_writes_where_it_is_told_and_replaces_what_is_there(run_dir, tmp_path, capsys):
+    target = tmp_path / "new folder" / "x.html"
+    assert main(["report", str(run_dir), "-o", str(target)]) == 0
+    first = target.read_text()
+    target.write_text("old")
+    assert main(["report", str(run_dir), "-o", str(target)]) == 0
+    assert len(target.read_text()) == len(first)
+    assert not (run_dir / "report.html").exists()
+    assert [path.name for path in target.parent.iterdir()] == ["x.html"]
+
+
+def test_a_second_report_of_the_same_run_says_the_same(run_dir, capsys):
+    assert main(["report", str(run_dir)]) == 0
+    assert main(["report", str(run_dir)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == said[2:]
+
+
+def test_the_file_may_be_read_as_the_user_lets_others_read_his_files(run_dir):
+    for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        before = os.umask(mask)
+        try:
+            assert main(["report", str(run_dir)]) == 0
+        finally:
+            os.umask(before)
+        assert (run_dir / "report.html").stat().st_mode & 0o777 == mode
+
+
+def test_json_is_the_same_for_programs_and_writes_nothing(run_dir, capsys):
+    assert main(["report", str(run_dir), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["verdict"]["tone"], said["verdict"]["lead"]) == ("bad", LEAD)
+    assert said["events"]["first"] == 1
+    assert not (run_dir / "report.html").exists()
+
+
+def test_json_with_a_file_does_both(run_dir, tmp_path, capsys):
+    assert main(["report", str(run_dir), "--json", "-o", str(tmp_path / "x.html")]) == 0
+    assert json.loads(capsys.readouterr().out)["checks"] == 5
+    assert LEAD in (tmp_path / "x.html").read_text()
+
+
+def test_an_empty_folder_gives_a_report_and_code_0(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("This folder holds no events and no counts of a run")
+
+
+def test_a_missing_folder_is_one_sentence_and_code_1(tmp_path, capsys):
+    missing = tmp_path / "missing"
+    assert main(["report", str(missing)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"asd: the run folder '{missing}' does not exist; valid is the folder a run left, ASD_RUN_DIR.\n"
+    assert not missing.exists()
+
+
+@pytest.mark.parametrize("output", ["", ".", "/dev/null", "a\0b"])
+def test_what_can_not_be_replaced_by_a_file_is_wrong_usage(run_dir, tmp_path, monkeypatch, capsys, output):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(run_dir), "-o", output]) == 2
+    assert capsys.readouterr().err == (
+        f"asd: --output has the value {output!r}, which is not valid: it must be the name of a file, new or to be "
+        "replaced.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["events-rank3.jsonl", "status-rank3.json"])
+def test_what_the_run_left_is_never_replaced(run_dir, capsys, name):
+    before = (run_dir / name).read_bytes()
+    assert main(["report", str(run_dir), "-o", str(run_dir / "." / name)]) == 2
+    assert capsys.readouterr().err.endswith("it must not be a file of the run itself.\n")
+    assert (run_dir / name).read_bytes() == before
+
+
+def test_a_place_that_can_not_be_written_is_one_sentence_and_code_1(run_dir, capsys):
+    assert main(["report", str(run_dir), "-o", "/proc/no/x.html"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("asd: /proc/no")
+    assert err.count("\n") == 1
+
+
+def test_help_has_examples_and_exit_codes(capsys):
+    assert main(["report", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Examples:\n  asd report  " in out
+    assert "exit codes: 0 done" in out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["."]])
+def test_it_needs_none_of_the_heavy_packages(tmp_path, arguments):
+    code = (
+        "import sys; from asd.cli import main; "
+        f"assert main(['report', *{arguments}]) == 0; "
+        "print({'numpy', 'matplotlib', 'mindspore', 'prometheus_client', 'yaml'} & set(sys.modules))"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "set()"

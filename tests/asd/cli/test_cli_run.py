@@ -1,0 +1,219 @@
+"""`asd run` becomes the command: same arguments, same exit code, detection on."""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import asd
+from asd.cli import main
+from asd.cli.train.run import add_arguments, all_devices
+
+BOOTSTRAP = str(Path(asd.__file__).parent / "bootstrap")
+PRINT = "import os, sys; print(os.environ.get('NPU_ASD_ENABLE'), sys.argv[1:])"
+
+
+@pytest.fixture
+def clean(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("NPU_ASD_", "ASD_")) or name == "PYTHONPATH":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def started(monkeypatch, clean):
+    """What would have been executed."""
+    calls = []
+    monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
+    return calls
+
+
+def asd_run(*command, **environ):
+    """Runs `asd run` in a process of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_"))}
+    code = "import sys; from asd.cli import main; sys.exit(main(['run', *sys.argv[1:]]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, *command],
+        env={**kept, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dashes", [[], ["--"]])
+def test_the_arguments_of_the_command_reach_it_untouched(started, dashes):
+    with contextlib.suppress(TypeError):  # the real execve never returns
+        main(["run", *dashes, "sh", "-c", "echo", "--json", "--", "-x", "ä b"])
+    ((program, command, _),) = started
+    assert Path(program).name == "sh"
+    assert command == ["sh", "-c", "echo", "--json", "--", "-x", "ä b"]
+
+
+def test_detection_is_on_and_the_bootstrap_stands_before_what_was_in_pythonpath():
+    done = asd_run("env", PYTHONPATH=f"{Path(asd.__file__).parents[1]}:/else where")
+    assert done.returncode == 0
+    environ = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert environ["NPU_ASD_ENABLE"] == "1"
+    assert environ["PYTHONPATH"].split(":")[0] == BOOTSTRAP
+    assert environ["PYTHONPATH"].endswith(":/else where")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "1"), ({"NPU_ASD_ENABLE": "3"}, "3"), ({"NPU_ASD_ENABLE": "0"}, "0")]
+)
+def test_it_is_on_unless_the_environment_says_otherwise(given, expected):
+    done = asd_run(sys.executable, "-c", PRINT, "a", "-b", **given)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{expected} ['a', '-b']\n", "")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 77, 255])
+def test_the_exit_code_is_that_of_the_command(code):
+    done = asd_run("sh", "-c", f"echo out; echo err >&2; exit {code}")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
+
+
+def test_a_command_killed_by_a_signal_is_seen_as_such():
+    assert asd_run("sh", "-c", "kill -9 $$").returncode == -9
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ([], "asd: COMMAND has the value '', which is not valid: valid is a command, for example "
+             "`asd run python train.py`.\n"),
+        (["--"], "asd: COMMAND has the value '', which is not valid: valid is a command, for example "
+                 "`asd run python train.py`.\n"),
+        (["no-such-program"], "asd: COMMAND has the value 'no-such-program', which is not valid: valid is a program "
+                              "in PATH, or the path of an executable file.\n"),
+        (["/etc/passwd"], "asd: COMMAND has the value '/etc/passwd', which is not valid: valid is a program in PATH, "
+                          "or the path of an executable file.\n"),
+    ],
+)  # fmt: skip
+def test_a_command_that_can_not_be_started_ends_with_one_sentence_and_code_2(command, sentence):
+    done = asd_run(*command)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
+
+
+def test_a_file_that_the_system_can_not_execute_ends_with_one_sentence(tmp_path):
+    program = tmp_path / "broken"
+    program.write_bytes(b"\x7fELF but no more")
+    program.chmod(0o755)
+    done = asd_run(str(program))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"asd: COMMAND has the value '{program}', which is not valid: valid is a program that can be started "
+        "(Exec format error).\n"
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("NPU_ASD_ENABLE", "on"), ("NPU_ASD_UPPER_THRESH", "1,2"), ("ASD_RULE", "none"), ("ASD_ON_ANOMALY", "abort"),
+])  # fmt: skip
+def test_a_wrong_setting_ends_here_and_the_command_is_never_started(tmp_path, name, value):
+    done = asd_run("touch", str(tmp_path / "started"), **{name: value})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"asd: {name} has the value {value!r}, which is not valid: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_sitecustomize_that_was_there_runs_as_well(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('the other sitecustomize')")
+    done = asd_run(sys.executable, "-c", "print('program')", PYTHONPATH=f"{Path(asd.__file__).parents[1]}:{tmp_path}")
+    # Twice, for `asd run` is a Python program itself.
+    assert (done.stdout, done.stderr) == ("the other sitecustomize\nthe other sitecustomize\nprogram\n", "")
+
+
+def test_a_sitecustomize_that_fails_is_reported_by_python_as_ever(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("raise ValueError('broken by the user')")
+    done = asd_run(sys.executable, "-c", "print('program')", PYTHONPATH=f"{Path(asd.__file__).parents[1]}:{tmp_path}")
+    assert done.stdout == "program\n"
+    assert "broken by the user" in done.stderr
+
+
+def test_a_program_without_mindspore_runs_untouched_and_costs_nothing():
+    code = "import sys; print(sorted(name for name in sys.modules if name.startswith(('asd', 'mindspore', 'numpy'))))"
+    done = asd_run(sys.executable, "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_a_program_that_looks_for_a_mindspore_that_is_not_there_is_not_disturbed():
+    code = """
+import sys
+sys.path = [entry for entry in sys.path if "site-packages" not in entry]
+try:
+    import mindspore
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = asd_run(sys.executable, "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "No module named 'mindspore'\n", "")
+
+
+def test_a_python_without_asd_says_that_nothing_is_checked(tmp_path):
+    (tmp_path / "mindspore").mkdir()
+    (tmp_path / "mindspore" / "__init__.py").write_text("name = 'a stand-in'")
+    # -S leaves out site-packages and sitecustomize alike, so the bootstrap is imported by hand.
+    code = "import sitecustomize, sys; sys.modules['asd'] = None; import mindspore; print(mindspore.name)"
+    done = asd_run(sys.executable, "-S", "-c", code, PYTHONPATH=f"{tmp_path}:{Path(asd.__file__).parents[1]}")
+    assert (done.returncode, done.stdout) == (0, "a stand-in\n")
+    assert done.stderr == f"asd: {sys.executable} has no module asd.operators, so nothing is checked.\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--ranks", "0"], "--ranks has the value '0', which is not valid: it must be a whole number from 1 to "
+                           "100000."),
+        (["--ranks", "x"], "--ranks has the value 'x', which is not valid: it must be a whole number from 1 to "
+                           "100000."),
+        (["--ranks", "2", "--spares", "-1"], "--spares has the value '-1', which is not valid: it must be a whole "
+                                             "number from 0 to 100000."),
+        (["--ranks", "2", "--devices", "0,0"], "--devices has the value '0,0', which is not valid: valid are different "
+                                               "numbers of devices, such as 0,1,2."),
+        (["--ranks", "2", "--spares", "1", "--devices", "0,1"], "--devices has the value '0,1', which is not valid: "
+         "valid are at least 3 devices, for --ranks and --spares together."),
+        (["--ranks", "2", "--min-ranks", "3"], "--min-ranks has the value '3', which is not valid: it must be a "
+                                               "whole number from 1 to 2."),
+        (["--ranks", "2", "--hang-timeout", "nan"], "--hang-timeout has the value 'nan', which is not valid: it must "
+                                                    "be a number of seconds from 0 to 10000000."),
+        (["--spares", "1"], "--spares has the value '1', which is not valid: it is valid with --ranks only."),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_of_a_job_is_one_sentence_and_code_2(tmp_path, options, sentence):
+    done = asd_run(*options, "--", "touch", str(tmp_path / "started"), ASD_RUN_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"asd: {sentence}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_needs_the_launcher(tmp_path):
+    program = tmp_path / "train"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    code = "import sys; sys.executable = '/nowhere/python'; from asd.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--ranks", "2", str(program)], capture_output=True, text=True, check=False,
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_RUN_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "asd: `asd run --ranks` needs MindSpore's launcher msrun in PATH; it comes with mindspore.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "expected"),
+    [
+        (["--ranks", "2"], {}, [0, 1]),
+        (["--ranks", "2", "--spares", "1"], {}, [0, 1, 2]),
+        (["--ranks", "2", "--devices", "3, 1,0"], {}, [3, 1, 0]),
+        (["--ranks", "2", "--spares", "1"], {"ASCEND_RT_VISIBLE_DEVICES": "4,5,6,7"}, [4, 5, 6]),
+        (["--ranks", "2", "--devices", "7,4"], {"ASCEND_RT_VISIBLE_DEVICES": "4,5,6,7"}, [7, 4]),
+    ],
+)
+def test_the_devices_are_those_that_are_named_or_shown(arguments, environ, expected):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args([*arguments, "train"])
+    assert all_devices(args, 2, environ) == expected

@@ -1,0 +1,71 @@
+"""`asd stress`, as far as it goes without computing anything."""
+
+import os
+import socket
+import tempfile
+
+import pytest
+
+from asd.cli import main
+from asd.cli.act.stress import rank_of
+from asd.counts.status import Status
+from asd.errors import ConfigError
+from asd.rundir.names import status_file
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("NPU_ASD_", "ASD_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "the following arguments are required: --device; see `asd stress --help`."),
+        (["--device", "CPU", "--seconds", "-1"], "--seconds has the value '-1', which is not valid: it must be a num"),
+        (["--device", "CPU", "--seconds", "inf"], "--seconds has the value 'inf', which is not valid: it must be a nu"),
+        (["--device", "CPU", "--seed", "x"], "--seed has the value 'x', which is not valid: it must be a whole number"),
+        (["--device", "CPU", "--rank", "-1"], "--rank has the value '-1', which is not valid: it must be a whole "),
+        (["--device", "CPU", "--fault", "norm"], "fault has the value 'norm', which is not valid: valid is such as "),
+        (["--device", "CPU", "--mode", "eager"], "argument --mode: invalid choice: 'eager'"),
+    ],
+)
+def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options, sentence):
+    assert main(["stress", *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"asd: {sentence}")
+    assert err.count("\n") == 1
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert main(["stress", "--device", "CPU:0"]) == 3
+    assert "asd stress: CPU:0 could not be tested: [Errno 2]" in capsys.readouterr().err
+
+
+def leave_status(run_dir, rank, device):
+    run_dir.mkdir(exist_ok=True)
+    status = Status(run="llama", rank=rank, host=socket.gethostname(), device=device, pid=1)
+    status_file(run_dir, rank).write_text(status.to_json())
+
+
+def test_therank_of_a_device_is_known_from_what_the_ranks_left(tmp_path):
+    leave_status(tmp_path / "run", 0, "CPU:0")
+    leave_status(tmp_path / "run", 1, "CPU:1")
+    status_file(tmp_path / "run", 2).write_text("torn")
+    assert [rank_of(tmp_path / "run", f"CPU:{number}") for number in range(3)] == [0, 1, -1]
+    assert rank_of(None, "CPU:0") == -1
+
+
+def test_a_cpu_that_several_ranks_share_needs_a_rank_and_an_accelerator_does_not(tmp_path):
+    for rank in (0, 1):
+        leave_status(tmp_path / "cpu", rank, "CPU:0")
+        leave_status(tmp_path / "npu", rank, "Ascend:3")
+    with pytest.raises(ConfigError, match="several ranks share CPU:0: it must be one of 0, 1"):
+        rank_of(tmp_path / "cpu", "CPU:0")
+    assert rank_of(tmp_path / "npu", "Ascend:3") == -1

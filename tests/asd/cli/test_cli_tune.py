@@ -1,0 +1,92 @@
+"""The command `asd tune`."""
+
+import json
+import random
+
+import pytest
+
+from asd.cli import main
+from asd.config import Config
+from asd.exporters.run_files.values import ValueRecorder
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    folder, draw = tmp_path_factory.mktemp("run"), random.Random(7)
+    config, origin = Config(enable=1, run_dir=str(folder)), Origin("job", 0, "host", "Ascend:0")
+    monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
+    monitor.begin()
+    for step in range(1, 301):
+        sizes = [2 ** draw.gauss(5 + i, 1) for i in range(4)]
+        monitor.judge(step, [Reading(f"layer{i}", size, 2 * size, 0, 1) for i, size in enumerate(sizes)])
+    monitor.end()
+    return folder
+
+
+def test_it_prints_lines_that_a_shell_takes_and_that_the_settings_accept(run_dir, capsys):
+    assert main(["tune", str(run_dir), "--budget", "1e-3", "--warnings", "5e-3"]) == 0
+    printed = capsys.readouterr().out
+    exports = dict(
+        line.removeprefix("export ").split("=") for line in printed.splitlines() if line.startswith("export")
+    )
+    assert set(exports) == {"NPU_ASD_UPPER_THRESH", "NPU_ASD_SIGMA_THRESH"}
+    assert Config.from_env(exports).upper[0] < 1_000_000
+    assert "1,200 values of 4 checkpoints on 1 rank, 300 steps in all; left out: no step" in printed
+    assert "layer3, rank 0, step" in printed
+    assert "would need 5,992 values of each test" in printed
+
+
+def test_json_holds_the_same_figures(run_dir, capsys):
+    assert main(["tune", str(run_dir), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["checks"], facts["today"]["first"], facts["proposed"]["first"]) == (1200, 0, 0)
+    assert facts["proposed"]["within_budget"] is True
+    assert facts["held_out"]["checks"] == 600
+    # The first half has 200 values after the first 100 of each checkpoint: too few for a jump.
+    assert set(facts["held_out"]["exports"]) <= set(facts["proposed"]["exports"])
+    assert facts["tests"][0]["largest"][0]["checkpoint"] in {"layer2", "layer3"}
+
+
+def test_another_rule_judges_the_same_values(run_dir, capsys):
+    assert main(["tune", str(run_dir), "--rule", "silent_check_v3"]) == 0
+    printed = capsys.readouterr().out
+    assert "max(g²) over its running mean" in printed
+    assert "NPU_ASD_SIGMA_THRESH" not in printed
+
+
+def test_the_picture_is_drawn(run_dir, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert main(["tune", str(run_dir), "--plot", str(tmp_path / "tune.png")]) == 0
+    assert (tmp_path / "tune.png").read_bytes().startswith(b"\x89PNG")
+    assert f"Picture: {tmp_path / 'tune.png'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--budget", "often"], "--budget has the value 'often'"),
+        (["--budget", "1"], "--budget has the value 1.0"),
+        (["--warnings", "1e-9"], "--warnings has the value 1e-09"),
+        (["--rule", "combined"], "combined has thresholds of its own in MS_NPU_ASD_CONFIG"),
+        (["--plot", "picture.svg"], "--plot has the value 'picture.svg'"),
+        (["--plot", "/nowhere/at/all.png"], "its folder /nowhere/at must be there"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(run_dir, capsys, arguments, sentence):
+    assert main(["tune", str(run_dir), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_without_values_and_a_foreign_file_are_one_sentence_and_exit_code_2(tmp_path, capsys):
+    assert main(["tune", str(tmp_path)]) == 2
+    assert "ASD_RECORD=1" in capsys.readouterr().err
+    (tmp_path / "values-rank0.jsonl").write_text("hello\n")
+    assert main(["tune", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "line 1 is no record of feature values" in error
+    assert error.count("\n") == 1

@@ -1,0 +1,122 @@
+"""What a config.json may say."""
+
+import json
+
+import pytest
+
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.selection import Selection
+from asd.errors import ConfigError
+
+SEED = {
+    "task": "tensor", "dump_path": "/path/to/dump/data", "rank": [], "step": [0], "level": "L0",
+    "tensor": {"scope": [], "list": [], "data_mode": ["all"]},
+}  # fmt: skip
+
+
+def test_the_documented_file_is_read(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SEED))
+    config = DebuggerConfig.read(path)
+    assert (config.task, config.level, config.step, config.rank) == ("tensor", "L0", {0}, frozenset())
+    assert config.data_mode == {"forward", "backward", "input", "output"}
+    assert [config.wants(step, "step") for step in (0, 1)] == [True, False]
+    assert config.wants(7, "rank")
+
+
+def test_md5_is_a_summary_mode_and_a_task():
+    for content in ({"task": "statistics", "statistics": {"summary_mode": "md5"}}, {"task": "md5"}):
+        config = DebuggerConfig.of(content)
+        assert (config.task, config.md5) == ("statistics", True)
+
+
+def test_numbers_may_be_texts_and_ranges():
+    assert DebuggerConfig.of({"step": [1, "3", "5-7"]}).step == {1, 3, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([], "valid is a JSON object"),
+        ({"taks": "tensor"}, "taks in config has the value 'tensor'"),
+        ({"task": "everything"}, "valid is statistics, tensor"),
+        ({"task": ["tensor"]}, "valid is statistics, tensor"),
+        ({"task": "everything"}, "structure, overflow_check, grad_probe."),
+        ({"task": "free_benchmark"}, "grad_probe; a second computation with noise is not made."),
+        ({"level": "L2"}, "debug; kernels of Ascend are not dumped."),
+        ({"async_dump": True}, "valid is false: a tensor is written before the training goes on"),
+        ({"level": "L7"}, "valid is L0, L1, mix, debug"),
+        ({"step": [-1]}, "valid is a list of whole numbers from 0 to 1000000"),
+        ({"step": [10**30]}, "valid is a list of whole numbers from 0 to 1000000"),
+        ({"step": ["6-4"]}, "'6-4'"),
+        ({"rank": [True]}, "rank in config"),
+        ({"rank": 3}, "rank in config"),
+        ({"dump_path": ""}, "a text that is not empty"),
+        ({"precision": "middle"}, "valid is low, high"),
+        ({"task": "tensor", "tensor": {"scope": ["a"]}}, "an empty list, or the names of the first and the last"),
+        ({"level": "L0", "statistics": {"scope": ["Mint.add.0.forward"] * 2}}, "Cell.layers.0.Dense.forward.0"),
+        ({"statistics": {"data_mode": ["all", "forward"]}}, "some of forward, backward, input and output"),
+        ({"statistics": {"summary_mode": "sha1"}}, "valid is statistics, md5"),
+        ({"statistics": {"lists": []}}, "a known key: "),
+        ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, "or -1 for no limit"),
+        ({"task": "overflow_check", "overflow_check": {"check_mode": "most"}}, "valid is all, aicore, atomic"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_that_says_what_is_valid(content, said):
+    with pytest.raises(ConfigError) as caught:
+        DebuggerConfig.of(content)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+SHIPPED = {
+    "task": "statistics", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1", "extra_info": True,
+    "async_dump": False,
+    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
+    "tensor": {"scope": [], "list": [], "data_mode": ["all"], "file_format": "npy"},
+    "acc_check": {"white_list": [], "black_list": [], "error_data_path": "./"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_the_file_that_the_known_tool_ships_is_accepted_as_it_is(task):
+    assert DebuggerConfig.of({**SHIPPED, "task": task}).not_done == ()
+
+
+def test_what_asks_for_something_that_is_not_done_is_named_with_the_reason():
+    content = {**SHIPPED, "task": "tensor", "extra_info": False, "seed": 1, "is_deterministic": True}
+    content["tensor"] = {"file_format": "bin", "backward_input": ["a.npy"], "online_run_ut": True}
+    told = DebuggerConfig.of(content).not_done
+    assert [each.partition(" ")[0] for each in told] == [
+        "extra_info", "seed", "is_deterministic", "file_format", "backward_input", "online_run_ut",
+    ]  # fmt: skip
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(SEED), encoding="utf-8-sig")
+    assert DebuggerConfig.read(tmp_path / "config.json").task == "tensor"
+
+
+def test_a_file_that_is_missing_or_no_json_is_one_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="can't be read"):
+        DebuggerConfig.read(tmp_path / "none.json")
+    (tmp_path / "half.json").write_text('{"task": ')
+    with pytest.raises(ConfigError, match="valid is a file with one JSON object"):
+        DebuggerConfig.read(tmp_path / "half.json")
+
+
+def test_a_scope_reaches_from_its_first_name_to_its_last():
+    names = [f"Mint.add.{number}.forward" for number in range(5)]
+    selection = Selection(DebuggerConfig.of({"statistics": {"scope": [names[1], names[3]]}}))
+    chosen = []
+    for name in names:
+        if selection.enters(name, []):
+            chosen.append(name)
+        selection.leaves(name)
+    assert chosen == names[1:4]
+
+
+def test_a_module_in_the_list_is_expanded_with_mix_only():
+    for level, expected in (("mix", True), ("L1", False)):
+        selection = Selection(DebuggerConfig.of({"level": level, "statistics": {"list": ["layers.0"]}}))
+        assert selection.enters("Mint.add.0.forward", ["Cell.layers.0.Block.forward.0"]) is expected

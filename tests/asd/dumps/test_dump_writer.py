@@ -1,0 +1,173 @@
+"""What a dump says of a tensor, and that nothing of it is lost."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from asd.dumps.formats.statistics import statistics
+from asd.dumps.record.crc import crc32, widen_bfloat16
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.journal import JOURNAL, recover
+from asd.dumps.record.writer import DumpWriter
+from asd.errors import StateError
+
+VALUES = [1, -2, 0]
+
+
+def test_the_check_sums_are_those_of_other_tools():
+    assert crc32(np.array(VALUES, np.float32)) == "854d28b6"
+    assert crc32(widen_bfloat16(np.array([0x3F80, 0xC000, 0], np.uint16))) == "854d28b6"
+    assert crc32(np.array(VALUES, np.float16)) == "44bc6264"
+    assert crc32(np.arange(4, dtype=np.int64)) == "9100120a"
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([3, -4], np.float32), (3, -4, -0.5, 5)),
+        (np.array([3, -4], np.int64), (3, -4, -0.5, 5)),
+        (np.array([True, False]), (True, False, None, None)),
+        (np.float32(-2).reshape(()), (-2, -2, -2, -2)),
+        (np.array([3 + 4j], np.complex64), (5, 5, 5, 5)),
+        (np.zeros((0, 3), np.float32), (None, None, None, None)),
+        (np.array([1e300]), (np.inf, np.inf, np.inf, np.inf)),
+    ],
+)
+def test_the_statistics_follow_the_rules_of_each_type(array, expected):
+    fields, _ = statistics(array)
+    assert tuple(fields.values()) == expected
+    assert list(fields) == ["Max", "Min", "Mean", "Norm"]
+
+
+def test_a_float16_norm_is_rounded_to_its_type_unless_precision_is_high():
+    array = np.full(100, 30000, np.float16)
+    assert statistics(array)[0]["Norm"] == np.inf
+    assert statistics(array, high=True)[0]["Norm"] == 300000
+
+
+def test_a_nan_shows_in_every_field_wherever_it_is():
+    fields, moments = statistics(np.array([1, np.nan, 3], np.float32))
+    assert all(np.isnan(value) for value in fields.values())
+    assert moments.non_finite == 1
+
+
+@given(arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(-1e6, 1e6, width=32)))
+def test_the_norm_is_that_of_float64_and_the_extremes_are_exact(array):
+    fields, _ = statistics(array)
+    assert (fields["Max"], fields["Min"]) == (array.max(), array.min())
+    assert fields["Norm"] == pytest.approx(np.linalg.norm(array.astype(np.float64)), rel=1e-6)
+
+
+def write_entry(writer, number):
+    name = f"Mint.add.{number}.forward"
+    writer.parent(name, None)
+    writer.stack(name, ("File a.py, line 1, in f, \n x + y",))
+    told = writer.tensor(f"{name}.input.0", np.array(VALUES, np.float32), "Float32", name)
+    writer.value(name, "input_args", [0], told)
+    writer.value(name, "input_kwargs", [], {})
+    writer.value(name, "output", [1], {"type": "int", "value": number})
+
+
+def test_a_finished_dump_has_the_documented_files_and_fields(tmp_path):
+    writer = DumpWriter(tmp_path, DebuggerConfig.of({"task": "tensor"}))
+    write_entry(writer, 0)
+    writer.finish()
+    dump = json.loads((tmp_path / "dump.json").read_text())
+    tensor = {
+        "type": "mindspore.Tensor", "dtype": "Float32", "shape": [3], "Max": 1.0, "Min": -2.0,
+        "Mean": pytest.approx(-1 / 3), "Norm": pytest.approx(5**0.5), "data_name": "Mint.add.0.forward.input.0.npy",
+    }  # fmt: skip
+    entry = {"input_args": [tensor], "input_kwargs": {}, "output": [None, {"type": "int", "value": 0}]}
+    folder = str((tmp_path / "dump_tensor_data").resolve())
+    assert dump == {
+        "task": "tensor", "level": "L1", "framework": "mindspore", "dump_data_dir": folder,
+        "data": {"Mint.add.0.forward": entry},
+    }  # fmt: skip
+    assert json.loads((tmp_path / "stack.json").read_text()) == {
+        "Mint.add.0.forward": ["File a.py, line 1, in f, \n x + y"]
+    }
+    assert json.loads((tmp_path / "construct.json").read_text()) == {}  # there are no modules at L1
+    assert np.load(tmp_path / "dump_tensor_data" / tensor["data_name"]).tolist() == VALUES
+    assert not (tmp_path / JOURNAL).exists()
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from test_dump_writer import write_entry
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.writer import DumpWriter
+writer = DumpWriter(Path(sys.argv[1]) / "step0" / "rank0", DebuggerConfig.of({"task": "tensor"}))
+number = 0
+while True:
+    write_entry(writer, number)
+    number += 1
+    if number == 50:
+        print("now", flush=True)
+"""
+
+
+def test_a_run_that_is_killed_leaves_a_readable_dump(tmp_path):
+    here = str(__import__("pathlib").Path(__file__).parent)
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), here], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"now\n"
+        process.send_signal(signal.SIGKILL)
+    folder = tmp_path / "step0" / "rank0"
+    assert recover(tmp_path) == [folder]
+    data = json.loads((folder / "dump.json").read_text())["data"]
+    assert len(data) >= 50
+    assert list(data)[:2] == ["Mint.add.0.forward", "Mint.add.1.forward"]
+    assert data["Mint.add.49.forward"]["output"][1] == {"type": "int", "value": 49}
+    assert recover(tmp_path) == []
+
+
+def test_a_step_that_ends_has_the_files_that_its_journal_gives(tmp_path):
+    empty = []
+    writer = DumpWriter(tmp_path / "ended", DebuggerConfig.of({"task": "tensor"}))
+    for number in range(3):
+        writer.value(f"Mint.add.{number}.forward", "output", [], empty)
+        write_entry(writer, number)
+    writer.parent("Mint.add.0.forward", "Cell.net")
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / JOURNAL).write_bytes((tmp_path / "ended" / JOURNAL).read_bytes())
+    writer.finish()
+    assert recover(tmp_path) == [tmp_path / "killed"]
+    for name in ("dump.json", "stack.json", "construct.json"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "ended" / name).read_text()
+    assert empty == []
+
+
+def test_a_line_that_was_cut_is_passed_over_and_a_foreign_file_is_named(tmp_path):
+    journal = tmp_path / JOURNAL
+    journal.write_text('{"header": {"task": "tensor"}}\n{"name": "a", "part": "out')
+    recover(tmp_path)
+    assert json.loads((tmp_path / "dump.json").read_text()) == {"task": "tensor", "data": {}}
+    journal.write_text("no journal\n")
+    with pytest.raises(StateError, match="line 1 of .* is not JSON"):
+        recover(tmp_path)
+
+
+def test_the_dump_of_an_earlier_run_is_kept_aside(tmp_path):
+    for _ in range(2):
+        writer = DumpWriter(tmp_path / "rank0", DebuggerConfig.of({}))
+        write_entry(writer, 0)
+        writer.finish()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank0.earlier1"]
+
+
+def test_a_folder_that_cant_be_written_is_said_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    said = []
+    writer = DumpWriter(tmp_path / "file" / "rank0", DebuggerConfig.of({"task": "tensor"}), problem=said.append)
+    write_entry(writer, 0)
+    writer.finish()
+    assert len(said) == 1
+    assert "training goes on" in said[0]

@@ -1,0 +1,409 @@
+"""Two dumps compared: rows, columns, verdicts, mappings, and the first wrong operator."""
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from asd.dumps.compare.comparison import Options, compare, compare_runs
+from asd.dumps.compare.metrics import Metrics
+from asd.dumps.compare.request import parse_request
+from asd.dumps.compare.rows import Row
+from asd.dumps.compare.wrong_rows import classic
+from asd.dumps.formats.dump_folder import read_dump, stack_of
+from asd.dumps.formats.json_stream import members
+from asd.dumps.formats.slots import Slot
+from asd.errors import ConfigError, StateError
+
+SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).with_name("dumps.py"))
+dumps = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(dumps)
+MS, PT = dumps.MS, dumps.PT
+
+FRAME = "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor Shape,"
+FRAME += "NPU Requires_grad,Bench Requires_grad,"
+VALUES = "NPU max,NPU min,NPU mean,NPU l2norm,Bench max,Bench min,Bench mean,Bench l2norm,Requires_grad Consistent,"
+HEADERS = {
+    "tensor": FRAME + "Cosine,EucDist,MaxAbsErr,MaxRelativeErr,One Thousandth Err Ratio,Five Thousandths Err Ratio,"
+    + VALUES + "Accuracy Reached or Not,Err_message,Data_name",
+    "statistics": FRAME + "Max diff,Min diff,Mean diff,L2norm diff,MaxRelativeErr,MinRelativeErr,MeanRelativeErr,"
+    "NormRelativeErr," + VALUES + "Result,Err_message",
+    "md5": FRAME + "NPU MD5,BENCH MD5,Requires_grad Consistent,Result,Err_message",
+}  # fmt: skip
+
+
+def compared(tmp_path, ours, theirs, *, output="out", **options):
+    request = parse_request({"npu_path": str(ours), "bench_path": str(theirs)})
+    return compare_runs(request, tmp_path / output, Options(**options))
+
+
+def table(pair):
+    with pair.files[0].open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def arrays():
+    return dumps.golden_arrays()
+
+
+def write_both(tmp_path, arrays, change=None, **kwargs):
+    """A golden run, and one in which `change` alters the arrays in place."""
+    changed = {name: array.copy() for name, array in arrays.items()}
+    if change is not None:
+        change(changed)
+    golden = dumps.write_network(tmp_path / "golden", arrays, **kwargs)
+    return dumps.write_network(tmp_path / "run", changed, **kwargs), golden
+
+
+@pytest.mark.parametrize(("mode", "kwargs"), [
+    ("tensor", {}), ("statistics", {"task": "statistics"}), ("md5", {"task": "statistics", "md5": True}),
+])  # fmt: skip
+def test_equal_runs_pass_in_every_row_under_the_documented_columns(tmp_path, arrays, mode, kwargs):
+    outcome = compared(tmp_path, *write_both(tmp_path, arrays, **kwargs))
+    (pair,) = outcome.pairs
+    assert pair.files[0].read_text().splitlines()[0] == HEADERS[mode]
+    assert (pair.mode, pair.calls, pair.rows, pair.divergence) == (mode, 8, 18, None)
+    assert set(pair.verdicts) == ({"Yes", "None"} if mode == "tensor" else {"pass"})
+    assert outcome.sentence.startswith("The runs do not part")
+
+
+def test_the_rows_of_a_call_are_inputs_parameters_outputs(tmp_path, arrays):
+    names = [row["NPU Name"] for row in table(compared(tmp_path, *write_both(tmp_path, arrays)).pairs[0])]
+    assert names[:7] == [
+        "Cell.net.fc1.Dense.forward.0.input.0", "Cell.net.fc1.Dense.forward.0.parameters.gamma",
+        "Cell.net.fc1.Dense.forward.0.output.0", "Mint.add.0.forward.input.0", "Mint.add.0.forward.input.1",
+        "Mint.add.0.forward.input.alpha", "Mint.add.0.forward.output.0",
+    ]  # fmt: skip
+    assert "Cell.net.fc2.Dense.parameters_grad.0.gamma" in names
+
+
+@pytest.mark.parametrize(("cosine", "error", "verdict"), [
+    (0.98, 0.0011, "No"), (0.98, 0.001, "Yes"), (0.99, 0.5, "Yes"), (0.8999, 0.0, "No"), (0.9, 0.001, "Yes"),
+    (1.0, 1.0, "Yes"), (1.0, 1.0001, "No"), ("unsupported", 1.1, "No"), ("unsupported", 0.0, "Yes"), ("Nan", 0.1, "No"),
+    ("N/A", "N/A", "No"), ("unsupported", "unsupported", "None"),
+])  # fmt: skip
+def test_the_classic_rule_of_accuracy(cosine, error, verdict):
+    slot = Slot("output.0", "output", "Float32", (2,))
+    row = Row("a", "a", slot, slot, Metrics(cosine, 0.0, error, 0.0, 1.0, 1.0))
+    classic([row], "tensor")
+    assert row.verdict == verdict
+
+
+@pytest.mark.parametrize("rules", ["classic", "graded"])
+@pytest.mark.parametrize("kwargs", [{}, {"task": "statistics"}, {"task": "statistics", "md5": True}])
+def test_what_has_no_counterpart_or_another_shape_never_passes(tmp_path, arrays, rules, kwargs):
+    run, golden = write_both(tmp_path, arrays, **kwargs)
+    content = json.loads(golden.read_text())
+    del content["data"]["Mint.add.0.forward"]
+    golden.write_text(json.dumps(content))
+    other = json.loads(run.read_text())
+    del other["data"]["Mint.add.0.backward"]
+    other["data"]["Cell.net.fc2.Dense.forward.0"]["output"][0]["shape"] = [2, 8]
+    run.write_text(json.dumps(other))
+    rows = table(compared(tmp_path, run, golden, rules=rules).pairs[0])
+    verdict = next(name for name in rows[0] if name in ("Result", "Accuracy Reached or Not"))
+    unmatched = {
+        row["NPU Name"] if row["NPU Name"] != "N/A" else row["Bench Name"]
+        for row in rows
+        if row[verdict] == "Unmatched"
+    }
+    assert unmatched == {
+        "Mint.add.0.forward.input.0", "Mint.add.0.forward.input.1", "Mint.add.0.forward.input.alpha",
+        "Mint.add.0.forward.output.0", "Mint.add.0.backward.input.0", "Mint.add.0.backward.output.0",
+        "Cell.net.fc2.Dense.forward.0.output.0",
+    }  # fmt: skip
+
+
+def bend(name, bit=20):
+    def change(arrays):
+        arrays[name].view(np.uint32).flat[5] ^= np.uint32(1 << bit)
+
+    return change
+
+
+FAULTS = [
+    ("h", "Cell.net.fc1.Dense.forward.0", "operator"), ("a", "Mint.add.0.forward", "operator"),
+    ("y", "Cell.net.fc2.Dense.forward.0", "operator"), ("gw2", "Cell.net.fc2.Dense.parameters_grad.0", "operator"),
+    ("ga", "Cell.net.fc2.Dense.backward.0", "operator"), ("gh", "Mint.add.0.backward", "operator"),
+    ("gx", "Cell.net.fc1.Dense.backward.0", "operator"), ("w1", "Cell.net.fc1.Dense.forward.0", "weight"),
+    ("w2", "Cell.net.fc2.Dense.forward.0", "weight"), ("x", "Cell.net.fc1.Dense.forward.0", "input"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bit", [0, 30])
+@pytest.mark.parametrize("kwargs", [{}, {"task": "statistics", "md5": True}])
+@pytest.mark.parametrize(("name", "call", "kind"), FAULTS)
+def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
+    tmp_path, arrays, name, call, kind, kwargs, bit
+):
+    run, golden = write_both(tmp_path, arrays, bend(name, bit), **kwargs)
+    found = compared(tmp_path, run, golden).pairs[0].divergence
+    assert (found.call, found.kind, found.confidence) == (call, kind, "high")
+    assert call in found.sentence
+    if not kwargs:
+        assert found.difference.is_one_flip
+        assert found.difference.elements[0].flipped == (bit,)
+        assert f"bit {bit} flipped" in found.sentence
+
+
+def test_what_an_operation_that_was_not_dumped_did_is_told_as_such(tmp_path):
+    x, y, z = (np.full((3,), value, np.float32) + np.arange(3, dtype=np.float32) for value in (1, 2, 3))
+    for side, middle in (("golden", y), ("run", y * 2)):
+        dump = dumps.DumpWriter(tmp_path / side, level="L1")
+        dump.forward("Mint.sin.0.forward", [x], [z]).forward("Mint.cos.0.forward", [middle], [x + middle]).write()
+    found = compared(tmp_path, tmp_path / "run/dump.json", tmp_path / "golden/dump.json").pairs[0].divergence
+    assert (found.kind, found.confidence) == ("operator", "low")
+    assert "between Mint.sin.0.forward and it that the dump does not hold" in found.reason
+
+
+def test_communication_is_its_own_kind(tmp_path):
+    x = np.arange(4, dtype=np.float32)
+    for side, off in (("golden", 0), ("run", 1)):
+        dump = dumps.DumpWriter(tmp_path / side, level="L1")
+        dump.forward("Distributed.all_reduce.0.forward", [x], [x + 1 + off]).write()
+    found = compared(tmp_path, tmp_path / "run/dump.json", tmp_path / "golden/dump.json").pairs[0].divergence
+    assert (found.kind, found.confidence) == ("communication", "high")
+
+
+def test_two_kinds_of_devices_part_by_the_rule_and_not_by_the_last_bit(tmp_path, arrays):
+    def elsewhere(changed):
+        for name in ("h", "a", "y", "gw2", "ga", "gh", "gw1", "gx"):
+            changed[name] *= np.float32(1.00001)
+        changed["y"] *= -1
+
+    run, golden = write_both(tmp_path, arrays, elsewhere)
+    assert compared(tmp_path, run, golden).pairs[0].divergence.call == "Cell.net.fc2.Dense.forward.0"
+    assert compared(tmp_path, run, golden, by="bits").pairs[0].divergence.call == "Cell.net.fc1.Dense.forward.0"
+
+
+def test_mindspore_meets_pytorch_without_a_mapping(tmp_path, arrays):
+    run = dumps.write_network(tmp_path / "ms", arrays)
+    changed = {**arrays, "a": arrays["a"] + 5}
+    for theirs, call in ((arrays, None), (changed, "Mint.add.0.forward")):
+        other = dumps.write_network(tmp_path / f"pt{call}", theirs, PT, framework_known=False)
+        (pair,) = compared(tmp_path, run, other).pairs
+        assert pair.rows == 18
+        assert "Unmatched" not in pair.verdicts
+        assert (pair.divergence and pair.divergence.call) == call
+    mapped = next(file for file in pair.files if file.suffix == ".yaml").read_text()
+    assert "Dense.forward.0.parameters.gamma: Module.net.fc1.Linear.forward.0.parameters.weight\n" in mapped
+
+
+def layers(folder, framework, names, value):
+    """A stack of layers with other names in each framework; `names`: the wrapper, the attention, its projection."""
+    outer, attention, projection = names
+    cell, dense = ("Cell", "Dense") if framework == MS else ("Module", "Linear")
+    dump = dumps.DumpWriter(folder, framework, level="L0")
+    for index in range(2):
+        base = f"{cell}.{outer}.layers.{index}"
+        x = np.full((2, 3), index + value, np.float32)
+        dump.forward(f"{base}.{attention}.{projection}.{dense}.forward.0", [x], [x * 2])
+        dump.forward(f"{base}.{attention}.Attention.forward.0", [x], [x * 2])
+        dump.forward(f"{base}.Layer.forward.0", [x], [x * 3])
+    return dump.write()
+
+
+MAPPING = """
+TopLayer:
+  network: module.model (wrapped)
+Layer:
+  attention.qkv_proj: self_attention.query_key_value
+  attention: self_attention
+"""
+
+
+@pytest.mark.parametrize("mapping", [None, MAPPING])
+def test_layers_of_other_names_meet_by_a_mapping_or_by_their_structure(tmp_path, mapping):
+    ours = layers(tmp_path / "ms", MS, ("network", "attention", "qkv_proj"), 1)
+    theirs = layers(tmp_path / "pt", PT, ("module.model", "self_attention", "query_key_value"), 1)
+    if mapping is not None:
+        (tmp_path / "map.yaml").write_text(mapping)
+        mapping = tmp_path / "map.yaml"
+    (pair,) = compared(tmp_path, ours, theirs, layer=mapping).pairs
+    assert pair.verdicts == {"Yes": 12}
+
+
+def test_mappings_of_cells_apis_and_slots(tmp_path):
+    x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
+    ours = dumps.DumpWriter(tmp_path / "a", level="mix").forward("Cell.fc2.Dense.forward.0", [x], [y])
+    ours = ours.forward("Mint.sub.0.forward", [x, y], [x - y]).forward("Mint.odd.0.forward", [x], [y]).write()
+    theirs = dumps.DumpWriter(tmp_path / "b", level="mix").forward("Cell.last.Linear.forward.0", [x], [y])
+    theirs = theirs.forward("Mint.rsub.0.forward", [y, x], [x - y]).forward("Mint.even.0.forward", [x], [y]).write()
+    (tmp_path / "cell.yaml").write_text("fc2.Dense: last.Linear\n")
+    (tmp_path / "api.yaml").write_text(
+        "- {ms_api: Mint.sub, pt_api: Mint.rsub, ms_args: [0, 1], pt_args: [1, 0], ms_outputs: [0], pt_outputs: [0]}\n"
+    )
+    (tmp_path / "data.yaml").write_text("".join(
+        f"Mint.odd.0.forward.{slot}.0: Mint.even.0.forward.{slot}.0\n" for slot in ("input", "output")
+    ))  # fmt: skip
+    files = {name: tmp_path / f"{name}.yaml" for name in ("cell", "api", "data")}
+    assert compared(tmp_path, ours, theirs, **files).pairs[0].verdicts == {"Yes": 7}
+
+
+def test_several_ranks_are_compared_and_the_first_to_part_is_named(tmp_path, arrays):
+    for rank, name in enumerate(("gx", "a", "y")):
+        changed = {key: array.copy() for key, array in arrays.items()}
+        bend(name)(changed)
+        dumps.write_network(tmp_path / f"golden/step3/rank{rank}", arrays)
+        dumps.write_network(tmp_path / f"run/step3/{'proc' if rank == 2 else 'rank'}{rank}", changed)
+    dumps.write_network(tmp_path / "run/step4/rank0", arrays)
+    outcome = compared(tmp_path, tmp_path / "run", tmp_path / "golden")
+    assert [(pair.step, pair.rank) for pair in outcome.pairs] == [(3, 0), (3, 1), (3, 2)]
+    assert [pair.files[0].name[:26] for pair in outcome.pairs] == [f"compare_result_step3_rank{r}" for r in range(3)]
+    assert outcome.sentence.endswith("[step 3, rank 1]")
+    assert outcome.notes == ["Only the run under test has step 4, rank 0: not compared."]
+
+
+def test_steps_that_are_on_no_two_sides_are_an_error(tmp_path, arrays):
+    for side, steps in (("run", (1, 2)), ("golden", (3, 4))):
+        for step in steps:
+            dumps.write_network(tmp_path / side / f"step{step}/rank0", arrays, task="statistics")
+    with pytest.raises(ConfigError, match="npu_path has step 1, rank 0, step 2, rank 0; none is on both sides"):
+        compared(tmp_path, tmp_path / "run", tmp_path / "golden")
+
+
+PKL = [
+    ["Functional_linear_0_forward_input.0", 1, [], "torch.float32", [2], [2.0, 1.0, 1.5]],
+    ["Functional_linear_0_forward_stack_info", [["File a.py"]]],
+    ["Functional_linear_0_forward_output", 1, [], "torch.float32", [2], [4.0, 2.0, 3.0]],
+]
+
+
+def write_pkl(folder, factor):
+    """The older tree: dump.pkl of text lines, and dump/ with the tensors."""
+    (folder / "dump").mkdir(parents=True)
+    (folder / "dump.pkl").write_text("".join(json.dumps(line) + "\n" for line in PKL))
+    np.save(folder / "dump/Functional_linear_0_forward_input.0.npy", np.float32([1, 2]))
+    np.save(folder / "dump/Functional_linear_0_forward_output.npy", np.float32([2, 4]) * factor)
+
+
+def test_the_older_dumps_are_compared_by_the_older_call(tmp_path):
+    write_pkl(tmp_path / "npu/ptdbg_dump_v2.0/rank0", np.float32(2))
+    write_pkl(tmp_path / "cpu/ptdbg_dump_v2.0/rank0", np.float32(1))
+    npu, cpu = (str(tmp_path / side / "ptdbg_dump_v2.0/rank0") for side in ("npu", "cpu"))
+    outcome = compare({
+        "npu_pkl_path": f"{npu}/dump.pkl", "bench_pkl_path": f"{cpu}/dump.pkl",
+        "npu_dump_data_dir": f"{npu}/dump", "bench_dump_data_dir": f"{cpu}/dump",
+    }, str(tmp_path / "out"))  # fmt: skip
+    rows = table(outcome.pairs[0])
+    assert ",".join(rows[0]) == (
+        "NPU Name,Bench Name,NPU Tensor Dtype,Bench Tensor Dtype,NPU Tensor Shape,Bench Tensor Shape,Cosine,MaxAbsErr,"
+        "NPU max,NPU min,NPU mean,Bench max,Bench min,Bench mean,Accuracy Reached or Not,Err_message"
+    )
+    assert [(row["NPU Name"], row["MaxAbsErr"], row["Accuracy Reached or Not"]) for row in rows] == [
+        ("Functional_linear_0_forward_input.0", "0.0", "Yes"), ("Functional_linear_0_forward_output", "4.0", "No"),
+    ]  # fmt: skip
+    assert outcome.sentence.startswith(
+        "The first wrong operator is Functional_linear_0_forward: its 1 input agrees bit"
+    )
+
+
+def test_a_real_pickle_by_the_older_name_is_never_opened(tmp_path):
+    (tmp_path / "dump.pkl").write_bytes(b"\x80\x04\x95\x0c\x00\x00\x00\x00\x00\x00\x00")
+    with pytest.raises(StateError, match="is binary; a dump's .pkl holds lines of text"):
+        read_dump(tmp_path / "dump.pkl")
+
+
+def test_both_forms_of_stacks_tell_the_same(tmp_path, arrays):
+    for form in (True, False):
+        dumps.write_network(tmp_path / str(form), arrays, task="statistics", new_stacks=form)
+    new, old = (stack_of(tmp_path / str(form) / "stack.json") for form in (True, False))
+    assert new == old
+    assert new["Mint.add.0.forward"].startswith("File /train.py, line 7")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5), st.sampled_from([None, 1, "\t"]), st.integers(1, 40))
+@example({"": 0.0, "a": [1.5e300, -2e-7]}, None, 1)
+@example({"": 0.0, "a": [1.5e300, -2e-7]}, None, 2)
+def test_members_read_piece_by_piece_are_those_of_the_whole_file(tmp_path_factory, data, indent, chunk):
+    path = tmp_path_factory.getbasetemp() / "members.json"
+    path.write_text(json.dumps({"task": "x", "data": data, "more": [1]}, indent=indent), encoding="utf-8")
+    from asd.dumps.formats import json_stream
+
+    before, json_stream._CHUNK = json_stream._CHUNK, chunk
+    try:
+        found = list(members(path, "data"))
+    finally:
+        json_stream._CHUNK = before
+    assert found == [("", "task", "x"), *(("data", key, value) for key, value in data.items()), ("", "more", [1])]
+
+
+@given(st.integers(0, 400))
+def test_a_dump_that_is_cut_short_anywhere_is_told_and_never_half_read(tmp_path_factory, at):
+    folder = tmp_path_factory.getbasetemp()
+    whole = json.dumps({"task": "statistics", "data": {"Mint.add.0.forward": {"output": [dumps.tensor(np.ones(3))]}}})
+    (folder / "cut.json").write_text(whole[: min(at, len(whole) - 1)])
+    with pytest.raises(StateError, match=r"cut\.json is not a whole JSON object"):
+        read_dump(folder / "cut.json")
+
+
+@pytest.mark.parametrize(("entry", "sentence"), [
+    ("[]", "is not an object"), ('{"output": [{"type": "mindspore.Tensor", "shape": "x"}]}', "a list of sizes"),
+    ('{"output": [{"type": "mindspore.Tensor", "shape": [-1]}]}', "a list of sizes"),
+    ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": "x"}]}', "not a number"),
+    ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": 1' + "0" * 400 + "}]}", "not a number"),
+    ('{"output": [7]}', "may stand"), ('{"output": ' + "[" * 60 + "]" * 60 + "}", "nested more than 20 deep"),
+    ('{"output": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+])  # fmt: skip
+def test_a_foreign_entry_is_told_in_one_sentence(tmp_path, entry, sentence):
+    (tmp_path / "dump.json").write_text('{"task": "tensor", "data": {"Mint.add.0.forward": ' + entry + "}}")
+    with pytest.raises(StateError, match=sentence) as caught:
+        read_dump(tmp_path / "dump.json")
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["../../secret.npy", "/etc/passwd", "..", "a\\b.npy", "a\0b", ""])
+def test_a_data_name_that_leads_elsewhere_is_refused_and_the_rest_compared(tmp_path, arrays, name):
+    run, golden = write_both(tmp_path, arrays)
+    content = json.loads(run.read_text())
+    content["data"]["Mint.add.0.forward"]["output"][0]["data_name"] = name
+    run.write_text(json.dumps(content))
+    rows = {row["NPU Name"]: row for row in table(compared(tmp_path, run, golden).pairs[0])}
+    bad = rows["Mint.add.0.forward.output.0"]
+    assert (bad["Cosine"], bad["Accuracy Reached or Not"]) == ("unsupported", "None")
+    assert "is not the bare name of a file" in bad["Err_message"]
+    assert rows["Mint.add.0.forward.input.0"]["Accuracy Reached or Not"] == "Yes"
+
+
+def test_a_link_out_of_the_data_folder_is_refused(tmp_path, arrays):
+    run, golden = write_both(tmp_path, arrays)
+    (tmp_path / "secret.npy").write_bytes(b"x")
+    path = tmp_path / "run/dump_tensor_data/Mint.add.0.forward.output.0.npy"
+    path.unlink()
+    path.symlink_to(tmp_path / "secret.npy")
+    rows = {row["NPU Name"]: row for row in table(compared(tmp_path, run, golden).pairs[0])}
+    assert "leads out of its folder" in rows["Mint.add.0.forward.output.0"]["Err_message"]
+
+
+def test_missing_and_harmed_tensors_are_rows_with_a_reason(tmp_path, arrays):
+    run, golden = write_both(tmp_path, arrays)
+    data = tmp_path / "run/dump_tensor_data"
+    (data / "Mint.add.0.forward.output.0.npy").unlink()
+    dumps.unpicklable_npy(data / "Mint.add.0.forward.input.0.npy", tmp_path / "ran")
+    np.save(data / "Mint.add.0.backward.input.0.npy", np.zeros((2, 2), np.float32))
+    rows = {row["NPU Name"]: row["Err_message"] for row in table(compared(tmp_path, run, golden).pairs[0])}
+    assert "is missing" in rows["Mint.add.0.forward.output.0"]
+    assert "that is refused" in rows["Mint.add.0.forward.input.0"]
+    assert "has the shape [2, 2], its dump says [4, 16]" in rows["Mint.add.0.backward.input.0"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_name_that_a_spreadsheet_would_run_is_defused(tmp_path):
+    for side in ("a", "b"):
+        dumps.DumpWriter(tmp_path / side).forward("=HYPERLINK(1).0.forward", [], [np.float32([1, 2])]).parents.clear()
+        writer = dumps.DumpWriter(tmp_path / side, task="statistics")
+        writer.forward("=HYPERLINK(1).0.forward", [], [np.float32([1, 2])]).write()
+    rows = table(compared(tmp_path, tmp_path / "a/dump.json", tmp_path / "b/dump.json").pairs[0])
+    assert rows[0]["NPU Name"] == "'=HYPERLINK(1).0.forward.output.0"

@@ -1,0 +1,230 @@
+"""Gradients step by step: the documented bytes, the rule where two runs part, and bad input."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from asd.cli import main
+from asd.dumps.gradients.options import GradientOptions
+from asd.dumps.gradients.similarity import GradComparator, Suspect
+from asd.dumps.gradients.summary import columns, row, write_step
+from asd.errors import ConfigError, StateError
+
+GRADIENT = np.array([[-2.0, -1.0, 0.0], [0.5, 1.0, 3.0]], np.float32)
+HEAD = {"L0": b"param_name,MD5,max,min,norm,shape\r\n", "L1": b"param_name,max,min,norm,shape\r\n",
+        "L2": b'param_name,"(-inf, -1]","(-1, 0]","(0, 1]","(1, inf)",=0,max,min,norm,shape\r\n'}  # fmt: skip
+ROW = {"L0": b'w,c4e89550,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n', "L1": b'w,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n',
+       "L2": b"w,0.3333333333333333,0.16666666666666666,0.3333333333333333,0.16666666666666666,0.16666666666666666,"
+             b'3.0,-2.0,3.905124837953327,"(2, 3)"\r\n'}  # fmt: skip
+
+
+def options(tmp_path, **more):
+    return GradientOptions(tmp_path, **more)
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "L2"])
+def test_a_step_has_the_documented_bytes(tmp_path, level):
+    write_step(tmp_path / "rank0", 7, {"w": GRADIENT}, options(tmp_path, grad_level=level))
+    assert (tmp_path / "rank0" / "grad_summary_7.csv").read_bytes() == b"\xef\xbb\xbf" + HEAD[level] + ROW[level]
+    directions = tmp_path / "rank0" / "step7" / "w.npy"
+    assert directions.exists() == (level != "L0")
+    if level != "L0":
+        np.testing.assert_array_equal(np.load(directions), [[False, False, False], [True, True, True]])
+    assert not [file for file in tmp_path.rglob(".*")]
+
+
+def test_the_crc_of_float16_is_that_of_its_float32_values(tmp_path):
+    half = np.array([1, -2, 0], np.float16)
+    assert row("w", half, options(tmp_path, grad_level="L0"))[1] == "854d28b6"
+
+
+@given(
+    arrays(np.float32, array_shapes(max_dims=3), elements=st.floats(-5, 5, width=32)),
+    st.lists(st.integers(-4, 4), min_size=1, max_size=4, unique=True).map(sorted),
+)
+def test_the_shares_of_the_intervals_are_those_of_counting(tmp_path_factory, gradient, bounds):
+    chosen = GradientOptions(tmp_path_factory.getbasetemp(), grad_level="L2", bounds=tuple(bounds))
+    cells = dict(zip(columns(chosen), row("w", gradient, chosen), strict=True))
+    ends = [-np.inf, *bounds, np.inf]
+    shares = [float(cells[name]) for name in columns(chosen)[1 : len(ends)]]
+    counted = [((gradient > low) & (gradient <= high)).sum() / gradient.size for low, high in pairwise(ends)]
+    assert shares == counted
+    assert sum(shares) == pytest.approx(1.0)
+    assert float(cells["=0"]) == (gradient == 0).sum() / gradient.size
+    assert float(cells["norm"]) == pytest.approx(np.linalg.norm(gradient.astype(np.float64)), rel=1e-12)
+
+
+def test_the_norm_neither_overflows_nor_vanishes_and_nan_is_told(tmp_path):
+    chosen = options(tmp_path)
+    assert float(row("w", np.full(4, 1e200), chosen)[3]) == pytest.approx(2e200)
+    assert float(row("w", np.full(4, 1e-200), chosen)[3]) == pytest.approx(2e-200)
+    assert row("w", np.array([1.0, np.nan]), chosen)[1:4] == ["nan", "nan", "nan"]
+    assert row("w", np.array([]), chosen) == ["w", "nan", "nan", "0.0", "(0,)"]
+
+
+def write_run(folder, steps, level="L1", rank=0):
+    """`steps` is a list of {parameter: gradient}."""
+    for number, gradients in enumerate(steps):
+        write_step(folder / f"rank{rank}", number, gradients, GradientOptions(folder, grad_level=level))
+    return folder
+
+
+def flipped(gradient, count):
+    """The signs of the first `count` elements turned."""
+    other = gradient.copy()
+    other.reshape(-1)[:count] *= -1
+    return other
+
+
+def test_the_table_of_similarities_has_the_documented_bytes(tmp_path):
+    big, small = np.ones(30, np.float32), np.ones((2, 5), np.float32)
+    one = write_run(tmp_path / "a", [{"w": big, "b": small}] * 3)
+    steps = [{"w": big, "b": small}, {"w": big, "b": flipped(small, 1)}, {"w": flipped(big, 3), "b": small}]
+    other = write_run(tmp_path / "b", steps)
+    (result,) = GradComparator.compare_distributed(one, other, tmp_path / "out")
+    assert result.file == tmp_path / "out" / "rank0" / "similarities.csv"
+    assert result.file.read_bytes() == (
+        b"\xef\xbb\xbfstep,0,1,2\r\nb,1.0,0.9,1.0\r\nw,1.0,1.0,0.9\r\nsummary,1.0,0.975,0.925\r\n"
+    )
+    assert result.suspects == [Suspect(1, 0.9, 0, "b", 1.0), Suspect(2, 0.9, 0, "w", 1.0)]
+    assert GradComparator.sentence([result]) == (
+        "The runs part at step 1: the gradient of b on rank 0 has a similarity of 0.9000, after 1.0000 the step before."
+    )
+
+
+@pytest.mark.parametrize(("equal", "suspect"), [(970, False), (969, True)])
+def test_in_the_first_step_the_limit_is_97_percent(tmp_path, equal, suspect):
+    gradient = np.ones(1000, np.float32)
+    one = write_run(tmp_path / "a", [{"w": gradient}])
+    other = write_run(tmp_path / "b", [{"w": flipped(gradient, 1000 - equal)}])
+    (result,) = GradComparator.compare_distributed(one, other, tmp_path / "out")
+    assert bool(result.suspects) == suspect
+
+
+@pytest.mark.parametrize(("equal", "suspect"), [(960, False), (959, True)])
+def test_later_a_fall_of_more_than_3_percent_is_suspect(tmp_path, equal, suspect):
+    gradient = np.ones(1000, np.float32)
+    one = write_run(tmp_path / "a", [{"w": gradient}] * 2)
+    other = write_run(tmp_path / "b", [{"w": flipped(gradient, 10)}, {"w": flipped(gradient, 1000 - equal)}])
+    (result,) = GradComparator.compare_distributed(one, other, tmp_path / "out")
+    assert bool(result.suspects) == suspect
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "L2"])
+def test_a_fault_that_keeps_every_sign_is_found_in_the_statistics(tmp_path, level):
+    gradient = np.array([1.0, -2.0], np.float32)
+    one = write_run(tmp_path / "a", [{"w": gradient}] * 3, level)
+    other = write_run(tmp_path / "b", [{"w": gradient}, {"w": gradient * 1000}, {"w": gradient}], level)
+    results = GradComparator.compare_distributed(one, other, tmp_path / "out")
+    assert GradComparator.sentence(results) == (
+        "The runs do not part by the rule of directions; their gradients first differ at step 1, in w on rank 0."
+    )
+
+
+def test_only_ranks_and_steps_of_both_runs_are_compared(tmp_path):
+    gradient = np.ones(4, np.float32)
+    one, other = tmp_path / "a", tmp_path / "b"
+    for rank in (0, 1):
+        write_run(one, [{"w": gradient}] * 3, rank=rank)
+    for rank in (1, 2):
+        write_run(other, [{"w": gradient}] * 2, rank=rank)
+    results = GradComparator.compare_distributed(one, other, tmp_path / "out")
+    assert [(result.rank, result.steps) for result in results] == [(1, [0, 1])]
+    assert GradComparator.sentence(results).startswith("The gradients of both runs are the same")
+
+
+@given(st.integers(0, 40), st.integers(1, 41))
+def test_similarity_is_symmetric_and_1_with_itself(tmp_path_factory, count, size):
+    folder = tmp_path_factory.mktemp("symmetric")
+    gradient = np.ones(size, np.float32)
+    one = write_run(folder / "a", [{"w": gradient}])
+    other = write_run(folder / "b", [{"w": flipped(gradient, min(count, size))}])
+    rows = [
+        GradComparator.compare_distributed(left, right, folder / f"out{number}")[0].rows["w"]
+        for number, (left, right) in enumerate([(one, other), (other, one), (one, one)])
+    ]
+    assert rows[0] == rows[1] == [(size - min(count, size)) / size]
+    assert rows[2] == [1.0]
+
+
+def test_the_command_prints_the_sentence_and_draws_pictures(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    gradient = np.ones(10, np.float32)
+    one = write_run(tmp_path / "a", [{"w/x": gradient}] * 2)
+    other = write_run(tmp_path / "b", [{"w/x": gradient}, {"w/x": -gradient}])
+    assert main(["grad_compare", str(one), str(other), "-o", str(tmp_path / "out")]) == 0
+    assert "The runs part at step 1: the gradient of w_x on rank 0" in capsys.readouterr().out
+    pictures = tmp_path / "out" / "rank0" / "similarities_picture"
+    assert sorted(file.name for file in pictures.iterdir()) == ["summary_similarities.png", "w_x_similarities.png"]
+    assert (pictures / "w_x_similarities.png").read_bytes()[:4] == b"\x89PNG"
+    before = (tmp_path / "out" / "rank0" / "similarities.csv").read_bytes()
+    assert main(["grad_compare", str(one), str(one), "-o", str(tmp_path / "out")]) == 2
+    assert "is there already and stays" in capsys.readouterr().err
+    assert (tmp_path / "out" / "rank0" / "similarities.csv").read_bytes() == before
+    assert main(["grad_compare", str(one), str(other), "-o", str(tmp_path / "json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ranks"][0]["suspects"][0]["step"] == 1
+
+
+def test_runs_that_do_not_fit_end_with_one_sentence(tmp_path, capsys):
+    gradient = np.ones(4, np.float32)
+    one = write_run(tmp_path / "a", [{"w": gradient}])
+    shapes = write_run(tmp_path / "shapes", [{"w": np.ones(5, np.float32)}])
+    ranks = write_run(tmp_path / "ranks", [{"w": gradient}], rank=3)
+    pickled = write_run(tmp_path / "pickled", [{"w": gradient}])
+    np.save(pickled / "rank0" / "step0" / "w.npy", np.array([{}], object), allow_pickle=True)
+    broken = write_run(tmp_path / "broken", [{"w": gradient}])
+    (broken / "rank0" / "grad_summary_0.csv").write_text("a,b\n1\n")
+    for path, code, sentence in [
+        (tmp_path / "none", 2, "it must be the folder"), (shapes, 1, "the runs have not the same parameters"),
+        (ranks, 2, "one in common is needed"), (pickled, 1, "unpickled"), (broken, 1, "is no table of gradients"),
+    ]:  # fmt: skip
+        assert main(["grad_compare", str(one), str(path), "-o", str(tmp_path / "out")]) == code
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert said.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ([], "valid is a JSON object"),
+        ({"task": "tensor", "dump_path": "x"}, "valid is grad_probe"),
+        ({"task": "grad_probe", "dump_path": ""}, "valid is a text that is not empty"),
+        ({"task": "grad_probe", "dump_path": "x", "steps": [1]}, "steps in config"),
+        ({"task": "grad_probe", "dump_path": "x", "step": [-1]}, "whole numbers from 0"),
+        ({"task": "grad_probe", "dump_path": "x", "step": ["4-2"]}, "whole numbers from 0"),
+        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"grad_level": "L3"}}, "valid is L0, L1, L2"),
+        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"bounds": [1, 0]}}, "ascending numbers"),
+        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"bounds": [2**63]}}, "ascending numbers"),
+        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"param_list": "w"}}, "valid is a list of texts"),
+        ({"task": "grad_probe", "dump_path": "x", "grad_probe": {"level": "L1"}}, "valid is a known key: bounds, "),
+    ],
+)
+def test_a_wrong_setting_is_named(content, sentence):
+    with pytest.raises(ConfigError) as caught:
+        GradientOptions.of(content)
+    assert sentence in str(caught.value)
+
+
+def test_settings_are_read_from_a_file(tmp_path):
+    path = tmp_path / "config.json"
+    inner = {"grad_level": "L2", "param_list": ["w"], "bounds": [-1, 0.5]}
+    path.write_text(
+        json.dumps({"task": "grad_probe", "dump_path": "d", "rank": [0], "step": ["2-4", 7], "grad_probe": inner})
+    )
+    found = GradientOptions.read(path)
+    assert (found.grad_level, found.param_list, found.bounds) == ("L2", ("w",), (-1, 0.5))
+    assert [step for step in range(9) if found.wants(step, "step")] == [2, 3, 4, 7]
+    assert found.wants(0, "rank")
+    assert not found.wants(1, "rank")
+    path.write_text("{")
+    with pytest.raises(StateError, match="not valid JSON"):
+        GradientOptions.read(path)
+    with pytest.raises(ConfigError, match="no such file"):
+        GradientOptions.read(tmp_path / "none.json")

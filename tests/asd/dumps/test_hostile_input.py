@@ -1,0 +1,93 @@
+"""Files that anybody may have written: whatever is in them, an error of ours in one sentence, or an answer."""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asd.dumps.compare.request import read_request
+from asd.dumps.formats.dump_folder import read_dump, stack_of
+from asd.dumps.formats.npy_file import NpyFile
+from asd.dumps.precheck.calls import read_calls
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.healthy_crcs import read_step
+from asd.dumps.record.journal import JOURNAL, recover
+from asd.errors import ASDError
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+WORDS = """
+    task level data input_args output type shape Max md5 data_name dtype value step dump_path rank tensor scope list
+    header name part path parent stack frames number npu_path bench_path bench_pkl_path statistics summary_mode
+    overflow_check Mint.add.0.forward
+"""
+KEYS = st.text(max_size=5) | st.sampled_from(WORDS.split())
+TREES = st.recursive(
+    SCALARS | st.sampled_from(["mindspore.Tensor", "tensor", "../../etc/passwd", "mix"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=20,
+)
+READERS = {
+    "config": lambda path: DebuggerConfig.read(path), "dump": lambda path: read_dump(path),
+    "stack": lambda path: stack_of(path), "request": lambda path: read_request(path),
+    "calls": lambda path: read_calls(path),
+}  # fmt: skip
+
+
+def one_sentence(error):
+    text = str(error)
+    assert text
+    assert "\n" not in text
+    assert "Traceback" not in text
+
+
+@settings(max_examples=150)
+@given(reader=st.sampled_from(sorted(READERS)), tree=st.dictionaries(KEYS, TREES, max_size=6), cut=st.integers(0, 400))
+def test_any_json_is_read_or_refused_in_one_sentence(tmp_path_factory, reader, tree, cut):
+    path = tmp_path_factory.getbasetemp() / "dump.json"
+    path.write_text(json.dumps(tree)[: cut or None])
+    try:
+        READERS[reader](path)
+    except ASDError as error:
+        one_sentence(error)
+
+
+@settings(max_examples=100)
+@given(lines=st.lists(st.dictionaries(KEYS, TREES, max_size=6), max_size=4), data=st.binary(max_size=20))
+def test_any_journal_is_completed_or_refused_in_one_sentence(tmp_path_factory, lines, data):
+    folder = tmp_path_factory.mktemp("journal")
+    (folder / JOURNAL).write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines) + data)
+    try:
+        recover(folder)
+    except ASDError as error:
+        one_sentence(error)
+        assert (folder / JOURNAL).exists()
+        assert not (folder / "dump.json").exists()
+
+
+@settings(max_examples=100)
+@given(at=st.integers(0, 200), byte=st.integers(0, 255), length=st.integers(0, 220))
+def test_a_harmed_npy_is_read_or_refused_in_one_sentence(tmp_path_factory, at, byte, length):
+    path = tmp_path_factory.getbasetemp() / "tensor.npy"
+    np.save(path, np.arange(20, dtype=np.float32))
+    content = bytearray(path.read_bytes()[:length])
+    if at < len(content):
+        content[at] = byte
+    path.write_bytes(bytes(content))
+    with suppress(ASDError), NpyFile(path) as file:
+        assert sum(piece.size for piece in file.pieces(7)) == file.size
+
+
+def test_a_ledger_of_another_run_knows_none_of_its_steps(tmp_path):
+    folder = tmp_path / "step3" / "rank1"
+    folder.mkdir(parents=True)
+    tensor = {"type": "mindspore.Tensor", "dtype": "Float32", "shape": [1], "md5": "01234567"}
+    entry = {"input_args": [tensor], "input_kwargs": {"other": tensor}, "output": []}
+    (folder / "dump.json").write_text(json.dumps({"task": "statistics", "data": {"Mint.add.0.forward": entry}}))
+    assert read_step(tmp_path, 3, 0) is None
+    ledger = read_step(tmp_path, 3, 1)
+    assert ledger.is_same("Mint.add.0.forward", "input_args", [0], "01234567")
+    assert ledger.is_same("Mint.add.0.forward", "input_kwargs", ["other"], "01234567")
+    assert not ledger.is_same("Mint.add.0.forward", "input_args", [1], "01234567")
+    assert not ledger.is_same("Mint.add.1.forward", "input_args", [0], "01234567")

@@ -1,0 +1,279 @@
+import csv
+import json
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from asd.dumps.precheck.calls import Call, DtypeArgument, TensorArgument, leaves, read_calls
+from asd.dumps.precheck.inputs import Inputs, to_bfloat16
+from asd.dumps.precheck.rules import judge
+from asd.dumps.precheck.tables import ApiResult, Detail, Tables
+from asd.errors import ConfigError, StateError
+
+NOW = datetime(2026, 1, 2, 3, 4, 5)
+
+
+def tensor(shape=(2, 3), dtype="Float32", low=-1.0, high=2.0, name=None):
+    return {
+        "type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape), "Max": high, "Min": low, "Mean": 0.0,
+        "Norm": 1.0, **({"data_name": name} if name else {}),
+    }  # fmt: skip
+
+
+def write_dump(folder: Path, data, task="statistics", **more) -> Path:
+    path = folder / "dump.json"
+    path.write_text(json.dumps({"task": task, "level": "L1", "framework": "mindspore", "data": data, **more}))
+    return path
+
+
+def test_forward_and_backward_of_a_call_come_together_with_their_arguments_nested(tmp_path):
+    forward = {
+        "input_args": [
+            [tensor(), tensor()], {"type": "int", "value": 1}, {"type": "slice", "value": [1, None, 2]},
+            {"type": "mindspore.dtype", "value": "Float16"}, None, {"type": "ellipsis", "value": "..."},
+        ],
+        "input_kwargs": {"alpha": {"type": "float", "value": 0.5}, "mode": {"type": "str", "value": "sum"}},
+        "output": [tensor()],
+    }  # fmt: skip
+    data = {"Mint.cat.0.forward": forward, "Mint.cat.0.backward": {"input": [tensor()], "output": [[tensor(), None]]}}
+    task, (call,) = read_calls(write_dump(tmp_path, data))
+    one = TensorArgument("Float32", (2, 3), -1.0, 2.0, None)
+    assert task == "statistics"
+    assert call == Call(
+        "Mint.cat.0", "Mint.cat", "Mint.cat.0.forward", "Mint.cat.0.backward",
+        args=((one, one), 1, slice(1, None, 2), DtypeArgument("Float16"), None, ...),
+        kwargs={"alpha": 0.5, "mode": "sum"}, outputs=(one,), gradients=(one,), input_gradients=((one, None),),
+    )  # fmt: skip
+    assert [place for place, _ in leaves(call.input_gradients)] == [(0, 0), (0, 1)]
+
+
+def test_a_backward_pass_without_its_forward_pass_is_no_call(tmp_path):
+    data = {"Mint.mul.3.backward": {"input": [tensor()], "output": [tensor()]}}
+    assert read_calls(write_dump(tmp_path, data)) == ("statistics", [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"input_args": {}}, "{} stands where a list is needed"),
+        ({"input_args": [{"type": "mindspore.Tensor", "dtype": "Float32", "shape": [-1]}]}, "[-1] is no shape"),
+        ({"input_args": [{"type": "int", "value": "1"}]}, "'1' stands where the dump says int"),
+        ({"input_args": [{"type": "module", "value": "os"}]}, "an argument of the kind 'module' can't be made again"),
+        ({"input_args": [{"type": "torch.Tensor", "dtype": "x", "shape": []}]}, "it is a call of PyTorch"),
+        ([], "its entry is not an object"),
+    ],
+)
+def test_a_call_that_cannot_be_understood_is_there_with_its_problem(tmp_path, entry, sentence):
+    _, (call,) = read_calls(write_dump(tmp_path, {"Mint.mul.0.forward": entry}))
+    assert call.problem == sentence
+
+
+def test_a_name_that_is_none_of_an_api_is_refused(tmp_path):
+    with pytest.raises(StateError, match="is not the name of a call"):
+        read_calls(write_dump(tmp_path, {"__import__('os').0.forward": {}}))
+
+
+def test_a_dump_of_pytorch_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="a dump of MindSpore is needed"):
+        read_calls(write_dump(tmp_path, {}, framework="pytorch"))
+
+
+@pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/b.npy", "..", ""])
+def test_a_data_name_that_leads_out_of_the_folder_is_refused(tmp_path, name):
+    inputs = Inputs(tmp_path / "dump.json", real=True)
+    with pytest.raises(StateError, match="is not the bare name of a file"):
+        inputs.value(TensorArgument("Float32", (1,), 0.0, 1.0, name), inputs.generator("x"))
+
+
+def test_a_tensor_with_pickles_is_refused(tmp_path):
+    (tmp_path / "dump_tensor_data").mkdir()
+    np.save(tmp_path / "dump_tensor_data" / "a.npy", np.array([{}], object), allow_pickle=True)
+    inputs = Inputs(tmp_path / "dump.json", real=True)
+    with pytest.raises(StateError, match="unpickled"):
+        inputs.value(TensorArgument("Float32", (1,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
+
+
+def test_a_tensor_of_another_shape_than_the_dump_says_is_refused(tmp_path):
+    (tmp_path / "dump_tensor_data").mkdir()
+    np.save(tmp_path / "dump_tensor_data" / "a.npy", np.zeros(3, np.float32))
+    inputs = Inputs(tmp_path / "dump.json", real=True)
+    with pytest.raises(StateError, match=r"a.npy holds float32 \[3\], and the dump says Float32 \[4\]"):
+        inputs.value(TensorArgument("Float32", (4,), 0.0, 1.0, "a.npy"), inputs.generator("x"))
+
+
+@given(
+    st.sampled_from(["Float16", "Float32", "Float64", "BFloat16"]),
+    st.lists(st.floats(-1000, 1000, width=16), min_size=2, max_size=2).map(sorted),
+)
+def test_made_inputs_lie_between_min_and_max_and_are_the_same_each_time(dtype, limits):
+    inputs = Inputs(Path("dump.json"), real=False)
+    low, high = (
+        (float(to_bfloat16(np.array([limit], np.float32))[0]) for limit in limits) if dtype == "BFloat16" else limits
+    )
+    described = TensorArgument(dtype, (4, 5), low, high, None)
+    first, second = (inputs.value(described, inputs.generator("Mint.mul.0")).array for _ in range(2))
+    assert first.shape == (4, 5)
+    assert (first >= low).all()
+    assert (first <= high).all()
+    np.testing.assert_array_equal(first, second)
+
+
+def test_made_integers_reach_both_limits():
+    inputs = Inputs(Path("dump.json"), real=False)
+    value = inputs.value(TensorArgument("Int32", (200,), 3.0, 5.0, None), inputs.generator("x")).array
+    assert value.dtype == np.int32
+    assert set(value.tolist()) == {3, 4, 5}
+
+
+def test_inputs_with_inf_cannot_be_made():
+    inputs = Inputs(Path("dump.json"), real=False)
+    with pytest.raises(StateError, match="no values lie between"):
+        inputs.value(TensorArgument("Float32", (2,), 0.0, float("inf"), None), inputs.generator("x"))
+
+
+def test_a_huge_tensor_is_not_made():
+    inputs = Inputs(Path("dump.json"), real=False)
+    with pytest.raises(StateError, match="has more than"):
+        inputs.value(TensorArgument("Float32", (1 << 20, 1 << 20), 0.0, 1.0, None), inputs.generator("x"))
+
+
+def test_bfloat16_is_rounded_to_nearest_even():
+    given_ = np.array([1.0, 1.00390625, 1.01171875, 3.4e38, np.inf, np.nan], np.float32)
+    np.testing.assert_array_equal(to_bfloat16(given_)[:3], np.array([1.0, 1.0, 1.015625], np.float32))
+    assert np.isnan(to_bfloat16(given_)[5])
+
+
+def test_the_limits_of_the_seeds_rule_are_strict():
+    reference = np.array([1.0, 1.0])
+    assert judge(np.array([1.5, 1.5]), reference, "Float64", abs_limit=0.50001).passed
+    assert not judge(np.array([1.5, 1.5]), reference, "Float64", abs_limit=0.5).passed
+
+
+def test_cosine_and_errors_are_those_of_the_formulas():
+    judgement = judge(np.array([3.0, 4.0], np.float32), np.array([4.0, 3.0]), "Float32")
+    assert judgement.cosine == (1e-8 + 24.0) / (1e-8 + 25.0)
+    assert judgement.max_abs == 1.0
+    assert judgement.max_relative == 1.0 / 3.0
+    assert judgement.message == "the cosine is not above 0.99; the largest absolute error is not below 0.0001"
+
+
+def test_inf_at_one_side_only_is_an_error_unless_the_value_has_no_place_in_the_type():
+    one, largest = np.array([np.inf, 1.0], np.float16), np.array([70000.0, 1.0])
+    assert judge(one, largest, "Float16").passed
+    assert not judge(one, np.array([60000.0, 1.0]), "Float16").passed
+    assert not judge(np.array([np.nan, 1.0]), np.array([1.0, 1.0]), "Float32").passed
+    assert judge(np.array([np.nan, np.inf]), np.array([np.nan, np.inf]), "Float32").passed
+
+
+def test_the_strict_rule_knows_the_scale():
+    large = np.array([1.0e6, -3.0e7])
+    rounded = large.astype(np.float32) * np.float32(1 + 2**-22)
+    assert not judge(rounded, large, "Float32").passed
+    assert judge(rounded, large, "Float32", rule="strict").passed
+    small = np.array([1.0e-6, 2.0e-6])
+    assert judge(small * 1.001, small, "Float32").passed
+    assert not judge(small * 1.001, small, "Float32", rule="strict").passed
+
+
+def test_integers_have_to_be_equal_under_the_strict_rule():
+    assert judge(np.array([2**60 + 1]), np.array([2**60 + 1]), "Int64", rule="strict").passed
+    judgement = judge(np.array([2**60 + 1, 3]), np.array([2**60, 3]), "Int64", rule="strict")
+    assert (judgement.passed, judgement.message) == (False, "1 of 2 elements differ")
+
+
+@given(arrays(np.float32, 7, elements=st.floats(-(2.0**100), 2.0**100, width=32)))
+def test_a_tensor_passes_against_itself_under_both_rules(array):
+    for rule in ("seed", "strict"):
+        assert judge(array, array.astype(np.float64), "Float32", rule=rule).max_abs == 0.0
+    assert judge(array, array.astype(np.float64), "Float32", rule="strict").passed
+
+
+DETAIL = Detail(
+    "Mint.mul.0.forward.output.0", "Float64", "Float32", (4, 16), 1.0, 1.5e-08, 5.960464477539063e-08, "pass"
+)
+RESULT_BYTES = (
+    b"\xef\xbb\xbfAPI Name,Forward Test Success,Backward Test Success,Message\r\n"
+    b"Mint.mul.0,pass,,\r\n"
+    b"Mint.sort.0,SKIP,,no kernel\r\n"
+)
+DETAILS_BYTES = (
+    b"\xef\xbb\xbfAPI Name,Bench Dtype,Tested Dtype,Shape,Cosine,MaxAbsErr,MaxRelativeErr,Status,Message\r\n"
+    b'Mint.mul.0.forward.output.0,Float64,Float32,"(4, 16)",1.0,1.5e-08,5.960464477539063e-08,pass,\r\n'
+)
+
+
+def write_tables(folder: Path) -> Tables:
+    tables = Tables.create(folder, NOW)
+    tables.add(ApiResult("Mint.mul.0", "pass", "", details=[DETAIL]))
+    tables.add(ApiResult("Mint.sort.0", "SKIP", "", "no kernel"))
+    return tables
+
+
+def test_the_tables_have_the_documented_bytes_and_names(tmp_path):
+    tables = write_tables(tmp_path)
+    assert tables.result.name == "accuracy_checking_result_20260102030405.csv"
+    assert tables.details.name == "accuracy_checking_details_20260102030405.csv"
+    assert tables.result.read_bytes() == RESULT_BYTES
+    assert tables.details.read_bytes() == DETAILS_BYTES
+
+
+def test_a_second_check_in_the_same_second_overwrites_nothing(tmp_path):
+    write_tables(tmp_path)
+    assert Tables.create(tmp_path, NOW).result.name == "accuracy_checking_result_20260102030406.csv"
+    assert (tmp_path / "accuracy_checking_result_20260102030405.csv").read_bytes() == RESULT_BYTES
+
+
+@given(data=st.data())
+def test_a_check_that_was_killed_anywhere_goes_on_to_the_same_tables(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("killed")
+    tables = write_tables(folder)
+    header = RESULT_BYTES.index(b"\r\n") + 2
+    cut = data.draw(st.integers(header, len(RESULT_BYTES)))
+    tables.result.write_bytes(RESULT_BYTES[:cut])
+    whole = RESULT_BYTES[:cut].count(b"\r\n") - 1
+    if whole == 0:  # the details come first, so they may be there and may be cut
+        first = DETAILS_BYTES.index(b"\r\n") + 2
+        tables.details.write_bytes(DETAILS_BYTES[: data.draw(st.integers(first, len(DETAILS_BYTES)))])
+    again = Tables.resume(tables.result)
+    assert list(again.done) == ["Mint.mul.0", "Mint.sort.0"][:whole]
+    for result in (
+        ApiResult("Mint.mul.0", "pass", "", details=[DETAIL]),
+        ApiResult("Mint.sort.0", "SKIP", "", "no kernel"),
+    ):
+        if result.name not in again.done:
+            again.add(result)
+    assert tables.result.read_bytes() == RESULT_BYTES
+    assert tables.details.read_bytes() == DETAILS_BYTES
+
+
+def test_going_on_needs_a_table_of_a_check(tmp_path):
+    with pytest.raises(ConfigError, match="the name must be like"):
+        Tables.resume(tmp_path / "other.csv")
+    path = tmp_path / "accuracy_checking_result_20260102030405.csv"
+    path.write_text("a,b\n")
+    with pytest.raises(ConfigError, match="accuracy_checking_details_20260102030405.csv is needed"):
+        Tables.resume(path)
+    (tmp_path / "accuracy_checking_details_20260102030405.csv").write_text("a,b\n")
+    with pytest.raises(StateError, match="no whole header"):
+        Tables.resume(path)
+
+
+def test_details_of_modules_are_told_from_those_of_apis(tmp_path):
+    tables = Tables.create(tmp_path, NOW)
+    row = Detail("Cell.fc.Dense.forward.0.output.0", "Float64", "Float32", (2,), 1.0, 0.0, 0.0, "pass")
+    tables.add(ApiResult("Cell.fc.Dense.0", "pass", "", details=[row]))
+    before = tables.details.read_bytes()
+    Tables.resume(tables.result)
+    assert tables.details.read_bytes() == before
+
+
+def test_a_message_stays_on_its_line_and_is_no_formula(tmp_path):
+    tables = Tables.create(tmp_path, NOW)
+    tables.add(ApiResult("Mint.mul.0", "SKIP", "", "=1+1\nsecond"))
+    with tables.result.open(encoding="utf-8-sig", newline="") as file:
+        assert list(csv.reader(file))[1] == ["Mint.mul.0", "SKIP", "", "'=1+1 second"]

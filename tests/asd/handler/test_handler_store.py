@@ -1,0 +1,463 @@
+"""The store: survives, refuses what it can't use, stays small."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from asd import Event, Level, StateError
+from asd.event import event_id
+from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store
+from asd.handler.act.release import ask_release, find_device
+from asd.handler.db.event_row import unpack
+from asd.handler.files import events_file, state_file
+from asd.handler.inputs.feed import LogFeed
+from asd.handler.standing import device_standings
+from asd.isolator import Device, Held
+
+START = 1_700_000_000.0
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
+        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
+        "feature": "l2", "reason": "r", "refused": True, "time": START,
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def persistent(step=1, **changes):
+    return event(step, kind="replay", verdict="persistent", **changes)
+
+
+def handler(path, published=None, clock=lambda: START, **more):
+    store = Store(path)
+    sink = [] if published is None else published
+    return FaultHandler(store, Policy(), more.pop("engine", None) or NoIsolator(store), sink.append, clock, **more)
+
+
+class Crash(BaseException):
+    """What a kill looks like from inside."""
+
+
+class Engine:
+    """Crashes before or after it has isolated."""
+
+    name = "crashing"
+
+    def __init__(self, before=False, after=False):
+        self.before, self.after, self.ours, self.calls = before, after, set(), 0
+
+    def held(self, device):
+        return Held.OURS if device in self.ours else Held.FREE
+
+    def isolate(self, device, reason, event_id):
+        if self.before:
+            raise Crash
+        self.calls += 1
+        self.ours.add(device)
+        if self.after:
+            raise Crash
+
+    def release(self, device):
+        self.ours.discard(device)
+        if self.after:
+            raise Crash
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_isolation_that_was_cut_short_is_completed_by_the_next_start(tmp_path, when):
+    engine, published = Engine(**{when: True}), []
+    first = handler(tmp_path / "h", published, engine=engine)
+    with pytest.raises(Crash):
+        first.handle(persistent())
+    first.close()
+    engine.before = engine.after = False
+    second = handler(tmp_path / "h", published, engine=engine)
+    assert [decision.action for decision in second.tick()] == ["isolated"]
+    assert (engine.calls, [told.kind for told in published]) == (1, ["isolation"])
+
+
+def test_a_release_that_was_cut_short_is_completed_by_the_next_start(tmp_path):
+    engine, published = Engine(), []
+    first = handler(tmp_path / "h", published, engine=engine)
+    first.handle(persistent())
+    ask_release(first.store, 1, START)
+    engine.after = True
+    with pytest.raises(Crash):
+        first.tick()
+    first.close()
+    engine.after = False
+    second = handler(tmp_path / "h", published, engine=engine)
+    assert [decision.action for decision in second.tick()] == ["released"]
+    assert [told.kind for told in published] == ["isolation", "recovery"]
+    assert published[1].reason == "Ascend:3 on node7: it was released by hand, so it may work again."
+
+
+def test_an_event_whose_publishing_was_cut_short_is_not_doubled(tmp_path):
+    published = []
+
+    def publish(told):
+        published.append(told)
+        raise Crash
+
+    store = Store(tmp_path / "h")
+    first = FaultHandler(store, Policy(), NoIsolator(store), publish, lambda: START)
+    with pytest.raises(Crash):
+        first.handle(persistent())
+    first.close()
+    handler(tmp_path / "h", published, already=lambda identity: identity in {told.id for told in published}).close()
+    assert len(published) == 1
+    handler(tmp_path / "h", published).close()
+    assert len(published) == 1
+
+
+def test_of_two_handlers_one_stands_by_until_the_other_ends(tmp_path):
+    program = "import sys; from pathlib import Path; from asd.handler import Store; s = Store(Path(sys.argv[1]));"
+    program += "s.take_lease(); print('taken', flush=True); sys.stdin.read()"
+    first = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path / "h"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout.readline() == "taken\n"
+    second = handler(tmp_path / "h")
+    sentence = f"{tmp_path / 'h'} is in use by another fault handler (process {first.pid}); this one stands by."
+    assert second.standby == sentence
+    decision = second.handle(persistent())
+    assert (decision.action, decision.reason) == ("standby", sentence)
+    assert second.tick() == []
+    first.kill()
+    first.communicate()
+    assert second.handle(persistent()).action == "isolated"
+    assert second.standby == ""
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\7" * 8000])
+def test_a_corrupt_file_is_named_and_only_set_aside_when_asked(tmp_path, content):
+    path = tmp_path / "h.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(
+        StateError, match=r"^the fault handler's state .*h\.sqlite is corrupt: .* renames it and begins"
+    ):
+        Store(path)
+    assert path.read_bytes() == content
+    store = Store(path, set_aside=True)
+    assert store.set_aside_as == tmp_path / "h.sqlite.corrupt1"
+    assert store.set_aside_as.read_bytes() == content
+    store.close()
+    Store(path).close()
+
+
+def test_damage_in_the_middle_is_found(tmp_path):
+    first = handler(tmp_path / "h")
+    first.handle_many([event(step) for step in range(1, 400)])
+    first.store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    first.close()
+    content = bytearray((tmp_path / "h").read_bytes())
+    content[8192 : len(content) // 2] = b"\xff" * (len(content) // 2 - 8192)
+    (tmp_path / "h").write_bytes(content)
+    with pytest.raises(StateError, match="is corrupt"):
+        Store(tmp_path / "h")
+
+
+def test_what_an_earlier_version_kept_is_read_and_known(tmp_path):
+    """Its rows have a value less, and its ids neither host nor device."""
+    log = tmp_path / "events-rank0.jsonl"
+    old = [persistent(1, id_form=1), event(2, id_form=1)]
+    log.write_text("".join(each.to_json().replace('"id_form": 1, ', "") + "\n" for each in old))
+    first = handler(tmp_path / "h.sqlite")
+    first.handle_many(old)
+    with first.store.transaction() as db:
+        for table in ("strike", "cases"):
+            rows = [(json.dumps(json.loads(text)[:-1]), n) for n, text in db.execute(f"SELECT n, event FROM {table}")]
+            assert rows
+            db.executemany(f"UPDATE {table} SET event = ? WHERE n = ?", rows)
+    told = [each.id for _, each in first._judge.cases.unsent()]
+    first.close()
+    now = handler(tmp_path / "h.sqlite")
+    assert [each.action for each in LogFeed(now, [tmp_path]).step()] == ["duplicate", "duplicate"]
+    assert [unpack(text).id for (text,) in now.store.db.execute("SELECT event FROM strike ORDER BY n")] == [
+        event_id(each.run, each.rank, each.checkpoint, each.step, each.kind) for each in old
+    ]
+    assert [each.id for _, each in now._judge.cases.unsent()] == told
+    now.close()
+
+
+def test_another_version_is_refused(tmp_path):
+    Store(tmp_path / "h").close()
+    with sqlite3.connect(tmp_path / "h") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StateError, match=r"^the fault handler's state .*h has version 99; valid is 2\.$"):
+        Store(tmp_path / "h", set_aside=True)
+
+
+def test_a_folder_instead_of_a_file_is_an_error_in_one_sentence(tmp_path):
+    with pytest.raises(StateError, match=r"can't be opened: it is no regular file\.$"):
+        Store(tmp_path)
+
+
+def test_a_failed_transaction_changes_nothing(tmp_path):
+    first = handler(tmp_path / "h")
+    first.store.db.execute("CREATE TRIGGER full BEFORE INSERT ON strike BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+    with pytest.raises(StateError, match="can't be used: disk full"):
+        first.handle(event(1, device="Ascend:9"))
+    assert first.store.db.execute("SELECT count(*) FROM device").fetchone() == (0,)
+    first.store.db.execute("DROP TRIGGER full")
+    assert first.handle(event(1, device="Ascend:9")).action == "strike"
+
+
+def test_what_is_older_than_any_window_is_forgotten(tmp_path):
+    now = [START]
+    first = handler(tmp_path / "h", clock=lambda: now[0])
+    first.handle_many([event(step, time=START) for step in range(1, 50)])
+    now[0] += Policy().memory_seconds + 301.0
+    first.tick()
+    counts = {
+        table: first.store.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("seen", "strike", "sighting", "software")
+    }
+    assert counts == {"seen": 0, "strike": 0, "sighting": 0, "software": 0}
+    assert first.handle(event(1, time=START)).action == "stale"  # though its id is forgotten
+
+
+def test_a_device_keeps_a_bounded_number_of_strikes(tmp_path):
+    first = handler(tmp_path / "h")
+    first.handle_many([event(step, time=START + step) for step in range(1, 500)])
+    (count,) = first.store.db.execute("SELECT count(*) FROM strike").fetchone()
+    assert 53 <= count <= 103
+
+
+# From logs
+
+
+def line(told):
+    return told.to_json() + "\n"
+
+
+def test_each_line_is_taken_in_exactly_once_over_restarts_and_rotation(tmp_path):
+    log = tmp_path / "events-rank0.jsonl"
+    log.write_text(line(event(1)) + "no event\n" + line(event(2)))
+    first = handler(state_file(tmp_path))
+    feed = LogFeed(first, [tmp_path])
+    assert [decision.action for decision in feed.step()] == ["strike", "strike"]
+    assert (feed.step(), feed.events, feed.bad_lines) == (None, 2, 1)
+    assert feed.complaints == ["1 lines of the logs are no events and were left out."]
+    first.close()
+    log.rename(tmp_path / "events-rank0.jsonl.1")
+    log.write_text(line(event(3)) + line(event(4))[:-9])
+    second = handler(state_file(tmp_path))
+    feed = LogFeed(second, [tmp_path])
+    assert [decision.action for decision in feed.step()] == ["waiting"]
+    assert feed.step() is None
+    with log.open("a") as file:
+        file.write(line(event(4))[-9:])
+    assert [decision.action for decision in feed.step()] == ["waiting"]
+
+
+def test_a_lost_cursor_costs_nothing_but_time(tmp_path):
+    (tmp_path / "events-rank0.jsonl").write_text(line(event(1)))
+    first = handler(state_file(tmp_path))
+    LogFeed(first, [tmp_path]).step()
+    with first.store.transaction():
+        first.store.set_meta("cursor", '{"version": 77}')
+    feed = LogFeed(first, [tmp_path])
+    assert feed.cursor_problem.startswith("How far the logs were read is not known (")
+    assert [decision.action for decision in feed.step()] == ["duplicate"]
+
+
+def test_lines_whose_batch_failed_are_read_again(tmp_path):
+    (tmp_path / "events-rank0.jsonl").write_text(line(event(1)))
+    first = handler(state_file(tmp_path))
+    feed = LogFeed(first, [tmp_path])
+    first.store.db.execute("CREATE TRIGGER full BEFORE INSERT ON strike BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+    with pytest.raises(StateError):
+        feed.step()
+    first.store.db.execute("DROP TRIGGER full")
+    assert [decision.action for decision in feed.step()] == ["strike"]
+
+
+def test_a_single_log_is_followed_with_its_rotated_parts(tmp_path):
+    (tmp_path / "x.jsonl").write_text(line(event(3)))
+    (tmp_path / "x.jsonl.1").write_text(line(event(2)))
+    (tmp_path / "x.jsonl.2").write_text(line(event(1)))
+    first = handler(None)
+    decisions = LogFeed(first, [], [tmp_path / "x.jsonl"]).step()
+    assert [decision.event_id for decision in decisions] == [event(step).id for step in (1, 2, 3)]
+
+
+def test_its_own_events_are_read_back_as_doubles(tmp_path):
+    published = []
+    first = handler(state_file(tmp_path), published)
+    first.handle(persistent())
+    events_file(tmp_path).write_text(line(published[0]))
+    assert [decision.action for decision in LogFeed(first, [tmp_path]).step()] == ["duplicate"]
+
+
+# What others see
+
+
+def test_the_standing_of_a_device_tells_everything_about_it(tmp_path):
+    first = handler(tmp_path / "h")
+    first.handle(event(1, evidence="evidence/1"))
+    first.handle(persistent(2))
+    first.know([Device("node7", "Ascend:10", 10)])
+    bad, good = device_standings(first.store, first.policy, START + 1.0)
+    assert (bad.host, bad.device, bad.rank, bad.strikes, bad.limit) == ("node7", "Ascend:3", 3, 2, 3)
+    assert (bad.state, bad.isolated_by, bad.since, bad.evidence) == ("isolated", "none", START, "evidence/1")
+    assert bad.verdicts == {"transient": 0, "persistent": 1, "software": 0, "undetermined": 0}
+    assert bad.health == {
+        "Health Status": "Warning", "Error Code": "80818C00",
+        "Error Information": "node type=SoC, sensor type=Check Sensor, event state=check fail",
+    }  # fmt: skip
+    assert (good.device, good.state, good.healthy) == ("Ascend:10", "in use", True)
+    assert good.health == {"Health Status": "OK", "Error Code": "NA", "Error Information": "NA"}
+
+
+def test_find_device_names_what_is_known(tmp_path):
+    first = handler(tmp_path / "h")
+    first.handle(event(1))
+    assert find_device(first.store, "node7", "Ascend:3") == 1
+    with pytest.raises(ValueError, match=r"'node7 Ascend:4', which is not valid: .* such as node7 Ascend:3\.$"):
+        find_device(first.store, "node7", "Ascend:4")
+    first.know([Device("n", "CPU:0", rank) for rank in (0, 1)])
+    with pytest.raises(ValueError, match="several ranks share CPU:0 on n: it must be one of 0, 1"):
+        find_device(first.store, "n", "CPU:0")
+    assert find_device(first.store, "n", "CPU:0", 1) == 3
+
+
+def test_decisions_are_kept_and_are_json(tmp_path):
+    first = handler(tmp_path / "h")
+    decision = first.handle(persistent())
+    assert json.loads(decision.to_json()) == {
+        "time": "2023-11-14T22:13:20.000+00:00", "action": "isolated",
+        "device": {"host": "node7", "device": "Ascend:3", "rank": 3}, "event": persistent().id,
+        "reason": decision.reason,
+    }  # fmt: skip
+    kept = first.store.db.execute("SELECT action FROM decision ORDER BY n").fetchall()
+    assert kept == [("isolating",), ("isolated",)]
+    assert isinstance(first.note("x"), Decision)
+
+
+@pytest.mark.parametrize("changes", [{"host": "\ud800"}, {"run": "\ud800"}, {"device": "Ascend:\ud800"}])
+def test_half_a_surrogate_pair_does_not_stop_the_handler(tmp_path, changes):
+    first = handler(tmp_path / "h")
+    assert first.handle(event(1, **changes)).action == "strike"
+    assert first.handle(persistent(2, **changes)).action == "isolated"
+    assert first.handle(persistent(2, **changes)).action == "duplicate"
+
+
+def test_a_number_beyond_every_range_does_not_stop_the_handler(tmp_path):
+    first = handler(tmp_path / "h")
+    decisions = first.handle_many([event(1 << 70), event(1, rank=1 << 70), event(1)])
+    assert [decision.action for decision in decisions] == ["noted", "noted", "strike"]
+
+
+def test_a_database_that_vanishes_under_it_is_a_sentence(tmp_path):
+    first = handler(tmp_path / "h")
+    first.store.db.execute("DROP TABLE cases")
+    with pytest.raises(StateError, match=r"^the fault handler's state .* can't be used: no such table: cases\.$"):
+        first.tick()
+
+
+def test_a_retry_that_succeeds_while_other_events_come_is_told_by_the_next_tick(tmp_path):
+    engine = Engine()
+    fail, isolate, now = [True], engine.isolate, [START]
+
+    def shaky(*call):
+        if fail:
+            fail.clear()
+            raise OSError("no answer")
+        isolate(*call)
+
+    engine.isolate = shaky
+    first = handler(tmp_path / "h", engine=engine, clock=lambda: now[0])
+    assert first.handle(persistent()).action == "isolating"
+    now[0] += 2.0
+    assert first.handle(event(9, rank=4, device="Ascend:4")).action == "strike"
+    assert [decision.action for decision in first.tick()] == ["isolated"]
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_what_is_left_of_a_database_is_no_new_one(tmp_path, size):
+    path = tmp_path / "h.sqlite"
+    handler(path).close()
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(
+        StateError, match=rf"h\.sqlite is corrupt: it has {size} bytes; `asd handler --set-aside` renames"
+    ):
+        Store(path)
+    assert path.stat().st_size == size
+    store = Store(path, set_aside=True)
+    assert store.set_aside_as == tmp_path / "h.sqlite.corrupt1"
+    store.close()
+
+
+def test_a_database_that_is_gone_from_its_log_is_no_new_one(tmp_path):
+    first = handler(tmp_path / "h")
+    first.handle(persistent())
+    (tmp_path / "h").unlink()
+    with pytest.raises(StateError, match="is corrupt: it is gone, and its -wal is there"):
+        Store(tmp_path / "h")
+    first.close()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".lock"])
+def test_a_symbolic_link_in_the_place_of_a_file_of_the_handler_is_refused_and_not_followed(tmp_path, suffix):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    path = tmp_path / "run" / "h.sqlite"
+    if suffix:
+        handler(path).close()
+    path.parent.mkdir(exist_ok=True)
+    path.with_name(f"h.sqlite{suffix}").unlink(missing_ok=True)
+    path.with_name(f"h.sqlite{suffix}").symlink_to(victim)
+    with pytest.raises(StateError, match=rf"h\.sqlite{suffix} can't be (opened|taken): it is a symbolic link, which"):
+        handler(path)
+    assert victim.read_text() == "precious"
+
+
+def test_a_pipe_in_the_place_of_the_lock_or_the_database_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(tmp_path / "h.lock")
+    with pytest.raises(StateError, match=r"the lock .*h\.lock can't be taken: it is no regular file\.$"):
+        handler(tmp_path / "h")
+    os.mkfifo(tmp_path / "other")
+    with pytest.raises(StateError, match=r"other can't be opened: it is no regular file\.$"):
+        handler(tmp_path / "other")
+
+
+def test_alerts_push_out_nothing_that_was_done(tmp_path):
+    first = handler(tmp_path / "h")
+    first.handle(persistent())
+    for _ in range(3):
+        first.note_many(["an alert"] * 5000)
+    with first.store.transaction():
+        first.store.prune(0.0)
+    kept = dict(first.store.db.execute("SELECT action, count(*) FROM decision GROUP BY action").fetchall())
+    assert kept == {"isolating": 1, "isolated": 1, "alert": 10_000}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_log_that_a_stranger_left_in_the_folder_of_a_user_decides_nothing(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    logs = [folder / "events-rank3.jsonl", folder / "events-stress.jsonl"]
+    logs[0].write_text(line(persistent()))
+    logs[1].write_text(line(event(kind="stress", rank=4, device="Ascend:4")))
+    os.chown(folder, 1001, -1)
+    os.chown(logs[0], 1001, -1)
+    os.chown(logs[1], 1002, -1)
+    first = handler(tmp_path / "h")
+    feed = LogFeed(first, [folder])
+    assert [decision.action for decision in feed.step()] == ["isolated"]
+    assert feed.step() is None
+    assert feed.complaints == [f"{logs[1]}: it belongs to user 1002, and its folder to user 1001; it is left out."]
+    os.chown(logs[1], 1001, -1)
+    assert [decision.device.device for decision in feed.step()] == ["Ascend:4"]
+    os.chown(folder, 0, -1)  # as a volume
+    os.chown(logs[1], 1002, -1)
+    feed.step()
+    assert feed.complaints == []

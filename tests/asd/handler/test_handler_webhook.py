@@ -1,0 +1,148 @@
+"""The webhook: takes what Alertmanager sends, and nothing else."""
+
+import http.client
+import json
+import socket
+import threading
+from base64 import b64encode
+
+import pytest
+
+from asd import ConfigError
+from asd.exporters.http.web_config import WebConfig
+from asd.exporters.http.webhook import start_webhook
+from asd.handler import FaultHandler, NoIsolator, Policy, Store
+from asd.handler.inputs.alerts import Alert, AlertBox, parse_alerts
+from asd.isolator import Device
+
+
+def message(*labels, **changes):
+    alerts = [
+        {"status": "firing", "labels": each, "annotations": {}, "startsAt": "2026-01-01T00:00:00Z",
+         "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "", "fingerprint": f"f{number}"}
+        for number, each in enumerate(labels)
+    ]  # fmt: skip
+    return json.dumps({"version": "4", "status": "firing", "receiver": "asd", "alerts": alerts, **changes}).encode()
+
+
+@pytest.fixture
+def webhook():
+    box, received = AlertBox(threading.Event()), []
+    box.receive = received.append
+    server = start_webhook("127.0.0.1", 0, box.take)
+    server.received = received
+    yield server
+    server.close()
+
+
+def post(webhook, body, path="/", method="POST", headers=None):
+    connection = http.client.HTTPConnection(webhook.url.split("/")[2], timeout=10)
+    connection.request(method, path, body, headers or {})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_alerts_are_taken_in(webhook):
+    assert post(webhook, message({"alertname": "AsdStrikeOut", "node": "n1", "id": "3"})) == (
+        200,
+        "1 alerts taken in.\n",
+    )
+    labels = {"alertname": "AsdStrikeOut", "node": "n1", "id": "3"}
+    assert webhook.received == [[Alert("f0 2026-01-01T00:00:00Z", firing=True, labels=labels)]]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"{", "not a message of Alertmanager: Expecting"),
+        (b"[]", "not a message of Alertmanager: b'[]'; valid is "),
+        (b"", "not a message of Alertmanager: Expecting"),
+        (message(version="3"), "message of Alertmanager field version is '3'; valid is '4', as"),
+        (message(alerts=None), "message of Alertmanager field alerts is None; valid is a list of at most 10000 alerts"),
+        (message(alerts=[1]), "message of Alertmanager field alerts is [1]; valid is a list of at most 10000 alerts"),
+        (b'{"version": "4", "alerts": [' + b",".join([b'{"labels": {}}'] * 10_001) + b"]}",
+         "message of Alertmanager field alerts is [{'labels': {}}, "),
+        (message({"a": 1}), "message of Alertmanager field alerts is [{'status': 'firing', "),
+        (b"\xff\xfe", "not a message of Alertmanager: "),
+    ],
+)  # fmt: skip
+def test_what_is_no_message_of_alertmanager_is_a_bad_request(webhook, body, sentence):
+    status, text = post(webhook, body)
+    assert status == 400
+    assert text.startswith(sentence)
+    assert webhook.received == []
+
+
+def test_only_post_to_known_places_and_of_a_known_size(webhook):
+    assert post(webhook, None, method="GET")[0] == 405
+    assert post(webhook, message(), path="/nope")[0] == 404
+    assert post(webhook, message(), path="/alerts?x=1")[0] == 200
+    assert post(webhook, b"x", headers={"Content-Length": "1048577"})[0] == 413
+    assert post(webhook, iter([b"x"]), headers={"Transfer-Encoding": "chunked"})[0] == 411
+
+
+def test_a_client_that_hangs_up_hurts_nobody(webhook):
+    host, port = webhook.url.split("/")[2].split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc")
+    assert post(webhook, message())[0] == 200
+
+
+def test_a_port_that_is_taken_is_a_wrong_setting(webhook):
+    port = webhook.port
+    with pytest.raises(ConfigError, match=rf"^--webhook has the value '127\.0\.0\.1:{port}'"):
+        start_webhook("127.0.0.1", port, str)
+
+
+def test_an_alert_wakes_and_is_noted_only_when_the_logs_do_not_explain_it():
+    wake, store = threading.Event(), Store(None)
+    handler = FaultHandler(store, Policy(), NoIsolator(store), print)
+    handler.know([Device("n1", "Ascend:3", 3)])
+    box = AlertBox(wake)
+    alerts = parse_alerts(message({"alertname": "A", "node": "n1", "id": "3"}, {"alertname": "B"}))
+    box.receive(alerts)
+    box.receive(alerts)
+    assert wake.is_set()
+    assert [note.reason for note in box.empty_into(handler)] == [
+        "The alert A names device 3 of n1, of which no event log tells.",
+        "The alert B names no device, of which no event log tells.",
+    ]
+    store.db.execute(
+        "INSERT INTO strike (device, run, job, step, time, received, due, settled, event) "
+        "VALUES (1, 'r', 'r', 1, 0, 0, 0, 1, '')"
+    )
+    box.receive([alerts[0]._replace(key="new"), alerts[1]._replace(key="gone", firing=False)])
+    assert box.empty_into(handler) == []
+
+
+def test_a_flood_of_alerts_is_taken_in_a_part_at_a_time_each_in_one_transaction():
+    wake, store = threading.Event(), Store(None)
+    handler, commits = FaultHandler(store, Policy(), NoIsolator(store), print), []
+    store.db.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    box = AlertBox(wake)
+    box.receive([Alert(str(number), firing=True, labels={}) for number in range(5000)])
+    counts = []
+    while wake.is_set():
+        wake.clear()
+        counts.append(len(box.empty_into(handler)))
+    assert (counts, len(commits)) == ([200] * 5, 5)
+
+
+def test_the_webhook_asks_for_a_password_as_the_endpoint_does(tmp_path):
+    bcrypt = pytest.importorskip("bcrypt")
+    web = tmp_path / "web.yml"
+    web.write_text(f"basic_auth_users:\n  am: {bcrypt.hashpw(b'sesame', bcrypt.gensalt(4)).decode()}\n")
+    web.chmod(0o600)
+    box = AlertBox(threading.Event())
+    server = start_webhook("127.0.0.1", 0, box.take, WebConfig(web))
+    try:
+        right, wrong = (b64encode(f"am:{word}".encode()).decode() for word in ("sesame", "guess"))
+        answers = [
+            post(server, message(), headers=headers)[0]
+            for headers in ({}, {"Authorization": f"Basic {wrong}"}, {"Authorization": f"Basic {right}"})
+        ]
+        assert answers == [401, 401, 200]
+    finally:
+        server.close()

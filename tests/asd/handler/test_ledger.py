@@ -1,0 +1,287 @@
+"""What the events add up to: each counts once, and a million take no more memory than some thousands."""
+
+import json
+import threading
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Event, Level, StateError
+from asd.handler.ledger import DeviceCounts, DeviceStatus, Key, Ledger
+
+KEY = Key("run1", 0, "node7", "Ascend:3")
+
+
+def event(step=1, **changes):
+    fields = {
+        **KEY._asdict(), "step": step, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
+        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r", "refused": True, "time": float(step),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def filled(*events):
+    ledger = Ledger(clock=lambda: 100.0)
+    for each in events:
+        ledger.add(each)
+    return ledger
+
+
+def test_a_new_ledger_has_counted_nothing():
+    ledger = Ledger()
+    assert ledger.tallies() == {}
+    assert ledger.events() == []
+    assert ledger.standing("node7", "Ascend:3", 0, 0.0) == DeviceStatus(0, suspect=False, isolated=False)
+
+
+def test_anomalies_are_counted_by_level_and_strikes_by_step():
+    ledger = filled(
+        event(1), event(1, checkpoint="b"), event(2), event(3, level=Level.WARNING), event(4, level=Level.WARNING)
+    )
+    tally = ledger.tallies()[KEY]
+    assert tally.anomalies == {"first": 3, "second": 2}
+    assert tally.strikes == 2
+    assert tally.last_anomaly == 4.0
+    assert tally.last_events == {
+        "first": (event(2).id, 2.0),
+        "second": (event(4, level=Level.WARNING).id, 4.0),
+    }
+
+
+def test_an_event_that_comes_twice_counts_once():
+    ledger = Ledger()
+    assert [ledger.add(event(1)) for _ in range(3)] == [True, False, False]
+    assert ledger.tallies()[KEY].anomalies["first"] == 1
+    assert ledger.events() == [event(1)]
+
+
+def test_ranks_and_runs_are_counted_apart():
+    ledger = filled(event(1), event(1, rank=1, device="Ascend:4"), event(1, run="run2"))
+    assert set(ledger.tallies()) == {KEY, KEY._replace(rank=1, device="Ascend:4"), KEY._replace(run="run2")}
+
+
+def test_what_counts_nothing_is_remembered_but_makes_no_rank():
+    others = [
+        event(1, kind="follower"), event(2, kind="follower", level=Level.NORMAL), event(3, kind="problem"),
+        event(4, level=Level.NORMAL),
+    ]  # fmt: skip
+    ledger = filled(*others)
+    assert ledger.tallies() == {}
+    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus()
+    assert ledger.events() == others
+
+
+def test_replays_are_counted_by_verdict():
+    ledger = filled(*(event(step, kind="replay", verdict="transient") for step in (1, 2)))
+    ledger.add(event(3, kind="replay", verdict="software"))
+    ledger.add(event(4, kind="replay"))
+    assert ledger.tallies()[KEY].verdicts == {"transient": 2, "persistent": 0, "software": 1, "undetermined": 0}
+    assert ledger.tallies()[KEY].anomalies == {"first": 0, "second": 0}
+
+
+def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():
+    ledger = filled(event(1), event(2), event(3), event(3, kind="isolation"))
+    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(3, suspect=True, isolated=True)
+    ledger.add(event(3, kind="recovery", time=9.0))
+    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(0, suspect=False, isolated=False)
+    assert ledger.tallies()[KEY].strikes == 3
+
+
+def test_an_accelerator_keeps_its_strikes_in_the_next_run_and_under_another_rank():
+    ledger = filled(event(1), event(1, run="run2"), event(1, run="run3", rank=5), event(1, rank=-1, run="vendor"))
+    assert ledger.standing("node7", "Ascend:3", 7, 10.0) == DeviceStatus(4, suspect=True, isolated=False)
+    assert ledger.tallies()[KEY].strikes == 1
+
+
+def test_processes_that_share_a_device_have_strikes_of_their_own():
+    ledger = filled(event(1, device="CPU:0"), *(event(step, device="CPU:0", rank=1) for step in (2, 3)))
+    assert [ledger.standing("node7", "CPU:0", rank, 10.0).strikes_in_window for rank in (0, 1, 2)] == [1, 2, 0]
+
+
+@pytest.mark.parametrize("device", ["unknown", ""])
+def test_what_names_no_device_is_counted_and_is_no_strike(device):
+    ledger = filled(*(event(step, device=device) for step in (1, 2, 3)))
+    tally = ledger.tallies()[KEY._replace(device=device)]
+    assert (tally.anomalies["first"], tally.strikes) == (3, 0)
+    assert ledger.standing("node7", device, 0, 10.0) == DeviceStatus()
+
+
+def test_strikes_leave_the_window():
+    ledger = filled(event(1), event(2))
+    assert [ledger.standing("node7", "Ascend:3", 0, now).strikes_in_window for now in (28800.0, 28801.0)] == [2, 1]
+
+
+def test_the_last_thousand_events_are_kept():
+    ledger = filled(*(event(step) for step in range(1, 1502)))
+    assert [each.step for each in ledger.events()] == list(range(502, 1502))
+
+
+def test_of_huge_events_fewer_are_kept():
+    ledger = filled(*(event(step, reason="x" * 1_000_000) for step in range(1, 31)))
+    assert [each.step for each in ledger.events()] == list(range(15, 31))
+    assert ledger.tallies()[KEY].anomalies["first"] == 30
+
+
+def test_the_last_64_runs_are_kept():
+    ledger = filled(*(event(run=f"run{number}") for number in range(70)))
+    ledger.add(event(2, run="run7"))
+    ledger.add(event(1, run="new"))
+    assert [key.run for key in ledger.tallies()] == [*(f"run{number}" for number in range(8, 70)), "run7", "new"]
+    assert ledger.standing("node7", "Ascend:3", 0, 10.0).strikes_in_window == 72  # of the device, in all runs
+
+
+def test_at_most_1024_ranks_are_kept_and_those_of_the_last_run_go_last():
+    ledger = filled(*(event(run="old", rank=rank) for rank in range(10)))
+    for rank in range(1020):
+        ledger.add(event(run="new", rank=rank))
+    assert {key.run for key in ledger.tallies()} == {"new"}
+    for rank in range(1020, 1030):
+        ledger.add(event(run="new", rank=rank))
+    assert [key.rank for key in ledger.tallies()] == list(range(6, 1030))
+
+
+KINDS = [
+    {"level": Level.ERROR}, {"level": Level.WARNING, "checkpoint": "b"}, {"kind": "isolation"}, {"kind": "recovery"},
+    {"kind": "replay", "verdict": "persistent"}, {"kind": "replay", "verdict": "software", "checkpoint": "c"},
+    {"kind": "follower", "level": Level.NORMAL},
+]  # fmt: skip
+ANY_EVENT = st.builds(
+    lambda step, rank, kind, run: event(step, rank=rank, run=run, **kind),
+    st.integers(0, 5), st.integers(-1, 2), st.sampled_from(KINDS), st.sampled_from(["r", "特\n\udcff"]),
+)  # fmt: skip
+
+
+@given(st.lists(ANY_EVENT, max_size=30), st.integers(0, 30))
+def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(events, cut):
+    whole, first, second = filled(*events), filled(*events[:cut]), filled()
+    second.restore(json.loads(json.dumps(first.state())))
+    for each in events[max(0, cut - 5) :]:  # some of them a second time
+        second.add(each)
+    assert second.tallies() == whole.tallies()
+    assert second.state() == whole.state()
+
+
+@given(st.lists(ANY_EVENT, max_size=20), st.randoms())
+def test_events_count_once_in_whatever_order_they_come(events, random):
+    twice = [*events, *events]
+    random.shuffle(twice)
+    counts = {key: (tally.anomalies, tally.verdicts) for key, tally in filled(*twice).tallies().items()}
+    assert counts == {key: (tally.anomalies, tally.verdicts) for key, tally in filled(*events).tallies().items()}
+
+
+def test_a_restored_ledger_still_knows_what_is_software():
+    """By the verdict of a replay, and by a value that came again in another attempt."""
+    ledger = filled(event(1, kind="replay", verdict="software", device="Ascend:4"), event(2, run="job"))
+    restored = filled()
+    restored.restore(json.loads(json.dumps(ledger.state())))
+    for each in (event(1), event(2, run="job+2")):
+        restored.add(each)
+    assert restored.standing("node7", "Ascend:3", 0, 10.0).strikes_in_window == 0
+
+
+def test_what_a_replay_lays_on_software_is_no_strike():
+    ledger = filled(*(event(step) for step in (1, 2, 3)))
+    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(3, suspect=True, isolated=False)
+    for step in (1, 2, 3):
+        ledger.add(event(step, kind="replay", level=Level.NORMAL, verdict="software"))
+    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(0, suspect=False, isolated=False)
+
+
+def test_after_a_restore_only_events_that_were_counted_can_be_recalled():
+    ledger = filled(event(5))
+    ledger.restore(filled(event(1), event(2)).state())
+    assert ledger.events() == []
+    assert [ledger.recall(event(step)) for step in (1, 3, 2)] == [True, False, True]
+    assert ledger.events() == [event(1), event(2)]
+    assert ledger.add(event(3))
+    assert not ledger.add(event(1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 1}, {"ids": 3}, {"ids": "ä"}, {"ids": ["a"]}, {"tallies": 3}, {"tallies": [[1, 2]]},
+        {"tallies": [["r", 0, "h", "d", {}, 0, {}, 0.0, {}]]}, {"isolated": [["h", "d"]]},
+        {"isolated": [["h", "d", "x"]]}, {"isolated": None}, {"strikes": None}, {"strikes": {}},
+        {"strikes": {"device": [[1]], "strike": [], "software": [], "sighting": []}},
+        {"strikes": {"device": [], "strike": [], "software": [], "sighting": [[1, {"hex": "x"}, "r", 0.0]]}},
+    ],
+)  # fmt: skip
+def test_a_state_that_is_none_is_an_error_and_changes_nothing(change):
+    ledger = filled(event(1))
+    before = ledger.state()
+    with pytest.raises(StateError, match="saved strikes|the saved ledger"):
+        ledger.restore({**Ledger().state(), **change})
+    assert ledger.state() == before
+
+
+def test_a_copy_does_not_change_what_was_counted():
+    ledger = filled(event(1))
+    copy = ledger.tallies()
+    copy[KEY].anomalies["first"] = copy[KEY].verdicts["software"] = copy[KEY].strikes = 7
+    copy[KEY].last_events.clear()
+    ledger.events().clear()
+    assert ledger.tallies()[KEY] == DeviceCounts({"first": 1, "second": 0}, 1, last_anomaly=1.0, last_events={
+        "first": (event(1).id, 1.0)
+    })  # fmt: skip
+    assert ledger.events() == [event(1)]
+
+
+def test_what_was_copied_does_not_change_with_what_is_counted():
+    ledger = filled(event(1))
+    copy = ledger.tallies()[KEY]
+    ledger.add(event(2))
+    ledger.add(event(2, kind="replay", verdict="persistent"))
+    assert (copy.anomalies["first"], copy.strikes, copy.verdicts["persistent"], len(copy.last_events)) == (1, 1, 0, 1)
+    assert copy.last_events["first"] == (event(1).id, 1.0)
+
+
+def test_threads_may_add_and_read_at_the_same_time():
+    ledger, failures, stop = Ledger(), [], threading.Event()
+
+    def read():
+        try:
+            while not stop.is_set():
+                ledger.events()
+                ledger.tallies()
+                json.dumps(ledger.state())
+                ledger.standing("node7", "Ascend:3", 0, 10.0)
+        except Exception as error:
+            failures.append(error)
+
+    def add(rank):
+        for step in range(1, 501):
+            ledger.add(event(step, rank=rank, run=f"run{step % 70}"))
+
+    reader = threading.Thread(target=read)
+    writers = [threading.Thread(target=add, args=(rank,)) for rank in range(4)]
+    reader.start()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    stop.set()
+    reader.join()
+    assert failures == []
+    assert sum(tally.anomalies["first"] for tally in ledger.tallies().values()) > 0
+
+
+def test_memory_is_flat_over_many_events():
+    ledger = filled()
+
+    def add(start, stop, level=Level.ERROR):
+        for step in range(start, stop):
+            ledger.add(event(step, rank=step % 8, level=level))
+
+    add(0, 21_000)  # every bound has been reached
+    saved = len(json.dumps(ledger.state()))
+    tracemalloc.start()
+    add(21_000, 42_000, Level.WARNING)  # all that Python holds is traced now
+    base, _ = tracemalloc.get_traced_memory()
+    add(42_000, 46_000)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used - base < 100_000
+    assert len(json.dumps(ledger.state())) < 1.1 * saved < 1_200_000  # what SQLite holds is not traced

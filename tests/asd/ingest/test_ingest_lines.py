@@ -1,0 +1,469 @@
+"""What the lines of vendors' logs say: samples, variants nobody printed yet, and lines that only look like alarms."""
+
+import json
+import math
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Level
+from asd.ingest import Alarms
+from asd.rundir.follow import Line
+
+V3_ERROR = (
+    "[ERROR] AICPU(25787,aicpu_scheduler):2025-02-25-18:43:29.395.610 [silent_check_v3.cc:250][ComputeL1Error]"
+    "[tid:25799]SilentCheckV3 ComputeL1Error:val = [nan], max = [nan], avg=[5.752283e-08], step=[5], c_thresh_l1 = "
+    "[1.000000e+06], c_thresh_l2 = [1.000000e+04], beta1 = [9.900000e-01], npu_asd_detect = [2]."
+)
+V3_INFO = (
+    "[INFO] AICPU(26559,aicpu_scheduler):2025-02-25-18:46:51.684.993 [silent_check_v3.cc:240][SilentCheck][tid:26570]"
+    "SilentCheckV3 normal case, val=[2.016393e+02], max=[2.016393e+02], avg=[7.349676e+00], step=[4], "
+    "c_threshold_l1=[1.000000e+06], c_threshold_l2=[1.000000e+04], beta1=[9.900000e-01], npu_asd_detect=[3]."
+)
+V2_ERROR = (
+    "[ERROR] AICPU(24515,aicpu_scheduler):2024-09-13-14:12:28.956.344 [silent_check_v2.cc:136][ComputeL1Error]"
+    "[tid:24528]SilentCheck get L1 Error, input message: val = [nan], pre_val = [0.100089], min_val = [0.089474], "
+    "max_val = [0.130423], step = [6],         c_min_steps = [100], c_thresh_l1 = [1000000.000000], c_coeff_l1 = "
+    "[100000.000000], c_thresh_l2 = [10000.000000], c_coeff_l2 = [5000.000000] npu_asd_detect = [1]."
+)
+V2_INFO = (
+    "[INFO] AICPU(2249,aicpu_scheduler):2024-09-13-14:18:53.057.632 [silent_check_v2.cc:122][SilentCheck][tid:2258]"
+    "val = [0.004220], pre_val = [0.004272], min_val = [0.004189], max_val = [0.004272], step = [4].",
+    "[INFO] AICPU(2249,aicpu_scheduler):2024-09-13-14:18:53.057.642 [silent_check_v2.cc:124][SilentCheck][tid:2258]"
+    "c_min_steps = [100], c_thresh_l1 = [1000000.000000], c_coeff_l1 = [100000.000000], c_thresh_l2 = [10000.000000], "
+    "c_coeff_l2 = [5000.000000], npu_asd_detect = [3]",
+)
+MS = "[WARNING] DEBUG(2950752,fffee7e591e0,python):2025-08-26-10:46:26.665.782 [mindspore/ccsrc/tools/silent_detect/"
+STRIKE = (
+    f"{MS}silent_detector.cc:109] SilentDetect] Silent detect strike detected: StrikeRecord{{timestamp: 1756176386, "
+    "name: fc1.weight, value: inf, stat: StatData{avg: 6.44326e+12, pre_value: 6.441e+14, count: 6, "
+    "none_zero_count: 6}}"
+)
+OUT = (
+    f"{MS}silent_detector.cc:340] DetectStrikeout] Feature value detection strikes out on rank 7, strikes_num: 3, "
+    "CheckSum will be enabled globally."
+)
+BODY = (
+    "param name module.layers.0.attn.weight, abnormal value 3.5e+20, previous value 0.001, history avg 0.002, "
+    "bp time 17, normal count 15."
+)
+SPIKE = f"[Event][2025-08-26 10:46:26] [Rank 5]: A grad-norm spike may happen, {BODY}"
+TORCH_OUT = "[Warning][2025-08-26 10:47:00] [Rank 5]: feature detection detects abnormal results!"
+ITEM = f"Grad-norm spike: index 0, time 2025-08-26 10:46:26, {BODY}"
+TORCH_CHECKSUM = "[Warning][Rank 5]: The result of Matmul checksum is abnormal!"
+DEVICE_LOG = "/x/debug/device-3/device-305322_20250225184310213.log"
+
+
+def lines(*texts, path="/logs/some.log", file="f"):
+    return [Line(Path(path), 100 * number, text, f"{file}:{100 * number}") for number, text in enumerate(texts)]
+
+
+def reader(**options):
+    return Alarms("run1", "node7", timezone.utc, clock=lambda: 1_800_000_000.0, **options)
+
+
+def events(*texts, path="/logs/some.log", alarms=None):
+    alarms = alarms if alarms is not None else reader()
+    return [alarm.event for line in lines(*texts, path=path) for alarm in alarms.read(line)]
+
+
+def event(text, **options):
+    (found,) = events(text, **options)
+    return found
+
+
+def utc(*parts):
+    return datetime(*parts, tzinfo=timezone.utc).timestamp()
+
+
+def test_an_error_of_the_third_check_has_its_value_limit_step_device_and_time():
+    found = event(V3_ERROR.replace("val = [nan]", "val = [2.5e+01]"), path=DEVICE_LOG)
+    assert (found.rule, found.level, found.kind, found.feature) == (
+        "silent_check_v3", Level.ERROR, "anomaly", "max_square",
+    )  # fmt: skip
+    assert (found.value, found.step, found.device, found.rank, found.host) == (25.0, 5, "Ascend:3", -1, "node7")
+    assert found.limits == pytest.approx((1e6 * 5.752283e-08 / (1 - 0.99**5),), rel=1e-12)
+    assert found.time == pytest.approx(utc(2025, 2, 25, 18, 43, 29, 395610), abs=1e-6)
+    assert (found.code, found.run, found.checkpoint) == ("80818C00", "run1", "")
+
+
+def test_before_the_second_check_the_limit_is_a_multiple_of_the_mean_as_it_is():
+    found = event(V3_ERROR.replace("step=[5]", "step=[0]").replace("5.752283e-08", "2"))
+    assert found.limits == (2e6,)
+
+
+@pytest.mark.parametrize("mean", ["nan", "inf", "-nan", "0.0"])
+def test_a_mean_that_is_spoilt_gives_no_limit(mean):
+    found = event(V3_ERROR.replace("5.752283e-08", mean))
+    assert found.limits == ()
+    assert math.isnan(found.value)
+
+
+def test_an_error_of_the_second_check_has_the_absolute_limit_while_it_is_warming_up():
+    found = event(V2_ERROR, path=DEVICE_LOG)
+    assert (found.rule, found.level, found.feature, found.step) == ("silent_check_v2", Level.ERROR, "l2", 6)
+    assert found.limits == (1e6,)
+
+
+def test_an_error_of_the_second_check_has_the_jump_limit_afterwards_when_that_is_lower():
+    found = event(V2_ERROR.replace("step = [6]", "step = [100]").replace("[nan]", "[5000.0]", 1))
+    assert found.limits == pytest.approx((0.100089 + 1e5 * (0.130423 - 0.089474),), rel=1e-12)
+
+
+@pytest.mark.parametrize("text", [V3_INFO, *V2_INFO])
+def test_normal_values_are_no_events(text):
+    assert events(text, path=DEVICE_LOG) == []
+
+
+L2 = [
+    V3_ERROR.replace("ComputeL1Error", "ComputeL2Error").replace("[ERROR]", "[WARNING]"),
+    V3_ERROR.replace("ComputeL1Error", "ComputeL2Warning").replace("[ERROR]", "[WARNING]"),
+    V3_ERROR.replace("[ComputeL1Error]", "").replace("ComputeL1Error", "abnormal case").replace("[ERROR]", "[WARNING]"),
+    V2_ERROR.replace("ComputeL1Error", "SilentCheck").replace("L1 Error", "L2 Warning").replace("ERROR", "WARNING"),
+    V2_ERROR.replace("ComputeL1Error", "SilentCheck").replace("L1 Error", "L2 Error"),
+]
+
+
+@pytest.mark.parametrize("text", L2)
+def test_the_second_level_is_a_warning(text):
+    assert event(text.replace("[nan]", "[7e5]", 1)).level is Level.WARNING
+
+
+@pytest.mark.parametrize("text", L2[:4])
+def test_a_value_that_is_not_finite_is_the_first_level_whatever_the_line_says(text):
+    assert event(text).level is Level.ERROR
+
+
+VARIANTS = {
+    "other version": V3_ERROR.replace("silent_check_v3.cc:250", "silent_check_v5.cc:1017").replace(
+        "CheckV3", "CheckV5"
+    ),
+    "no function and no thread": V3_ERROR.replace("[ComputeL1Error][tid:25799]", ""),
+    "no spaces": V3_ERROR.replace(" = ", "=").replace(", ", ","),
+    "more spaces": V3_ERROR.replace("=", "  =  ").replace("[nan]", "[ nan ]"),
+    "other spelling": V3_ERROR.replace("c_thresh_l1", "c_threshold_l1").replace("avg", "AVG").replace("val ", "Val "),
+    "camel case": V3_ERROR.replace("c_thresh_l1", "cThreshL1").replace("npu_asd_detect", "npuAsdDetect"),
+    "small letters": V3_ERROR.lower(),
+    "capitals": V3_ERROR.upper(),
+    "colons": V3_ERROR.replace("val = [nan]", "val: [nan]").replace("step=[5]", "step: 5"),
+    "no brackets": V3_ERROR.replace("val = [nan]", "val = nan").replace("step=[5]", "step=5"),
+    "more keys": V3_ERROR.replace("max = [nan]", "max = [nan], layer = [12], mode=[train]"),
+    "other order": "[ERROR] AICPU(1,a):2025-02-25-18:43:29.395.610 [silent_check_v3.cc:9]SilentCheckV3 L1 Error, beta1="
+    "[0.99], step=[5], c_thresh_l1=[1e6], avg=[5.752283e-08], val=[nan]",
+    "colours": V3_ERROR.replace("[ERROR]", "\x1b[1;31m[ERROR]\x1b[0m"),
+    "kubectl": f"[pod/train-0/main] {V3_ERROR}",
+    "containerd": f"2025-02-25T18:43:30.123456789Z stderr F {V3_ERROR}",
+    "docker": json.dumps({"log": f"{V3_ERROR}\n", "stream": "stderr", "time": "2025-02-25T18:43:30.1Z"}),
+    "rank": f"[rank0]:{V3_ERROR}",
+    "syslog": f"Feb 25 18:43:30 node7 aicpu[11]: {V3_ERROR}",
+    "grep": f"device-0/device-1_20250225184310213.log:2508:{V3_ERROR}",
+    "progress bar": f"  3%|▎ | 3/100 [00:01<00:30]\r{V3_ERROR}",
+    "behind something long": f"{'x' * 100_000} {V3_ERROR}",
+    "no source": V3_ERROR.replace("[silent_check_v3.cc:250]", ""),
+    "no header": V3_ERROR.partition("[silent")[2],
+    "warning word": V3_ERROR.replace("[ERROR]", "[ ERROR ]"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_line_is_understood_however_it_is_dressed(name):
+    found = event(VARIANTS[name], path=DEVICE_LOG)
+    assert (found.level, found.step) == (Level.ERROR, 5)
+    assert math.isnan(found.value)
+    assert found.limits == pytest.approx((1.173730,), rel=1e-4)
+    assert found.rule == ("silent_check_v5" if name == "other version" else "silent_check_v3")
+    if name != "no header":
+        assert found.time == pytest.approx(utc(2025, 2, 25, 18, 43, 29, 395610), abs=1e-6)
+
+
+def test_two_messages_that_share_a_line_are_two_events():
+    found = events(f"[rank1]: {V3_ERROR}{V2_ERROR}", path=DEVICE_LOG)
+    assert [each.rule for each in found] == ["silent_check_v3", "silent_check_v2"]
+    assert found[1].key == f"{found[0].key}+1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[ERROR] GE(1,a):2025-02-25-18:43:29.395.610 [infer.cc:9]SilentCheckV3 infer shape failed, ret = [5].",
+        "[ERROR] AICPU(1,a):2025-02-25-18:43:29.395.610 [silent_check_v3.cc:90][Init][tid:1]Get input failed, type=[1]",
+        "grep -nr 'silent_check_v[2-9].cc:.*SilentCheck' device-*",
+        "SilentDetect initialized with enable: 1, with_checksum: 0, upper_thresh1: 1000000",
+        f"{MS}a.cc:1] F] Feature value detection strikes out! Search 'strikes out on rank' in training logs.",
+        f"{MS}a.cc:1] F] SilentCheck detects SDC error, which means training may be unstable. Search 'CheckSum detects "
+        "MatMul error on rank' in training logs to get abnormal ranks.",
+        f"{MS}a.cc:1] F] Global CheckSum result is 0",
+        f"{MS}a.cc:1] F] Detect feature value strike, count: 1, number to strikeout: 3",
+        f"{MS}a.cc:1] F] Feature value detection works with CheckSum, strikes_num: 2, strikes_window: 1 min",
+        f"{MS}a.cc:1] F] CheckSum start, which will degrade performance",
+        STRIKE.replace("Silent detect strike detected:", "Strike happened. record is"),
+        STRIKE.replace(
+            "Silent detect strike detected:",
+            "Strike will not be recorded repeatedly during the 5 mins cooling-off period, and the exception info is",
+        ),
+        "[Info] Rank 3: feature detection detects abnormal results, checksum is on.",
+        "[Info] Rank 3: checksum is off",
+        "[silent data] name:a, val: nan, pre_val: 0.1, avg: nan, bp time: 4, none_zero_step: 2",
+        "event_id=0x80c78008",
+        "[klogd.c:242] Node Type=0x60b; Sensor Type=0xd0; event_state=5)",
+        "Get event severity fail. (sensor type=0xc6; offset=0)",
+        "device fault, nodeName:n1, assertion:Occur, cardID:2, deviceID:0, faultCodes:8C084E00, faultLevelName:"
+        "RestartBusiness, alarmRaisedTime:2023-11-21 05:36:53",
+        'the keyword is "accuracy sensitivity feature abnormal"',
+        "",
+    ],
+)
+def test_lines_that_only_look_like_alarms_are_none(text):
+    assert events(text) == []
+
+
+def test_our_own_error_line_is_not_read_back():
+    assert events(f"[ERROR] ASD(1):2025-08-26-10:46:26.000 {event(V3_ERROR).sentence()}") == []
+    assert events(event(V3_ERROR).to_json()) == []
+
+
+def test_a_strike_has_name_value_and_the_time_that_is_in_it():
+    found = event(STRIKE, path="/run/worker_3.log")
+    assert (found.rule, found.level, found.checkpoint, found.value) == ("combined", Level.ERROR, "fc1.weight", math.inf)
+    assert (found.time, found.step, found.rank, found.device) == (1756176386.0, 6, 3, "unknown")
+    assert found.reason == "strike, not finite; before it: mean 6.44326e+12, last 6.441e+14"
+
+
+def test_a_finite_strike_is_the_second_level():
+    assert event(STRIKE.replace("value: inf", "value: 2.5e+09")).level is Level.WARNING
+
+
+@pytest.mark.parametrize("name", ["a, b(1).weight", "名字", "x: y=[3]", "{odd"])
+def test_a_strike_keeps_any_name(name):
+    assert event(STRIKE.replace("fc1.weight", name)).checkpoint == name
+
+
+def test_a_strike_is_read_in_any_order_and_spelling():
+    found = event("StrikeRecord { value=-nan, name = w, Timestamp = 1756176386, stat = StatData{count = 9}, extra: 1 }")
+    assert (found.level, found.checkpoint, found.step, found.time) == (Level.ERROR, "w", 9, 1756176386.0)
+
+
+@pytest.mark.parametrize("when", ["0", "99999999999999", "-5"])
+def test_an_impossible_time_in_a_strike_gives_way_to_that_of_the_line(when):
+    found = event(STRIKE.replace("1756176386", when))
+    assert found.time == pytest.approx(utc(2025, 8, 26, 10, 46, 26, 665782), abs=1e-6)
+    found.to_json()
+
+
+def test_a_strike_out_names_the_rank():
+    found = event(OUT, path="/run/worker_3.log")
+    assert (found.level, found.rank, found.reason) == (Level.ERROR, 7, "strike-out after 3 strikes")
+
+
+@pytest.mark.parametrize(
+    "text", ["CheckSum detects MatMul error on rank 12", "checksum detects matmul error on rank: 12."]
+)
+def test_a_wrong_checksum_names_the_rank(text):
+    found = event(f"{MS}a.cc:1] DoCheckSum] {text}")
+    assert (found.level, found.rank, found.reason) == (Level.ERROR, 12, "checksum: wrong MatMul")
+
+
+def test_a_global_wrong_checksum_accuses_no_rank():
+    found = event(f"{MS}a.cc:1] DoCheckSum] Global CheckSum result is 1", path="/run/worker_3.log")
+    assert (found.level, found.rank, found.device) == (Level.ERROR, -1, "unknown")
+
+
+def test_the_keyword_of_the_first_generation_is_an_event():
+    found = event("[ERROR] GE(12,python):2024-03-01-00:00:00.000.001 [x.cc:1] F] accuracy sensitivity feature abnormal")
+    assert (found.rule, found.level, found.time) == ("silent_check_v1", Level.ERROR, utc(2024, 3, 1, 0, 0, 0, 1))
+
+
+def test_a_spike_of_torch_names_rank_parameter_and_step():
+    found = event(SPIKE, path="/run/worker_0.log")
+    assert (found.rule, found.level, found.rank, found.step) == ("torch_npu", Level.WARNING, 5, 17)
+    assert (found.checkpoint, found.value) == ("module.layers.0.attn.weight", 3.5e20)
+    assert found.time == utc(2025, 8, 26, 10, 46, 26)
+
+
+def test_a_list_of_spikes_repeats_what_was_said_and_adds_what_was_not():
+    newer = ITEM.replace("index 0", "index 1").replace("10:46:26", "10:47:00").replace("3.5e+20", "inf")
+    prefix = "[rank0]:W0826 10:47:00.665000 139 torch_npu/asd/asd.py:512] "
+    found = events(SPIKE, prefix + TORCH_OUT, prefix + ITEM, prefix + newer)
+    assert [each.reason.partition(";")[0] for each in found] == ["spike", "strike-out", "spike", "spike, not finite"]
+    assert [each.rank for each in found] == [5, 5, 5, 5]
+    assert found[0].id == found[2].id
+    assert len({each.id for each in found}) == 3
+
+
+def test_a_strike_out_that_another_rank_prints_again_is_the_same_event():
+    mine = events(f"[rank5]:W0826 10:47:00.6 1 a.py:5] {TORCH_OUT}")
+    theirs = events("something before", f"[rank0]:W0826 10:47:10.1 1 a.py:5] {TORCH_OUT}", path="/logs/other.log")
+    assert mine[0].id == theirs[0].id
+
+
+def test_lists_of_two_ranks_that_print_into_one_file_are_told_apart():
+    first, second = ("[rank1]:W0826 10:47:00.6 1 a.py:5] ", "[rank2]:W0826 10:47:00.6 1 a.py:5] ")
+    found = events(
+        first + TORCH_OUT.replace("Rank 5", "Rank 1"), second + TORCH_OUT.replace("Rank 5", "Rank 2"), first + ITEM
+    )
+    assert [each.rank for each in found] == [1, 2, 1]
+
+
+def test_a_list_goes_on_after_a_restart():
+    before, after = reader(), reader()
+    events(TORCH_OUT, alarms=before)
+    after.restore(json.loads(json.dumps(before.state())))
+    assert event(ITEM, alarms=after).rank == 5
+
+
+@pytest.mark.parametrize("dress", [lambda text: json.dumps({"message": text}), lambda text: json.dumps({"log": text})])
+def test_a_strike_out_with_its_list_in_one_line_of_json_loses_neither(dress):
+    state = "previous value 3.4, history avg 2.2, bp time 130, normal count 99."
+    text = (
+        "[Warning][2025-08-26 10:46:33] [Rank 3]: feature detection detects abnormal results!\n"
+        f"Grad-norm spike: index 0, time 2025-08-26 10:06:31, param name a, abnormal value 7.0, {state}\n"
+        f"Grad-norm spike: index 1, time 2025-08-26 10:46:33, param name b, abnormal value inf, {state}"
+    )
+    found = [alarm.event for alarm in Alarms("r", "h").read(Line(Path("x.log"), 0, dress(text), "k:0"))]
+    assert [(event.rank, event.checkpoint) for event in found] == [(3, ""), (3, "a"), (3, "b")]
+
+
+def test_a_list_without_its_first_line_has_no_rank():
+    assert event(ITEM).rank == -1
+
+
+def test_a_wrong_checksum_of_torch_names_the_rank():
+    found = event(f"[rank0]:W0826 10:47:00.5 1 a.py:5] {TORCH_CHECKSUM}")
+    assert (found.rank, found.level, found.reason) == (5, Level.ERROR, "checksum: wrong matmul")
+    assert found.time == pytest.approx(utc(2026, 8, 26, 10, 47, 0, 500000), abs=1e-6)  # the last such day
+
+
+def test_a_rank_that_torch_does_not_know_is_none():
+    assert event(SPIKE.replace("Rank 5", "Rank None")).rank == -1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Event id=0x80818c00", "event_id:  [0x80818c00]", "event_id=0x80818c00", "EVENT_ID = 80818C00",
+        '{"event_id": "0x80818C00"}', "event_id: 2155973632", "eventId:0x80818c00;",
+        "(Node Type=0x40; Node ID=0; Sensor Type=0xc6; sensor id=1; event_state=0)",
+        "sub_node_type=0x0; node_type=0x40; sensor_type=0xC6, event_state=0x0",
+        "Event id=0x80818c00 Node Type=0x40; Sensor Type=0xc6; event_state=0)",
+    ],
+)  # fmt: skip
+def test_the_code_of_the_driver_is_read_in_every_form(text):
+    found = event(f"[ERROR] KERNEL(3551,sklogd):2021-10-05-23:07:08.350.235 [klogd.c:242][583733.716915] {text}")
+    assert (found.rule, found.code, found.level, found.rank) == ("driver", "80818C00", Level.ERROR, -1)
+    assert found.time == pytest.approx(utc(2021, 10, 5, 23, 7, 8, 350235), abs=1e-6)
+
+
+@pytest.mark.parametrize(("code", "level"), [("80818c05", Level.ERROR), ("80818C06", Level.WARNING)])
+def test_the_codes_of_the_stress_test_keep_their_risk(code, level):
+    found = event(f"Aug 26 10:46:26 n1 kernel: event_id=0x{code}, device_id=6, assertion=1")
+    assert (found.code, found.level, found.device) == (code.upper(), level, "Ascend:6")
+    assert found.time == utc(2026, 8, 26, 10, 46, 26)
+
+
+def test_the_recovery_of_the_driver_is_a_recovery():
+    found = event("2025-08-26T10:46:26+08:00 n1 event_id=0x80818c00 dev_id=1 assertion=0")
+    assert (found.kind, found.level, found.time) == ("recovery", Level.NORMAL, utc(2025, 8, 26, 2, 46, 26))
+
+
+PLUGIN = (
+    "device fault, nodeName:k8smaster, assertion:{}, cardID:2, deviceID:{}, faultCodes:{}, faultLevelName:SeparateNPU, "
+    "alarmRaisedTime:2023-11-21 05:36:53"
+)
+
+
+def test_a_message_of_the_device_plugin_names_node_and_device():
+    found = event(f"kube-system  8s  Warning  Occur  pod/x  {PLUGIN.format('Occur', 0, '8C084E00,80818c00')}")
+    assert (found.kind, found.level, found.host, found.device) == ("anomaly", Level.ERROR, "k8smaster", "Ascend:2")
+    assert found.time == utc(2023, 11, 21, 5, 36, 53)
+
+
+def test_a_message_of_the_newest_device_plugin_has_the_device_itself():
+    text = PLUGIN.format("Recovery", 0, "80818C00").replace("cardID:2, deviceID:0", "logicID:11")
+    found = event(json.dumps({"message": text, "type": "Normal"}))
+    assert (found.kind, found.device) == ("recovery", "Ascend:11")
+
+
+@pytest.mark.parametrize(("chips", "device"), [(1, "Ascend card 2 chip 1"), (2, "Ascend:5")])
+def test_the_device_is_told_only_when_the_number_of_chips_fits(chips, device):
+    text = PLUGIN.format("Occur", 1, "80818C00")
+    assert event(text, alarms=reader(chips_per_card=chips)).device == device
+
+
+def test_two_codes_in_one_message_are_two_events():
+    found = events(PLUGIN.format("Occur", 0, "80818C05,80818C00"))
+    assert [each.code for each in found] == ["80818C00", "80818C05"]
+    assert len({each.id for each in found}) == 2
+
+
+def test_a_line_without_any_time_has_the_present_one():
+    assert event(TORCH_CHECKSUM).time == 1_800_000_000.0
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, width=32).map(lambda value: f"{value:e}"),
+    st.floats(0, 1e9).map(lambda value: f"{value:f}"),
+    st.sampled_from(["nan", "-nan", "inf", "-inf", "NaN", "INF", "nan(0x7fc00)"]),
+)
+GAPS = st.sampled_from(["", " ", "  ", "\t"])
+
+
+@given(
+    version=st.integers(2, 9), level=st.sampled_from("12"), value=NUMBERS, step=st.integers(0, 10**9), gap=GAPS,
+    order=st.permutations(["val", "max", "avg", "step", "c_threshold_l1", "beta1", "more_1", "npu_asd_detect"]),
+    line=st.integers(1, 99999),
+    dressed=st.sampled_from(["", "[rank12]: ", "stderr F ", "\x1b[31m", "x" * 20_000 + " "]),
+)  # fmt: skip
+def test_a_line_of_any_version_is_understood_in_any_order_and_spacing(
+    version, level, value, step, gap, order, line, dressed
+):
+    said = dict.fromkeys(order, "1.5") | {"val": value, "step": str(step)}
+    body = f",{gap}".join(f"{name}{gap}={gap}[{said[name]}]" for name in order)
+    word = "ERROR" if level == "1" else "WARNING"
+    head = f"[{word}] AICPU(1,aicpu_scheduler):2025-02-25-18:43:29.395.610 [silent_check_v{version}.cc:{line}]"
+    found = event(f"{dressed}{head}SilentCheckV{version} ComputeL{level}Error:{gap}{body}.", path=DEVICE_LOG)
+    wanted = float(value.partition("(")[0])
+    assert found.value == wanted or (math.isnan(found.value) and math.isnan(wanted))
+    assert found.level is (Level.ERROR if level == "1" or not math.isfinite(wanted) else Level.WARNING)
+    assert (found.rule, found.step, found.device) == (f"silent_check_v{version}", step, "Ascend:3")
+    assert type(found).from_json(found.to_json()).id == found.id
+
+
+PIECES = st.sampled_from(
+    [V3_ERROR, V2_ERROR, STRIKE, OUT, SPIKE, TORCH_OUT, ITEM, TORCH_CHECKSUM, PLUGIN, "Event id=0x80818c00", "val = [",
+     "\r", "{", '{"log": "', "\x00", "\x1b[", "SilentCheck", "StrikeRecord{name: ", "Node Type=0x40;", "param name",
+     "特"]
+)  # fmt: skip
+
+
+@given(st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=12), st.data())
+def test_no_line_whatever_it_holds_is_an_error(pieces, data):
+    text = "".join(pieces)
+    text = text[data.draw(st.integers(0, len(text))) :]
+    for found in events(text):
+        assert type(found).from_json(found.to_json()).id == found.id
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["Node Type=0x40;", "device fault, nodeName:", "StrikeRecord{name: ", "silent_check_v3.cc val=", "a=", "event_id=",
+     "silentcheck " + "9" * 50_000, "param name grad-norm spike: index 1, time ", "[ERROR] X(1 silentcheck",
+     "[rank", " "],
+)  # fmt: skip
+def test_a_line_of_a_megabyte_takes_no_time(piece):
+    text = "silentcheck val=" + (piece * (1 + (1 << 20) // len(piece)))[: 1 << 20]
+    began = time.process_time()
+    events(text)
+    assert time.process_time() - began < 10.0  # what backtracks takes hours
+
+
+def test_the_same_line_always_has_the_same_id_and_another_line_or_place_another():
+    read = reader()
+    here, there = Line(Path("a"), 0, V3_ERROR, "f:0"), Line(Path("b"), 0, V3_ERROR, "f:7")
+    later = Line(Path("a"), 0, V3_ERROR.replace("18:43:29", "18:43:30"), "f:0")
+    first, again, moved, other = (read.read(line)[0].event.id for line in (here, here, there, later))
+    assert first == again
+    assert len({first, moved, other}) == 3

@@ -1,0 +1,386 @@
+"""Following logs: every alarm once, whatever happens to the files, to the event log and to the process."""
+
+import gzip
+import json
+import os
+from datetime import timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asd.errors import ConfigError, StateError
+from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.ingest import Alarms, Ingest, Known, LogFiles, read_zone
+from asd.ingest.log_files import default_places
+from asd.ingest.sources.log_line import device_of_path, rank_of_path
+
+
+def alarm(step, level="ERROR"):
+    return (
+        f"[{level}] AICPU(1,aicpu_scheduler):2025-02-25-18:43:29.395.610 [silent_check_v3.cc:250][ComputeL1Error]"
+        f"[tid:2]SilentCheckV3 L1 Error:val = [nan], max = [nan], avg=[5.7e-08], step=[{step}], c_thresh_l1 = [1e6].\n"
+    )
+
+
+class World:
+    """A folder of logs, a folder of the run, and one reader after another."""
+
+    def __init__(self, folder):
+        self.logs, self.run_dir = folder / "logs", folder / "run"
+        self.logs.mkdir()
+        self.log = self.logs / "device-1.log"
+        self.events = self.run_dir / "events-ingest.jsonl"
+        self.state = None
+        self.fails = 0
+
+    def sink(self, event):
+        if self.fails:
+            self.fails -= 1
+            raise OSError(28, "No space left on device", str(self.events))
+        EventLog(self.events)(event)
+
+    def save(self, state):
+        self.state = json.loads(json.dumps(state))
+
+    def reader(self):
+        known = Known()
+        known.load([self.events] if self.events.exists() else [])
+        alarms = Alarms("ingest", "node7", timezone.utc)
+        return Ingest(LogFiles([str(self.logs)]), alarms, self.sink, self.save, known, self.state)
+
+    def read(self):
+        reader = self.reader()
+        while reader.step():
+            pass
+        return reader
+
+    def steps(self):
+        return [event.step for event in read_events(self.events)] if self.events.exists() else []
+
+    def append(self, *texts):
+        with self.log.open("a") as file:
+            file.write("".join(texts))
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_what_is_appended_between_two_readers_is_read_once(world):
+    world.append(alarm(1), "noise\n", alarm(2))
+    world.read()
+    world.append(alarm(3))
+    second = world.read()
+    assert world.steps() == [1, 2, 3]
+    assert (second.lines, second.events["first"], second.repeated) == (1, 1, 0)
+
+
+def test_a_rotated_log_is_read_to_its_end_and_the_new_one_from_its_beginning(world):
+    world.append(alarm(1))
+    reader = world.reader()
+    reader.step()
+    world.append(alarm(2))
+    world.log.rename(world.logs / "device-1.log.1")
+    world.append(alarm(3))
+    reader.step()
+    assert world.steps() == [1, 2, 3]
+
+
+def test_packed_logs_are_passed_over(world):
+    with gzip.open(world.logs / "device-1.log.2.gz", "wt") as file:
+        file.write(alarm(1))
+    assert world.read().files == 0
+
+
+def test_a_reader_killed_before_it_saved_doubles_nothing(world):
+    world.append(alarm(1), alarm(2))
+    world.save = lambda state: None
+    world.read()
+    world.append(alarm(3))
+    again = world.read()
+    assert world.steps() == [1, 2, 3]
+    assert again.repeated == 2
+
+
+def test_an_event_that_a_kill_tore_is_written_again(world):
+    world.append(alarm(1), alarm(2))
+    world.read()
+    world.state = None
+    world.events.write_bytes(world.events.read_bytes()[:-20])
+    world.read()
+    assert world.steps() == [1, 2]
+
+
+def test_a_lost_cursor_doubles_nothing(world):
+    world.append(*(alarm(step) for step in range(50)))
+    world.read()
+    world.state = None
+    assert world.read().repeated == 50
+    assert len(world.steps()) == 50
+
+
+def test_nothing_is_lost_while_the_event_log_cannot_be_written(world):
+    world.append(alarm(1), alarm(2), alarm(3))
+    reader = world.reader()
+    world.fails = 2
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            reader.step()
+        assert world.state is None
+    reader.step()
+    assert world.steps() == [1, 2, 3]
+
+
+def test_nothing_is_lost_when_the_process_dies_while_the_event_log_cannot_be_written(world):
+    world.append(alarm(1), alarm(2))
+    world.fails = 1
+    with pytest.raises(OSError, match="No space"):
+        world.reader().step()
+    world.read()
+    assert world.steps() == [1, 2]
+
+
+def test_a_cursor_that_cannot_be_saved_is_saved_later(world):
+    world.append(alarm(1))
+    good, bad = world.save, [OSError(28, "No space left on device")]
+    world.save = lambda state: good(state) if not bad else (_ for _ in ()).throw(bad.pop())
+    reader = world.reader()
+    with pytest.raises(OSError, match="No space"):
+        reader.step()
+    assert world.state is None
+    reader.step()
+    assert world.state is not None
+    assert world.steps() == [1]
+
+
+def test_a_checksum_that_rank_0_prints_again_is_one_event(world):
+    checksum = "[Warning][Rank 5]: The result of Matmul checksum is abnormal!\n"
+    (world.logs / "rank0.log").write_text(f"[rank0]:W0826 10:47:12.5 1 a.py:5] {checksum}")
+    (world.logs / "rank5.log").write_text(f"[rank5]:W0826 10:47:00.5 1 a.py:5] {checksum}")
+    assert world.read().repeated == 1
+    world.state = None
+    assert world.read().repeated == 2
+    with (world.logs / "rank5.log").open("a") as file:
+        file.write(f"[rank5]:W0826 13:50:00.5 1 a.py:5] {checksum}")
+    world.read()
+    assert len(world.steps()) == 2
+
+
+def test_the_global_checksum_of_eight_ranks_is_one_event(world):
+    for rank in range(8):
+        (world.logs / f"worker_{rank}.log").write_text(
+            f"[WARNING] DEBUG(1,f,python):2025-08-26-10:47:2{rank}.934.305 [a.cc:316] F] Global CheckSum result is 1\n"
+        )
+    assert world.read().repeated == 7
+
+
+def test_checksums_without_a_time_are_all_kept(world):
+    world.append("[Warning][Rank 5]: The result of Matmul checksum is abnormal!\n" * 2)
+    world.read()
+    assert len(world.steps()) == 2
+
+
+def test_a_last_line_without_an_end_is_taken_when_the_log_is_finished_and_only_once(world):
+    world.append("noise\n", alarm(1).rstrip("\n"))
+    reader = world.read()
+    assert world.steps() == []
+    reader.finish()
+    assert world.steps() == [1]
+    world.read().finish()
+    world.append(" and more\n", alarm(2))
+    world.read()
+    assert world.steps() == [1, 2]
+
+
+def test_a_log_of_one_line_without_an_end_is_taken(world):
+    world.append(alarm(1).rstrip("\n"))
+    world.read().finish()
+    world.append("\n", alarm(2))
+    world.read()
+    assert world.steps() == [1, 2]
+
+
+def test_a_last_line_that_says_nothing_yet_is_read_again_when_it_has_its_end(world):
+    world.append("noise\n", alarm(1)[:120])
+    world.read().finish()
+    world.append(alarm(1)[120:])
+    world.read()
+    assert world.steps() == [1]
+
+
+def test_garbage_and_long_lines_are_passed_over(world):
+    with world.log.open("ab") as file:
+        file.write(os.urandom(300_000).replace(b"\n", b" ") + b"\n" + b"silentcheck " * 200_000 + b"\n\xff\xfe\x00\n")
+    world.append(alarm(1))
+    reader = world.read()
+    assert world.steps() == [1]
+    assert reader.skipped == 1
+
+
+def test_a_state_of_another_version_is_an_error(world):
+    world.state = {"version": 9}
+    with pytest.raises(StateError, match="state of the ingest field version is 9; valid is 1"):
+        world.reader()
+    world.state = {"version": 1, "follower": {"version": 1, "files": {}}, "alarms": {}, "tails": 3}
+    with pytest.raises(StateError, match="state of the ingest field tails is 3; valid is a list"):
+        world.reader()
+
+
+def test_a_thousand_polls_of_quiet_logs_write_nothing(world):
+    world.append(alarm(1))
+    os.utime(world.log, (1e9, 1e9))
+    reader = world.read()
+    saved = []
+    world.save, reader._save = saved.append, saved.append
+    for _ in range(1000):
+        assert not reader.step()
+    assert saved == []
+
+
+class Story:
+    """What may happen to logs and readers."""
+
+    def __init__(self, world):
+        self.world = world
+        self.reader = world.reader()
+        self.written = 0
+
+    def append(self):
+        self.written += 1
+        self.world.append(f"noise {self.written}\n", alarm(self.written))
+
+    def rename(self):
+        if self.world.log.exists():
+            self.world.log.rename(self.world.logs / f"device-1.log.{self.written}")
+            self.append()
+
+    def copytruncate(self):
+        if self.world.log.exists():
+            self.finish()  # what is truncated before it was read is gone for any reader
+            (self.world.logs / f"device-1.log.{self.written}").write_bytes(self.world.log.read_bytes())
+            os.truncate(self.world.log, 0)
+            self.append()
+
+    def read(self):
+        self.reader.step(limit=2)
+
+    def restart(self):
+        self.reader = self.world.reader()
+
+    def crash(self):
+        """Another reader gets as far as writing all events, but not to saving how far it read."""
+        save, self.world.save = self.world.save, lambda state: None
+        self.world.read()
+        self.world.save = save
+        self.restart()
+
+    def finish(self):
+        while self.reader.step():
+            pass
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["append", "rename", "copytruncate", "read", "restart", "crash"]), max_size=25))
+def test_each_alarm_is_one_event_through_any_rotation_and_restart(tmp_path_factory, what):
+    story = Story(World(tmp_path_factory.mktemp("world")))
+    for action in what:
+        getattr(story, action)()
+    story.finish()
+    story.world.read()
+    assert sorted(story.world.steps()) == list(range(1, story.written + 1))
+
+
+def test_rotated_parts_of_a_file_are_listed_oldest_first(tmp_path):
+    for name in ("x.log", "x.log.1", "x.log.2", "x.log.10", "x.log.3.gz", "y.log", "x.1.log", "x.log.swp"):
+        (tmp_path / name).touch()
+    listed = [path.name for path in LogFiles([str(tmp_path / "x.log")])()]
+    assert listed == ["x.log.10", "x.log.2", "x.1.log", "x.log.1", "x.log"]
+
+
+def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
+    logs = ["debug/device-0/device-1_20250225184310213.log", "debug/plog/plog-1_2.log.1", "rank_0/info.log", "a.out",
+            "messages", "syslog-20250826", "1/rank.0/stdout", "x.txt"]  # fmt: skip
+    for name in [*logs, "model.ckpt", "a.jsonl", "b.log.gz", ".hidden/x.log", "run/events-ingest.log"]:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    listed = LogFiles([str(tmp_path)], without=tmp_path / "run")()
+    assert sorted(str(path.relative_to(tmp_path)) for path in listed) == sorted(logs)
+
+
+def test_a_folder_that_cant_be_listed_is_named_and_the_others_are_listed(tmp_path, monkeypatch):
+    for name in ("closed/x.log", "open/y.log"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    files, scandir = LogFiles([str(tmp_path)]), os.scandir
+
+    def guarded(path):
+        if os.path.basename(path) == "closed":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", guarded)
+        assert files() == [tmp_path / "open" / "y.log"]
+        assert files.unreadable == {str(tmp_path / "closed"): "Permission denied"}
+    assert len(files()) == 2
+    assert files.unreadable == {}
+
+
+def test_a_pattern_lists_new_files_and_rotated_ones(tmp_path):
+    files = LogFiles([str(tmp_path / "**" / "worker_*.log")])
+    assert files() == []
+    assert files.missing() == files.places
+    (tmp_path / "a").mkdir()
+    for name in ("worker_0.log", "worker_0.log.1", "other.log"):
+        (tmp_path / "a" / name).touch()
+    assert [path.name for path in files()] == ["worker_0.log.1", "worker_0.log"]
+    assert files.missing() == []
+
+
+def test_the_default_places_follow_the_environment(tmp_path):
+    environ = {"ASCEND_PROCESS_LOG_PATH": str(tmp_path / "p"), "ASCEND_WORK_PATH": str(tmp_path / "w")}
+    for name in ("p/debug/device-0/device-1_2.log", "w/log/debug/device-1/device-1_2.log",
+                 "h/ascend/log/run/plog/plog-1_2.log", "h/ascend/log/debug/device-app-1/x.txt"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    listed = LogFiles([place for place in default_places(environ, tmp_path / "h") if place.startswith("/")])()
+    assert [str(path.relative_to(tmp_path)) for path in listed] == [
+        "p/debug/device-0/device-1_2.log", "w/log/debug/device-1/device-1_2.log", "h/ascend/log/run/plog/plog-1_2.log",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "device", "rank"),
+    [
+        ("/a/debug/device-12/device-305322_20250225184310213.log", "Ascend:12", None),
+        ("device-0/x.log", "Ascend:0", None),
+        ("/a/device-305322_20250225184310213.log", "", None),
+        ("/run/worker_3.log", "", 3),
+        ("/run/worker_3.log.1", "", 3),
+        ("/pods/worker-3/device-1/x.log", "Ascend:1", None),
+        ("/log/rank_7/info.log", "", 7),
+        ("/log/1/rank.07/stdout", "", 7),
+        ("/log/scheduler.log", "", None),
+    ],
+)
+def test_device_and_rank_are_told_by_the_path(path, device, rank):
+    assert (device_of_path(Path(path)), rank_of_path(Path(path))) == (device, rank)
+
+
+@pytest.mark.parametrize(("text", "hours"), [("UTC", 0), ("+08:00", 8), ("-0330", -3.5), ("UTC+8", 8)])
+def test_a_zone_may_be_an_offset(text, hours):
+    assert read_zone(text).utcoffset(None).total_seconds() == hours * 3600
+
+
+@pytest.mark.parametrize("text", ["Mars/Olympus", "+25:00", "../etc", "\0"])
+def test_a_zone_that_does_not_exist_is_an_error(text):
+    with pytest.raises(ConfigError, match="--timezone has the value"):
+        read_zone(text)
+
+
+def test_the_machines_zone_is_the_default():
+    assert read_zone("") is None

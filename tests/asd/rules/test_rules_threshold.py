@@ -1,0 +1,194 @@
+import math
+
+import pytest
+
+from asd.errors import ConfigError, StateError
+from asd.rules import Threshold
+from asd.verdict import Level
+
+NAN = math.nan
+INF = math.inf
+
+
+def vendor_codes(rule, values):
+    return [rule.update(value).level.vendor_code for value in values]
+
+
+def printed(numbers):
+    return [f"{number:.6f}" for number in numbers]
+
+
+def test_vendor_trace_a_keeps_a_nan_as_the_last_value_but_not_in_the_range():
+    rule = Threshold(vendor_exact=True)
+    values = (0.130423, 0.115, 0.0989, 0.089474, 0.105156, 0.100089, NAN, NAN, 0.1)
+    codes, before = [], []
+    for value in values:
+        before.append(rule.state())
+        codes.append(rule.update(value).level.vendor_code)
+    assert codes == [0, 0, 0, 0, 0, 0, 1, 1, 0]
+    last = ["0.000000", "0.130423", "0.115000", "0.098900", "0.089474", "0.105156", "0.100089", "nan", "nan"]
+    assert printed(state["pre"] for state in before) == last
+    smallest = ["0.000000", "0.130423", "0.115000", "0.098900", *["0.089474"] * 5]
+    assert printed(state["min"] for state in before) == smallest
+    assert printed(state["max"] for state in before) == ["0.000000", *["0.130423"] * 8]
+    assert rule.state() == {"pre": 0.1, "min": 0.089474, "max": 0.130423, "count": 9}
+
+
+def test_vendor_trace_b_has_jumps_absolute_anomalies_and_a_range_that_grows():
+    rule = Threshold((1000, 100), (50, 5), 3, vendor_exact=True)
+    assert vendor_codes(rule, (1, 2, 3, 2.5, 10, 60, 150, 5000, NAN, 1)) == [0, 0, 0, 0, 0, 2, 2, 1, 1, 0]
+    assert rule.state() == {"pre": 1, "min": 1, "max": 5000, "count": 10}
+
+
+def test_vendor_trace_b_names_the_threshold_that_was_broken():
+    rule = Threshold((1000, 100), (50, 5), 3, vendor_exact=True)
+    reasons = [rule.update(value).reason for value in (1, 2, 3, 2.5, 10, 60, 150, 5000, NAN)]
+    assert reasons == [
+        *[""] * 5,
+        "jump above the second jump threshold 5",
+        "value above the second absolute threshold 100",
+        "value above the first absolute threshold 1000",
+        "not finite",
+    ]
+
+
+def test_vendor_trace_c_flags_a_large_jump_after_the_warm_up():
+    rule = Threshold(vendor_exact=True)
+    assert vendor_codes(rule, [1.0, 1.2] * 50) == [0] * 100
+    assert rule.state() == {"pre": 1.2, "min": 1.0, "max": 1.2, "count": 100}
+    assert vendor_codes(rule, [9000]) == [2]
+
+
+def test_vendor_trace_c_flags_a_harmless_move_of_a_nearly_constant_site_and_the_mended_rule_does_not():
+    for vendor_exact, code in ((True, 1), (False, 0)):
+        rule = Threshold(vendor_exact=vendor_exact)
+        assert vendor_codes(rule, [1.0, 1.0000001] * 50) == [0] * 100
+        assert vendor_codes(rule, [1.02]) == [code]
+
+
+def test_a_vendor_rule_that_starts_with_nan_never_judges_a_jump_again():
+    rule = Threshold((1000, 100), (50, 5), 1, vendor_exact=True)
+    assert vendor_codes(rule, (NAN, 1, 90, 1, 90)) == [1, 0, 0, 0, 0]
+    assert math.isnan(rule.state()["min"])
+    assert rule.limit() == 1000
+
+
+def test_a_vendor_rule_that_aborts_does_not_learn_first_level_values():
+    rule = Threshold((1000, 100), (50, 5), 3, vendor_exact=True, learn_errors=False)
+    assert vendor_codes(rule, (1, 2, 3, NAN, 5000, 200)) == [0, 0, 0, 1, 1, 1]
+    assert rule.state() == {"pre": 3, "min": 1, "max": 3, "count": 3}
+    assert vendor_codes(rule, [50, 120]) == [2, 2]
+    assert rule.state() == {"pre": 120, "min": 1, "max": 120, "count": 5}
+
+
+def test_the_absolute_thresholds_hold_from_the_first_value_on():
+    assert vendor_codes(Threshold(), [10000, 10000.1, 1000000, 1000001, INF, -INF]) == [0, 2, 2, 1, 1, 1]
+
+
+def test_the_jump_is_judged_only_after_min_steps_accepted_values():
+    rule = Threshold((1000, 100), (50, 5), 4)
+    assert vendor_codes(rule, [1, 2, NAN, 500, 3, 60]) == [0, 0, 1, 2, 0, 0]
+    assert vendor_codes(rule, [60 + 5 * 59, 60 + 39.9, 1]) == [2, 0, 0]
+
+
+def test_a_fall_is_no_jump():
+    rule = Threshold((1000, 100), (50, 5), 2)
+    assert vendor_codes(rule, [50, 50.1, 0.0, 1e-45]) == [0, 0, 0, 0]
+
+
+def test_a_flagged_value_of_either_level_leaves_the_state_unchanged():
+    rule = Threshold((1000, 100), (50, 5), 3)
+    vendor_codes(rule, [1, 2, 3, 2.5])
+    state = rule.state()
+    assert vendor_codes(rule, [13, 103, 101, 2000, NAN, INF]) == [2, 1, 2, 1, 1, 1]
+    assert rule.state() == state
+
+
+def test_an_outlier_does_not_blunt_the_detection_of_the_next_one():
+    history = [1.0, 1.2] * 50
+    mended, vendor = Threshold(), Threshold(vendor_exact=True)
+    vendor_codes(mended, history)
+    vendor_codes(vendor, history)
+    assert vendor_codes(mended, [9000, 1.0, 9000]) == [2, 0, 2]
+    assert vendor_codes(vendor, [9000, 1.0, 9000]) == [2, 0, 0]
+
+
+def test_the_verdict_carries_the_value_and_the_limit_before_the_update():
+    rule = Threshold((1000, 100), (50, 5), 2)
+    vendor_codes(rule, [1, 2])
+    assert rule.limit() == 2 + 50 * 1
+    assert rule.update(60.0) == (Level.ERROR, "jump above the first jump threshold 50", 60.0, 52.0)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e-45, 1e-30, 0.007812, 1.0, 9000.0])
+def test_a_constant_site_never_cries_wolf(level):
+    rule = Threshold(sigma=(4, 3), min_steps=1)
+    steps = [level * (1 + step % 3 / 256) for step in range(300)]
+    assert not any(vendor_codes(rule, steps))
+
+
+def test_a_site_that_had_only_zeros_does_not_flag_its_first_real_value():
+    rule = Threshold(sigma=(4, 3), min_steps=2)
+    assert vendor_codes(rule, [0.0, 0.0, 0.0, 1e-6, 3e-6]) == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["upper", "sigma"])
+@pytest.mark.parametrize(
+    "pair",
+    [(2, 1), (3, 3), (10, 100), (10,), (10, 9, 8), 10, "10,5", (INF, 5), (NAN, 5), (10, True), (10**400, 5), None],
+)
+def test_a_bad_pair_of_thresholds_is_an_error_that_names_it(name, pair):
+    with pytest.raises(ConfigError, match="two numbers of at least 3, the first greater than the second") as caught:
+        Threshold(**{name: pair})
+    assert caught.value.variable == name
+    assert caught.value.value is pair
+
+
+@pytest.mark.parametrize("min_steps", [0, -1, 1.5, True, "7", None])
+def test_a_bad_number_of_warm_up_steps_is_an_error(min_steps):
+    with pytest.raises(ConfigError, match=r"min_steps has the value .* an integer of at least 1"):
+        Threshold(min_steps=min_steps)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "valid"),
+    [
+        ("pre", NAN, "a finite number"),
+        ("min", INF, "a finite number"),
+        ("max", "2", "a number"),
+        ("max", 10**400, "a number"),
+        ("pre", True, "a number"),
+        ("min", 2.5, "at most max, which is 2.0"),
+        ("pre", 2.5, "from min, which is 1.0, to max, which is 2.0"),
+        ("count", 2.0, "an integer of at least 0"),
+        ("count", -1, "an integer of at least 0"),
+        ("count", None, "an integer of at least 0"),
+    ],
+)
+def test_a_corrupt_state_is_an_error_that_names_key_and_value_and_changes_nothing(key, value, valid):
+    rule = Threshold()
+    rule.update(1.5)
+    before = rule.state()
+    with pytest.raises(StateError) as caught:
+        rule.restore({"pre": 1.0, "min": 1.0, "max": 2.0, "count": 2, key: value})
+    assert str(caught.value) == f"State of rule threshold: {key} has the value {value!r}, which is not valid: {valid}."
+    assert rule.state() == before
+
+
+def test_a_state_of_the_vendor_rule_with_nan_is_refused_by_the_mended_rule():
+    vendor = Threshold(vendor_exact=True)
+    vendor.update(NAN)
+    again = Threshold(vendor_exact=True)
+    again.restore(vendor.state())
+    assert math.isnan(again.state()["pre"])
+    with pytest.raises(StateError, match="pre has the value nan"):
+        Threshold().restore(vendor.state())
+
+
+def test_a_jump_is_told_in_widths_of_the_range_once_jumps_are_judged():
+    rule = Threshold(min_steps=3)
+    for value in (1.0, 2.0):
+        rule.update(value)
+    assert math.isnan(rule.jump(7.0))
+    rule.update(3.0)
+    assert (rule.jump(7.0), rule.jump(3.0), rule.jump(1.0)) == (2.0, 0.0, -1.0)

@@ -1,0 +1,572 @@
+"""Following files: every complete line once, whatever happens to the file or the reader."""
+
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from asd import StateError
+from asd.rundir.follow import Follower, Line
+
+
+class Folder:
+    """A folder with a log `x` and its rotated parts, and a follower of them."""
+
+    def __init__(self, path):
+        self.path = path
+        self.x, self.x1, self.x2 = path / "x", path / "x.1", path / "x.2"
+        self.follower = self.new()
+
+    def files(self):
+        return [self.x2, self.x1, self.x]
+
+    def new(self, state=None, **options):
+        return Follower(self.files, state, **options)
+
+    def texts(self, limit=10_000):
+        return [line.text for line in self.follower.poll(limit)]
+
+    def restart(self):
+        self.follower = self.new(json.loads(json.dumps(self.follower.state())))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+def add(path, data):
+    with path.open("ab") as file:
+        file.write(data if isinstance(data, bytes) else data.encode())
+
+
+def test_lines_come_once_with_their_place(folder):
+    add(folder.x, "one\ntwo ä\nthree\n")
+    lines = folder.follower.poll()
+    assert [(line.path, line.offset, line.text) for line in lines] == [
+        (folder.x, 0, "one"), (folder.x, 4, "two ä"), (folder.x, 11, "three"),
+    ]  # fmt: skip
+    assert folder.follower.poll() == []
+    add(folder.x, "four\n")
+    assert folder.texts() == ["four"]
+
+
+def test_a_torn_last_line_waits_for_its_end(folder):
+    add(folder.x, "one\ntw")
+    assert folder.texts() == ["one"]
+    assert folder.texts() == []
+    add(folder.x, "o")
+    assert folder.texts() == []
+    add(folder.x, "\nthree\n")
+    assert folder.texts() == ["two", "three"]
+
+
+def test_a_first_line_may_come_in_pieces(folder):
+    add(folder.x, "o")
+    assert folder.texts() == []
+    folder.restart()
+    add(folder.x, "ne\n")
+    assert folder.texts() == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("data", "texts"),
+    [
+        (b"one\r\ntwo\r\n", ["one", "two"]),
+        (b"\n\r\none\n\n\ntwo\n", ["one", "two"]),
+        (b"a\0b\n", ["a\0b"]),
+        (b"\xff\xfe bad\ngood\n", ["\ufffd\ufffd bad", "good"]),
+        ("line\u2028separator \x85 \x0b\x0c\x1c\n".encode(), ["line\u2028separator \x85 \x0b\x0c\x1c"]),
+        (b"\0\0\0one\n\0two\n\0\0\n", ["one", "two"]),
+    ],
+    ids=["CRLF", "empty", "NUL inside", "no UTF-8", "other line breaks", "NUL before"],
+)
+def test_what_a_line_is(folder, data, texts):
+    add(folder.x, data)
+    assert folder.texts() == texts
+
+
+def test_at_most_so_many_lines_come_at_once_and_the_rest_later(folder):
+    add(folder.x1, "".join(f"{number}\n" for number in range(7)))
+    add(folder.x, "7\n8\n")
+    assert [folder.texts(3) for _ in range(4)] == [["0", "1", "2"], ["3", "4", "5"], ["6", "7", "8"], []]
+
+
+def test_after_a_rename_the_rest_of_the_old_file_comes_before_the_new_one(folder):
+    add(folder.x, "one\n")
+    assert folder.texts() == ["one"]
+    add(folder.x, "two\nthr")
+    folder.x.rename(folder.x1)
+    add(folder.x, "four\n")
+    assert folder.texts() == ["two", "four"]
+    add(folder.x1, "ee\n")
+    assert folder.texts() == ["three"]
+
+
+def test_two_rotations_between_two_polls_lose_nothing(folder):
+    add(folder.x, "one\n")
+    assert folder.texts() == ["one"]
+    add(folder.x, "two\n")
+    folder.x.rename(folder.x2)
+    add(folder.x1, "three\n")
+    add(folder.x, "four\n")
+    assert folder.texts() == ["two", "three", "four"]
+
+
+class Rotating(type(Path())):
+    """A path that rotates the log at the moment it is used for the so-manieth time."""
+
+    left = None
+
+    def __fspath__(self):
+        if Rotating.left is not None:
+            Rotating.left -= 1
+            if Rotating.left < 0:
+                Rotating.left = None
+                folder = Path(str(self.parent))
+                (folder / "x.1").rename(folder / "x.2")
+                (folder / "x").rename(folder / "x.1")
+                add(folder / "x", "five\n")
+        return str(self)
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_rotation_in_the_middle_of_a_poll_neither_loses_nor_doubles_nor_reorders(tmp_path, moment):
+    folder = Folder(tmp_path)
+    follower = Follower(lambda: [Rotating(path) for path in folder.files()])
+    add(folder.x1, "one\n")
+    add(folder.x, "two\n")
+    assert [line.text for line in follower.poll()] == ["one", "two"]
+    add(folder.x, "three\n")
+    Rotating.left = moment
+    texts = [line.text for _ in range(3) for line in follower.poll()]
+    assert Rotating.left is None, "the moment never came"
+    assert texts == ["three", "five"]
+
+
+def test_copying_and_truncating_neither_loses_nor_doubles(folder):
+    add(folder.x, "one\ntwo\n")
+    assert folder.texts() == ["one", "two"]
+    add(folder.x, "three\n")
+    shutil.copy(folder.x, folder.x1)
+    os.truncate(folder.x, 0)
+    add(folder.x, "four\n")
+    assert folder.texts() == ["three", "four"]
+
+
+def test_a_copy_is_not_read_while_its_original_stands(folder):
+    add(folder.x, "one\ntwo\n")
+    assert folder.texts() == ["one", "two"]
+    shutil.copy(folder.x, folder.x1)
+    assert folder.texts() == []
+    add(folder.x, "three\n")  # written after the copy was made
+    assert folder.texts() == ["three"]
+    folder.restart()
+    os.truncate(folder.x, 0)
+    assert folder.texts() == []
+    add(folder.x, "four\n")
+    assert folder.texts() == ["four"]
+
+
+def test_a_log_that_begins_like_one_that_is_deleted_then_is_read_from_where_they_part(folder):
+    add(folder.x1, "banner\none\ntwo\nthree\n")
+    add(folder.x, "banner\n")
+    assert folder.texts() == ["banner", "one", "two", "three"]
+    folder.x1.unlink()
+    add(folder.x, "four\n")
+    assert folder.texts() == ["four"]
+
+
+def test_a_copy_being_made_is_not_taken_for_a_new_file(folder):
+    add(folder.x, "one\ntwo\nthree\n")
+    assert folder.texts() == ["one", "two", "three"]
+    add(folder.x1, "one\ntw")
+    assert folder.texts() == []
+    add(folder.x1, "o\nthree\n")
+    assert folder.texts() == []
+    os.truncate(folder.x, 0)
+    assert folder.texts() == []
+
+
+def test_a_file_truncated_and_grown_past_the_old_place_is_read_from_its_beginning(folder):
+    add(folder.x, "one\ntwo\n")
+    assert folder.texts() == ["one", "two"]
+    folder.x.write_text("one\n2\n3\n4\n5\n")
+    assert folder.texts() == ["one", "2", "3", "4", "5"]
+
+
+def test_a_writer_that_goes_on_at_its_old_place_after_a_truncation_leaves_a_hole_that_is_passed_over(folder):
+    with folder.x.open("wb", buffering=0) as file:
+        file.write(b"one\n")
+        assert folder.texts() == ["one"]
+        os.truncate(folder.x, 0)
+        file.seek(3_000_000)
+        file.write(b"two\nthree\n")
+    lines = folder.follower.poll()
+    assert [(line.offset, line.text) for line in lines] == [(3_000_000, "two"), (3_000_004, "three")]
+    assert folder.follower.skipped == 0
+
+
+def test_a_file_in_the_place_of_a_deleted_one_is_read_from_its_beginning(folder):
+    add(folder.x, "one\ntwo\n")
+    assert folder.texts() == ["one", "two"]
+    folder.x.unlink()
+    add(folder.x, "uno\ndos\ntres\n")  # mostly with the inode of the old one
+    assert folder.texts() == ["uno", "dos", "tres"]
+    assert folder.follower.lost == 0
+
+
+def test_a_file_that_is_gone_for_a_while_is_not_read_again(folder, tmp_path):
+    add(folder.x, "one\n")
+    assert folder.texts() == ["one"]
+    folder.x.rename(tmp_path / "elsewhere")
+    assert [folder.texts() for _ in range(5)] == [[]] * 5
+    (tmp_path / "elsewhere").rename(folder.x)
+    add(folder.x, "two\n")
+    assert folder.texts() == ["two"]
+
+
+def test_files_with_the_same_first_line_are_told_apart(folder):
+    add(folder.x2, "head\n")
+    add(folder.x1, "head\na\n")
+    add(folder.x, "head\nb\n")
+    assert folder.texts() == ["head", "head", "a", "head", "b"]
+    add(folder.x2, "c\n")
+    add(folder.x1, "d\n")
+    assert folder.texts() == ["c", "d"]
+
+
+def test_a_file_counts_once_however_many_names_it_has(folder):
+    add(folder.x, "one\n")
+    os.link(folder.x, folder.x1)
+    folder.x2.symlink_to(folder.x)
+    assert folder.texts() == ["one"]
+
+
+def test_a_line_has_the_same_key_after_a_rename_and_for_another_follower(folder):
+    add(folder.x, "one\ntwo\n")
+    first = {line.text: line.key for line in folder.follower.poll()}
+    folder.x.rename(folder.x1)
+    add(folder.x1, "three\n")
+    add(folder.x, "one\nfour\n")
+    again = [(line.text, line.key) for line in folder.new().poll()]
+    assert dict(again[:2]) == first
+    assert len({key for _, key in again}) == 5
+
+
+def test_the_rest_of_a_copied_file_keeps_its_keys(folder):
+    add(folder.x, "one\ntwo\n")
+    before = folder.new().poll()
+    assert folder.texts(1) == ["one"]
+    shutil.copy(folder.x, folder.x1)
+    os.truncate(folder.x, 0)
+    assert folder.follower.poll() == [Line(folder.x1, 4, "two", before[1].key)]
+
+
+def test_what_was_not_read_of_a_deleted_file_is_counted(folder):
+    add(folder.x, "one\ntwo\n")
+    assert folder.texts(1) == ["one"]
+    folder.x.unlink()
+    for _ in range(3):
+        assert folder.texts() == []
+    assert folder.follower.lost == 1
+
+
+def test_what_was_not_read_of_a_truncated_file_is_counted(folder):
+    add(folder.x, "one\ntwo\n")
+    assert folder.texts(1) == ["one"]
+    os.truncate(folder.x, 0)
+    for _ in range(3):
+        assert folder.texts() == []
+    assert folder.follower.lost == 1
+
+
+def test_a_file_read_to_its_end_is_no_loss(folder):
+    add(folder.x, "one\ntwo\n")
+    assert folder.texts(2) == ["one", "two"]
+    folder.x.unlink()
+    for _ in range(3):
+        assert folder.texts() == []
+    assert folder.follower.lost == 0
+
+
+def test_a_line_that_is_too_long_is_passed_over_and_counted(folder):
+    folder.follower = folder.new(longest=10)
+    add(folder.x, "0123456789\n0123456789a\nshort\n")
+    assert folder.texts() == ["0123456789", "short"]
+    assert folder.follower.skipped == 1
+
+
+def test_a_long_line_that_comes_in_pieces_is_read_once_even_across_a_restart(folder):
+    add(folder.x, "one\n" + "x" * 3_000_000)
+    assert folder.texts() == ["one"]
+    place = next(iter(folder.follower.state()["files"].values()))["offset"]
+    assert place == 3_000_004
+    folder.restart()
+    add(folder.x, "x" * 3_000_000 + "\ntwo\n")
+    assert folder.texts() == ["two"]
+    assert folder.follower.skipped == 1
+
+
+def read_with_little_memory(path, results):
+    follower = Follower(lambda: [path])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    texts = []
+    for _ in range(30):  # what is passed over counts, so that one poll does not take forever
+        texts += [line.text for line in follower.poll()]
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    results.put((texts, follower.skipped, grown))
+
+
+def in_child(function, *args):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    child = context.Process(target=function, args=(*args, results))
+    child.start()
+    result = results.get(timeout=60)
+    child.join(60)
+    return result
+
+
+def test_a_line_of_200_megabytes_takes_little_memory(tmp_path):
+    path = tmp_path / "x"
+    with path.open("wb") as file:
+        for _ in range(200):
+            file.write(b"x" * 1_000_000)
+        file.write(b"\nend\n")
+    texts, skipped, grown_kilobytes = in_child(read_with_little_memory, path)
+    assert (texts, skipped) == (["end"], 1)
+    assert grown_kilobytes < 20_000
+
+
+def test_one_poll_takes_bounded_memory_however_long_the_lines(folder):
+    add(folder.x, ("x" * 999_999 + "\n") * 40)
+    counts = [len(folder.follower.poll()) for _ in range(4)]
+    assert (sum(counts), max(counts)) == (40, 17)
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(folder):
+    folder.x1.mkdir()
+    os.mkfifo(folder.x2)  # opening it would wait for a writer
+    add(folder.x, "one\n")
+    assert folder.texts() == ["one"]
+    assert folder.follower.unreadable == dict.fromkeys([str(folder.x2), str(folder.x1)], "It is no regular file")
+
+
+def test_a_loop_of_links_is_named_and_the_other_files_are_read(folder):
+    folder.x1.symlink_to(folder.x1)
+    add(folder.x, "one\n")
+    assert folder.texts() == ["one"]
+    assert folder.follower.unreadable == {str(folder.x1): "Too many levels of symbolic links"}
+    folder.x1.unlink()
+    assert folder.texts() == []
+    assert folder.follower.unreadable == {}
+
+
+def read_without_permission(folder, results):
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    found = Folder(folder)
+    texts = [found.texts()]
+    reasons = [found.follower.unreadable]
+    results.put((texts, reasons))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+def test_a_file_of_another_user_is_named_and_the_others_are_read(tmp_path):
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to others
+        folder = Folder(Path(name))
+        folder.path.chmod(0o755)
+        add(folder.x1, "secret\n")
+        folder.x1.chmod(0o600)
+        add(folder.x, "one\n")
+        folder.x.chmod(0o644)
+        context = multiprocessing.get_context("fork")
+        results = context.Queue()
+        child = context.Process(target=read_without_permission, args=(folder.path, results))
+        child.start()
+        assert results.get(timeout=60) == ([["one"]], [{str(folder.x1): "Permission denied"}])
+        child.join(60)
+
+
+def test_a_folder_that_can_not_be_listed_for_a_while_costs_nothing(tmp_path):
+    closed = []
+
+    def files():
+        if closed:
+            raise PermissionError(13, "Permission denied", str(tmp_path))
+        return [tmp_path / "x"]
+
+    follower = Follower(files)
+    add(tmp_path / "x", "one\n")
+    assert [line.text for line in follower.poll()] == ["one"]
+    closed.append(True)
+    for _ in range(5):
+        assert follower.poll() == []
+        assert follower.unreadable == {str(tmp_path): "Permission denied"}
+    closed.clear()
+    add(tmp_path / "x", "two\n")
+    assert [line.text for line in follower.poll()] == ["two"]
+
+
+def test_its_state_stays_small_when_files_come_and_go(folder):
+    for number in range(400):
+        folder.x.write_text(f"{number}\n")
+        assert folder.texts() == [str(number)]
+        if number % 3:
+            folder.x.unlink()
+    assert len(json.dumps(folder.follower.state())) < 60_000
+
+
+def test_its_state_does_not_change_when_nothing_happens(folder):
+    add(folder.x, "one\n")
+    add(folder.x1, "two\n")
+    for _ in range(4):
+        folder.follower.poll()
+        folder.x1.unlink(missing_ok=True)
+    before = folder.follower.state()
+    folder.follower.poll()
+    assert folder.follower.state() == before
+
+
+def test_a_file_that_did_not_change_is_not_opened(folder, monkeypatch):
+    add(folder.x, "one\n")
+    os.utime(folder.x, (1_700_000_000, 1_700_000_000))
+    assert folder.texts() == ["one"]
+    opened = []
+    monkeypatch.setattr(os, "open", lambda path, *_: opened.append(path))
+    assert folder.texts() == []
+    assert opened == []
+
+
+GOOD = {"path": "x", "fingerprint": "f", "head": "h", "head_size": 1, "offset": 3, "tail": "t"}
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({}, "state of a follower field version is None; valid is 1."),
+        ({"version": 2, "files": {}}, "state of a follower field version is 2; valid is 1."),
+        ({"version": True, "files": {}}, "state of a follower field version is True; valid is 1."),
+        ({"version": 1}, "state of a follower field files is None; valid is an object of files."),
+        ([], "state of a follower is []; valid is an object."),
+        ({"version": 1, "files": []}, "state of a follower field files is []; valid is an object of files."),
+        ({"version": 1, "files": {"1:2": {}}}, "state of a follower field path is None; valid is a text."),
+        ({"version": 1, "files": {"1:2": [1]}}, "state of a follower is [1]; valid is an object."),
+        (
+            {"version": 1, "files": {"1:2": {**GOOD, "offset": -1}}},
+            "state of a follower field offset is -1; valid is a whole number from 0 on.",
+        ),
+        (
+            {"version": 1, "files": {"1:2": {**GOOD, "offset": "3"}}},
+            "state of a follower field offset is '3'; valid is a whole number from 0 on.",
+        ),
+        (
+            {"version": 1, "files": {"1:2": {**GOOD, "skipping": 0}}},
+            "state of a follower field skipping is 0; valid is true or false.",
+        ),
+    ],
+)
+def test_a_wrong_state_is_refused_in_one_sentence(state, sentence):
+    with pytest.raises(StateError) as caught:
+        Follower(list, state)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+class Rotations(RuleBasedStateMachine):
+    """A log that is written, torn, rotated in every way and deleted, and a follower that is restarted.
+
+    The model: `written` holds every line that was completed, in order; each must come exactly once. Lines are numbered,
+    as the time stamps of real ones tell them apart.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.folder = Folder(Path(tempfile.mkdtemp(prefix="asd-follow-")))
+        self.written = []
+        self.read = []
+        self.torn = ""  # of the last line of x
+        self.count = 0
+
+    def teardown(self):
+        self.drain()
+        assert self.read == self.written
+        assert self.folder.follower.lost == 0
+        shutil.rmtree(self.folder.path)
+
+    def drain(self):
+        while texts := self.folder.texts():
+            self.read += texts
+
+    @rule(count=st.integers(1, 5), size=st.sampled_from([0, 1, 300, 2000]), end=st.sampled_from(["\n", "\r\n"]))
+    def write(self, count, size, end):
+        for _ in range(count):
+            self.count += 1
+            text = f"{self.torn}{self.count}{'x' * size}"
+            add(self.folder.x, text.removeprefix(self.torn) + end)
+            self.written.append(text)
+            self.torn = ""
+
+    @rule(size=st.sampled_from([0, 1, 1500]))
+    def write_a_part(self, size):
+        self.count += 1
+        part = f"part{self.count}{'x' * size} "
+        add(self.folder.x, part)
+        self.torn += part
+
+    @rule(limit=st.sampled_from([1, 2, 10_000]))
+    def poll(self, limit):
+        self.read += self.folder.texts(limit)
+
+    @rule()
+    def restart(self):
+        self.folder.restart()
+
+    @precondition(lambda self: self.folder.x.exists())
+    @rule()
+    def rotate_by_renaming(self):
+        if self.folder.x2.exists():
+            self.drain()
+        if self.folder.x1.exists():
+            self.folder.x1.replace(self.folder.x2)
+        self.folder.x.replace(self.folder.x1)
+        self.torn = ""  # whoever writes next begins a new file
+
+    @precondition(lambda self: self.folder.x.exists())
+    @rule(look=st.booleans(), limit=st.sampled_from([1, 10_000]))
+    def rotate_by_copying(self, look, limit):
+        if self.folder.x2.exists():
+            self.drain()
+        if self.folder.x1.exists():
+            self.folder.x1.replace(self.folder.x2)
+        shutil.copyfile(self.folder.x, self.folder.x1)
+        if look:
+            self.poll(limit)
+        os.truncate(self.folder.x, 0)
+        self.torn = ""
+
+    @precondition(lambda self: self.folder.x.exists())
+    @rule()
+    def delete(self):
+        self.drain()
+        self.folder.x.unlink()
+        self.torn = ""
+
+    @invariant()
+    def what_was_read_is_what_was_written_first(self):
+        assert self.read == self.written[: len(self.read)]
+
+
+Rotations.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestRotations = Rotations.TestCase

@@ -1,0 +1,223 @@
+"""Manifests of checkpoints, and the choice of the one to resume from."""
+
+import hashlib
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.errors import StateError
+from asd.event import Event
+from asd.rundir.checkpoint_places import checkpoint_places, note_checkpoint_place
+from asd.rundir.last_good import last_good
+from asd.rundir.manifest import Flaw, Health, Manifest, digest_of, load_manifest, manifest_path, write_manifest
+from asd.verdict import Level
+
+ORIGIN = {"run": "job", "rank": 0, "host": "node1", "device": "CPU:0"}
+
+
+def anomaly(step, *, refused=True, level=Level.ERROR, kind="anomaly", value=1e9):
+    return Event(
+        **ORIGIN, step=step, checkpoint="norm", value=value, limits=(1e6,), level=level, kind=kind, rule="threshold",
+        feature="l2", reason="test", refused=refused, time=0.0,
+    )  # fmt: skip
+
+
+def save(folder, step, health=None, text=None, **origin):
+    """A checkpoint with a manifest."""
+    path = folder / f"step{step}-rank{origin.get('rank', 0)}.ckpt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text if text is not None else f"weights of step {step}")
+    write_manifest(path, step=step, updates=step, health=health or Health(), **{**ORIGIN, **origin})
+    return path
+
+
+def test_a_manifest_holds_the_hash_of_the_file_and_the_health_of_the_steps_before(tmp_path):
+    health = Health()
+    for event in (anomaly(3), anomaly(4, level=Level.WARNING), anomaly(5, kind="problem", level=Level.NORMAL)):
+        health.add(event)
+    path = save(tmp_path, 6, health, text="abc")
+    manifest = load_manifest(manifest_path(path))
+    assert manifest.sha256 == hashlib.sha256(b"abc").hexdigest()
+    assert (manifest.step, manifest.size, manifest.anomalies, manifest.problems) == (6, 3, 1, 1)
+    assert manifest.flaws == (Flaw(3, "norm", 1e9, True, anomaly(3).id),)
+    assert manifest.clean
+    assert (health.flaws, health.count, health.problems) == ([], 0, 0)
+
+
+def test_an_applied_anomaly_taints_every_checkpoint_from_then_on(tmp_path):
+    health = Health()
+    assert load_manifest(manifest_path(save(tmp_path, 2, health))).clean
+    health.add(anomaly(3, refused=False))
+    for step in (4, 6):
+        assert load_manifest(manifest_path(save(tmp_path, step, health))).tainted_from == 3
+    choice = last_good(tmp_path)
+    assert choice.path == tmp_path / "step2-rank0.ckpt"
+    assert choice.skipped == tuple(
+        f"{tmp_path}/step{step}-rank0.ckpt (step {step}) is skipped: a first-level anomaly of step 3 is in its weights."
+        for step in (6, 4)
+    )
+
+
+def test_a_refused_anomaly_is_clean_and_the_sentence_says_so(tmp_path):
+    save(tmp_path, 2)
+    health = Health()
+    health.add(anomaly(3))
+    path = save(tmp_path, 4, health)
+    choice = last_good(tmp_path)
+    assert (choice.path, choice.step, choice.skipped) == (path, 4, ())
+    assert choice.reason == (
+        f"{path} is the newest checkpoint without a fault (step 4); 1 refused anomalies are not in its weights, "
+        "its SHA-256 is that of its manifest."
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "margin", "expected"), [(None, 0, 8), (8, 0, 6), (7, 0, 6), (7, 1, 4), (7, 4, 2), (2, 0, 0), (7, 9, 0)]
+)
+def test_only_checkpoints_older_than_the_first_sign_are_taken(tmp_path, before, margin, expected):
+    for step in (2, 4, 6, 8):
+        save(tmp_path, step)
+    assert last_good(tmp_path, before, margin=margin).step == expected
+
+
+def test_a_run_that_is_distrusted_is_left_but_what_a_later_run_wrote_is_taken(tmp_path):
+    for step in (2, 4, 6):
+        save(tmp_path / "first", step)
+    assert last_good(tmp_path, distrusted={"job": 5}).step == 4
+    path = save(tmp_path / "second", 6, run="job+2")
+    assert last_good(tmp_path, distrusted={"job": 5}).path == path
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda path: path.write_text("weights of step"), "it has 15 bytes and was written with 17"),
+        (lambda path: path.write_text("weights of stap 4"), "its SHA-256 is "),
+        (lambda path: manifest_path(path).write_text("{"), " is corrupt: Expecting"),
+        (
+            lambda path: manifest_path(path).write_text("[]"),
+            " is corrupt: it holds a list; valid is the JSON object ",
+        ),
+        (lambda path: manifest_path(path).write_text('{"version": 1}'), " field step is None; valid is "),
+        (lambda path: manifest_path(path).write_bytes(b"\xff\xfe"), "is corrupt: 'utf-8' codec can't"),
+    ],
+)
+def test_a_damaged_checkpoint_or_manifest_is_skipped_with_a_sentence(tmp_path, damage, sentence):
+    older, newer = save(tmp_path, 2), save(tmp_path, 4)
+    damage(newer)
+    choice = last_good(tmp_path)
+    assert choice.path == older
+    (skipped,) = choice.skipped
+    assert skipped.startswith(str(newer))
+    assert sentence in skipped
+    assert skipped.endswith(".")
+
+
+def test_a_checkpoint_that_can_not_be_read_is_skipped(tmp_path):
+    older, newer = save(tmp_path, 2), save(tmp_path, 4)
+    newer.unlink()
+    newer.symlink_to("nothing")
+    assert last_good(tmp_path).path == older
+
+
+def test_one_without_a_manifest_is_taken_only_if_there_is_nothing_else_and_it_says_so(tmp_path):
+    bare = tmp_path / "bare.ckpt"
+    bare.write_text("weights")
+    choice = last_good(tmp_path)
+    assert (choice.path, choice.step) == (bare, -1)
+    assert choice.reason == f"{bare} is taken though it has no manifest: there is nothing else."
+    assert last_good(tmp_path, before_step=5).path is None
+    known = save(tmp_path, 2)
+    assert last_good(tmp_path).path == known
+
+
+def test_one_that_was_being_written_is_not_taken_when_those_before_it_are_tainted(tmp_path):
+    health = Health(tainted_from=1)
+    save(tmp_path, 2, health)
+    (tmp_path / "step4.ckpt").write_text("half of it")
+    choice = last_good(tmp_path)
+    assert choice.path is None
+    assert choice.reason == f"there is no good checkpoint in {tmp_path}, so the training begins anew."
+
+
+def test_nothing_at_all_means_to_begin_anew(tmp_path):
+    choice = last_good(tmp_path / "missing")
+    assert (choice.path, choice.step, choice.skipped) == (None, 0, ())
+
+
+def test_ranks_that_write_a_checkpoint_each_resume_from_a_step_that_all_have(tmp_path):
+    for rank, steps in ((0, (2, 4, 6)), (1, (2, 4))):
+        for step in steps:
+            save(tmp_path / f"rank{rank}", step, rank=rank)
+    choice = last_good(tmp_path, together=True)
+    assert choice.step == 4
+    assert choice.skipped == (
+        f"{tmp_path}/rank0/step6-rank0.ckpt (step 6) is skipped: rank 1 has no good checkpoint of this step.",
+    )
+    assert last_good(tmp_path, only_step=4, rank=1).path == tmp_path / "rank1" / "step4-rank1.ckpt"
+    (tmp_path / "rank1" / "step4-rank1.ckpt").write_text("damaged")
+    assert last_good(tmp_path, together=True).step == 2
+
+
+def test_manifests_whose_checkpoint_was_deleted_go_too(tmp_path):
+    old = save(tmp_path, 2)
+    old.unlink()
+    save(tmp_path, 4)
+    assert not manifest_path(old).exists()
+
+
+def test_a_large_file_is_hashed_block_by_block(tmp_path):
+    path = tmp_path / "large.ckpt"
+    path.write_bytes(bytes(range(256)) * 12345)
+    assert digest_of(path) == (hashlib.sha256(path.read_bytes()).hexdigest(), 256 * 12345)
+
+
+def test_more_flaws_than_a_hundred_are_counted_but_not_listed(tmp_path):
+    health = Health()
+    for step in range(1, 151):
+        health.add(anomaly(step))
+    manifest = load_manifest(manifest_path(save(tmp_path, 200, health)))
+    assert (manifest.anomalies, len(manifest.flaws)) == (150, 100)
+
+
+numbers = st.integers(0, 2**40)
+flaws = st.builds(Flaw, numbers, st.text(max_size=20), st.floats(), st.booleans(), st.text(max_size=32))
+
+
+@given(st.builds(
+    Manifest, step=numbers, updates=numbers, sha256=st.text(), size=numbers, run=st.text(), rank=st.integers(-1, 99),
+    host=st.text(), device=st.text(), tainted_from=numbers, flaws=st.lists(flaws, max_size=3).map(tuple),
+    rule_state=st.text(), time=st.floats(0, 1e10),
+))  # fmt: skip
+def test_a_manifest_comes_back_as_it_was(manifest):
+    text = manifest.to_json()
+    assert Manifest.from_json(text).to_json() == text
+
+
+@given(st.text() | st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(
+    st.sampled_from(["version", "step", "flaws", "x"]), x)).map(json.dumps))  # fmt: skip
+def test_whatever_is_no_manifest_is_a_state_error(text):
+    with pytest.raises(StateError):
+        Manifest.from_json(text)
+
+
+def test_values_that_are_not_finite_come_back():
+    manifest = Manifest(**ORIGIN, step=1, updates=1, sha256="", size=0, flaws=(Flaw(1, "norm", math.inf, True, "id"),))
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_folders_are_noted_once_and_found_again(tmp_path):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    for folder in (inner, tmp_path / "a", inner, tmp_path / "gone"):
+        note_checkpoint_place(tmp_path, 0, folder)
+    note_checkpoint_place(tmp_path, 1, tmp_path / "a")
+    assert json.loads((tmp_path / "checkpoints-rank0.json").read_text()) == [
+        str(inner), str(tmp_path / "a"), str(tmp_path / "gone"),
+    ]  # fmt: skip
+    assert checkpoint_places(tmp_path) == [tmp_path / "a"]
+    (tmp_path / "checkpoints-rank1.json").write_text("{")
+    assert checkpoint_places(tmp_path) == [tmp_path / "a"]

@@ -1,0 +1,220 @@
+"""What a run records of its values, and what is read of it again."""
+
+import base64
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import asd.rundir.recording
+from asd.config import Config
+from asd.errors import ConfigError, StateError
+from asd.exporters.run_files.values import STEPS, ValueRecorder, open_recording
+from asd.measured.origin import Origin
+from asd.measured.reading import CHECKSUM, Reading
+from asd.monitor import Monitor
+from asd.rundir.names import value_files
+from asd.rundir.recording import Recording
+
+ORIGIN = Origin("job", 0, "host", "Ascend:0")
+
+
+def config_of(folder, **changes):
+    return Config(enable=1, record=True, run_dir=str(folder), **changes)
+
+
+def reading(name, size, **changes):
+    return Reading(name, size, 4 * size, 0, 1, mean_abs=size / 4)._replace(**changes)
+
+
+def train(folder, steps, *, first=1, size=lambda step: 1.0, names=("a", "b"), end=True, origin=ORIGIN, **options):
+    config = config_of(folder)
+    monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
+    monitor.begin()
+    for step in range(first, first + steps):
+        monitor.judge(step, [reading(name, size(step)) for name in names], **options)
+    if end:
+        monitor.end()
+    return monitor
+
+
+def steps_of(folder):
+    return list(Recording(folder).steps())
+
+
+def test_every_step_comes_back_with_its_values_without_loss_scale(tmp_path):
+    train(tmp_path, 120, size=lambda step: 1024.0 * step, loss_scale=1024.0)
+    steps = steps_of(tmp_path)
+    assert [step.step for step in steps] == list(range(1, 121))
+    assert steps[6].values == [("a", "B", (7.0, 28.0, 1.75, 0, 0)), ("b", "B", (7.0, 28.0, 1.75, 0, 0))]
+    assert len((tmp_path / "values-rank0.jsonl").read_text().splitlines()) == math.ceil(120 / STEPS)
+
+
+def test_nothing_is_recorded_unless_it_is_asked_for(tmp_path):
+    sink = open_recording(replace(config_of(tmp_path), record=False), ORIGIN)
+    Monitor(config_of(tmp_path), ORIGIN, [sink]).judge(1, [reading("a", 1.0)])
+    assert value_files(tmp_path) == []
+    assert Config.from_env({"ASD_RECORD": "1"}).record
+
+
+def test_a_checkpoint_that_was_not_checked_or_holds_no_size_is_left_out(tmp_path):
+    config = config_of(tmp_path)
+    monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
+    monitor.begin()
+    monitor.judge(1, [reading("a", 1.0), reading("product", 0.5, kind=CHECKSUM)])
+    monitor.judge(2, [reading("a", 1.0, calls=0), reading("b", 2.0)])
+    monitor.end()
+    assert [[name for name, *_ in step.values] for step in steps_of(tmp_path)] == [["a"], ["b"]]
+
+
+def test_what_is_not_finite_stays_so_and_what_no_float32_holds_stays_finite(tmp_path):
+    config = config_of(tmp_path, on_anomaly="log")
+    monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
+    monitor.begin()
+    monitor.judge(
+        1, [reading("a", 1.0, non_finite=2, l2=math.inf), reading("b", 1e39), reading("c", 1.0, non_finite=1)]
+    )
+    monitor.end()
+    (step,) = steps_of(tmp_path)
+    sizes = {name: features for name, _, features in step.values}
+    assert sizes["a"].l2 == math.inf
+    assert sizes["b"].finite
+    assert math.isnan(sizes["c"].l2)
+
+
+def test_flagged_and_refused_steps_say_so_also_when_the_event_comes_after_the_step(tmp_path):
+    config = config_of(tmp_path)
+    monitor = Monitor(config, ORIGIN, [ValueRecorder(config, ORIGIN)])
+    monitor.begin()
+    for step, size in enumerate((1.0, 1e5, 1e7, 1.0, 1.0), 1):
+        monitor.judge(step, [reading("a", size)], refused=step in (3, 4))
+        if step == 5:
+            monitor.judge_state(step, {"max v": math.inf}, {})
+    monitor.end()
+    assert [step.left_out for step in steps_of(tmp_path)] == ["", "second", "first", "refused", "first"]
+
+
+def test_a_resumed_training_appends_and_every_rank_has_a_file(tmp_path):
+    train(tmp_path, 10)
+    train(tmp_path, 10, first=6)
+    train(tmp_path, 3, origin=ORIGIN._replace(rank=1))
+    steps = [(step.rank, step.step) for step in steps_of(tmp_path)]
+    assert steps == [(0, step) for step in [*range(1, 11), *range(6, 16)]] + [(1, 1), (1, 2), (1, 3)]
+
+
+def test_one_recorder_serves_one_training_after_the_other(tmp_path):
+    config = config_of(tmp_path)
+    recorder = ValueRecorder(config, ORIGIN)
+    for refused in (True, False):
+        monitor = Monitor(config, ORIGIN, [recorder])
+        monitor.begin()
+        monitor.judge(1, [reading("a", 1.0)], refused=refused)
+        monitor.end()
+    assert [step.left_out for step in steps_of(tmp_path)] == ["refused", ""]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests_recording import train
+train(Path(sys.argv[1]), {steps}, end=False)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_whole_lines_and_the_next_one_goes_on_behind_a_torn_one(tmp_path):
+    code = KILLED.format(steps=2 * STEPS + 10).replace(
+        "from tests_recording import train",
+        f"import importlib.util as u; s = u.spec_from_file_location('t', {__file__!r}); t = u.module_from_spec(s); "
+        "s.loader.exec_module(t); train = t.train",
+    )
+    own = [path for path in sys.path if "site-packages" not in path]  # level O1 of amp adds folders of MindSpore
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(own)}
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environ, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(steps_of(tmp_path)) == 2 * STEPS
+    file = tmp_path / "values-rank0.jsonl"
+    file.write_bytes(file.read_bytes()[:-9])
+    assert len(steps_of(tmp_path)) == STEPS
+    train(tmp_path, 5, first=51)
+    recording = Recording(tmp_path)
+    assert [step.step for step in recording.steps()] == [*range(1, STEPS + 1), *range(51, 56)]
+    assert recording.torn == 1
+
+
+def test_a_folder_without_recorded_values_is_named(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ConfigError, match="RUN_DIR has the value '.*it must be the folder of a run that recorded"):
+            Recording(folder)
+
+
+def good_line(**changes):
+    line = {
+        "asd_recording": 1, "run": "job", "rank": 0, "rule": "threshold", "tiers": [], "upper": [100, 10],
+        "sigma": [100, 10], "on_anomaly": "stop", "checkpoints": [["a", "B"]], "steps": [1], "left_out": {},
+        "values": base64.b64encode(struct.pack("<3f", 1, 2, 3)).decode(),
+    }  # fmt: skip
+    return json.dumps({**line, **changes}) + "\n"
+
+
+def test_a_line_may_be_written_by_hand(tmp_path):
+    (tmp_path / "values-rank0.jsonl").write_text(good_line())
+    assert [step.values for step in steps_of(tmp_path)] == [[("a", "B", (1.0, 2.0, 3.0, 0, 0))]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hello\n",
+        "[]\n",
+        "[" * 100_000 + "\n",
+        '{"version": 1}\n',
+        good_line(asd_recording=2),
+        good_line(values="AAAA"),
+        good_line(values="no base64"),
+        good_line(values=None),
+        good_line(steps=[1] * 10**6),
+        good_line(steps=[-1]),
+        good_line(steps=["1"]),
+        good_line(steps=[1e400]),
+        good_line(rank=-1),
+        good_line(rank=True),
+        good_line(checkpoints=[["a", "X"]]),
+        good_line(checkpoints=[["a", "B"], ["a", "B"]]),
+        good_line(checkpoints={"a": "B"}),
+        good_line(checkpoints=[["a", ["B"]]]),
+        good_line(left_out={"1": "first"}),
+        good_line(left_out={"0": "never"}),
+        good_line(left_out={"0": []}),
+        good_line(upper=[1, 2]),
+        good_line(rule="magic"),
+        good_line(rule=["threshold"]),
+        good_line(tiers=[["finite"]]),
+        good_line(tiers=3),
+    ],
+)
+def test_a_line_that_no_run_wrote_is_one_sentence(tmp_path, line):
+    (tmp_path / "values-rank0.jsonl").write_text(line)
+    with pytest.raises(StateError, match="values-rank0.jsonl, line 1 is no record of feature values: ") as caught:
+        Recording(tmp_path)
+    assert len(str(caught.value)) < 500 + len(str(tmp_path))
+
+
+def test_a_line_without_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(asd.rundir.recording, "MAX_LINE", 1000)
+    (tmp_path / "values-rank0.jsonl").write_text("x" * 5000)
+    with pytest.raises(StateError, match="line 1 has more than 1000 bytes"):
+        Recording(tmp_path)
+
+
+def test_a_full_disk_costs_the_values_and_is_told_but_the_training_goes_on(tmp_path):
+    (tmp_path / "values-rank0.jsonl").symlink_to("/dev/full")
+    monitor = train(tmp_path, 60)
+    assert monitor.status.steps == 60
+    assert monitor.status.problems >= 1

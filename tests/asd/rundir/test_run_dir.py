@@ -1,0 +1,86 @@
+"""The names of a run's files: one place gives them, and finds them again."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.rundir.names import (
+    cursor_file,
+    event_file,
+    event_files,
+    evidence_folder,
+    ingest_file,
+    status_file,
+    status_files,
+)
+
+
+def test_the_names_are_those_the_documents_give():
+    run_dir = Path("asd_run")
+    assert str(event_file(run_dir, 3)) == "asd_run/events-rank3.jsonl"
+    assert str(ingest_file(run_dir)) == "asd_run/events-ingest.jsonl"
+    assert str(status_file(run_dir, 12)) == "asd_run/status-rank12.json"
+    assert str(cursor_file(run_dir, "exporter")) == "asd_run/exporter.cursor.json"
+    assert str(evidence_folder(run_dir, "run 1", 0, 7)) == "asd_run/evidence/run 1/rank0-step7"
+
+
+def test_event_logs_are_found_the_oldest_part_of_each_first(tmp_path):
+    names = [
+        "events-ingest.jsonl.1", "events-ingest.jsonl", "events-rank0.jsonl", "events-rank1.jsonl.10",
+        "events-rank1.jsonl.9", "events-rank1.jsonl.1", "events-rank1.jsonl",
+    ]  # fmt: skip
+    for name in reversed(names):
+        (tmp_path / name).touch()
+    assert [path.name for path in event_files(tmp_path)] == names
+
+
+def test_nothing_else_is_taken_for_an_event_log_or_a_status(tmp_path):
+    for name in (
+        "events-rank.jsonl", "events-rankx.jsonl", "events-rank0.jsonl.gz", "events-rank0.jsonl.1.gz",
+        "events-rank0.json", "xevents-rank0.jsonl", ".events-rank0.jsonl.swp", "events-rank\uff11.jsonl",
+        "status-rank.json", "status-rank0.json~", ".status-rank0.json.abc", "exporter.cursor.json",
+    ):  # fmt: skip
+        (tmp_path / name).touch()
+    (tmp_path / "events-rank5.jsonl").mkdir()
+    (tmp_path / "status-rank5.json").mkdir()
+    assert event_files(tmp_path) == []
+    assert status_files(tmp_path) == []
+
+
+@given(rank=st.integers(0, 10**6))
+def test_what_is_named_is_found(tmp_path_factory, rank):
+    run_dir = tmp_path_factory.mktemp("run")
+    event_file(run_dir, rank).touch()
+    status_file(run_dir, rank).touch()
+    assert event_files(run_dir) == [event_file(run_dir, rank)]
+    assert status_files(run_dir) == [status_file(run_dir, rank)]
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.touch()], ids=["missing", "a file"])
+def test_a_folder_that_is_none_holds_nothing(tmp_path, make):
+    make(tmp_path / "run")
+    assert event_files(tmp_path / "run") == []
+    assert status_files(tmp_path / "run") == []
+
+
+RUNS = st.one_of(
+    st.text(max_size=200),
+    st.sampled_from(["", ".", "..", "../../etc", "a/b", "/absolute", "特征值" * 50, "a\nb", "\0", "CON", "\ud800"]),
+)
+
+
+@given(RUNS)
+def test_evidence_stays_inside_its_folder_and_any_name_of_a_run_makes_one(tmp_path_factory, run):
+    run_dir = tmp_path_factory.mktemp("run")
+    folder = evidence_folder(run_dir, run, 0, 1)
+    folder.mkdir(parents=True)
+    assert Path(os.path.realpath(folder)).parent.parent == Path(os.path.realpath(run_dir)) / "evidence"
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_two_runs_never_share_a_folder(first, second):
+    same = evidence_folder(Path("r"), first, 0, 1) == evidence_folder(Path("r"), second, 0, 1)
+    assert same == (first == second) or {first, second} <= {"", "run"}

@@ -1,0 +1,249 @@
+"""The state of the rules: taken over whole or not at all, in memory and on disk."""
+
+import contextlib
+import json
+import math
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Config, StateError
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+from asd.rules import RULES
+from asd.rundir import statefile as module
+from asd.rundir.disk import write_whole
+from asd.rundir.statefile import load_state, save_state
+
+NAMES = ("model.norm_out", "model.layers.0")
+
+
+def monitor(rule="threshold", action="stop"):
+    return Monitor(Config(enable=1, rule=rule, on_anomaly=action), Origin("run", 0, "host", "CPU:0"), clock=lambda: 0.0)
+
+
+def feed(watch, values, first=1):
+    """Everything that the monitor says about the values, as text, in which nan equals nan."""
+    outcomes = []
+    for step, value in enumerate(values, first):
+        bad = not math.isfinite(value)
+        readings = [Reading(name, 0.0 if bad else value * k, value * k, bad, 1, k) for k, name in enumerate(NAMES, 1)]
+        outcomes.append(watch.judge(step, readings))
+    return repr(outcomes)
+
+
+VALUES = st.lists(st.floats(0.5, 2.0) | st.sampled_from([0.0, 1e9, math.inf, math.nan, 1e5]), max_size=30)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("action", ["log", "stop"])
+@given(before=VALUES, after=VALUES)
+def test_a_monitor_restored_from_disk_goes_on_as_if_it_had_never_stopped(tmp_path_factory, rule, action, before, after):
+    never_stopped, stopped, resumed = (monitor(rule, action) for _ in range(3))
+    assert feed(never_stopped, before) == feed(stopped, before)
+    path = tmp_path_factory.getbasetemp() / "state.json"
+    save_state(path, stopped.state())
+    resumed.restore(load_state(path), NAMES)
+    assert resumed.step == len(before)
+    assert [resumed.limit(name) for name in NAMES] == [never_stopped.limit(name) for name in NAMES]
+    assert feed(resumed, after, len(before) + 1) == feed(never_stopped, after, len(before) + 1)
+    assert repr(resumed.state()) == repr(never_stopped.state())
+
+
+GOOD = {"rule": "threshold", "step": 5, "checkpoints": {"a": {"pre": 1.0, "min": 1.0, "max": 1.0, "count": 5}}}
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "sentence"),
+    [
+        (GOOD | {"rule": "adaptive"}, (), "the saved state is of rule 'adaptive'; this run uses 'threshold'."),
+        ({}, (), "the saved state is of rule None; this run uses 'threshold'."),
+        ({"rule": "threshold"}, (), "the saved state has no checkpoints or no step but ['rule']."),
+        (GOOD | {"step": "5"}, (), "the saved state has no checkpoints or no step but ['checkpoints', 'rule', '"),
+        (GOOD | {"checkpoints": []}, (), "the saved state has no checkpoints or no step but "),
+        (GOOD, ("x", "y", "z", "w", "v"),
+         "the saved state is of another network: it has a, this network has v, w, x and 2 more."),
+        (GOOD | {"checkpoints": GOOD["checkpoints"] | {"b": {"pre": 1.0}}}, (),
+         "the saved state of checkpoint b can't be used: State of rule threshold has the keys pre, which is not valid"),
+        (GOOD | {"checkpoints": {"b": None}}, (), "the saved state of checkpoint b can't be used: "),
+    ],
+)  # fmt: skip
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(state, known, sentence):
+    watch = monitor()
+    feed(watch, [1.0, 2.0])
+    before = repr(watch.state())
+    with pytest.raises(StateError) as caught:
+        watch.restore(state, known)
+    assert str(caught.value).startswith(sentence)
+    assert repr(watch.state()) == before
+
+
+def test_checkpoints_that_were_added_since_start_anew_and_others_go_on():
+    watch = monitor()
+    watch.restore(GOOD, ["a", "new"])
+    assert watch.state() == GOOD
+
+
+JSON_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(state=st.dictionaries(st.text().filter(lambda key: key != "version"), JSON_LIKE, max_size=4))
+def test_what_is_saved_is_loaded(tmp_path_factory, state):
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    save_state(path, state)
+    assert repr(load_state(path)) == repr(state)
+
+
+def test_the_file_is_strict_json(tmp_path):
+    save_state(tmp_path / "new" / "s.json", {"a": {"b": math.inf, "c": math.nan}})
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    assert json.loads((tmp_path / "new" / "s.json").read_text(), parse_constant=refuse) == {
+        "version": 1, "a": {"b": {"float": "inf"}, "c": {"float": "nan"}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", " is corrupt: Expecting value"),
+        (b'{"version": 1, "rule": "thres', " is corrupt: Unterminated string"),
+        (b"\xff\xfe\x00", " is corrupt: 'utf-8' codec can't decode"),
+        (b"\0" * 4096, " is corrupt: Expecting value"),
+        (b"[" * 200_000, " is corrupt: "),
+        (b"[1, 2]", " is corrupt: it holds a list; valid is the JSON written with the checkpoint."),
+        (b'{"rule": "threshold"}', " has version None; valid is 1."),
+        (b'{"version": 2}', " has version 2; valid is 1."),
+        (b'{"version": "1"}', " has version '1'; valid is 1."),
+        (b'{"version": true}', " has version True; valid is 1."),
+        (b"PK\x03\x04 a checkpoint file", " is corrupt: "),
+    ],
+)
+def test_a_file_that_is_no_state_is_named_with_the_reason(tmp_path, content, reason):
+    path = tmp_path / "model.ckpt.asd-rank0.json"
+    path.write_bytes(content)
+    with pytest.raises(StateError) as caught:
+        load_state(path)
+    assert str(caught.value).startswith(f"state file {path}{reason}")
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "1", '"x"', "null"])
+def test_an_object_that_only_looks_like_a_saved_float_is_an_object(tmp_path, value):
+    (tmp_path / "s.json").write_text(f'{{"version": 1, "a": {{"float": {value}}}}}')
+    assert load_state(tmp_path / "s.json") == {"a": {"float": json.loads(value)}}
+
+
+@given(data=st.binary(max_size=60), cut=st.integers(0, 400))
+def test_no_damage_causes_another_error(tmp_path_factory, data, cut):
+    path = tmp_path_factory.getbasetemp() / "damaged.json"
+    save_state(path, GOOD)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:cut] + data + whole[cut + len(data) :])
+    with contextlib.suppress(StateError):
+        monitor().restore(load_state(path), ["a"])
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path):
+    with pytest.raises(StateError, match=r"state file .*/no\.json can't be read: No such file or directory\."):
+        load_state(tmp_path / "no.json")
+    with pytest.raises(StateError, match=r"can't be read: Is a directory\."):
+        load_state(tmp_path)
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(module.MAX_BYTES + 1)
+    tracemalloc.start()
+    with pytest.raises(StateError, match=f"has {module.MAX_BYTES + 1} bytes; valid are at most {module.MAX_BYTES}"):
+        load_state(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < module.MAX_BYTES / 10
+
+
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from asd.rundir.statefile import save_state
+path = Path(sys.argv[1])
+print("ready", flush=True)
+for number in itertools.count():
+    save_state(path, {"number": number, "filling": "x" * 50_000, "again": number})
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "state.json"
+    save_state(path, {"number": -1, "filling": "", "again": -1})
+    moments = random.Random(7)
+    seen = set()
+    for _ in range(12):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+            writer.stdout.readline()
+            time.sleep(moments.uniform(0.0, 0.2))
+            writer.send_signal(signal.SIGKILL)
+        state = load_state(path)
+        assert state["number"] == state["again"]
+        seen.add(state["number"])
+    assert len(seen) > 1  # the writers did write
+
+
+def test_a_file_that_outgrows_its_disk_leaves_the_old_one_and_no_rest(tmp_path):
+    path = tmp_path / "state.json"
+    save_state(path, {"old": True})
+
+    def small_files_only():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    code = "import sys; from pathlib import Path; from asd.rundir.statefile import save_state\n"
+    code += "save_state(Path(sys.argv[1]), {'filling': 'x' * 100_000})"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        preexec_fn=small_files_only,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"OSError: [Errno 27] File too large: '{path}'" in done.stderr
+    assert load_state(path) == {"old": True}
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_a_write_that_is_interrupted_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
+    path = tmp_path / "state.json"
+    write_whole(path, "old")
+
+    def interrupted(descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_the_file_and_its_folder_are_synced(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    write_whole(tmp_path / "s.json", "text")
+    assert synced[0].startswith(str(tmp_path / ".s.json."))
+    assert synced[1:] == [str(tmp_path)]

@@ -1,0 +1,158 @@
+"""Jobs for the tests of the supervisor: a launcher with msrun's options, and a training without MindSpore.
+
+The training counts to 8. Its checkpoint, every second step, is the list of the steps made so far. It writes the events
+and the status of a real one. What goes wrong is in the file `plan.json`, read by every rank.
+"""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import asd
+
+LAUNCHER = """
+import os, signal, subprocess, sys, time
+options = dict(word[2:].split("=") for word in sys.argv[1:] if word.startswith("--"))
+words = [word for word in sys.argv[1:] if not word.startswith("--")]
+ranks = []
+for rank in range(int(options["worker_num"])):
+    log = open(f"{options['log_dir']}/worker_{rank}.log", "w")
+    environ = {**os.environ, "RANK_ID": str(rank), "MS_ROLE": "MS_WORKER"}
+    words_of_rank = [sys.executable, *words]
+    ranks.append(subprocess.Popen(words_of_rank, env=environ, stdout=log, stderr=log, start_new_session=True))
+while any(rank.poll() is None for rank in ranks):
+    if any(rank.poll() for rank in ranks):
+        for rank in ranks:
+            rank.kill()
+    time.sleep(0.02)
+sys.exit(any(rank.wait() for rank in ranks))
+"""
+
+TRAINING = """
+import json, os, signal, sys, time
+from pathlib import Path
+from asd.event import Event
+from asd.exporters.run_files.event_log import EventLog
+from asd.rundir.manifest import Health, write_manifest
+from asd.rundir.names import event_file, status_file
+from asd.counts.status import Status
+from asd.exporters.run_files.event_log import EventLog
+from asd.rundir.manifest import Health, write_manifest
+from asd.rundir.names import event_file, status_file
+from asd.rundir.disk import write_whole
+from asd.counts.status import Status
+from asd.verdict import Level
+
+plan = json.loads(Path("plan.json").read_text())
+rank, device, run = int(os.environ["RANK_ID"]), int(os.environ["ASD_DEVICE"]), os.environ["ASD_RUN"]
+run_dir = Path(os.environ["ASD_RUN_DIR"])
+attempt = int(run.partition("+")[2] or 1)
+origin = {"run": run, "rank": rank, "host": "here", "device": f"CPU:{rank}"}
+log = EventLog(event_file(run_dir, rank))
+status = Status(**origin)
+resume = os.environ["ASD_RESUME_FROM"]
+made = json.loads(Path(resume).read_text()) if resume else []
+
+
+def tell(step, kind, level, **more):
+    value = plan.get("value", 1e9) if plan.get("same") else 1e9 + attempt
+    log(Event(**origin, step=step, checkpoint="norm", value=value, limits=(1e6,), level=level, kind=kind, refused=True,
+              rule="threshold", feature="l2", reason="test", time=time.time(), **more))
+
+
+for step in range(len(made) + 1, 9):
+    for fault in plan["faults"]:
+        here = fault.get("device", device) == device and fault.get("rank", rank) == rank
+        if fault["step"] != step or attempt not in fault.get("attempts", [attempt]):
+            continue
+        if fault["what"] == "exit" and here:
+            sys.exit(fault["code"])
+        if fault["what"] == "signal" and here:
+            os.kill(os.getpid(), fault["number"])
+        if fault["what"] == "hang" and here:
+            time.sleep(600)
+        if fault["what"] == "report" and here:
+            tell(step, "anomaly", Level.ERROR)
+            tell(step, "replay", Level.ERROR, verdict=fault["verdict"])
+        if fault["what"] == "anomaly":
+            if here:
+                tell(step, "anomaly", Level.ERROR)
+                if fault.get("verdict"):
+                    tell(step, "replay", Level.ERROR, verdict=fault["verdict"])
+            used = os.environ["ASD_DEVICES"].split(",")
+            if here or str(fault.get("device", device)) in used:
+                time.sleep(0.3)  # the others have raised too
+                sys.exit(1)
+    made.append(step)
+    status.step, status.steps = step, status.steps + 1
+    write_whole(status_file(run_dir, rank), status.to_json())
+    if rank == 0 and step % 2 == 0:
+        file = run_dir / "kept" / f"{run}-step{step}.ckpt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(made))
+        write_manifest(file, step=step, updates=step, **origin, health=Health())
+    print("step", step, flush=True)
+    time.sleep(plan.get("pause", 0))
+print("made", made, "on", device, "of", os.environ["ASD_DEVICES"], flush=True)
+"""
+
+
+class Workplace:
+    """An empty folder with a launcher and a training, and `asd run` in it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "bin").mkdir()
+        for name, text in (("msrun", LAUNCHER), ("training", TRAINING)):
+            program = folder / "bin" / name
+            program.write_text(f"#!{sys.executable}\n{text}")
+            program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_", "ASCEND"))
+        }
+        self.mark = f"mark-{folder.name}-{os.getpid()}"
+        self.environ = {
+            **kept, "PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_RUN": "job", "SUPERVISOR_TEST": self.mark,
+        }  # fmt: skip
+
+    def plan(self, *faults, **more):
+        """What goes wrong."""
+        (self.folder / "plan.json").write_text(json.dumps({"faults": faults, **more}))
+
+    def start(self, *options, command=None, **environ):
+        """`asd run` with `options`, running."""
+        program = [str(self.folder / "bin" / "training")] if command is None else command
+        return subprocess.Popen(
+            [sys.executable, "-m", "asd", "run", *options, "--", *program], cwd=self.folder,
+            env={**self.environ, **environ}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *options, timeout=60, **environ):
+        """Exit code, output and sentences of `asd run`."""
+        with self.start(*options, **environ) as process:
+            out, err = process.communicate(timeout=timeout)
+        return process.returncode, out, err
+
+    def record(self):
+        """The supervisor's record."""
+        return json.loads((self.folder / "asd_run" / "supervisor.json").read_text())
+
+    def processes(self):
+        """Everything that was started here and lives, zombies included."""
+        return processes_with(self.mark)
+
+
+def processes_with(mark):
+    """The processes with `mark` in their environment, with their command lines."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if mark.encode() in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+    return found

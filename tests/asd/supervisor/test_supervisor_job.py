@@ -1,0 +1,467 @@
+"""Whole jobs under `asd run --ranks`: real processes, with a small launcher in the place of msrun."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from asd.event import Event
+from asd.exporters.run_files.event_log import EventLog
+from asd.verdict import Level
+
+SPEC = importlib.util.spec_from_file_location("supervised_job", Path(__file__).with_name("supervised_job.py"))
+supervised_job = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(supervised_job)
+ALL = "[1, 2, 3, 4, 5, 6, 7, 8]"
+TWO, SPARE = ("--ranks", "2"), ("--ranks", "2", "--spares", "1")
+
+
+@pytest.fixture
+def place(tmp_path):
+    work = supervised_job.Workplace(tmp_path)
+    yield work
+    assert work.processes() == {}, "something was left behind"
+
+
+def made(out):
+    """What the ranks have made in the end, and on which devices."""
+    return sorted(line for line in out.splitlines() if "made" in line)
+
+
+def isolations(place):
+    path = place.folder / "asd_run" / "events-handler.jsonl"
+    return [json.loads(line)["data"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+def test_a_job_without_faults_ends_with_0_and_shows_what_its_ranks_print(place):
+    place.plan()
+    code, out, err = place.run(*TWO)
+    assert code == 0
+    assert made(out) == [f"rank{rank}: made {ALL} on {rank} of 0,1" for rank in (0, 1)]
+    assert err.splitlines() == [
+        "asd: job begins: rank 0 on device 0, rank 1 on device 1; from the beginning.",
+        "asd: job is done: every rank has ended with exit code 0.",
+    ]
+    assert place.record()["state"] == "done"
+
+
+def test_a_device_with_a_persistent_fault_is_left_out_and_a_spare_takes_its_place(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"})
+    code, out, err = place.run(*SPARE)
+    assert code == 0
+    assert made(out) == [f"rank0: made {ALL} on 0 of 0,2", f"rank1: made {ALL} on 2 of 0,2"]
+    file = place.folder / "asd_run" / "kept" / "job-step4.ckpt"
+    assert err.splitlines()[1:] == [
+        "asd: device 1 is left out: the replay of step 6 found persistent hardware.",
+        f"asd: {file} is the newest checkpoint without a fault (step 4, before the fault's first sign in step 6); its "
+        "SHA-256 is that of its manifest.",
+        f"asd: job+2 begins: rank 0 on device 0, rank 1 on device 2; from {file}.",
+        "asd: job+2 is done: every rank has ended with exit code 0.",
+    ]
+    (event,) = isolations(place)
+    assert (event["kind"], event["device"], event["rank"], event["step"]) == ("isolation", "CPU:1", 1, 6)
+    assert event["verdict"] == "persistent"
+    assert place.record()["devices"]["out"] == {"1": "the replay of step 6 found persistent hardware"}
+
+
+def test_a_checkpoint_of_the_step_with_the_first_sign_is_not_trusted(place):
+    place.plan({"what": "anomaly", "step": 5, "device": 1, "verdict": "persistent"})
+    code, _, err = place.run(*SPARE, "--margin", "2")
+    assert code == 0
+    assert "job+2 begins: rank 0 on device 0, rank 1 on device 2; from " in err
+    assert err.count("job-step2.ckpt is the newest") == 1  # 4 is within 2 steps of 5
+
+
+def test_the_next_job_in_the_same_folder_does_without_the_device(place):
+    place.plan({"what": "anomaly", "step": 3, "device": 0, "verdict": "persistent"})
+    assert place.run(*SPARE)[0] == 0
+    place.plan()
+    code, out, _ = place.run(*TWO, "--devices", "0,1,2", ASD_RUN="another")
+    assert code == 0
+    assert made(out) == [f"rank0: made {ALL} on 1 of 1,2", f"rank1: made {ALL} on 2 of 1,2"]
+
+
+def test_without_a_spare_the_job_shrinks_as_far_as_it_may(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 0, "verdict": "persistent"})
+    code, out, err = place.run(*TWO, "--min-ranks", "1")
+    assert code == 0
+    assert made(out) == [f"rank0: made {ALL} on 1 of 1"]
+    assert "job+2 begins: rank 0 on device 1; from " in err
+
+
+def test_with_too_few_devices_left_it_ends_with_16_and_says_from_where_to_resume(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"})
+    code, _, err = place.run(*TWO)
+    assert code == 16
+    assert err.splitlines()[-1] == (
+        "asd: too few devices are left, 1 where 2 are needed (device 1: the replay of step 6 found persistent "
+        f"hardware). Resume elsewhere from {place.folder}/asd_run/kept/job-step4.ckpt."
+    )
+    assert place.run(*TWO)[0] == 16  # it stays so
+
+
+def test_a_transient_fault_is_a_strike_and_the_devices_stay(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "transient", "attempts": [1]})
+    code, out, err = place.run(*SPARE)
+    assert code == 0
+    assert made(out) == [f"rank{rank}: made {ALL} on {rank} of 0,1" for rank in (0, 1)]
+    assert "asd: step 6: the replay of step 6 found hardware that failed once: a strike for device 1" in err
+    assert isolations(place) == []
+
+
+def test_three_strikes_leave_a_device_out(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "transient"})
+    code, out, err = place.run(*SPARE)
+    assert code == 0
+    assert made(out)[1] == f"rank1: made {ALL} on 2 of 0,2"
+    assert "asd: device 1 is left out: it has 3 strikes within 480 minutes." in err
+    assert "job+4 begins" in err
+    assert len(isolations(place)) == 1
+
+
+def test_software_leaves_nobody_out_and_is_tried_once_more(place):
+    place.plan({"what": "anomaly", "step": 6, "rank": 0, "verdict": "software"})
+    code, _, err = place.run(*SPARE)
+    assert code == 17
+    assert err.splitlines()[-1] == (
+        "asd: step 6: software or data, no device is left out: the replay of step 6 found software or data; another "
+        "attempt would meet the same."
+    )
+    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 1]]
+    assert place.record()["devices"]["out"] == {}
+    assert isolations(place) == []
+
+
+def test_without_a_verdict_the_suspect_makes_room_for_a_spare_and_the_job_is_done(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 1})
+    code, out, err = place.run(*SPARE)
+    assert code == 0
+    assert made(out)[1] == f"rank1: made {ALL} on 2 of 0,2"
+    assert (
+        "asd: step 6: device 1 is under suspicion: norm had the value 1e+09 in step 6, and no replay says why." in err
+    )
+    assert isolations(place) == []  # nobody knows that it was the device
+
+
+def test_the_same_value_on_another_device_clears_the_first_and_ends_with_17(place):
+    place.plan({"what": "anomaly", "step": 6, "rank": 1}, same=True)
+    code, _, err = place.run(*SPARE)
+    assert code == 17
+    assert "norm had the very same value in step 6 on device 1 before; another attempt would meet the same." in err
+    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 2]]
+    assert place.record()["devices"]["bench"] == []
+    assert place.record()["devices"]["out"] == {}
+
+
+@pytest.mark.parametrize(("bad", "left", "swapped"), [(1, 0, [1, 0]), (0, 1, [1, 0])])
+def test_without_a_spare_the_ranks_change_devices_and_a_fault_that_moves_with_the_device_is_its_own(
+    place, bad, left, swapped
+):
+    place.plan({"what": "anomaly", "step": 6, "device": bad}, same=True)
+    code, out, err = place.run(*TWO, "--min-ranks", "1")
+    assert code == 0
+    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], swapped, [left]]
+    assert made(out) == [f"rank0: made {ALL} on {left} of {left}"]
+    assert f"asd: device {bad} is left out: norm had the very same value in step 6 when it was rank {bad}." in err
+
+
+def test_a_device_that_can_not_change_its_rank_and_repeats_its_value_is_no_reason_to_leave_it_out(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 0}, same=True)
+    code, _, err = place.run("--ranks", "1")
+    assert code == 17
+    assert "norm had the very same value in step 6 on device 0 before; another attempt would meet the same." in err
+    assert isolations(place) == []
+
+
+def asd(place, *words):
+    """A command beside the job, in its folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "asd", *words], cwd=place.folder, env=place.environ, text=True, capture_output=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_asd_devices_shows_the_devices_of_the_job_and_gives_one_back(place):
+    place.plan({"what": "anomaly", "step": 3, "device": 1, "verdict": "persistent"})
+    assert place.run(*SPARE)[0] == 0
+    listed = {each["device"]: each for each in json.loads(asd(place, "devices", "--json").stdout)}
+    assert (listed["CPU:1"]["state"], listed["CPU:1"]["isolated_by"]) == ("isolated", "local")
+    assert listed["CPU:1"]["verdicts"]["persistent"] == 1
+    assert {name for name, each in listed.items() if each["health"]["Health Status"] == "OK"} == {"CPU:0", "CPU:2"}
+    done = asd(place, "devices", "release", "here", "CPU:1")
+    assert (done.returncode, done.stdout) == (0, "CPU:1 on here: it was released by hand.\n")
+    assert [event["kind"] for event in isolations(place)] == ["isolation", "recovery"]
+    place.plan()
+    code, out, _ = place.run(*SPARE, ASD_RUN="another")
+    assert code == 0
+    assert made(out)[1] == f"rank1: made {ALL} on 1 of 0,1"
+
+
+def test_a_device_is_given_back_while_the_job_runs(place):
+    place.plan({"what": "anomaly", "step": 3, "device": 1, "verdict": "persistent", "attempts": [1]}, pause=0.5)
+    with place.start(*SPARE) as process:
+        wait_for(lambda: isolations(place))
+        wait_for(lambda: (place.folder / "asd_run" / "logs" / "job+2").exists())
+        done = asd(place, "devices", "release", "here", "CPU:1")
+        _, err = process.communicate(timeout=40)
+    assert (process.returncode, done.returncode) == (0, 0), (err, done)
+    assert "asd: device 1 is back.\n" in err
+    assert place.record()["devices"]["out"] == {}
+
+
+def test_one_fault_handler_at_a_time_decides_about_a_job(place):
+    place.plan({"what": "hang", "step": 3})
+    with place.start(*TWO) as process:
+        wait_for(lambda: (place.folder / "asd_run" / "handler.sqlite.lock").exists())
+        wait_for(lambda: (place.folder / "asd_run" / "handler.sqlite.lock").read_text())
+        second = asd(place, "handler", "--once")
+        process.terminate()
+        process.communicate(timeout=20)
+    assert second.returncode == 1
+    assert second.stderr == (
+        f"asd handler: asd_run/handler.sqlite is in use by another fault handler (process {process.pid}); this one "
+        "stands by.\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "asd", "handler"], cwd=place.folder, env=place.environ, stderr=subprocess.PIPE
+    ) as handler:
+        lock = place.folder / "asd_run" / "handler.sqlite.lock"
+        wait_for(lambda: lock.read_text() == str(handler.pid))
+        code, _, err = place.run(*TWO)
+        handler.terminate()
+    assert code == 2
+    assert err == (
+        f"asd: ASD_RUN_DIR has the value '{place.folder}/asd_run', which is not valid: valid is a folder in which no "
+        "`asd handler` is at work.\n"
+    )
+
+
+def isolated_by_others(place):
+    """What a fault handler with a database of its own would say of device 1."""
+    EventLog(place.folder / "asd_run" / "events-handler.jsonl")(
+        Event(
+            run="job", rank=1, host="here", device="CPU:1", step=2, checkpoint="norm", value=1e9, limits=(),
+            level=Level.NORMAL, kind="isolation", rule="threshold", feature="l2", reason="the cluster says so",
+            refused=True, time=time.time(),
+        )
+    )  # fmt: skip
+
+
+def test_what_another_handler_isolates_gets_no_work(place):
+    place.plan({"what": "hang", "step": 5, "device": 1})
+    with place.start(*SPARE) as process:
+        wait_for(lambda: (place.folder / "asd_run" / "kept" / "job-step2.ckpt.asd-manifest.json").exists())
+        isolated_by_others(place)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert made(out)[-1] == f"rank1: made {ALL} on 2 of 0,2"
+    assert "asd: device 1 is left out: the cluster says so." in err
+    assert place.record()["others"] == {"1": "the cluster says so"}
+    assert len(isolations(place)) == 1  # it is theirs, and told by them only
+
+
+def test_the_circuit_breaker_ends_a_job_in_which_one_device_after_the_other_looks_bad(place):
+    place.plan({"what": "anomaly", "step": 3, "rank": 1, "verdict": "persistent"})
+    code, _, err = place.run("--ranks", "2", "--spares", "4")
+    assert code == 17
+    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 2], [0, 3]]
+    assert sorted(place.record()["devices"]["out"]) == ["1", "2"]
+    assert err.splitlines()[-1] == (
+        "asd: step 3: the replay of step 3 found persistent hardware, but the circuit breaker is open, so device 3 is "
+        "not left out; see `asd handler --reset-breaker`."
+    )
+
+
+def test_a_rank_that_crashes_is_started_again_with_the_same_devices(place):
+    place.plan({"what": "exit", "code": 5, "step": 4, "rank": 1, "attempts": [1]}, pause=0.05)
+    code, out, err = place.run(*SPARE)
+    assert code == 0
+    assert made(out)[-1] == f"rank1: made {ALL} on 1 of 0,1"
+    assert [attempt["devices"] for attempt in place.record()["attempts"]] == [[0, 1], [0, 1]]
+    assert "asd: rank 1 on device 1 ended with exit code 5, after step " in err
+    assert "no anomaly explains it: restart 1 of at most 3; see " in err
+
+
+def test_restarts_are_used_up_after_so_many(place):
+    place.plan({"what": "signal", "number": 9, "step": 3, "rank": 0})
+    code, _, err = place.run(*TWO, "--max-restarts", "1")
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        "asd: rank 0 on device 0 ended with exit code 137 (signal 9); 1 restarts are used up; see "
+        f"{place.folder}/asd_run/logs/job+2."
+    )
+
+
+def test_a_program_that_never_makes_a_step_is_started_twice_only(place):
+    place.plan({"what": "exit", "code": 2, "step": 1})
+    code, _, err = place.run(*TWO)
+    assert code == 1
+    assert "two attempts in a row made no step, so that is the end; see " in err
+    assert place.record()["number"] == 2
+
+
+def test_a_rank_that_hangs_is_noticed_and_the_job_started_again(place):
+    place.plan({"what": "hang", "step": 4, "attempts": [1]})
+    code, out, err = place.run(*TWO, "--hang-timeout", "1.5", "--grace", "0.2")
+    assert code == 0
+    assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
+    assert "asd: no rank has made a step for 1.5 s, after step 3; no anomaly explains it: restart 1" in err
+
+
+def test_a_damaged_checkpoint_is_skipped_with_a_sentence(place):
+    place.plan({"what": "hang", "step": 7, "attempts": [1]})
+    with place.start(*TWO) as process:
+        kept = place.folder / "asd_run" / "kept"
+        wait_for(lambda: (kept / "job-step6.ckpt.asd-manifest.json").exists())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    (kept / "job-step6.ckpt").write_text("[1, 2, 3")
+    code, out, err = place.run(*TWO)
+    assert code == 0
+    assert f"{kept}/job-step6.ckpt (step 6) is skipped: it has 8 bytes and was written with 18." in err
+    assert f"job+2 begins: rank 0 on device 0, rank 1 on device 1; from {kept}/job-step4.ckpt." in err
+    assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_all_processes_and_the_next_start_goes_on(place, number, code):
+    place.plan(pause=0.2)
+    with place.start(*TWO) as process:
+        wait_for(lambda: (place.folder / "asd_run" / "kept" / "job-step4.ckpt.asd-manifest.json").exists())
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert err.endswith(f"asd: job was ended by {number.name}, with all its processes.\n")
+    assert place.processes() == {}
+    place.plan()
+    done, out, err = place.run(*TWO)
+    assert done == 0
+    assert err.startswith("asd: goes on with job after job.\n")
+    assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
+
+
+def test_ranks_that_ignore_sigterm_are_killed_after_the_grace_time(place):
+    stubborn = ["sh", "-c", "trap '' TERM INT; sleep 300 & sleep 300; sleep 300"]
+    with place.start(
+        *TWO, "--grace", "0.3", command=stubborn, PATH=f"{place.folder}/bin:{os.environ['PATH']}"
+    ) as process:
+        wait_for(lambda: [line.strip() for line in place.processes().values()].count("sleep 300") == 4)
+        began = time.monotonic()
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert 0.3 <= time.monotonic() - began < 5
+    assert place.processes() == {}
+
+
+@pytest.mark.parametrize("victim", ["keeper.py", "bin/msrun", "worker.py", "bin/training"])
+def test_when_any_process_is_killed_the_job_is_started_again(place, victim):
+    place.plan(pause=0.2)
+    with place.start(*TWO) as process:
+        wait_for(lambda: (place.folder / "asd_run" / "kept" / "job-step2.ckpt.asd-manifest.json").exists())
+        # The command line of each names those below it too, further behind.
+        lines = {pid: [*line.split()[:4], "", "", ""] for pid, line in place.processes().items()}
+        found = [pid for pid, words in lines.items() if words[_WORD[victim]].endswith(victim)]
+        os.kill(found[0], signal.SIGKILL)
+        out, err = process.communicate(timeout=40)
+    assert process.returncode == 0, err
+    assert "job+2 begins" in err
+    assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
+
+
+_WORD = {"keeper.py": 3, "bin/msrun": 1, "worker.py": 1, "bin/training": 1}
+
+
+def test_when_the_supervisor_is_killed_everything_ends_and_the_next_one_goes_on(place):
+    place.plan(pause=0.2)
+    with place.start(*TWO) as process:
+        wait_for(lambda: (place.folder / "asd_run" / "kept" / "job-step4.ckpt.asd-manifest.json").exists())
+        process.kill()
+        process.communicate(timeout=20)
+    wait_for(lambda: place.processes() == {}, seconds=5)
+    assert place.record()["state"] == "running"
+    place.plan()
+    code, out, err = place.run(*TWO)
+    assert code == 0
+    assert err.startswith("asd: goes on with job after job.\n")
+    assert "job+2 begins" in err
+    assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
+
+
+def test_what_a_killed_supervisor_had_not_judged_yet_is_judged_by_the_next(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent"}, pause=0.05)
+    with place.start(*SPARE) as process:
+        events = place.folder / "asd_run" / "events-rank1.jsonl"
+        wait_for(lambda: events.exists() and "anomaly" in events.read_text())
+        process.kill()
+        process.communicate(timeout=20)
+    wait_for(lambda: place.processes() == {}, seconds=5)
+    code, out, _ = place.run(*SPARE)
+    assert code == 0
+    assert made(out)[1].endswith(" on 2 of 0,2")
+
+
+def test_a_new_job_of_the_same_name_does_not_mix_up_what_the_last_one_left(place):
+    place.plan({"what": "anomaly", "step": 6, "device": 1, "verdict": "persistent", "attempts": [1]})
+    assert place.run(*SPARE)[0] == 0
+    place.plan({"what": "exit", "code": 5, "step": 4, "attempts": [3]})
+    code, out, err = place.run(*SPARE, "--min-ranks", "2")
+    assert code == 0
+    assert err.splitlines()[0] == "asd: job+3 begins: rank 0 on device 0, rank 1 on device 2; from the beginning."
+    # Not from the last step of the job before.
+    assert f"job+4 begins: rank 0 on device 0, rank 1 on device 2; from {place.folder}/asd_run/kept/job+3-step2" in err
+    assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,2"
+
+
+def test_where_the_training_goes_on_after_an_anomaly_a_verdict_ends_it_all_the_same(place):
+    place.plan({"what": "report", "step": 3, "device": 1, "verdict": "persistent"}, pause=0.6)
+    code, out, err = place.run(*SPARE, ASD_ON_ANOMALY="skip")
+    assert code == 0
+    assert "asd: device 1 is left out: the replay of step 3 found persistent hardware." in err
+    assert made(out)[-1] == f"rank1: made {ALL} on 2 of 0,2"
+
+
+def test_a_crash_long_after_an_anomaly_that_was_skipped_is_a_crash(place):
+    place.plan(
+        {"what": "report", "step": 3, "device": 1, "verdict": "transient"},
+        {"what": "exit", "code": 5, "step": 7, "attempts": [1]},
+    )
+    code, _, err = place.run(*SPARE, ASD_ON_ANOMALY="skip")
+    assert code == 0
+    assert "no anomaly explains it: restart 1 of at most 3" in err
+
+
+def test_two_supervisors_in_one_folder_do_not_get_in_each_others_way(place):
+    place.plan({"what": "hang", "step": 1})
+    with place.start(*TWO) as process:
+        wait_for(lambda: len(place.processes()) > 4)
+        code, _, err = place.run(*TWO)
+        process.terminate()
+        process.communicate(timeout=20)
+    assert code == 2
+    assert err == (
+        f"asd: ASD_RUN_DIR has the value '{place.folder}/asd_run', which is not valid: valid is a folder in which no "
+        "other `asd run` is at work.\n"
+    )
+
+
+def test_a_damaged_record_is_one_sentence(place):
+    place.plan()
+    (place.folder / "asd_run").mkdir()
+    (place.folder / "asd_run" / "supervisor.json").write_text('{"version": 1, "job": 7}')
+    code, out, err = place.run(*TWO)
+    assert (code, out) == (1, "")
+    assert err == (f"asd: record {place.folder}/asd_run/supervisor.json field job is 7; valid is a text.\n")

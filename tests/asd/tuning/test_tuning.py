@@ -1,0 +1,161 @@
+"""Thresholds from recorded values: they keep to the budget, and grow when it shrinks."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asd.config import Config
+from asd.errors import ConfigError
+from asd.exporters.run_files.values import ValueRecorder
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+from asd.rundir.recording import RecordedStep, Recording
+from asd.tiers import Features
+from asd.tuning import Budget, held_out, propose, tests_of
+from asd.tuning.budget import HIGHEST, allowed, needed, steps_down, threshold
+from asd.tuning.rejudge import replay
+
+# pytest must not take the function for a test.
+tests_of.__test__ = False
+
+
+def stream(seed, steps, checkpoints=4, spread=1.0, level=50.0, heavy=0.0):
+    """Steps of one rank whose norms scatter by factors; some rise far above with a probability of `heavy`."""
+    draw = random.Random(seed)
+    made = []
+    for step in range(1, steps + 1):
+        values = []
+        for i in range(checkpoints):
+            norm = level * 2 ** (spread * draw.gauss(0, 1) + i)
+            if draw.random() < heavy:
+                norm *= 2 ** draw.expovariate(0.3)
+            values.append((f"c{i}", "B", Features(norm / 4, norm, norm / 16)))
+        made.append(RecordedStep(0, step, "", values))
+    return made
+
+
+def test_the_rule_of_three_and_the_bound_of_poisson():
+    assert needed(1e-6) == 2_995_733
+    assert [allowed(count, 1e-2) for count in (299, 300, 475, 630, 10_000)] == [-1, 0, 1, 2, 64]
+    # Garwood's exact bound: with 8 seen, at most 14.43 are expected.
+    assert allowed(1443, 1e-2) < 8 <= allowed(1444, 1e-2)
+    assert steps_down(8) == [8, 4, 2, 1, 0]
+    assert [steps_down(0), steps_down(-1)] == [[0], [-1]]
+
+
+def test_an_exponential_tail_is_extrapolated_to_where_it_is():
+    draw = random.Random(5)
+    exact = math.log(1 / 1e-7) + 3  # in bits
+    excess = []
+    for _ in range(200):
+        scores = [2 ** (draw.expovariate(1.0) + 3) for _ in range(1000)]
+        excess.append(math.log2(threshold(scores, len(scores), 1e-7, -1)) - exact)
+    assert 0.91 * 200 <= sum(bits > 0 for bits in excess) < 200  # the upper bound holds in 95 of 100 cases
+    assert sorted(excess)[100] < 0.3 * exact
+    assert threshold(scores, len(scores), 0.01, 64) == math.ceil(sorted(scores)[-65])
+    assert threshold(scores[:63], 10_000, 1e-7, -1) is None
+    assert threshold([1e300] * 100, 10_000, 1e-7, -1) == HIGHEST
+
+
+def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not():
+    steps = stream(1, 400)
+    config = Config(upper=(1000, 400))
+    found = propose(lambda: iter(steps), config)
+    norms = [features.l2 for step in steps for *_, features in step.values]
+    assert found.today.first == sum(norm > 1000 for norm in norms) > 10
+    assert (found.proposed.first, found.proposed.second) == (0, 0)
+    assert found.keeps
+    assert found.config.upper[0] > max(norms)
+    assert found.tests[0].exceeding == (-1, -1)
+    assert found.tests[0].drivers[0].score == max(norms)
+    assert found.tests[1].seen == 4 * 300
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    heavy=st.sampled_from([0.0, 0.01, 0.1]),
+    rule=st.sampled_from(["threshold", "silent_check_v3", "adaptive"]),
+    first=st.floats(1e-7, 1e-2),
+    second=st.floats(1e-3, 1e-2),
+)
+@settings(max_examples=25, deadline=None)
+def test_proposed_thresholds_raise_no_more_than_the_budget_and_grow_when_it_shrinks(seed, heavy, rule, first, second):
+    steps = stream(seed, 260, heavy=heavy)
+    config, first = Config(rule=rule), min(first, second)
+    found = propose(lambda: iter(steps), config, Budget(first, second))
+    if rule != "adaptive":  # whose own margins go by what is learned, and so by what the thresholds flag
+        own = found.unavoidable  # a value so large that no setting admits it
+        assert found.keeps
+        assert found.proposed.first - own.first <= first * found.proposed.checks
+        assert found.proposed.flagged - own.flagged <= second * found.proposed.checks
+    again = replay(steps, found.config)
+    assert (again.first, again.second) == (found.proposed.first, found.proposed.second)
+    smaller = propose(lambda: iter(steps), config, Budget(first / 10, second))
+    assert smaller.config.upper >= found.config.upper
+    assert smaller.config.sigma >= found.config.sigma
+
+
+def test_flagged_steps_are_left_out_and_counted_unless_they_are_said_to_be_healthy():
+    steps = stream(2, 300)
+    steps[250] = steps[250]._replace(left_out="second", values=[("c0", "B", Features(1e8, 1e9, 1e7))])
+    found = propose(lambda: iter(steps), Config())
+    assert (dict(found.today.left_out), found.today.steps) == ({"second": 1}, 299)
+    kept = propose(lambda: iter(steps), Config(), keep_flagged=True)
+    assert kept.today.first == 1
+    assert kept.config.upper[0] > 1e9 > found.config.upper[0]
+
+
+@pytest.mark.parametrize("options", [{"upper": (1500, 600)}, {"rule": "adaptive", "tiers": ()}, {"rule": "adaptive"}])
+def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_path, options):
+    config = Config(enable=1, run_dir=str(tmp_path), **options)
+    origin = Origin("job", 0, "host", "Ascend:0")
+    monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
+    monitor.begin()
+    for step in stream(6, 300, heavy=0.01):
+        monitor.judge(
+            step.step,
+            [Reading(name, *features[:2], 0, 1, mean_abs=features.mean_abs) for name, _, features in step.values],
+        )
+    monitor.end()
+    recording = Recording(tmp_path)
+    again = replay(recording.steps(), recording.settings, keep_flagged=True)
+    assert {"first": again.first, "second": again.second} == monitor.status.anomalies
+    assert again.flagged >= 5
+    healthy = replay(recording.steps(), recording.settings)
+    assert (healthy.flagged, healthy.steps + sum(healthy.left_out.values())) == (0, 300)
+
+
+def test_too_few_values_give_no_proposal():
+    steps = stream(3, 120)
+    found = propose(lambda: iter(steps), Config())
+    assert [test.pair for test in found.tests] == [None, None]
+    assert found.config == Config()
+
+
+def test_the_second_half_judges_what_was_fitted_to_the_first():
+    calm, wild = stream(4, 400), stream(4, 400, level=5e9)
+    steps = [*calm[:200], *wild[200:]]
+    fitted, later = held_out(lambda: iter(steps), Config())
+    assert later.checks == 4 * 200
+    assert fitted.today.checks == 4 * 200
+    assert later.first == 4 * 200
+    quiet = held_out(lambda: iter(calm), Config())[1]
+    assert (quiet.checks, quiet.first) == (4 * 200, 0)
+
+
+@pytest.mark.parametrize(("rule", "feature"), [("threshold", "L2 norm"), ("adaptive", "max(|g|)")])
+def test_thresholds_are_proposed_for_what_judges_where_only_other_tiers_are_on(rule, feature):
+    value, _ = tests_of(Config(rule=rule, tiers=("checksum", "state")))
+    assert (value.name, value.what) == ("value", feature)
+
+
+def test_a_rule_without_such_thresholds_and_a_budget_out_of_range_are_told():
+    with pytest.raises(ConfigError, match="MS_NPU_ASD_CONFIG"):
+        tests_of(Config(rule="combined"))
+    for budget in (Budget(0.0), Budget(math.nan), Budget(0.5), Budget(1e-3, 1e-4)):
+        with pytest.raises(ConfigError, match="a share of all checks|at least --budget"):
+            budget.checked()

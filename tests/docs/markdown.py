@@ -1,0 +1,45 @@
+"""Blocks of code in Markdown, with the marks that say what is to be done with each.
+
+<!-- run -->          run it; `run: slow` does so in `make test-slow`, `run: part` lets it print more than is there
+<!-- check -->        parse it only, for it takes long: what `sh` is by itself
+<!-- cluster -->      parse it only, for it needs a cluster
+<!-- with NAME -->    Python behind `programs/prelude_NAME.py`
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+_FENCE = re.compile(
+    r"(?P<marks>(?:^<!-- (?:run|check|cluster|with)\b[^\n]* -->\n)*)^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_MARK = re.compile(r"<!-- (\w+):?(.*?) -->")
+
+
+class Block(NamedTuple):
+    """A block, and where it stands."""
+
+    path: Path
+    line: int
+    language: str
+    marks: dict[str, str]
+    text: str
+
+    @property
+    def place(self):
+        return f"{self.path.name}:{self.line}"
+
+
+def blocks(path):
+    """The blocks of a page."""
+    page = path.read_text(encoding="utf-8")
+    for match in _FENCE.finditer(page):
+        marks = {name: rest.strip() for name, rest in _MARK.findall(match["marks"])}
+        line = page.count("\n", 0, match.start("language")) + 1
+        yield Block(path, line, match["language"], marks, match["text"])
+
+
+def prose(path):
+    """A page without its blocks."""
+    return _FENCE.sub("", path.read_text(encoding="utf-8"))

@@ -1,0 +1,78 @@
+"""Figures in the documents are those of `benchmarks/results`, and none stands there by hand."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import figures
+import flow
+import pytest
+import tables
+from markdown import prose
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = list(figures.documents())
+MEASURED = ("README.md", "README.zh.md", "docs/costs.md")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_figure_is_what_the_results_say(path):
+    assert figures.differences(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_figure_or_a_table_that_was_changed_by_hand_is_found_and_put_right():
+    text = "a\n<!-- =harmful -->432<!-- / --> b\n<!-- table: healthy -->\n| x |\n<!-- end -->\n"
+    assert figures.differences(text) == ["line 2: harmful is not up to date", "line 3: healthy is not up to date"]
+    right = figures.filled(text)
+    assert f"<!-- =harmful -->{tables.FIGURES['harmful']()}<!-- / --> b" in right
+    assert figures.differences(right) == []
+    assert "<!--" not in figures.without_markers(right)
+
+
+def test_a_name_that_nobody_knows_is_an_error():
+    with pytest.raises(KeyError):
+        figures.filled("<!-- =nothing -->1<!-- / -->")
+
+
+def test_a_result_that_changes_changes_the_figure(tmp_path, monkeypatch):
+    text = (tables.RESULTS / "first_wrong.json").read_text().replace("99", "98")
+    (tmp_path / "first_wrong.json").write_text(text)
+    before = tables.FIGURES["golden_right"]()
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    tables.result.cache_clear()
+    assert tables.FIGURES["golden_right"]() != before
+    tables.result.cache_clear()
+
+
+def test_check_says_what_is_wrong_and_changes_nothing(tmp_path):
+    program = ROOT / "docs" / "build" / "figures.py"
+    done = subprocess.run([sys.executable, program, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+_BY_HAND = re.compile(r"\d[\d.,]* ?(?:%|µs\b|ms\b|MiB\b|MB\b|GB\b)|\b\d[\d,]* of \d[\d,]*\b|\b\d\.\d+ times\b")
+_ALLOWED = {"docs/costs.md": {"1 or 2 %", "2 %", "95 %"}}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_no_measured_figure_stands_outside_the_markers(name):
+    text = figures._TABLE.sub("", figures._FIGURE.sub("", prose(ROOT / name)))
+    found = {match.strip() for match in _BY_HAND.findall(text)}
+    assert found <= _ALLOWED.get(name, set())
+
+
+def test_the_search_for_figures_by_hand_can_find_one():
+    assert len(_BY_HAND.findall("takes 3.2 % or 18 µs, 295 of 295, 1.02 times")) == 4
+
+
+def test_the_pictures_of_the_flow_are_what_their_program_draws():
+    for name, text in flow.drawn().items():
+        assert (flow.PICTURES / name).read_text(encoding="utf-8") == text
+    assert flow.WORDS["en"].keys() == flow.WORDS["zh"].keys()
+
+
+def test_every_figure_and_table_is_used_somewhere():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
+    assert [name for name in tables.FIGURES if not re.search(rf"<!-- ={name}(\.zh)? -->", text)] == []
+    assert [name for name in tables.TABLES if not re.search(rf"<!-- table: {name}(\.zh)? -->", text)] == []

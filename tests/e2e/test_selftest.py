@@ -1,0 +1,123 @@
+"""`asd selftest` is all right where nothing is broken, and names what is broken on purpose."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from asd.cli import main
+from asd.cli.train import selftest
+from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding, line_of, read_line
+
+BROKEN = Path(__file__).parent / "programs" / "broken_selftest.py"
+
+
+def told(capsys, *options):
+    """Exit code and findings."""
+    code = main(["selftest", "--json", *options])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_nothing_is_wrong_with_the_operators_the_hashes_and_the_gate_in_both_modes(capsys):
+    code, result = told(capsys, "--device", "CPU", "--only", "operators", "--only", "hashes", "--only", "gate")
+    assert [each for each in result["findings"] if each["state"] == WRONG] == []
+    assert code == 0
+    assert not result["failed"]
+    found = {(each["area"], each["name"], each["mode"]) for each in result["findings"] if each["state"] == OK}
+    for mode in ("graph", "pynative"):
+        assert ("MindSpore's operators", "ReduceMax", mode) in found
+        assert ("hashes", "a flipped bit", mode) in found
+        assert ("gate", "refuses and applies", mode) in found
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+@pytest.mark.parametrize(
+    ("what", "part", "area", "name"),
+    [
+        ("ReduceMax", "operators", "MindSpore's operators", "ReduceMax"),
+        ("hash", "hashes", "hashes", "a flipped bit"),
+        pytest.param("ReduceMax", "measuring", "statistics", "of a tensor", marks=pytest.mark.slow),
+        pytest.param("checksum", "recomputing", "checksums", "of a product", marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_broken_is_named(capsys, monkeypatch, mode, what, part, area, name):
+    monkeypatch.setattr(selftest, "_CHILD", (str(BROKEN), what))
+    code, result = told(capsys, "--device", "CPU", "--mode", mode, "--only", part)
+    assert code == 1
+    wrong = [each for each in result["findings"] if each["state"] == WRONG]
+    assert (area, name) in {(each["area"], each["name"]) for each in wrong}
+    assert all(each["detail"] for each in wrong)
+
+
+def test_a_process_that_dies_is_wrong_and_the_check_in_which_it_died_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(selftest, "_CHILD", (str(BROKEN), "crash"))
+    code, result = told(capsys, "--device", "CPU", "--mode", "graph", "--only", "operators")
+    assert code == 1
+    assert "the process was ended by signal 9 during MindSpore's operators: Cast" in result["findings"][-1]["detail"]
+
+
+@pytest.mark.slow
+def test_two_ranks_agree_and_name_the_one_at_fault(capsys):
+    code, result = told(capsys, "--device", "CPU", "--mode", "graph", "--only", "hashes", "--ranks", "2")
+    of_ranks = [each for each in result["findings"] if each["area"] == "ranks"]
+    assert {each["rank"] for each in of_ranks} == {0, 1}
+    assert [each for each in of_ranks if each["state"] != OK] == []
+    assert code == 0
+
+
+def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys):
+    for options, sentence in (
+        (["--ranks", "x"], "--ranks has the value 'x'"),
+        (["--device", "TPU:0", "--only", "hashes"], "--device has the value 'TPU:0', which is not valid"),
+        (["--only", "nothing"], "argument --only: invalid choice"),
+    ):
+        assert main(["selftest", *options]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert sentence in err
+
+
+FINDINGS = [
+    Finding("statistics", "of a tensor", OK, "graph", "float32", "operators"),
+    Finding("statistics", "of a tensor", WRONG, "pynative", "float32", "operators", "the norm is 1, NumPy's is 2"),
+    Finding("gate", "refuses and applies", ABSENT, "graph", "bfloat16", "operators", "no such update"),
+    Finding("cost", "tap on a gradient", OK, "graph", "", "kernel", "", 12.5),
+]
+MACHINE = {"host": "node7", "device": "Ascend:3", "mindspore": "2.10.0"}
+
+
+def test_a_finding_survives_the_way_from_a_child():
+    for finding in FINDINGS:
+        assert read_line("[rank 0] " + line_of(finding)) == finding
+    assert read_line("anything else") is None
+    assert read_line(line_of(FINDINGS[0])[:-9]) is None
+
+
+def test_the_table_has_words_for_people(capsys):
+    lines = selftest.as_table(FINDINGS, MACHINE).splitlines()
+    (row,) = [line for line in lines if line.startswith("statistics")]
+    assert row.split("  ")[0] == "statistics: of a tensor"
+    assert "WRONG" in row
+    assert "  statistics: of a tensor (pynative, float32, operators): the norm is 1, NumPy's is 2" in lines
+    assert lines[-1] == "2 right, 1 wrong, 1 absent."
+    assert "\x1b" not in "".join(lines)
+
+
+def test_the_ocp_form_begins_with_its_version_counts_its_lines_and_ends_with_a_result():
+    lines = [json.loads(line) for line in selftest.as_ocp(FINDINGS, MACHINE)]
+    assert lines[0]["schemaVersion"] == {"major": 2, "minor": 0}
+    assert [line["sequenceNumber"] for line in lines] == list(range(len(lines)))
+    assert all(line["timestamp"].endswith("Z") for line in lines)
+    assert lines[1]["testRunArtifact"]["testRunStart"]["dutInfo"]["dutInfoId"] == "node7"
+    assert lines[-1]["testRunArtifact"]["testRunEnd"] == {"status": "COMPLETE", "result": "FAIL"}
+    kinds = [line["testStepArtifact"].get("diagnosis", {}).get("type") for line in lines[2:-1]]
+    assert [kind for kind in kinds if kind] == ["PASS", "FAIL", "UNKNOWN"]
+    steps = [line["testStepArtifact"] for line in lines[2:-1]]
+    (cost,) = [step["measurement"] for step in steps if "measurement" in step]
+    assert (cost["value"], cost["unit"]) == (12.5, "us")
+
+
+def test_the_parts_are_those_of_the_child():
+    source = (Path(selftest.__file__).parents[2] / "operators" / "selftest" / "__main__.py").read_text()
+    names = [line.split('"')[1] for line in source.splitlines() if line.startswith('    "') and '": ' in line]
+    assert tuple(names) == selftest._PARTS

@@ -1,0 +1,40 @@
+"""The way of a reading from tap to verdict and back to the next limit stays short enough to be read."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mindspore")
+
+WALK = Path(__file__).parents[2] / "benchmarks" / "walk.py"
+HEALTHY, ABNORMAL = "a healthy step", "a step with a first-level anomaly"
+# Per mode the most files and functions of a healthy step, and of one with an anomaly. In PyNative the check operator,
+# its tap and the guard run as Python too; a compiled graph has them in it.
+MOST = {
+    "graph": {HEALTHY: (11, 24), ABNORMAL: (20, 50)},
+    "pynative": {HEALTHY: (17, 38), ABNORMAL: (26, 64)},
+}
+
+
+@pytest.mark.parametrize("mode", MOST)
+def test_a_step_calls_few_functions_in_few_files(mode, tmp_path):
+    file = tmp_path / "walk.json"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD_"))}
+    command = [sys.executable, str(WALK), "--mode", mode, "--json", str(file)]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    walks = json.loads(file.read_text())
+    for title, (files, functions) in MOST[mode].items():
+        walk = walks[title]
+        names = [name for _, name, _ in walk["calls"]]
+        # From the slots to the verdict and back: the list is of the whole way.
+        way = ["StepMonitor.step", "KernelTable.read", "Monitor.judge", "Threshold.update", "KernelTable.set_limits"]
+        assert [name for name in names if name in way] == way
+        assert walk["files"] <= files, done.stdout
+        assert walk["functions"] <= functions, done.stdout
+        assert f"{mode}, {title}: {walk['files']} files, {walk['functions']} functions" in done.stdout
+    assert "Ending.after" in [name for _, name, _ in walks[ABNORMAL]["calls"]]

@@ -1,0 +1,504 @@
+"""The evidence of a step: a folder that is whole or not there, whose every file can be read."""
+
+import csv
+import fcntl
+import json
+import math
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asd import Config, Event, Level
+from asd.counts.status import Status
+from asd.exporters.bundle import sink as module
+from asd.exporters.bundle import tensor_facts
+from asd.exporters.bundle.sink import MOST_BUNDLES, MOST_PICTURES, open_evidence
+from asd.measured.origin import Origin
+from asd.measured.reading import Capture, Reading
+from asd.monitor import Monitor
+from asd.rundir.names import evidence_folder, status_file
+
+ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
+FILES = {
+    "README.txt", "config.json", "devices.json", "events.jsonl", "plot.png", "readings.json", "tensor.json",
+    "tensor.npy", "values.csv", "versions.json",
+}  # fmt: skip
+FORK = multiprocessing.get_context("fork")
+often = settings(max_examples=150, deadline=None, derandomize=True)
+
+
+class Training:
+    """A monitor with the sink, and checkpoints `a` and `b` whose values are given."""
+
+    def __init__(self, folder, origin=ORIGIN, **changes):
+        self.config = Config(**{"enable": 1, "on_anomaly": "log", "run_dir": str(folder), **changes})
+        self.sink = open_evidence(self.config, origin)
+        self.events = []
+        self.monitor = Monitor(self.config, origin, [self.sink, self.events.append], clock=lambda: 1000.0)
+        self.step = 0
+
+    def judge(self, a=1.0, b=1.0, captures=(), step=None, names=("a", "b")):
+        self.step = step if step is not None else self.step + 1
+        readings = [
+            Reading(names[0], a, a, int(not math.isfinite(a)), 2, 10, 2),
+            Reading(names[1], b, b, int(not math.isfinite(b)), 2, 5, 1),
+        ]
+        return self.monitor.judge(self.step, readings, captures=captures).events
+
+    def folder(self, step=None):
+        return evidence_folder(
+            Path(self.config.run_dir), self.monitor.origin.run, self.monitor.origin.rank, step or self.step
+        )
+
+    def bundles(self):
+        return sorted(path.name for path in self.folder(1).parent.iterdir())
+
+    def problems(self):
+        return [event.reason for event in self.events if event.kind == "problem"]
+
+
+@pytest.fixture
+def training(tmp_path):
+    return Training(tmp_path / "run")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """No pictures: they take most of the time."""
+    monkeypatch.setattr(module, "MOST_PICTURES", 0)
+
+
+def capture(array, dtype=None, *, shape=None, offset=0, checkpoint="b"):
+    return Capture(checkpoint, 1, shape or array.shape, dtype or array.dtype.name, offset, array.tobytes())
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def test_a_bundle_holds_everything_and_its_path_is_in_the_event(training):
+    pytest.importorskip("matplotlib")
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    training.judge()
+    events = training.judge(a=2e4, b=2e6, captures=[capture(array)])
+    folder = training.folder()
+    assert [(event.checkpoint, event.level, event.evidence) for event in events] == [
+        ("b", Level.ERROR, str(folder)),
+        ("a", Level.WARNING, ""),
+    ]
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert training.bundles() == ["rank3-step2"]
+    assert [Event.from_json(line) for line in (folder / "events.jsonl").read_text().splitlines()] == events
+    with (folder / "values.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows == [
+        {"step": "1", "checkpoint": "b", "value": "1.0", "limit": "1000000.0", "level": "normal"},
+        {"step": "2", "checkpoint": "b", "value": "2000000.0", "limit": "1000000.0", "level": "first"},
+        {"step": "1", "checkpoint": "a", "value": "1.0", "limit": "1000000.0", "level": "normal"},
+        {"step": "2", "checkpoint": "a", "value": "20000.0", "limit": "1000000.0", "level": "second"},
+    ]
+    more = {"mean_abs": 0.0, "elements": 0, "kind": "B"}
+    assert read(folder, "readings.json") == [
+        {
+            "checkpoint": "b",
+            "max_abs": 2e6,
+            "l2": 2e6,
+            "non_finite": 0,
+            "calls": 2,
+            "order": 5,
+            "worst_call": 1,
+            **more,
+        },
+        {
+            "checkpoint": "a",
+            "max_abs": 2e4,
+            "l2": 2e4,
+            "non_finite": 0,
+            "calls": 2,
+            "order": 10,
+            "worst_call": 2,
+            **more,
+        },
+    ]
+    np.testing.assert_array_equal(np.load(folder / "tensor.npy"), array)
+    assert read(folder, "tensor.json")["largest"][0]["at"] == [2, 3]
+    settings_in_force = read(folder, "config.json")
+    assert (settings_in_force["rule"], settings_in_force["upper"]) == ("threshold", [1_000_000, 10_000])
+    assert set(settings_in_force) == set(Config.__dataclass_fields__)
+    versions = read(folder, "versions.json")
+    assert versions["python"] == sys.version
+    assert versions["numpy"] == np.__version__
+    assert set(versions) == {"python", "platform", "asd", "mindspore", "mindformers", "numpy"}
+    assert (folder / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    text = (folder / "README.txt").read_text()
+    assert "a gradient at b whose value was 2e+06; its first-level limit was 1e+06." in text
+    assert "The update of this step was applied to the weights." in text
+    assert "Not kept" not in text
+    for name in FILES - {"README.txt"}:
+        assert f"\n  {name} " in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert (training.monitor.status.evidence_dropped, training.problems()) == (0, [])
+
+
+def test_a_healthy_training_and_a_second_level_anomaly_leave_nothing(training):
+    training.monitor.begin()
+    for _ in range(3):
+        training.judge(a=2e4)
+    training.monitor.end()
+    assert training.monitor.status.anomalies == {"first": 0, "second": 3}
+    assert not Path(training.config.run_dir).exists()
+
+
+def test_values_that_are_not_finite_are_written_and_read_again(training, undrawn):
+    training.judge(b=math.nan)
+    training.judge(b=math.inf)
+    with (training.folder() / "values.csv").open() as file:
+        found = [float(row["value"]) for row in csv.DictReader(file) if row["checkpoint"] == "b"]
+    assert math.isnan(found[0])
+    assert found[1] == math.inf
+    assert read(training.folder(), "readings.json")[0]["l2"] == "inf"
+
+
+def test_the_last_two_hundred_values_of_every_checkpoint_are_kept_whatever_the_history(tmp_path, undrawn):
+    training = Training(tmp_path)
+    training.monitor = Monitor(training.config, ORIGIN, [training.sink], history=1000)
+    for _ in range(300):
+        training.judge()
+    training.judge(b=2e6)
+    with (training.folder() / "values.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for name in ("a", "b"):
+        assert [int(row["step"]) for row in rows if row["checkpoint"] == name] == list(range(102, 302))
+
+
+def test_without_a_tensor_the_page_says_why(tmp_path, undrawn):
+    for size, reason in [(16, "no tensor was kept; the C++ kernel keeps it"), (0, "ASD_EVIDENCE_MB is 0")]:
+        training = Training(tmp_path / str(size), evidence_mb=size)
+        training.judge(b=2e6)
+        folder = training.folder()
+        assert {path.name for path in folder.iterdir()} == FILES - {"plot.png", "tensor.npy", "tensor.json"}
+        assert reason in (folder / "README.txt").read_text()
+
+
+def test_of_a_window_the_page_and_the_facts_say_which_part_it_is(training, undrawn):
+    array = np.arange(30, dtype=np.float16)
+    training.judge(b=2e6, captures=[capture(array[10:16], shape=(5, 6), offset=10)])
+    folder = training.folder()
+    np.testing.assert_array_equal(np.load(folder / "tensor.npy"), array[10:16])
+    facts = read(folder, "tensor.json")
+    assert (facts["shape"], facts["elements"], facts["offset"], facts["kept"], facts["whole"]) == (
+        [5, 6], 30, 10, 6, False,
+    )  # fmt: skip
+    assert (facts["largest"][0]["index"], facts["largest"][0]["at"]) == (15, [2, 3])
+    assert "float16, elements 10 to 15 of 30." in (folder / "README.txt").read_text()
+
+
+def test_only_the_first_bundles_get_a_picture_and_the_page_says_so(training):
+    pytest.importorskip("matplotlib")
+    for _ in range(MOST_PICTURES + 1):
+        training.judge(b=2e6)
+    drawn = [(training.folder(step) / "plot.png").exists() for step in range(1, MOST_PICTURES + 2)]
+    assert drawn == [True] * MOST_PICTURES + [False]
+    assert "plot.png: only the first bundles of a process" in (training.folder() / "README.txt").read_text()
+
+
+def test_without_matplotlib_there_is_no_picture_and_everything_else(training, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "asd.exporters.pictures.values", raising=False)
+    training.judge(b=2e6)
+    folder = training.folder()
+    assert {path.name for path in folder.iterdir()} == FILES - {"plot.png", "tensor.npy", "tensor.json"}
+    assert "plot.png: matplotlib is not installed" in (folder / "README.txt").read_text()
+
+
+def test_after_twenty_bundles_of_a_run_each_further_step_is_counted_also_by_the_next_process(tmp_path, undrawn):
+    training = Training(tmp_path)
+    for _ in range(MOST_BUNDLES + 2):
+        events = training.judge(a=2e6, b=2e6)
+    assert [event.evidence for event in events] == ["", ""]
+    assert len(training.bundles()) == MOST_BUNDLES
+    assert training.monitor.status.evidence_dropped == 2
+    after = Training(tmp_path)
+    after.judge(b=2e6, step=100)
+    assert after.monitor.status.evidence_dropped == 1
+    assert len(after.bundles()) == MOST_BUNDLES
+    for origin in (ORIGIN._replace(rank=30), ORIGIN._replace(run="run2")):
+        other = Training(tmp_path, origin)
+        other.judge(b=2e6)
+        assert other.folder().is_dir()
+
+
+def test_tensors_fill_the_room_that_a_run_has_and_then_the_bundles_end(training, undrawn, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 0)
+    training.sink = Training(training.config.run_dir, evidence_mb=1).sink
+    training.monitor.sinks[0] = training.sink
+    large = [capture(np.ones(600 << 8, np.float32))]  # 600 KiB
+    for _ in range(200):
+        training.judge(b=2e6, captures=large)
+        if training.monitor.status.evidence_dropped:
+            break
+    folders = [training.folder(step) for step in range(1, training.step)]
+    kept = [(folder / "tensor.npy").exists() for folder in folders]
+    assert kept == [True] + [False] * (len(folders) - 1)
+    assert "has no room left" in (folders[1] / "README.txt").read_text()
+    assert read(folders[1], "tensor.json")["elements"] == 600 << 8
+
+
+def test_a_step_that_is_made_again_by_a_resumed_training_gets_a_folder_of_its_own(tmp_path, undrawn):
+    paths = []
+    for _ in range(3):
+        (event,) = Training(tmp_path).judge(b=2e6, step=7)
+        paths.append(event.evidence)
+    first = str(evidence_folder(tmp_path, "run1", 3, 7))
+    assert paths == [first, f"{first}-2", f"{first}-3"]
+    assert all((Path(path) / "README.txt").is_file() for path in paths)
+
+
+@pytest.mark.parametrize("name", ["a,b", 'quo"te', "two\nlines", "层.归一化", "$x_{y", "\udcff", "a" * 300])
+def test_any_name_of_a_checkpoint_and_of_a_run_is_written(name, tmp_path):
+    training = Training(tmp_path, ORIGIN._replace(run=name))
+    (event,) = training.judge(b=2e6, names=("a", name))
+    assert training.problems() == []
+    folder = Path(event.evidence)
+    with (folder / "values.csv").open(encoding="utf-8", newline="") as file:
+        names = {row["checkpoint"] for row in csv.DictReader(file)}
+    assert names == {"a", name.encode(errors="backslashreplace").decode()}
+    assert json.loads((folder / "events.jsonl").read_text(encoding="utf-8"))["data"]["checkpoint"] == name
+    assert (folder / "README.txt").read_text(encoding="utf-8")
+
+
+def test_the_devices_of_the_other_ranks_come_from_what_they_left(training, undrawn):
+    run_dir = Path(training.config.run_dir)
+    run_dir.mkdir()
+    other = Status(run="run1", rank=4, host="node8", device="Ascend:0", pid=5, step=9, active=True, written=3.0)
+    status_file(run_dir, 4).write_text(other.to_json())
+    status_file(run_dir, 3).write_text("our own, not read")
+    status_file(run_dir, 5).write_text('{"torn')
+    status_file(run_dir, 6).write_bytes(b"\xff")
+    training.judge(b=2e6)
+    found = read(training.folder(), "devices.json")
+    assert found["this_rank"]["device"] == "Ascend:3"
+    assert found["this_rank"]["pid"] == os.getpid()
+    assert found["other_ranks"] == [
+        {"rank": 4, "host": "node8", "device": "Ascend:0", "run": "run1", "pid": 5, "active": True, "step": 9,
+         "written": 3.0}
+    ]  # fmt: skip
+    assert sorted(found["unreadable"]) == ["status-rank5.json", "status-rank6.json"]
+
+
+def test_the_tensor_is_let_go_once_it_is_written(training, undrawn):
+    training.judge(b=2e6)  # imports what it needs
+    tracemalloc.start()
+    try:
+        training.judge(b=2e6, captures=[capture(np.ones(8 << 18, np.float32))])  # 8 MiB
+        assert tracemalloc.get_traced_memory()[0] > 8 << 20
+        training.judge()
+        assert tracemalloc.get_traced_memory()[0] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(training.bundles()) == 2
+
+
+def test_a_folder_that_can_not_be_written_ends_no_training_and_is_counted():
+    training = Training("/proc/no")  # root too may make no folder there
+    events = training.judge(b=2e6)
+    assert len(events) == 1
+    assert training.monitor.status.dropped == {"Evidence": 1}
+    assert training.monitor.status.evidence_dropped == 1
+    (problem,) = training.problems()
+    assert problem.startswith("a step can't be handed to Evidence: ")
+    assert "/proc/no" in problem
+
+
+def judge_with_little_room(folder, limit, results):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    training = Training(folder)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    training.judge(b=2e6, captures=[capture(np.ones(5000, np.float32))])
+    left = list(training.folder().parent.iterdir())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    training.judge(b=2e6, captures=[capture(np.ones(5000, np.float32))])
+    status = training.monitor.status
+    results.put((left, status.evidence_dropped, status.dropped, training.bundles()))
+
+
+@pytest.mark.parametrize("limit", [0, 300, 10_000])
+def test_a_full_disk_leaves_no_half_bundle_and_the_next_one_is_written(limit, tmp_path, undrawn):
+    results = FORK.Queue()
+    writer = FORK.Process(target=judge_with_little_room, args=(tmp_path, limit, results))
+    writer.start()
+    left, missed, dropped, bundles = results.get(timeout=60)
+    writer.join(30)
+    assert left == []
+    assert (missed, dropped) == (1, {"Evidence": 1})
+    assert bundles == ["rank3-step2"]
+
+
+def write_until_killed(folder, ready):
+    training = Training(folder)
+    tensor = [capture(np.random.default_rng(0).normal(size=1 << 19).astype(np.float32))]
+    training.judge()
+    ready.set()
+    while True:
+        training.judge(b=2e6, captures=tensor)
+
+
+def test_a_process_killed_at_any_time_leaves_whole_bundles_and_the_next_one_tidies_up(tmp_path, undrawn):
+    chance = random.Random(5)
+    whole = left = 0
+    for round_ in range(8):
+        folder = tmp_path / str(round_)
+        ready = FORK.Event()
+        writer = FORK.Process(target=write_until_killed, args=(folder, ready))
+        writer.start()
+        assert ready.wait(60)
+        time.sleep(chance.uniform(0.02, 0.4))
+        writer.kill()
+        writer.join(30)
+        left += len(list(folder.glob("evidence/run1/.*")))
+        after = Training(folder)
+        assert list(folder.glob("evidence/run1/.*")) == []
+        for bundle in folder.glob("evidence/run1/*"):
+            whole += 1
+            assert {path.name for path in bundle.iterdir()} == FILES - {"plot.png"}
+            assert np.load(bundle / "tensor.npy").shape == (1 << 19,)
+            assert read(bundle, "tensor.json")["elements"] == 1 << 19
+            Event.from_json((bundle / "events.jsonl").read_text())
+        after.judge(b=2e6, step=1000)
+    assert whole > 0
+    assert left > 0
+
+
+def hold(folder, ready, done):
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    ready.set()
+    done.wait(60)
+
+
+def test_what_a_living_process_is_writing_and_what_is_not_ours_stays(tmp_path):
+    runs = tmp_path / "evidence"
+    living, dead, foreign = (
+        runs / "run0" / name for name in (".rank3-step1.7-1.part", ".rank3-step2.7-2.part", ".rank30-step2.7-3.part")
+    )
+    for folder in (living, dead, foreign):
+        folder.mkdir(parents=True)
+        (folder / "tensor.npy").touch()
+    ready, done = FORK.Event(), FORK.Event()
+    holder = FORK.Process(target=hold, args=(living, ready, done))
+    holder.start()
+    assert ready.wait(30)
+    Training(tmp_path)
+    assert sorted((runs / "run0").iterdir()) == sorted([living, foreign])
+    done.set()
+    holder.join(30)
+    Training(tmp_path)
+    assert list((runs / "run0").iterdir()) == [foreign]
+
+
+def numbers(dtype, size, generator):
+    if dtype == "bfloat16":
+        bits = generator.normal(size=size).astype(np.float32).view(np.uint32) >> 16
+        return bits.astype(np.uint16)
+    return generator.normal(size=size).astype(dtype)
+
+
+def wide(stored, dtype):
+    if dtype == "bfloat16":
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float64)
+
+
+SPECIAL = {"float16": (0x7C00, 0xFE00), "bfloat16": (0x7F80, 0xFFC0), "float32": (0x7F800000, 0xFFC00000),
+           "float64": (0x7FF << 52, 0xFFF8 << 48)}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", SPECIAL)
+def test_the_facts_about_a_tensor_agree_with_numpy(dtype):
+    @often
+    @given(st.integers(0, 2**32), st.integers(1, 90), st.lists(st.integers(0, 89), max_size=30), st.booleans())
+    def check(seed, size, places, zero):
+        stored = numbers(dtype, size, np.random.default_rng(seed))
+        unsigned = stored.view(f"u{stored.itemsize}")
+        for i, place in enumerate(places):
+            unsigned[place % size] = 0 if zero else SPECIAL[dtype][i % 2]
+        values = wide(stored, dtype)
+        finite = values[np.isfinite(values)]
+        facts = tensor_facts.describe(capture(stored, dtype))
+        assert (facts["finite"], facts["nan"], facts["inf"], facts["zeros"]) == (
+            finite.size, np.isnan(values).sum(), np.isinf(values).sum(), (values == 0).sum(),
+        )  # fmt: skip
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_allclose(facts["l2"], np.linalg.norm(values), rtol=1e-12)
+        if finite.size:
+            assert (facts["min"], facts["max"]) == (finite.min(), finite.max())
+            np.testing.assert_allclose(
+                [facts["mean"], facts["std"]], [finite.mean(), finite.std()], rtol=1e-9, atol=1e-12
+            )
+            assert facts["quantiles"]["0.5"] == pytest.approx(np.median(finite))
+        else:
+            assert facts["mean"] is None
+        order = sorted((i for i in range(size) if np.isfinite(values[i])), key=lambda i: (-abs(values[i]), i))
+        assert [each["index"] for each in facts["largest"]] == order[:20]
+        assert [each["index"] for each in facts["not_finite"]] == np.flatnonzero(~np.isfinite(values)).tolist()[:20]
+        for each in (*facts["largest"], *facts["not_finite"]):
+            assert int(each["bits"], 16) == unsigned[each["index"]]
+            assert each["bits"] == f"0x{unsigned[each['index']]:0{2 * stored.itemsize}x}"
+            assert each["value"] == values[each["index"]] or math.isnan(each["value"])
+        assert json.dumps(facts)
+
+    check()
+
+
+@pytest.mark.parametrize(("dtype", "bit"), [("float32", 30), ("bfloat16", 14), ("float16", 14), ("float64", 62)])
+def test_the_bit_that_was_flipped_is_the_hint(dtype, bit):
+    stored = numbers(dtype, 500, np.random.default_rng(1))
+    before = wide(stored, dtype)[123]
+    unsigned = stored.view(f"u{stored.itemsize}")
+    unsigned[123] ^= unsigned.dtype.type(1 << bit)
+    facts = tensor_facts.describe(capture(stored, dtype, shape=(5, 100)))
+    (struck,) = [each for each in (*facts["not_finite"], *facts["largest"]) if each["index"] == 123]
+    assert struck["at"] == [1, 23]
+    assert struck["nearest_flip"] == {"bit": bit, "becomes": before}
+    assert "hint only" in facts["hint"]
+
+
+def test_a_tensor_of_zeros_and_infinities_gets_no_hint():
+    for values in ([0.0, np.inf], [np.nan], [0.0]):
+        facts = tensor_facts.describe(capture(np.array(values, np.float32)))
+        assert {each["nearest_flip"] for each in (*facts["largest"], *facts["not_finite"])} == {None}
+        assert facts["median_magnitude"] is None
+
+
+def test_a_scalar_and_a_large_tensor_are_described(tmp_path):
+    facts = tensor_facts.describe(capture(np.array(-7.5, np.float64), shape=()))
+    assert (facts["shape"], facts["largest"][0]["at"], facts["largest"][0]["bits"]) == ([], [], "0xc01e000000000000")
+    array = np.zeros((1 << 22) + 5, np.float16)  # in chunks, and more than quantiles are taken of
+    array[[7, (1 << 20) + 1, -1]] = [1, 3, 2]
+    facts = tensor_facts.describe(capture(array))
+    assert [each["index"] for each in facts["largest"][:4]] == [(1 << 20) + 1, array.size - 1, 7, 0]
+    assert (facts["zeros"], facts["l2"]) == (array.size - 3, math.sqrt(14))
+    assert facts["quantiles_of"] == "the finite ones of one element in 2"
+
+
+def test_a_bfloat16_tensor_is_kept_as_its_bits_with_a_note(training, undrawn):
+    stored = np.array([0x3F80, 0xC000], np.uint16)  # 1 and -2
+    training.judge(b=2e6, captures=[capture(stored, "bfloat16")])
+    found = np.load(training.folder() / "tensor.npy")
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, stored)
+    facts = read(training.folder(), "tensor.json")
+    assert [each["value"] for each in facts["largest"]] == [-2.0, 1.0]
+    assert "uint16" in facts["note"]

@@ -1,0 +1,94 @@
+"""The filters of `/events`: each chooses what it says, and a wrong one is refused in one sentence."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Event, Level
+from asd.exporters.http.event_query import FILTERS, QueryError, newest_first
+
+
+def event(step, **changes):
+    fields = {
+        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
+        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r",
+        "refused": True, "time": float(step),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+EVENTS = [
+    event(1, time=1767225600.0),  # 2026-01-01T00:00:00Z
+    event(2, time=1767229200.0, rank=-1, kind="isolation", level=Level.NORMAL),
+    event(3, time=1767232800.0, rank=12, level=Level.WARNING, run="run 2", device="Ascend:1"),
+    event(4, time=1767232800.0, rank=0, kind="problem", level=Level.NORMAL, checkpoint=""),
+]
+
+
+def steps(**query):
+    return [each.step for each in newest_first(EVENTS, query)]
+
+
+def test_without_a_filter_all_come_and_of_two_at_one_time_the_later_first():
+    assert steps() == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"rank": ["0"]}, [4, 1]),
+        ({"rank": ["-1", "12"]}, [3, 2]),
+        ({"level": ["first"]}, [1]),
+        ({"level": ["second", "normal"]}, [4, 3, 2]),
+        ({"kind": ["isolation"]}, [2]),
+        ({"run": ["run 2"]}, [3]),
+        ({"run": ["run"]}, []),
+        ({"device": ["Ascend:1", "Ascend:7"]}, [3]),
+        ({"limit": ["2"]}, [4, 3]),
+        ({"since": ["1767229200"]}, [4, 3, 2]),
+        ({"until": ["1767229200.0"]}, [2, 1]),
+        ({"since": ["1767229200.000001"]}, [4, 3]),
+        ({"since": ["2026-01-01T01:00:00Z"]}, [4, 3, 2]),
+        ({"since": ["2026-01-01T01:00:00"]}, [4, 3, 2]),
+        ({"since": ["2026-01-01 01:00:00"]}, [4, 3, 2]),
+        ({"since": ["2026-01-01T09:00:00+08:00"]}, [4, 3, 2]),
+        ({"since": ["2026-01-01T09:00:00 08:00"]}, [4, 3, 2]),
+        ({"since": ["2026-01-01"], "until": ["2026-01-01T01:30:00Z"]}, [2, 1]),
+        ({"rank": ["0"], "level": ["first"], "kind": ["anomaly"]}, [1]),
+    ],
+)
+def test_a_filter_chooses(query, expected):
+    assert steps(**query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"ranks": ["0"]}, "the filter 'ranks' is not known; valid are since, until, device, rank, level, kind, run, "),
+        ({"rank": ["x"]}, "the filter 'rank' is 'x'; valid is a whole number from 0 on, or -1 for none."),
+        ({"rank": ["٣"]}, "the filter 'rank' is '٣'"),
+        ({"level": ["ERROR"]}, "the filter 'level' is 'ERROR'; valid are normal, second, first."),
+        ({"level": ["first", ""]}, "the filter 'level' is ''"),
+        ({"kind": ["error"]}, "the filter 'kind' is 'error'; valid are anomaly, follower, problem, replay, "),
+        ({"limit": ["0"]}, "the filter 'limit' is '0'; valid is a whole number from 1 to 1000."),
+        ({"limit": ["1001"]}, "from 1 to 1000"),
+        ({"limit": ["9" * 5000]}, "from 1 to 1000"),
+        ({"limit": ["1", "2"]}, "the filter 'limit' is given 2 times; valid is once."),
+        ({"since": ["yesterday"]}, "the filter 'since' is 'yesterday'; valid is a time such as 2026-01-31T12:00:00Z"),
+        ({"until": ["inf"]}, "valid is a time"),
+        ({"until": ["1", "1"]}, "the filter 'until' is given 2 times"),
+    ],
+)
+def test_a_wrong_filter_is_refused_in_one_sentence(query, said):
+    with pytest.raises(QueryError) as caught:
+        steps(**query)
+    assert said in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+@given(st.dictionaries(st.sampled_from(FILTERS), st.lists(st.text(), min_size=1, max_size=2)))
+def test_any_text_is_a_filter_or_refused(query):
+    with contextlib.suppress(QueryError):
+        assert len(newest_first(EVENTS, query)) <= len(EVENTS)

@@ -1,0 +1,551 @@
+"""The endpoint: what it answers, and that no client can keep it from answering the others."""
+
+import contextlib
+import gzip
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlencode
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+import asd
+from asd import ConfigError, Event, Level
+from asd.exporters.http import routes as routes_module
+from asd.exporters.http import server as server_module
+from asd.exporters.http.server import start_server
+
+
+def event(step, **changes):
+    fields = {
+        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
+        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r",
+        "refused": True, "time": float(step),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+class Broken:
+    def collect(self):
+        raise RuntimeError("the disk\nis gone")
+
+
+class Endpoint:
+    def __init__(self):
+        self.registry = CollectorRegistry()
+        self.events = []
+        self.reason = ""
+        self.server = None
+
+    def start(self, **options):
+        options = {"port": 0, **options}
+        self.server = start_server(
+            registry=self.registry, ledger_events=lambda: self.events, ready=lambda: self.reason, **options
+        )
+        return self.server
+
+    def ask(self, path, method="GET", headers=None, body=None):
+        connection = http.client.HTTPConnection(self.server.address, self.server.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return response, response.read()
+
+    def say(self, data):
+        with socket.create_connection((self.server.address, self.server.port), timeout=20) as client:
+            client.sendall(data)
+            return b"".join(iter(lambda: client.recv(65536), b""))
+
+    def status(self, data):
+        return int(self.say(data).split()[1])
+
+
+@pytest.fixture
+def endpoint():
+    endpoint = Endpoint()
+    yield endpoint
+    if endpoint.server is not None:
+        endpoint.server.close()
+
+
+@pytest.fixture
+def served(endpoint):
+    gauge = Gauge("asd_step", "The last judged step.", ["run"], registry=endpoint.registry)
+    gauge.labels('a "quoted"\n训练\\').set(7)
+    counter = Counter("asd_checks", "Values judged.", registry=endpoint.registry)
+    counter.inc(3, {"event_id": "e1"})
+    endpoint.start()
+    return endpoint
+
+
+def test_a_plain_scrape_gets_the_text_format(served):
+    response, body = served.ask("/metrics")
+    assert (response.status, response.headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    families = {family.name: family.samples for family in parse_text(body.decode())}
+    assert families["asd_step"][0].labels == {"run": 'a "quoted"\n训练\\'}
+    assert families["asd_checks"][0].value == 3
+
+
+def test_openmetrics_with_exemplars_comes_when_it_is_accepted(served):
+    accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"  # as Prometheus sends it
+    response, body = served.ask("/metrics", headers={"Accept": accept})
+    assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = {family.name: family for family in parse_openmetrics(body.decode())}
+    assert families["asd_checks"].samples[0].exemplar.labels == {"event_id": "e1"}
+
+
+def test_a_version_that_is_no_number_gets_some_format(served):
+    response, body = served.ask("/metrics", headers={"Accept": "application/openmetrics-text;version=x"})
+    assert response.status == 200
+    assert b"asd_checks_total 3.0" in body
+
+
+@pytest.mark.parametrize("accept", ["", "nonsense;;=", "*/*", "é"])
+def test_an_odd_accept_header_gets_the_text_format(served, accept):
+    response, _ = served.ask("/metrics", headers={"Accept": accept})
+    assert (response.status, response.headers["Content-Type"][:10]) == (200, "text/plain")
+
+
+def test_a_scraper_that_takes_gzip_gets_it(served):
+    _, plain = served.ask("/metrics")
+    response, zipped = served.ask("/metrics", headers={"Accept-Encoding": "deflate, gzip;q=1.0"})
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(zipped) == plain
+
+
+def test_names_choose_metrics(served):
+    _, body = served.ask("/metrics?name[]=asd_checks_total&name%5B%5D=nothing")
+    assert [family.name for family in parse_text(body.decode())] == ["asd_checks"]
+    assert served.ask("/metrics?name[]=nothing")[1] == b""
+
+
+def test_head_gets_the_same_head_and_no_body(served):
+    get, body = served.ask("/metrics")
+    head, nothing = served.ask("/metrics", "HEAD")
+    assert (head.status, head.headers["Content-Length"], nothing) == (200, str(len(body)), b"")
+    assert head.headers["Content-Type"] == get.headers["Content-Type"]
+
+
+def test_the_head_names_no_python_and_forbids_guessing_types(served):
+    response, _ = served.ask("/healthz")
+    assert response.headers["Server"] == "asd"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/metrics/", "/Metrics", "/favicon.ico", "/../etc/passwd", "/%2e%2e/etc/passwd", "/metrics/../events", "*",
+     "//metrics", "/metric", "/events.json", "http://127.0.0.1/nope", "/%00"],
+)  # fmt: skip
+def test_everything_else_is_404(served, path):
+    assert served.status(f"GET {path} HTTP/1.1\r\n\r\n".encode()) == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get"])
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/events"])
+def test_other_methods_are_405_and_name_the_valid_ones(served, method, path):
+    response, body = served.ask(path, method)
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+    assert body == b"Valid methods are GET and HEAD.\n"
+
+
+def test_a_body_that_nobody_reads_does_not_spoil_the_answer(served):
+    response, body = served.ask("/metrics", "POST", body=b"x" * 300_000)
+    assert (response.status, body) == (405, b"Valid methods are GET and HEAD.\n")
+
+
+def test_health_and_readiness_differ(served):
+    assert served.ask("/healthz")[1] == b"ok\n"
+    assert served.ask("/readyz")[1] == b"ready\n"
+    served.reason = "the first poll is not done"
+    response, body = served.ask("/readyz")
+    assert (response.status, body) == (503, b"not ready: the first poll is not done\n")
+    assert served.ask("/healthz")[0].status == 200
+
+
+def test_a_collector_that_raises_is_500_and_harms_nothing_else(served):
+    broken = Broken()
+    served.registry.register(broken)
+    response, body = served.ask("/metrics")
+    assert (response.status, body) == (500, b"/metrics can't be answered: RuntimeError: the disk\nis gone\n")
+    assert served.ask("/healthz")[0].status == 200
+    served.registry.unregister(broken)
+    assert served.ask("/metrics")[0].status == 200
+
+
+def test_a_collector_that_hangs_fails_in_time_and_leaves_the_rest_working(endpoint, monkeypatch):
+    monkeypatch.setattr(routes_module, "_PATIENCE_SECONDS", 0.3)
+    release = threading.Event()
+
+    class Hanging:
+        def collect(self):
+            release.wait(20)
+            return []
+
+    endpoint.registry = CollectorRegistry(auto_describe=False)
+    endpoint.registry.register(Hanging())
+    endpoint.start()
+    try:
+        response, body = endpoint.ask("/metrics")
+        assert (response.status, body) == (503, b"/metrics took longer than 0.3 s.\n")
+        assert endpoint.ask("/events")[0].status == 200
+        assert endpoint.ask("/readyz")[0].status == 200
+    finally:
+        release.set()
+
+
+def events(endpoint, **filters):
+    response, body = endpoint.ask("/events?" + urlencode(filters, doseq=True))
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
+    return [each["data"]["step"] for each in json.loads(body)]
+
+
+def test_events_are_cloud_events_with_the_newest_first(served):
+    served.events = [event(2), event(9), event(5, reason="训练 \udc80")]
+    assert events(served) == [9, 5, 2]
+    _, body = served.ask("/events")
+    assert [Event.from_json(json.dumps(each)) for each in json.loads(body)] == [event(9), served.events[2], event(2)]
+
+
+def test_filters_choose_events(served):
+    served.events = [event(step, rank=step % 2, device=f"Ascend:{step % 2}") for step in range(1, 5)]
+    assert events(served, rank=1) == [3, 1]
+    assert events(served, device="Ascend:0", limit=1) == [4]
+    assert events(served, since=2, until="1970-01-01T00:00:03Z") == [3, 2]
+
+
+def test_a_wrong_filter_is_400_with_one_sentence(served):
+    response, body = served.ask("/events?limit=0")
+    assert (response.status, response.headers["Content-Type"]) == (400, "application/json")
+    assert json.loads(body) == {"error": "the filter 'limit' is '0'; valid is a whole number from 1 to 1000."}
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\r\n\r\n", 400),
+        (b"GET /metrics\r\n\r\n", 400),
+        (b"GET  /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"GET /metrics HTTP/x\r\n\r\n", 400),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET /" + b"a" * 500_000, 431),
+        (b"GET /metrics HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+        (b"GET /metrics HTTP/1.1\r\nA: " + b"b" * 500_000, 431),
+        (b"GET /metrics?" + b"a&" * 2000 + b" HTTP/1.1\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+        (b"GET http://node:9464/healthz HTTP/1.1\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\nno colon\r\nHost: \xff\xfe\r\n\r\n", 200),
+    ],
+)
+def test_odd_requests_get_the_right_status(served, data, status):
+    assert served.status(data) == status
+
+
+def test_a_client_that_leaves_in_the_middle_is_no_harm(served):
+    for data in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n"):
+        client = socket.create_connection((served.server.address, served.server.port))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.sendall(data)
+        client.close()
+    assert served.ask("/healthz")[0].status == 200
+
+
+def test_a_client_that_never_sends_loses_its_place(served, monkeypatch):
+    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.3)
+    with socket.create_connection((served.server.address, served.server.port), timeout=20) as client:
+        assert client.recv(1) == b""
+
+
+def test_a_client_that_sends_a_byte_at_a_time_loses_its_place(served, monkeypatch):
+    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.3)
+    begin = time.monotonic()
+    with (
+        socket.create_connection((served.server.address, served.server.port), timeout=0.02) as client,
+        contextlib.suppress(ConnectionError),
+    ):
+        while time.monotonic() < begin + 20:
+            client.sendall(b"A")
+            with contextlib.suppress(TimeoutError):
+                if client.recv(1) == b"":
+                    break
+    assert 0.3 <= time.monotonic() - begin < 10
+
+
+def test_a_client_that_never_reads_loses_its_place_and_holds_up_nobody(endpoint, monkeypatch):
+    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.5)
+    gauge = Gauge("asd_feature_value", "x" * 20_000_000, registry=endpoint.registry)
+    gauge.set(1)
+    endpoint.start()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((endpoint.server.address, endpoint.server.port))
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert endpoint.ask("/healthz")[0].status == 200
+        time.sleep(1.0)
+        client.settimeout(20)
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := client.recv(1 << 20):
+                received += len(data)
+        assert received < 20_000_000
+
+
+def test_slow_clients_in_every_place_only_delay_the_others(served, monkeypatch):
+    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "_PATIENCE_WHEN_BUSY_SECONDS", 0.5)
+    place = (served.server.address, served.server.port)
+    with contextlib.ExitStack() as slow:
+        for _ in range(server_module._MOST_CLIENTS + 20):
+            slow.enter_context(socket.create_connection(place)).sendall(b"GET /metrics HT")
+        assert served.ask("/metrics")[0].status == 200
+
+
+def test_a_thousand_scrapes_at_once_all_succeed(served):
+    count = 1000
+    gauge = Gauge("asd_feature_value", "Value.", ["checkpoint"], registry=served.registry)
+    for number in range(1000):
+        gauge.labels(f"layers.{number}").set(number)
+    _, expected = served.ask("/metrics")
+    gate = threading.Barrier(count)
+
+    def scrape(_):
+        gate.wait(30)
+        response, body = served.ask("/metrics")
+        return response.status, body == expected
+
+    before = threading.active_count()
+    with ThreadPoolExecutor(count) as pool:
+        scrapes = pool.map(scrape, range(count))
+        most = max(threading.active_count() for _ in range(3))
+        assert list(scrapes) == [(200, True)] * count
+    assert most - before <= count + 2  # the server has its loop and two workers, however many ask
+    assert threading.active_count() <= before + 2
+
+
+def test_few_open_files_are_enough_for_many_scrapes(endpoint):
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
+        "from prometheus_client import CollectorRegistry; from asd.exporters.http.server import start_server\n"
+        "server = start_server(registry=CollectorRegistry(), ledger_events=list, ready=str, port=0)\n"
+        "print(server.port, flush=True); sys.stdin.read()"
+    )
+    root = str(Path(asd.__file__).parents[1])
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        endpoint.server = SimpleNamespace(address="127.0.0.1", port=int(process.stdout.readline()), close=lambda: None)
+        with contextlib.ExitStack() as slow, ThreadPoolExecutor(50) as pool:
+            for _ in range(5):
+                slow.enter_context(socket.create_connection(("127.0.0.1", endpoint.server.port)))
+            answers = list(pool.map(lambda _: endpoint.ask("/metrics")[0].status, range(200)))
+        process.stdin.close()
+        assert answers == [200] * 200
+
+
+def test_scrapes_that_come_together_share_a_collection_but_get_no_old_one(endpoint):
+    begun, release, made = threading.Event(), threading.Event(), []
+
+    class Slow:
+        def collect(self):
+            made.append(len(made))
+            begun.set()
+            release.wait(20)
+            return []
+
+    endpoint.registry = CollectorRegistry()
+    endpoint.registry.register(Slow())
+    endpoint.start()
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(endpoint.ask, "/metrics")
+        assert begun.wait(20)
+        rest = [pool.submit(endpoint.ask, "/metrics") for _ in range(8)]
+        time.sleep(0.2)  # they arrive while the first is being collected
+        release.set()
+        assert {asked.result()[0].status for asked in [first, *rest]} == {200}
+    assert made == [0, 1]
+
+
+def test_scrapes_that_come_together_and_ask_for_different_metrics_get_what_they_asked_for(endpoint):
+    begun, release = threading.Event(), threading.Event()
+
+    class Slow:
+        def describe(self):
+            return []
+
+        def collect(self):
+            begun.set()
+            release.wait(20)
+            return []
+
+    endpoint.registry = CollectorRegistry()
+    endpoint.registry.register(Slow())
+    for name in ("one", "two"):
+        Gauge(name, "h", registry=endpoint.registry)
+    endpoint.start()
+    paths = ["/metrics?name[]=one", "/metrics?name[]=two", "/metrics?name[]=one&name[]=two", "/metrics?name[]=three"]
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(endpoint.ask, "/metrics")
+        assert begun.wait(20)
+        rest = [pool.submit(endpoint.ask, path) for path in paths]
+        time.sleep(0.2)  # they arrive while the first is being collected
+        release.set()
+        pages = [asked.result()[1].decode() for asked in rest]
+        first.result()
+    shown = [{family.name for family in parse_text(page)} for page in pages]
+    assert shown == [{"one"}, {"two"}, {"one", "two"}, set()]
+
+
+def test_questions_for_events_that_come_together_get_what_they_asked_for(endpoint):
+    begun, release = threading.Event(), threading.Event()
+    known = [event(step, rank=step) for step in range(1, 5)]
+
+    def events():
+        begun.set()
+        release.wait(20)
+        return known
+
+    endpoint.server = start_server(registry=endpoint.registry, ledger_events=events, ready=str, port=0)
+    queries = ["?rank=1", "?rank=2", "?limit=2", ""]
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(endpoint.ask, "/events?rank=4")
+        assert begun.wait(20)
+        rest = [pool.submit(endpoint.ask, f"/events{query}") for query in queries]
+        time.sleep(0.2)  # they arrive while the first is being answered
+        release.set()
+        found = [{each["id"] for each in json.loads(asked.result()[1])} for asked in [first, *rest]]
+    ids = {each.rank: each.id for each in known}
+    assert found == [{ids[4]}, {ids[1]}, {ids[2]}, {ids[3], ids[4]}, set(ids.values())]
+
+
+def test_it_listens_on_this_machine_only_unless_told_otherwise(endpoint):
+    server = endpoint.start()
+    assert (server.address, server.url) == ("127.0.0.1", f"http://127.0.0.1:{server.port}")
+
+
+def test_an_ipv6_address_works_with_and_without_brackets(endpoint):
+    try:
+        server = endpoint.start(address="::1")
+    except ConfigError as error:
+        if "none of this machine's" in str(error) or "not known" in str(error):
+            pytest.skip("this machine has no IPv6")
+        raise
+    assert server.url == f"http://[::1]:{server.port}"
+    assert endpoint.ask("/healthz")[0].status == 200
+    server.close()
+    assert endpoint.start(address="[::1]", port=server.port).port == server.port
+
+
+def test_a_port_in_use_is_one_clear_sentence(endpoint):
+    port = endpoint.start().port
+    with pytest.raises(ConfigError) as caught:
+        start_server(registry=endpoint.registry, ledger_events=list, ready=str, port=port)
+    assert str(caught.value) == (
+        f"the address to serve metrics on has the value '127.0.0.1:{port}', which is not valid: the port is in use by "
+        "another program; valid is a free one, or 0 to have one picked."
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("192.0.2.1", "none of this machine's"), ("no.such.host.invalid", "not known"), ("", "valid is an address"),
+     ("[::1", "not known"), ("a\0b", "not known"), ("é" * 70, "not known")],
+)  # fmt: skip
+def test_a_wrong_address_is_one_clear_sentence(endpoint, address, said):
+    with pytest.raises(ConfigError, match=said):
+        endpoint.start(address=address)
+
+
+def in_child(function):
+    """What `function` returns, a text, in a forked process that may change its user."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns of threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, function().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
+
+
+@pytest.mark.skipif(
+    int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) < 2, reason="anybody may use any port here"
+)
+def test_a_port_that_is_not_allowed_is_one_clear_sentence():
+    def start_as_nobody():
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        try:
+            start_server(registry=None, ledger_events=list, ready=str, port=1)
+        except ConfigError as error:
+            return str(error)
+
+    assert in_child(start_as_nobody) == (
+        "the address to serve metrics on has the value '127.0.0.1:1', which is not valid: this user may not use the "
+        "port; valid is one from 1024 on."
+    )
+
+
+def test_closing_frees_the_port_at_once_even_with_clients_that_hang(endpoint):
+    server = endpoint.start()
+    with socket.create_connection((server.address, server.port)) as client:
+        client.sendall(b"GET /met")
+        begin = time.monotonic()
+        server.close()
+        server.close()
+        assert time.monotonic() < begin + 5
+        assert endpoint.start(port=server.port).port == server.port
+
+
+def test_its_threads_end_with_it(endpoint):
+    before = set(threading.enumerate())
+    server = endpoint.start()
+    assert endpoint.ask("/metrics")[0].status == 200
+    mine = set(threading.enumerate()) - before
+    server.close()
+    for thread in mine:
+        thread.join(5)
+    assert [thread.name for thread in mine if thread.is_alive()] == []
+
+
+def test_a_forked_child_does_not_keep_the_port(endpoint):
+    server = endpoint.start()
+    (begun, says_begun), (over, says_over) = os.pipe(), os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns of threads; the child here calls nothing they may hold
+        child = os.fork()
+    if child == 0:
+        os.write(says_begun, b"x")
+        os.close(says_over)
+        os.read(over, 1)  # until the test is over
+        os._exit(0)
+    try:
+        assert os.read(begun, 1) == b"x"
+        server.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((server.address, server.port))
+    finally:
+        for descriptor in (begun, says_begun, over, says_over):
+            os.close(descriptor)
+        os.waitpid(child, 0)

@@ -1,0 +1,525 @@
+"""The node agent: counts what the ranks leave in their folders, across restarts and whatever is in the files."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from asd import ConfigError, Event, Level, StateError
+from asd.counts.status import Status
+from asd.exporters.http import exposition
+from asd.exporters.prometheus.agent import Agent
+from asd.exporters.prometheus.collector import PROBLEMS, AsdCollector
+from asd.exporters.prometheus.node import collector_of
+from asd.exporters.run_files.event_log import EventLog
+from asd.handler.ledger import Ledger
+from asd.rundir import names as run_dir
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a", "value": 2e6,
+        "limits": (1e6,), "level": Level.WARNING, "kind": "anomaly", "rule": "threshold", "feature": "l2",
+        "reason": "r", "refused": True, "time": float(step),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def append(folder, *events, rank=0):
+    for each in events:
+        EventLog(run_dir.event_file(folder, rank))(each)
+
+
+def write(folder, *events, rank=0):
+    """Many events at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with run_dir.event_file(folder, rank).open("a") as file:
+        file.writelines(each.to_json() + "\n" for each in events)
+
+
+def second(agent):
+    """Anomalies of the second level by rank."""
+    return {key.rank: tally.anomalies["second"] for key, tally in agent.ledger.tallies().items()}
+
+
+def problems(agent):
+    return {reason: count for reason, count in agent.problems.items() if count}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def agents():
+    opened = []
+
+    def start(*arguments, **options):
+        opened.append(Agent(*arguments, **options))
+        return opened[-1]
+
+    yield start
+    for agent in opened:
+        agent.close()
+
+
+@pytest.fixture
+def restart(agents, folder):
+    """Ends the agent there was and starts another."""
+    before = []
+
+    def start(**options):
+        for agent in before:
+            agent.close()
+        before.append(agents([folder], **options))
+        return before[-1]
+
+    return start
+
+
+def test_it_counts_the_events_of_all_ranks_and_folders(agents, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    agent = agents([one, two])
+    agent.poll()
+    assert second(agent) == {}
+    append(one, event(1), event(2))
+    append(two, event(1, rank=1, run="run2"), rank=1)
+    agent.poll()
+    assert second(agent) == {0: 2, 1: 1}
+    append(two, event(2, rank=1, run="run2"), event(2, rank=1, run="run2"), rank=1)  # one of them twice
+    agent.poll()
+    assert second(agent) == {0: 2, 1: 2}
+    assert agent.ledger.events() == [event(1), event(2), *(event(step, rank=1, run="run2") for step in (1, 2))]
+    assert problems(agent) == {}
+
+
+def test_events_of_the_handler_and_of_the_vendor_count_too(agents, folder):
+    write(folder, event(1))
+    (folder / "events-handler.jsonl").write_text(event(1, kind="isolation", level=Level.ERROR).to_json() + "\n")
+    run_dir.ingest_file(folder).write_text(event(9, rank=-1, run="vendor").to_json() + "\n")
+    agent = agents([folder])
+    agent.poll()
+    assert second(agent) == {0: 1, -1: 1}
+    assert agent.ledger.standing("node7", "Ascend:3", 0, 10.0).isolated
+
+
+def test_it_makes_no_folder_of_a_run_that_has_not_begun(agents, folder):
+    agent = agents([folder])
+    agent.poll()
+    assert not folder.exists()
+
+
+def test_that_nothing_was_found_is_shown(agents, tmp_path, caplog):
+    agent = agents([tmp_path], tmp_path / "state.json")
+    registry = CollectorRegistry()
+    registry.register(collector_of(agent))
+    agent.poll()
+    agent.poll()
+    reason = f"no run was found in {tmp_path} or below; "
+    assert agent.ready().startswith(reason)
+    assert [record.message for record in caplog.records if record.message.startswith(reason)] != []
+    assert registry.get_sample_value("asd_agent_run_folders") == 0
+    write(tmp_path / "job", event(1))
+    agent.poll()
+    assert agent.ready() == ""
+    assert registry.get_sample_value("asd_agent_run_folders") == 1
+
+
+def test_runs_below_its_folder_come_and_go(agents, tmp_path):
+    agent = agents([tmp_path], tmp_path / "state.json")
+    agent.poll()
+    write(tmp_path / "team" / "job1", event(1, run="job1"))
+    status = Status(run="job1", rank=0, host="node7", device="Ascend:3", pid=1, active=True)
+    run_dir.status_file(tmp_path / "team" / "job1", 0).write_text(status.to_json())
+    agent.poll()
+    assert [each.run for each in agent.ledger.events()] == ["job1"]
+    assert [each.run for each in agent.statuses()] == ["job1"]
+    write(tmp_path / "job2", event(1, run="job2"))
+    shutil.rmtree(tmp_path / "team" / "job1")
+    agent.poll()
+    assert [each.run for each in agent.ledger.events()] == ["job1", "job2"]
+    assert agent.statuses() == []
+    assert agent.run_folders() == 1
+    assert problems(agent) == {}
+
+
+def test_ranks_of_other_machines_alone_are_told_of(agents, folder, caplog):
+    write(folder, event(1))
+    for rank in range(3):
+        status = Status(run="r", rank=rank, host=f"pod-{rank}", device="Ascend:3", pid=1, active=True)
+        run_dir.status_file(folder, rank).write_text(status.to_json())
+    agent = agents([folder], host="node7")
+    registry = CollectorRegistry()
+    registry.register(collector_of(agent))
+    agent.poll()
+    agent.poll()
+    assert [record.message for record in caplog.records] == [
+        "all ranks in the run folders are of other machines (pod-0, pod-1, pod-2) and left out, for this agent takes "
+        "in node7 alone; a training in a pod has to be told the name of its node in ASD_NODE."
+    ]
+    assert registry.get_sample_value("asd_agent_left_out_ranks") == 3
+
+
+def test_it_is_ready_after_the_first_poll_and_not_when_polls_are_stuck(agents, folder):
+    now = [100.0]
+    write(folder, event(1))
+    agent = agents([folder], poll_interval=2.0, monotonic=lambda: now[0], clock=lambda: 5000.0)
+    assert agent.ready() == "the event logs are being read for the first time"
+    assert agent.last_poll() == 0.0
+    agent.poll()
+    assert agent.last_poll() == 5000.0
+    now[0] = 120.0
+    assert agent.ready() == ""
+    now[0] = 120.5
+    assert agent.ready() == "the files were last looked at 20 s ago"
+    agent.poll()
+    assert agent.ready() == ""
+
+
+def test_after_a_restart_it_goes_on_where_it_was(folder, restart):
+    write(folder, event(1, level=Level.ERROR), event(2))
+    first = restart()
+    first.poll()
+    write(folder, event(3), event(4, level=Level.ERROR))
+    again = restart()
+    assert again.ledger.tallies() == first.ledger.tallies()
+    assert again.ledger.events() == [event(1, level=Level.ERROR), event(2)]
+    again.poll()
+    tally = next(iter(again.ledger.tallies().values()))
+    assert (tally.anomalies, tally.strikes) == ({"first": 2, "second": 2}, 2)
+    assert [each.step for each in again.ledger.events()] == [1, 2, 3, 4]
+    assert problems(again) == {}
+
+
+def test_counts_outlive_the_logs_they_come_from(folder, restart):
+    write(folder, event(1), event(2))
+    restart().poll()
+    run_dir.event_file(folder, 0).unlink()
+    again = restart()
+    again.poll()
+    assert second(again) == {0: 2}
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_rotation_loses_and_doubles_nothing(folder, restart, stopped):
+    path, old = run_dir.event_file(folder, 0), folder / "events-rank0.jsonl.1"
+    agent = restart()
+    expected = 0
+    for step in range(1, 40, 3):
+        write(folder, event(step), event(step + 1))
+        agent.poll()
+        write(folder, event(step + 2))
+        expected += 3
+        path.rename(old)
+        if stopped:
+            agent = restart()
+    agent.poll()
+    assert second(agent) == {0: expected}
+    assert problems(agent) == {}
+
+
+def test_the_state_is_written_only_when_something_changed(folder, restart):
+    agent = restart()
+    write(folder, event(1))
+    os.utime(run_dir.event_file(folder, 0), (1e9, 1e9))
+    agent.poll()
+    before = agent.state_file.stat()
+    for _ in range(3):
+        agent.poll()
+    assert agent.state_file.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "{", "[]", '{"version": 2}', '{"version": 1}', '{"version": 1, "cursor": {}, "ledger": {}}', "\udcff",
+        '{"version": 1, "cursor": {"version": 1, "files": {}}, "ledger": {"version": 1, "ids": 3}}',
+        '{"version": 1, "cursor": {"version": 1, "files": {"a": 1}}, "ledger": {}}', "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_corrupt_state_is_told_and_everything_is_counted_anew(folder, restart, content, caplog):
+    write(folder, event(1), event(2))
+    agent = restart()
+    agent.poll()
+    agent.state_file.write_bytes(content.encode(errors="surrogateescape"))
+    with caplog.at_level(logging.WARNING):
+        again = restart()
+    again.poll()
+    assert second(again) == {0: 2}
+    assert problems(again) == {"cursor": 1}
+    assert f"{agent.state_file} can't be used, and the event logs are read anew: " in caplog.text
+    last = restart()
+    assert (second(last), problems(last)) == ({0: 2}, {})
+
+
+BAD_LINES = [
+    "not json", "{}", "[]", "null", '"data"', "{" * 100_000, '{"data": 1, "time": "x"}', "\udcff\udcfe", "0" * 5000,
+    event().to_json()[:-30], event().to_json().replace('"rank": 0', '"rank": "0"'), event().to_json() * 2,
+]  # fmt: skip
+
+
+def test_lines_that_are_no_events_are_told_and_the_others_count(folder, agents):
+    folder.mkdir()
+    lines = [line for bad in BAD_LINES for line in (bad, event(BAD_LINES.index(bad) + 1).to_json())]
+    text = "\n".join([*lines, "x" * (1 << 20), "x" * (1 << 22), event(99).to_json(), event(100).to_json()[:40]])
+    run_dir.event_file(folder, 0).write_bytes(text.encode(errors="surrogateescape"))
+    agent = agents([folder])
+    agent.poll()
+    assert second(agent) == {0: len(BAD_LINES) + 1}
+    assert problems(agent) == {"bad_line": len(BAD_LINES) + 1, "long_line": 1}
+
+
+def test_a_log_that_vanishes_unread_is_told(folder, agents, monkeypatch):
+    monkeypatch.setattr("asd.exporters.prometheus.agent._AT_ONCE", 10)
+    write(folder, *(event(step) for step in range(1, 31)))
+    agent, stop = agents([folder]), threading.Event()
+    stop.set()
+    agent.poll(stop)  # ends early
+    run_dir.event_file(folder, 0).unlink()
+    for _ in range(3):
+        agent.poll()
+    assert second(agent) == {0: 10}
+    assert problems(agent) == {"lost_lines": 1}
+
+
+def test_only_one_host_may_be_asked_for(folder, agents):
+    write(folder, event(1), event(2, host="other", rank=1))
+    for rank, host in enumerate(("node7", "other")):
+        status = Status(run="run1", rank=rank, host=host, device="Ascend:3")
+        run_dir.status_file(folder, rank).write_text(status.to_json())
+    agent = agents([folder], host="node7")
+    agent.poll()
+    assert second(agent) == {0: 1}
+    assert [status.rank for status in agent.statuses()] == [0]
+
+
+def test_bad_statuses_are_told_in_every_poll(folder, agents):
+    folder.mkdir()
+    run_dir.status_file(folder, 0).write_text("{")
+    agent = agents([folder])
+    agent.poll()
+    agent.poll()
+    assert problems(agent) == {"status_file": 2}
+
+
+def test_a_folder_that_can_not_be_listed_is_told_and_its_files_are_not_lost(tmp_path, agents):
+    one, two = tmp_path / "one", tmp_path / "two"
+    write(one, event(1))
+    write(two, event(1, rank=1), rank=1)
+    agent = agents([one, two])
+    agent.poll()
+    one.rename(tmp_path / "away")
+    one.symlink_to(one)
+    for _ in range(3):
+        agent.poll()
+    append(two, event(2, rank=1), rank=1)
+    agent.poll()
+    told = problems(agent)
+    assert told.pop("event_log") >= 4
+    assert set(told) == {"status_file"}
+    one.unlink()
+    (tmp_path / "away").rename(one)
+    append(one, event(2))
+    agent.poll()
+    assert second(agent) == {0: 2, 1: 2}
+
+
+FULL_DISK = """
+agent = Agent([logs], disk / "state.json")
+write(logs, event(1))
+agent.poll()
+saved = (disk / "state.json").read_bytes()
+try:
+    with open(disk / "filler", "wb", buffering=0) as filler:
+        while filler.write(b"x" * 4096):
+            pass
+except OSError as error:
+    assert error.errno == 28, error
+for step in (2, 3):
+    write(logs, event(step))
+    agent.poll()
+assert (second(agent), problems(agent)) == ({0: 3}, {"cursor": 2}), agent.problems
+assert (disk / "state.json").read_bytes() == saved
+os.unlink(disk / "filler")
+"""
+READ_ONLY_DISK = """
+subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+agent = Agent([logs], disk / "state.json")
+for step in (1, 2, 3):
+    write(logs, event(step))
+    agent.poll()
+assert (second(agent), problems(agent)) == ({0: 3}, {"cursor": 3}), agent.problems
+subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+"""
+BEFORE = """
+import os, subprocess, sys
+from pathlib import Path
+logs, disk = map(Path, sys.argv[1:3])
+sys.path.insert(0, sys.argv[3])
+from test_agent import event, problems, second, write
+from asd.exporters.prometheus.agent import Agent
+"""
+AFTER = """
+agent.poll()
+agent.close()
+assert sorted(os.listdir(disk)) == [".state.json.lock", "state.json"]
+assert second(Agent([logs], disk / "state.json")) == {0: 3}
+print("good")
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode != 0,
+    reason="no file system can be mounted here",
+)
+@pytest.mark.parametrize("program", [FULL_DISK, READ_ONLY_DISK], ids=["full", "read-only"])
+def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(tmp_path, program):
+    logs, disk = tmp_path / "logs", tmp_path / "disk"
+    disk.mkdir()
+    script = 'mount -t tmpfs -o size=64k tmpfs "$3" && exec "$0" -c "$@"'
+    arguments = [sys.executable, BEFORE + program + AFTER, logs, disk, Path(__file__).parent]
+    command = ["unshare", "-rm", "sh", "-c", script, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (result.stdout, result.returncode) == ("good\n", 0), result.stderr
+
+
+def test_two_agents_can_not_share_a_state_file(folder, agents, tmp_path):
+    folder.mkdir()
+    agent = agents([folder])
+    with pytest.raises(StateError, match=r"the state file .*exporter.cursor.json is in use by another exporter; valid"):
+        Agent([folder])
+    agents([folder], tmp_path / "elsewhere" / "state.json").poll()
+    agent.close()
+    agents([folder])
+
+
+def test_the_second_of_two_that_began_before_the_run_counts_and_says_that_it_saves_nothing(folder, agents):
+    first, other = agents([folder]), agents([folder])
+    write(folder, event(1))
+    first.poll()
+    other.poll()
+    assert (second(first), problems(first)) == ({0: 1}, {})
+    assert (second(other), problems(other)) == ({0: 1}, {"cursor": 1})
+
+
+def test_it_needs_a_folder():
+    with pytest.raises(ConfigError, match="it must name one folder or more"):
+        Agent([])
+
+
+def test_it_runs_until_it_is_told_to_stop(folder, agents):
+    agent, stop = agents([folder], poll_interval=0.01), threading.Event()
+    thread = threading.Thread(target=agent.run, args=(stop,))
+    thread.start()
+    write(folder, event(1))
+    deadline = time.monotonic() + 10
+    while second(agent) != {0: 1} and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stop.set()
+    thread.join(10)
+    assert second(agent) == {0: 1}
+    assert not thread.is_alive()
+
+
+def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents, monkeypatch):
+    agent, stop = agents([folder], poll_interval=0.01), threading.Event()
+    write(folder, event(1))
+    agent.poll()
+    broken = []
+
+    def add(ledger, each, real=Ledger.add):
+        if each.step == 3 and len(broken) < 3:
+            broken.append(each)
+            raise MemoryError
+        if each.step == 4:
+            stop.set()
+        return real(ledger, each)
+
+    monkeypatch.setattr(Ledger, "add", add)
+    write(folder, *(event(step) for step in (2, 3, 4)))
+    agent.run(stop)
+    assert len(broken) == 3
+    assert second(agent) == {0: 4}
+    assert [each.step for each in agent.ledger.events()] == [1, 2, 3, 4]
+    assert problems(agent) == {"event_log": 3}
+
+
+def test_scrapes_are_answered_while_a_backlog_is_read(folder, agents):
+    write(folder, *(event(step, rank=step % 8) for step in range(1, 30_001)))
+    agent, stop = agents([folder]), threading.Event()
+    registry = CollectorRegistry()
+    registry.register(AsdCollector(agent.statuses, agent.ledger, problems=agent.problems, last_poll=agent.last_poll))
+    thread = threading.Thread(target=agent.run, args=(stop,))
+    began = time.monotonic()
+    thread.start()
+    slowest, scrapes = 0.0, 0
+    while agent.ready():
+        scrape = time.monotonic()
+        exposition.openmetrics(registry)
+        slowest, scrapes = max(slowest, time.monotonic() - scrape), scrapes + 1
+        time.sleep(0.02)
+    took = time.monotonic() - began
+    stop.set()
+    thread.join(10)
+    assert sum(second(agent).values()) == 30_000
+    assert scrapes > 3
+    assert slowest < took
+
+
+def test_every_reason_it_can_tell_is_known_from_the_start(folder, agents):
+    assert tuple(agents([folder]).problems) == PROBLEMS
+
+
+def test_a_full_disk_is_told_even_when_no_rank_could_leave_a_trace(folder, agents, monkeypatch):
+    folder.mkdir(exist_ok=True)
+    agent = agents([folder])
+    agent.poll()
+    assert agent.problems["disk_full"] == 0
+    full = os.statvfs(folder)
+    full = os.statvfs_result((*full[:3], 0, 0, *full[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    agent.poll()
+    assert agent.problems["disk_full"] == 1
+
+
+def test_a_read_only_disk_is_told_unless_the_agent_only_looks_at_it(folder, agents, monkeypatch, tmp_path):
+    folder.mkdir(exist_ok=True)
+    disk = os.statvfs(folder)
+    disk = os.statvfs_result((*disk[:8], disk[8] | os.ST_RDONLY, disk[9]))
+    monkeypatch.setattr(os, "statvfs", lambda _path: disk)
+    agent = agents([folder])
+    agent.poll()
+    assert agent.problems["read_only"] == 1
+    onlooker = agents([folder], tmp_path / "state.json")
+    onlooker.poll()
+    assert onlooker.problems["read_only"] == 0
+
+
+def test_the_size_of_its_state_is_bounded(folder, agents):
+    write(folder, *(event(step, level=Level.ERROR) for step in range(1, 22_001)))
+    agent = agents([folder])
+    agent.poll()
+    assert len(json.loads(agent.state_file.read_text())["ledger"]["ids"]) == 20_000 * 16
+    assert agent.state_file.stat().st_size < 1_000_000
+
+
+def test_pipes_in_the_place_of_its_files_keep_the_agent_not_waiting(tmp_path, caplog):
+    for name in ("exporter.cursor.json", "status-rank0.json", "events-rank0.jsonl"):
+        os.mkfifo(tmp_path / name)  # opening one would wait for a writer
+    agent = Agent([tmp_path])
+    try:
+        agent.poll()
+        assert agent.problems["cursor"] == 1
+        assert "exporter.cursor.json can't be read: it is no regular file" in caplog.text
+    finally:
+        agent.close()

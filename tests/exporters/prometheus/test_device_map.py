@@ -1,0 +1,58 @@
+"""The other names of a device."""
+
+import json
+
+import pytest
+
+from asd import ConfigError
+from asd.exporters.prometheus.device_map import DeviceNames, name_device, read_device_map
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "devices.json"
+
+
+@pytest.mark.parametrize(
+    ("device", "number"), [("Ascend:3", "3"), ("CPU:0", "0"), ("a:b:12", "12"), ("unknown", ""), ("7", ""), ("x:", "")]
+)
+def test_without_a_map_the_id_is_the_number_behind_the_colon(device, number):
+    assert name_device("node7", device) == DeviceNames(number, "")
+
+
+def test_a_map_gives_physical_id_and_vdie_id(path):
+    path.write_text(json.dumps({"3": {"vdie_id": "特-6B5D", "id": "11"}, "4": {"vdie_id": "X"}, "5": {}}))
+    named = read_device_map(path)
+    assert [named("node7", f"Ascend:{number}") for number in (3, 4, 5, 6)] == [
+        DeviceNames("11", "特-6B5D"), DeviceNames("4", "X"), DeviceNames("5", ""), DeviceNames("6", ""),
+    ]  # fmt: skip
+    assert named("node7", "unknown") == DeviceNames("", "")
+
+
+def test_devices_of_other_machines_keep_their_names(path):
+    path.write_text('{"3": {"id": "11"}}')
+    named = read_device_map(path, "node7")
+    assert [named(host, "Ascend:3").id for host in ("node7", "node8")] == ["11", "3"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "Expecting value"), ("[]", "must be a JSON file"), ('{"a": {}}', "it has 'a'"), ('{"3": 4}', "it has '3'"),
+        ('{"3": {"id": 11}}', "it has 'id': '11' for device 3"), ('{"3": {"id": ""}}', "it has 'id'"),
+        ('{"3": {"vdie": "x"}}', "it has 'vdie'"), ('{"3": {"vdie_id": "a\\nb"}}', "it has 'vdie_id'"),
+        ('{"3": {"id": "1"}, "4": {"id": "1"}}', "two devices have the id '1'"), ("\udcff", "utf-8"),
+        ("[" * 100_000, "recursion"),
+    ],
+)  # fmt: skip
+def test_a_wrong_map_is_told_with_what_is_valid(path, content, told):
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match="--device-map has the value .*from logic number to other names") as error:
+        read_device_map(path)
+    assert told in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_map_that_is_not_there_is_told(path):
+    with pytest.raises(ConfigError, match="No such file or directory; it must be"):
+        read_device_map(path)

@@ -1,0 +1,215 @@
+"""Metrics from the training process: off costs nothing, on shows what the training counts while it trains."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+import asd
+from asd import Config, ConfigError
+from asd.exporters.http.server import start_server
+from asd.exporters.prometheus import in_process
+from asd.exporters.prometheus.in_process import open_metrics
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+from asd.sinks import open_sinks
+
+ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
+LABELS = {"run": "run1", "node": "node7", "rank": "3", "id": "3"}
+
+
+@pytest.fixture
+def port():
+    with contextlib.closing(start_server(registry=None, ledger_events=list, ready=str, port=0)) as server:
+        return server.port
+
+
+@pytest.fixture(autouse=True)
+def _close_endpoints():
+    yield
+    for endpoint in in_process._endpoints.values():
+        endpoint.server.close()
+    in_process._endpoints.clear()
+
+
+def get(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as response:
+        return response.read().decode()
+
+
+def samples(port):
+    text = get(port, "/metrics")
+    return {
+        (sample.name, *(f"{name}={value}" for name, value in sample.labels.items() if LABELS.get(name) != value)): (
+            sample.value
+        )
+        for family in parse_text(text)
+        for sample in family.samples
+    }
+
+
+def train(sink, steps, value=1.0, origin=ORIGIN, checkpoints=("a",)):
+    monitor = Monitor(Config(enable=1, on_anomaly="skip"), origin, [sink])
+    monitor.begin()
+    for step in steps:
+        monitor.judge(step, [Reading(name, value, value, 0, 1) for name in checkpoints])
+    return monitor
+
+
+def test_off_is_a_function_that_does_nothing():
+    sink = open_metrics(Config(), ORIGIN)
+    assert sink(None) is None
+    assert not hasattr(sink, "after_step")
+
+
+def test_off_imports_no_prometheus_client():
+    program = (
+        "import sys; from asd import Config; from asd.exporters.prometheus.in_process import open_metrics; "
+        "open_metrics(Config(), None); print('prometheus_client' in sys.modules, 'asyncio' in sys.modules)"
+    )
+    root = str(Path(asd.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"
+
+
+def test_every_series_exists_at_0_before_the_first_step(port):
+    open_metrics(Config(metrics_port=port), ORIGIN)
+    shown = samples(port)
+    for series in (
+        ("asd_checks_total",), ("asd_steps_total",), ("asd_training_active",), ("asd_strikes_total",),
+        ("asd_anomalies_total", "level=first"), ("asd_anomalies_total", "level=second"),
+        ("asd_agent_problems_total", "reason=event_log"), ("asd_events_dropped_total", "sink=EventLog"),
+    ):  # fmt: skip
+        assert shown[series] == 0, series
+
+
+def test_a_training_is_seen_while_it_trains(port):
+    sink = open_metrics(Config(metrics_port=port), ORIGIN)
+    monitor = train(sink, range(1, 6))
+    shown = samples(port)
+    assert (shown["asd_steps_total",], shown["asd_training_active",]) == (5, 1)
+    monitor.judge(6, [Reading("a", 2e6, 2e6, 0, 1)])
+    shown = samples(port)
+    assert (shown["asd_step",], shown["asd_anomalies_total", "level=first"], shown["asd_strikes_total",]) == (6, 1, 1)
+    assert [event["data"]["step"] for event in json.loads(get(port, "/events?level=first"))] == [6]
+    monitor.end()
+    assert samples(port)["asd_training_active",] == 0
+
+
+def test_trainings_of_one_process_share_the_port(port):
+    config = Config(metrics_port=port)
+    train(open_metrics(config, ORIGIN), [1, 2])
+    second = ORIGIN._replace(run="run2")
+    train(open_metrics(config, second), [1, 2, 3], origin=second)
+    train(open_metrics(config, ORIGIN), [1])
+    shown = samples(port)
+    assert (shown["asd_steps_total",], shown["asd_steps_total", "run=run2"]) == (1, 3)
+
+
+def test_only_so_many_trainings_of_a_process_are_kept(port):
+    config = Config(metrics_port=port)
+    for number in range(40):
+        open_metrics(config, ORIGIN._replace(run=f"r{number}"))
+    assert [status.run for status in open_metrics(config, ORIGIN).endpoint.statuses()][-1] == "run1"
+    assert len(open_metrics(config, ORIGIN).endpoint.statuses()) == 16
+
+
+def test_scrapes_while_it_trains_never_fail(port):
+    sink = open_metrics(Config(metrics_port=port), ORIGIN)
+    stop = threading.Event()
+
+    def keep_training():
+        monitor = Monitor(Config(enable=1), ORIGIN, [sink])
+        step = 0
+        while not stop.is_set():  # each step brings a new checkpoint, so the dictionaries grow
+            step += 1
+            monitor.judge(step, [Reading(f"c{step % 3000}", 1.0, 1.0, 0, 1)])
+
+    thread = threading.Thread(target=keep_training)
+    thread.start()
+    try:
+        for _ in range(50):
+            assert samples(port)["asd_steps_total",] >= 0
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_server_that_hangs_never_holds_the_training_up(port, monkeypatch):
+    sink = open_metrics(Config(metrics_port=port), ORIGIN)
+    begun, release = threading.Event(), threading.Event()
+
+    class Hanging:
+        def collect(self):
+            begun.set()
+            release.wait(20)
+            return []
+
+    sink.endpoint.server._site._registry.register(Hanging())
+    scrape = threading.Thread(target=lambda: get(port, "/metrics"))
+    scrape.start()
+    try:
+        assert begun.wait(20)
+        begin = time.monotonic()
+        train(sink, range(1, 100), value=2e6)
+        assert time.monotonic() - begin < 5
+    finally:
+        release.set()
+        scrape.join()
+
+
+def test_a_port_in_use_is_told_with_the_way_out_and_training_goes_on(port, capsys, tmp_path):
+    config = Config(metrics_port=port, run_dir=str(tmp_path))
+    taken = start_server(registry=None, ledger_events=list, ready=str, port=port)
+    with contextlib.closing(taken):
+        with pytest.raises(ConfigError) as caught:
+            open_metrics(config, ORIGIN)
+        assert str(caught.value) == (
+            f"ASD_METRICS_PORT has the value {port}, which is not valid: the port is in use at 127.0.0.1; only one "
+            "process of a node can have it, so for several ranks leave it unset and run `asd exporter` on the node."
+        )
+        sinks = open_sinks(config, ORIGIN)
+        assert len(sinks) >= 1
+        assert f"sink metrics can't be opened and is left out: ASD_METRICS_PORT has the value {port}" in (
+            capsys.readouterr().err
+        )
+
+
+def test_another_wrong_address_keeps_its_own_sentence(port):
+    with pytest.raises(ConfigError, match="none of this machine's"):
+        open_metrics(Config(metrics_port=port, metrics_address="192.0.2.1"), ORIGIN)
+
+
+def test_a_web_configuration_is_used(port, tmp_path):
+    (tmp_path / "web.yml").write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
+    open_metrics(Config(metrics_port=port, web_config=str(tmp_path / "web.yml")), ORIGIN)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as response:
+        assert response.headers["X-Frame-Options"] == "deny"
+    with pytest.raises(ConfigError, match="No such file"):
+        open_metrics(Config(metrics_port=port, web_config=str(tmp_path / "nothing.yml")), ORIGIN)
+
+
+def test_a_process_that_has_trained_ends_by_itself():
+    program = (
+        "from asd import Config; from asd.measured.origin import Origin\n"
+        "from asd.exporters.prometheus.in_process import open_metrics\n"
+        "import socket, urllib.request\n"
+        "s = socket.create_server(('127.0.0.1', 0)); port = s.getsockname()[1]; s.close()\n"
+        "open_metrics(Config(metrics_port=port), Origin('r', 0, 'h', 'CPU:0'))\n"
+        "c = socket.create_connection(('127.0.0.1', port)); c.sendall(b'GET /met')\n"
+        "print(urllib.request.urlopen(f'http://127.0.0.1:{port}/healthz').read())\n"
+    )
+    root = str(Path(asd.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::ResourceWarning", "-c", program],
+        cwd=root, capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'ok\\n'\n", "")

@@ -1,0 +1,359 @@
+"""The metrics: every series from the start, nothing twice, and labels that come out as they went in."""
+
+import platform
+import re
+import sys
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+import asd
+from asd import Event, Level
+from asd.counts.status import RATIO_BOUNDS, Status
+from asd.exporters.http import exposition
+from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
+from asd.exporters.prometheus.collector import PROBLEMS, SINKS, AsdCollector
+from asd.exporters.prometheus.device_map import DeviceNames
+from asd.handler.ledger import Ledger
+from asd.verdict import Verdict
+
+RANK = {"run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3"}
+LABELS = {"run": "run1", "rank": "3", "node": "node7", "id": "3"}
+
+
+def status(**changes):
+    return Status(**{**RANK, **changes})
+
+
+def event(step=1, **changes):
+    fields = {
+        **RANK, "step": step, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
+        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r", "refused": True, "time": 1e9 + step,
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def registered(*statuses, events=(), **options):
+    ledger = Ledger()
+    for each in events:
+        ledger.add(each)
+    registry = CollectorRegistry()
+    registry.register(AsdCollector(lambda: statuses, ledger, clock=lambda: 1e9 + 100, **options))
+    return registry
+
+
+def series(registry):
+    """Every sample by name and labels; fails when there are two of one."""
+    found = {}
+    for family in registry.collect():
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def value(registry, name, **labels):
+    return registry.get_sample_value(name, {**LABELS, **labels})
+
+
+def test_every_series_of_a_rank_exists_at_0_before_its_first_step():
+    registry = registered(status(), last_poll=lambda: 5.0)
+    found = {(name, dict(labels).get("le", "")): value for (name, labels), value in series(registry).items()}
+    names = {name for name, _ in found}
+    assert names == {
+        "asd_build_info", "asd_rank_info", "asd_training_active", "asd_rank_lost", "asd_step", "asd_steps_total",
+        "asd_checks_total", "asd_nonfinite_values_total", "asd_refused_updates_total", "asd_detector_problems_total",
+        "asd_evidence_dropped_total", "asd_events_dropped_total", "asd_anomalies_total", "asd_strikes_total",
+        "asd_strikes_in_window", "asd_device_suspect", "asd_device_isolated", "asd_replay_verdicts_total",
+        "asd_feature_ratio_bucket", "asd_feature_ratio_count", "asd_feature_ratio_sum", "asd_step_seconds_total",
+        "asd_check_seconds_total", "asd_check_share_ratio", "asd_last_check_timestamp_seconds",
+        "asd_status_timestamp_seconds", "asd_last_anomaly_timestamp_seconds", "asd_agent_problems_total",
+        "asd_agent_last_poll_timestamp_seconds",
+    }  # fmt: skip
+    shown = {"asd_build_info": 1, "asd_rank_info": 1, "asd_agent_last_poll_timestamp_seconds": 5}
+    assert {name: value for (name, _), value in found.items() if value} == shown
+    for label, names in {
+        "level": ("first", "second"), "verdict": ("transient", "persistent", "software", "undetermined"),
+        "sink": SINKS, "reason": PROBLEMS,
+    }.items():  # fmt: skip
+        assert {dict(key)[label] for _, key in series(registry) if label in dict(key)} == set(names)
+    assert value(registry, "asd_anomalies_total", level="second") == 0
+
+
+def test_names_are_plain_and_described_without_a_scrape():
+    registry = registered(status())
+    collector = AsdCollector(list, Ledger(), last_poll=lambda: 0.0)
+    described = [(family.name, family.type) for family in collector.describe()]
+    assert described == [(family.name, family.type) for family in collector.collect()]
+    assert all(not family.samples for family in collector.describe())
+    assert all(re.fullmatch("asd_[a-z]+(_[a-z]+)*", name) for name, _ in described)
+    for family in registry.collect():
+        assert family.documentation.endswith(".")
+        assert {sample.name.removeprefix(family.name) for sample in family.samples} <= {
+            "", "_total", "_bucket", "_count", "_sum",
+        }  # fmt: skip
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(collector)
+
+
+def test_a_scrape_may_ask_for_some_names_only():
+    registry = registered(status()).restricted_registry(["asd_step", "asd_anomalies_total"])
+    assert [family.name for family in registry.collect()] == ["asd_step", "asd_anomalies"]
+
+
+def test_the_counts_of_a_rank_come_out():
+    counted = status(
+        active=True, step=7, steps=6, checks=12, non_finite=1, refused=2, problems=3, evidence_dropped=4,
+        last_check=1e9, written=1e9 + 1, step_seconds=8.0, check_seconds=0.5, dropped={"EventLog": 5, "Mine": 6},
+        anomalies={"first": 2, "second": 1},
+    )  # fmt: skip
+    registry = registered(counted, problems={"bad_line": 9, "new": 1})
+    expected = {
+        "asd_training_active": 1, "asd_rank_lost": 0, "asd_step": 7, "asd_steps_total": 6, "asd_checks_total": 12,
+        "asd_nonfinite_values_total": 1, "asd_refused_updates_total": 2, "asd_detector_problems_total": 3,
+        "asd_evidence_dropped_total": 4, "asd_step_seconds_total": 8.0, "asd_check_seconds_total": 0.5,
+        "asd_check_share_ratio": 0.0625, "asd_last_check_timestamp_seconds": 1e9,
+        "asd_status_timestamp_seconds": 1e9 + 1,
+    }  # fmt: skip
+    assert {name: value(registry, name) for name in expected} == expected
+    dropped = {sink: value(registry, "asd_events_dropped_total", sink=sink) for sink in (*SINKS, "Mine")}
+    assert dropped == {"EventLog": 5, "StatusFile": 0, "Evidence": 0, "LogSink": 0, "Mine": 6}
+    assert [value(registry, "asd_anomalies_total", level=level) for level in ("first", "second")] == [2, 1]
+    assert value(registry, "asd_rank_info", device="Ascend:3", vdie_id="") == 1
+    problems = [registry.get_sample_value("asd_agent_problems_total", {"reason": name}) for name in (*PROBLEMS, "new")]
+    assert problems == [9 if name == "bad_line" else 1 if name == "new" else 0 for name in (*PROBLEMS, "new")]
+    assert registry.get_sample_value("asd_agent_last_poll_timestamp_seconds") is None
+    versions = {"version": asd.__version__, "python": platform.python_version()}
+    assert registry.get_sample_value("asd_build_info", versions) == 1
+
+
+def test_the_share_of_the_limit_is_a_histogram():
+    counted = status()
+    for number in (0.0, 0.05, 0.05, 1.0, 5.0, 1e9, float("nan")):
+        counted.add("a", Verdict(Level.NORMAL, "", number, 1.0))
+    registry = registered(counted)
+    bounds = [f"{bound:.0e}" if bound < 1e-4 else str(bound) for bound in RATIO_BOUNDS] + ["+Inf"]
+    buckets = [value(registry, "asd_feature_ratio_bucket", le=bound) for bound in bounds]
+    assert buckets == [1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 4, 5, 5, 6]
+    assert value(registry, "asd_feature_ratio_count") == 6
+    assert value(registry, "asd_feature_ratio_sum") == pytest.approx(1e9 + 6.1)
+
+
+def test_a_process_that_ended_without_a_word_is_lost():
+    dead, finished = status(active=True), status(rank=4, active=False)
+    registry = registered(dead, finished, alive=lambda each: False)
+    other = {**LABELS, "rank": "4"}
+    for name, expected in (("asd_training_active", (0, 0)), ("asd_rank_lost", (1, 0))):
+        assert (value(registry, name), registry.get_sample_value(name, other)) == expected
+
+
+def test_events_come_out_with_their_ids_for_scrapers_that_take_them():
+    events = [event(1), event(1, checkpoint="b"), event(2), event(3, level=Level.WARNING)]
+    registry = registered(status(), events=events)
+    assert [value(registry, "asd_anomalies_total", level=level) for level in ("first", "second")] == [3, 1]
+    assert value(registry, "asd_strikes_total") == value(registry, "asd_strikes_in_window") == 2
+    assert value(registry, "asd_device_suspect") == 0
+    assert value(registry, "asd_last_anomaly_timestamp_seconds") == 1e9 + 3
+    families = parse_openmetrics(generate_openmetrics(registry).decode())
+    exemplars = {
+        sample.labels["level"]: (sample.exemplar.labels, sample.exemplar.value, float(sample.exemplar.timestamp))
+        for family in families
+        for sample in family.samples
+        if sample.exemplar
+    }
+    assert exemplars == {
+        "first": ({"event_id": event(2).id}, 1, 1e9 + 2),
+        "second": ({"event_id": event(3, level=Level.WARNING).id}, 1, 1e9 + 3),
+    }
+    assert event(2).id not in generate_latest(registry).decode()
+
+
+def test_a_device_becomes_suspect_isolated_and_healthy_again():
+    events = [event(1), event(2), event(3), event(3, kind="replay", verdict="persistent"), event(3, kind="isolation")]
+    names = ("asd_strikes_in_window", "asd_device_suspect", "asd_device_isolated")
+    registry = registered(status(), events=events)
+    assert [value(registry, name) for name in names] == [3, 1, 1]
+    assert value(registry, "asd_replay_verdicts_total", verdict="persistent") == 1
+    registry = registered(status(), events=[*events, event(3, kind="recovery", time=1e9 + 50)])
+    assert [value(registry, name) for name in names] == [0, 0, 0]
+    assert value(registry, "asd_strikes_total") == 3
+
+
+@pytest.mark.parametrize(("logged", "counted", "shown"), [(2, 0, 2), (2, 5, 5), (0, 1, 1)])
+def test_neither_a_restarted_rank_nor_a_lost_log_hides_an_anomaly(logged, counted, shown):
+    counts = status(anomalies={"first": counted, "second": 0})
+    registry = registered(counts, events=[event(step) for step in range(1, logged + 1)])
+    assert value(registry, "asd_anomalies_total", level="first") == shown
+
+
+def test_a_rank_that_is_known_from_events_only_has_what_they_tell():
+    registry = registered(events=[event(rank=-1, run="vendor")])
+    labels = {**LABELS, "rank": "-1", "run": "vendor"}
+    assert registry.get_sample_value("asd_anomalies_total", {**labels, "level": "first"}) == 1
+    assert registry.get_sample_value("asd_strikes_in_window", labels) == 1
+    assert registry.get_sample_value("asd_steps_total", labels) is None
+    assert registry.get_sample_value("asd_training_active", labels) is None
+
+
+def test_of_two_statuses_of_one_rank_the_newest_is_shown():
+    old, new = status(step=5, written=1.0), status(step=9, written=2.0)
+    for statuses in ((old, new), (new, old)):
+        registry = registered(*statuses)
+        series(registry)
+        assert value(registry, "asd_step") == 9
+
+
+def test_devices_whose_labels_agree_are_one_series():
+    events = [event(1), event(2), event(3, device="NPU:3"), event(3, device="NPU:3", kind="isolation")]
+    statuses = [status(step=5, written=2.0), status(device="NPU:3", step=6, written=1.0)]
+    registry = registered(*statuses, events=events)
+    series(registry)
+    assert value(registry, "asd_anomalies_total", level="first") == 3
+    assert value(registry, "asd_strikes_total") == 3
+    assert value(registry, "asd_strikes_in_window") == 2
+    assert value(registry, "asd_device_isolated") == 1
+    assert value(registry, "asd_step") == 5
+
+
+@pytest.mark.parametrize(("device", "number"), [("Ascend:11", "11"), ("CPU:0", "0"), ("unknown", ""), ("x:y", "")])
+def test_the_id_is_the_number_of_the_device(device, number):
+    assert registered(status(device=device)).get_sample_value("asd_step", {**LABELS, "id": number}) == 0
+
+
+def test_a_device_map_gives_the_names_that_join_with_other_exporters():
+    registry = registered(status(), devices=lambda host, device: DeviceNames("11", f"{host}/{device}"))
+    labels = {**LABELS, "id": "11", "device": "Ascend:3", "vdie_id": "node7/Ascend:3"}
+    assert registry.get_sample_value("asd_rank_info", labels) == 1
+    assert registry.get_sample_value("asd_anomalies_total", {**LABELS, "id": "11", "level": "first"}) == 0
+
+
+def test_checkpoints_have_series_only_when_they_are_chosen():
+    counted = status(checkpoints={"a.norm": (1.0, 10.0), "b.norm": (9.0, 10.0), "c": (float("nan"), float("inf"))})
+    chosen = {}
+    for text in ("none", "all", "top:2", "norm$"):
+        registry = registered(counted, checkpoints=CheckpointChoice.parse(text))
+        names = [
+            dict(labels)["checkpoint"] for name, labels in series(registry) if name == "asd_feature_value"
+        ]  # fmt: skip
+        chosen[text] = names
+        for name in names:
+            assert value(registry, "asd_feature_limit", checkpoint=name) == counted.checkpoints[name][1]
+    assert chosen == {
+        "none": [], "all": ["a.norm", "b.norm", "c"], "top:2": ["b.norm", "c"], "norm$": ["a.norm", "b.norm"],
+    }  # fmt: skip
+    assert "NaN" in generate_latest(registered(counted, checkpoints=CheckpointChoice.parse("c"))).decode()
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+@given(run=NAMES, host=NAMES, checkpoint=NAMES, sink=NAMES)
+def test_labels_come_out_as_they_went_in(run, host, checkpoint, sink):
+    counted = status(run=run, host=host, checkpoints={checkpoint: (1.0, 2.0)}, dropped={sink: 1})
+    registry = registered(counted, checkpoints=CheckpointChoice.parse("all"))
+    expected = series(registry)
+    for page, parse in (
+        (generate_latest(registry), parse_text), (exposition.text(registry), parse_text),
+        (generate_openmetrics(registry), parse_openmetrics), (exposition.openmetrics(registry), parse_openmetrics),
+    ):  # fmt: skip
+        parsed = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in parse(page.decode())
+            for sample in family.samples
+        }
+        assert parsed == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ('"层\\\n', '"层\\\n'), ("a\0b", "a\\x00b"), ("bad\udcff", "bad\\udcff"), ("x" * 2000, "x" * 1000),
+        ("\r\u2028", "\r\u2028"),
+    ],
+)  # fmt: skip
+def test_what_prometheus_refuses_is_written_in_another_way(name, shown):
+    counted = status(run=name, checkpoints={name: (1.0, 2.0)})
+    registry = registered(counted, events=[event(run=name)], checkpoints=CheckpointChoice.parse("all"))
+    for page, parse in ((generate_latest(registry), parse_text), (exposition.openmetrics(registry), parse_openmetrics)):
+        samples = [sample for family in parse(page.decode()) for sample in family.samples]
+        assert {sample.labels["checkpoint"] for sample in samples if "checkpoint" in sample.labels} == {shown}
+        assert {sample.labels["run"] for sample in samples if "run" in sample.labels} == {shown}
+
+
+def node(checkpoints="none"):
+    """A node with 8 ranks of 200 checkpoints, and its ledger."""
+    statuses = [
+        status(
+            rank=rank, device=f"Ascend:{rank}",
+            checkpoints={f"model.layers.{number}.attention_norm": (number * 1.7e-3, 1e6) for number in range(200)},
+        )
+        for rank in range(8)
+    ]  # fmt: skip
+    ledger, registry = Ledger(), CollectorRegistry()
+    registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=CheckpointChoice.parse(checkpoints)))
+    return registry, ledger
+
+
+def test_a_node_has_few_series_unless_checkpoints_are_asked_for():
+    counts = {text: len(series(node(text)[0])) for text in ("none", "top:5", "all")}
+    assert counts["none"] < 500
+    assert counts["top:5"] == counts["none"] + 8 * 5 * 2
+    assert counts["all"] == counts["none"] + 8 * 200 * 2
+
+
+def calls_of(function, *arguments):
+    """How many functions it calls: its work, whatever else the machine does."""
+    count = 0
+
+    def counting(_frame, what, _argument):
+        nonlocal count
+        count += what in ("call", "c_call")
+
+    sys.setprofile(counting)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("encode", [exposition.text, exposition.openmetrics])
+def test_a_scrape_of_a_whole_node_takes_as_long_however_many_events_there_were(encode):
+    registry, ledger = node("all")
+    for step in range(1, 1001):
+        ledger.add(event(step, rank=step % 8, device=f"Ascend:{step % 8}"))
+    before = calls_of(encode, registry)
+    for step in range(1001, 20_001):
+        ledger.add(event(step, rank=step % 8, device=f"Ascend:{step % 8}"))
+    assert calls_of(encode, registry) < 1.5 * before
+
+
+def test_counts_that_change_during_a_scrape_do_no_harm():
+    counted = status()
+    registry = registered(counted, checkpoints=CheckpointChoice.parse("all"))
+    stop = threading.Event()
+
+    def train():
+        number = 0
+        while not stop.is_set():
+            number += 1
+            counted.add(f"checkpoint {number % 5000}", Verdict(Level.NORMAL, "", 1.0, 2.0))
+            counted.dropped[f"sink {number % 100}"] = number
+            if number % 5000 == 0:
+                counted.checkpoints.clear()
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    try:
+        for _ in range(30):
+            series(registry)
+    finally:
+        stop.set()
+        trainer.join()

@@ -1,0 +1,373 @@
+"""The event log: one line per event, whatever happens to the process or the disk."""
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from asd import Config, ConfigError, Event, Level, StateError
+from asd.exporters.run_files import event_log as module
+from asd.exporters.run_files.event_log import EventLog, open_event_log, read_events
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+from asd.rundir.names import event_files
+
+ORIGIN = Origin("run1", 3, "node7", "CPU:0")
+
+
+def event(step=1, **changes):
+    fields = {
+        **ORIGIN._asdict(), "step": step, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
+        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r", "refused": True, "time": 0.0,
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+@pytest.fixture
+def log(tmp_path):
+    return EventLog(tmp_path / "new" / "folder" / "events-rank3.jsonl")
+
+
+def test_each_event_is_one_line_in_the_order_they_came(log):
+    events = [event(1), event(2, reason="two\nlines, 特征值"), event(3, value=float("inf"), limits=())]
+    for each in events:
+        log(each)
+    assert log.path.read_bytes().count(b"\n") == 3
+    assert read_events(log.path) == events
+
+
+def test_no_folder_is_made_before_the_first_event(log):
+    assert not log.path.parent.exists()
+
+
+def test_each_rank_has_a_file_of_its_own_in_the_folder_of_the_run(tmp_path):
+    log = open_event_log(Config(run_dir=str(tmp_path)), ORIGIN)
+    assert log.path == tmp_path / "events-rank3.jsonl"
+
+
+def test_a_second_run_appends(log):
+    log(event(1))
+    EventLog(log.path)(event(2))
+    assert [each.step for each in read_events(log.path)] == [1, 2]
+
+
+def append_many(path, rank, count):
+    for step in range(count):
+        EventLog(path)(event(step, rank=rank, reason="x" * (rank * 5000)))
+
+
+def test_lines_of_several_processes_never_mix(log):
+    start = multiprocessing.get_context("fork").Process
+    writers = [start(target=append_many, args=(log.path, rank, 100)) for rank in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    seen = [(each.rank, each.step) for each in read_events(log.path)]
+    assert len(seen) == 400
+    for rank in range(4):
+        assert [step for who, step in seen if who == rank] == list(range(100))
+
+
+@pytest.mark.parametrize("kept", [1, 2, 50, -3, -2, -1])
+def test_a_line_torn_by_a_kill_costs_that_event_only(log, kept):
+    log(event(1))
+    log(event(2))
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    log.path.write_bytes(lines[0] + lines[1][:kept])
+    assert [each.step for each in read_events(log.path)] == [1]
+    log(event(3))
+    log(event(4))
+    complete = [2] if kept == -1 else []  # only the end of the line was missing
+    assert [each.step for each in read_events(log.path)] == [1, *complete, 3, 4]
+
+
+@pytest.mark.parametrize("line", [b"not json", b"[]", b"{}", b'{"data": {}}', b"\xff\xfe", b'{"a": {"b": 1}}'])
+def test_a_complete_line_that_is_no_event_is_passed_over_unless_one_is_strict(log, line):
+    log(event(1))
+    with log.path.open("ab") as file:
+        file.write(line + b"\n")
+    assert read_events(log.path) == [event(1)]
+    with pytest.raises(StateError):
+        read_events(log.path, strict=True)
+
+
+def test_an_empty_file_has_no_events(tmp_path):
+    (tmp_path / "e.jsonl").touch()
+    assert read_events(tmp_path / "e.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    ("level", "synced"), [(Level.ERROR, 1), (Level.WARNING, 0), (Level.NORMAL, 0)], ids=lambda value: str(value)
+)
+def test_first_level_events_are_synced_to_the_disk_and_others_cost_no_sync(log, monkeypatch, level, synced):
+    log(event(1, level=Level.NORMAL))
+    calls = []
+    monkeypatch.setattr(module.os, "fsync", lambda descriptor: calls.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    log(event(level=level))
+    assert calls == [str(log.path)] * synced
+
+
+def test_a_new_file_and_its_new_folders_are_synced_too(log, monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(module.os, "fsync", lambda descriptor: calls.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    log(event(level=Level.NORMAL))
+    assert calls == [str(log.path.parent), str(tmp_path / "new"), str(tmp_path)]
+
+
+def lines(*paths):
+    """The steps in each file."""
+    return [[each.step for each in read_events(path, strict=True)] for path in paths]
+
+
+def rotating(path, keep=4):
+    """A log that takes two events a file."""
+    return EventLog(path, max_bytes=2 * len(event(1).to_json()) + 2, keep=keep)
+
+
+def test_a_file_that_would_grow_too_large_is_rotated_and_the_oldest_is_deleted(tmp_path):
+    log = rotating(tmp_path / "events-rank3.jsonl", keep=2)
+    for step in range(1, 10):
+        log(event(step))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "events-rank3.jsonl", "events-rank3.jsonl.1", "events-rank3.jsonl.2",
+    ]  # fmt: skip
+    assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
+
+
+def test_an_event_larger_than_a_file_may_be_is_written_all_the_same(tmp_path):
+    log = EventLog(tmp_path / "events-rank3.jsonl", max_bytes=1)
+    log(event(1))
+    log(event(2))
+    assert lines(*event_files(tmp_path)) == [[1], [2]]
+
+
+def test_a_kill_in_the_middle_of_a_rotation_costs_no_file(tmp_path):
+    path = tmp_path / "events-rank3.jsonl"
+    log = rotating(path, keep=3)
+    for step in range(1, 9):
+        log(event(step))
+    assert lines(*event_files(tmp_path)) == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    (tmp_path / "events-rank3.jsonl.3").unlink()
+    (tmp_path / "events-rank3.jsonl.1").rename(tmp_path / "events-rank3.jsonl.2")
+    log(event(9))
+    assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
+
+
+def test_a_writer_notices_that_another_has_rotated(tmp_path):
+    path = tmp_path / "events-rank3.jsonl"
+    first, second = rotating(path), rotating(path)
+    for step in range(1, 6):
+        first(event(step))
+        second(event(step, rank=4))
+    assert lines(*event_files(tmp_path)) == [[step, step] for step in range(1, 6)]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_was_deleted_is_made_again(log, what):
+    log(event(1))
+    log.path.unlink() if what == "file" else shutil.rmtree(log.path.parent)
+    log(event(2))
+    assert lines(log.path) == [[2]]
+
+
+def test_the_file_is_opened_once(log, monkeypatch):
+    log(event(1))
+    monkeypatch.setattr(module.os, "open", None)
+    log(event(2, level=Level.WARNING))
+    log.close()
+    with pytest.raises(TypeError):
+        log(event(3))
+
+
+def test_no_descriptor_is_left_behind(tmp_path):
+    before = set(os.listdir("/proc/self/fd"))
+    log = rotating(tmp_path / "e.jsonl")
+    for step in range(20):
+        log(event(step))
+    del log
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_can_not_be_rotated_is_written_on(tmp_path):
+    log = rotating(tmp_path / "e.jsonl", keep=1)
+    (tmp_path / "e.jsonl.1").mkdir()
+    for step in range(5):
+        log(event(step))
+    assert lines(log.path) == [[0, 1, 2, 3, 4]]
+
+
+def write_in_child(log, steps, done):
+    for step in steps:
+        log(event(step, rank=4))
+    done.put(os.getpid())
+
+
+def test_a_child_made_by_fork_opens_the_file_for_itself(tmp_path):
+    log = rotating(tmp_path / "e.jsonl", keep=500)
+    log(event(0))
+    context = multiprocessing.get_context("fork")
+    done = context.Queue()
+    child = context.Process(target=write_in_child, args=(log, range(1, 200), done))
+    child.start()
+    for step in range(1, 200):
+        log(event(step))
+    assert done.get(timeout=60) == child.pid
+    child.join(60)
+    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path, strict=True)]
+    assert sorted(seen) == sorted([(3, step) for step in range(200)] + [(4, step) for step in range(1, 200)])
+
+
+def test_a_descriptor_that_a_child_got_for_another_file_is_left_alone(log, tmp_path):
+    log(event(1))
+    other = tmp_path / "other"
+    pid = os.fork()
+    if pid == 0:
+        # As programs do that become daemons: they close everything, and the numbers are given out again.
+        taken = log._descriptor
+        descriptor = os.open(other, os.O_RDWR | os.O_CREAT)
+        os.dup2(descriptor, taken)
+        log(event(2))
+        os.write(taken, b"mine")
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert other.read_bytes() == b"mine"
+    assert lines(log.path) == [[1, 2]]
+
+
+def test_a_stopped_process_that_holds_the_lock_holds_up_nobody_for_long(log, monkeypatch):
+    log(event(1))
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    with log.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        log(event(2))
+    assert lines(log.path) == [[1, 2]]
+
+
+def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    log = rotating(tmp_path / "events-rank3.jsonl")
+    for step in range(1, 4):
+        log(event(step))
+    assert lines(*event_files(tmp_path)) == [[1, 2], [3]]
+
+
+def test_several_threads_may_write(tmp_path):
+    log = rotating(tmp_path / "e.jsonl", keep=500)
+    threads = [
+        threading.Thread(target=lambda rank=rank: [log(event(step, rank=rank)) for step in range(100)])
+        for rank in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path, strict=True)]
+    assert sorted(seen) == [(rank, step) for rank in range(4) for step in range(100)]
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_bytes", 0), ("keep", 0), ("keep", -1)])
+def test_a_wrong_size_is_refused(tmp_path, name, value):
+    with pytest.raises(ConfigError, match=f"{name} has the value {value}, which is not valid"):
+        EventLog(tmp_path / "e", **{name: value})
+
+
+def write_without_permission(path, results):
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        EventLog(path)(event(2))
+    except OSError as error:
+        results.put(str(error))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_read_only_folder_or_file_is_named(existing):
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to others
+        Path(name).chmod(0o755)
+        path = Path(name) / "e.jsonl"
+        if existing:
+            EventLog(path)(event(1))
+        context = multiprocessing.get_context("fork")
+        results = context.Queue()
+        child = context.Process(target=write_without_permission, args=(path, results))
+        child.start()
+        assert results.get(timeout=60) == f"[Errno 13] Permission denied: '{path}'"
+        child.join(60)
+
+
+def test_ten_thousand_events_are_written_and_read_in_the_order_they_came(tmp_path):
+    log = EventLog(tmp_path / "events-rank3.jsonl", max_bytes=1 << 20, keep=100)
+    for step in range(10_000):
+        log(event(step, level=Level.WARNING))
+    files = event_files(tmp_path)
+    assert len(files) > 5
+    assert [step for steps in lines(*files) for step in steps] == list(range(10_000))
+
+
+def test_a_folder_that_can_not_be_written_is_an_os_error_that_ends_no_training():
+    log = EventLog(Path("/proc/no/such/events.jsonl"))  # root too may make no folder there
+    with pytest.raises(OSError, match="/proc/no"):
+        log(event())
+    kept = []
+    watch = Monitor(Config(enable=1), ORIGIN, [log, kept.append])
+    assert watch.judge(1, [Reading("a", 2e6, 2e6, 0, 1)]).fatal is kept[0]
+    assert kept[1].reason.startswith("an event can't be handed to EventLog: ")
+
+
+def write_on_a_full_disk(path, limit, results):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        EventLog(path)(event(2))
+    except OSError as error:
+        results.put(error.strerror)
+
+
+@pytest.mark.parametrize(("room", "reason"), [(0, "File too large"), (100, "No space left on device")])
+def test_a_full_disk_is_an_os_error_and_later_events_are_read_again(log, room, reason):
+    log(event(1))
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    limit = log.path.stat().st_size + room
+    writer = context.Process(target=write_on_a_full_disk, args=(log.path, limit, results))
+    writer.start()
+    assert results.get(timeout=30) == reason
+    writer.join(30)
+    assert log.path.stat().st_size == limit
+    log(event(3))
+    assert [each.step for each in read_events(log.path)] == [1, 3]
+
+
+def test_a_name_that_is_no_utf8_does_not_lose_the_event(log):
+    strange = event(run=os.fsdecode(b"run\xff"))
+    log(strange)
+    assert read_events(log.path) == [strange]
+
+
+def test_nothing_is_appended_through_a_symbolic_link_or_to_a_pipe(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "link.jsonl").symlink_to(victim)
+    with pytest.raises(OSError, match="it is a symbolic link, which is not followed"):
+        EventLog(tmp_path / "link.jsonl").append(b"{}\n")
+    assert victim.read_text() == "precious"
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(OSError, match="it is no regular file"):
+        EventLog(tmp_path / "pipe.jsonl").append(b"{}\n")
+    with pytest.raises(OSError, match="it is no regular file"):
+        read_events(tmp_path / "pipe.jsonl")

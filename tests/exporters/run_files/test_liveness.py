@@ -1,0 +1,66 @@
+"""Whether the process behind a status still lives."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from asd.counts.status import Status
+from asd.exporters.run_files.liveness import Liveness
+
+
+def status(pid, **changes):
+    now = time.time()
+    fields = {"run": "r", "rank": 0, "host": socket.gethostname(), "device": "CPU:0", "started": now, "written": now}
+    return Status(**{**fields, "pid": pid, **changes})
+
+
+@pytest.fixture
+def process():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_that_runs_lives(process):
+    assert Liveness()(status(process.pid))
+    assert Liveness()(status(os.getpid()))
+
+
+def test_a_killed_process_is_dead_before_its_parent_has_looked_and_after(process):
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # now it is a zombie
+    assert not Liveness()(status(process.pid))
+    process.wait()
+    assert not Liveness()(status(process.pid))
+
+
+def test_another_process_that_got_the_number_is_not_taken_for_it(process):
+    long_ago = time.time() - 3600
+    assert not Liveness()(status(process.pid, started=long_ago, written=long_ago + 100))
+
+
+def test_a_clock_that_was_set_forward_does_not_make_a_training_dead(process):
+    assert Liveness()(status(process.pid, started=time.time() - 3600))
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**40])
+def test_a_number_that_no_process_can_have_proves_nothing_or_death(pid):
+    assert Liveness()(status(pid)) is (pid <= 0)
+
+
+def test_of_another_machine_it_is_believed_what_the_status_says():
+    assert Liveness()(status(2**22 + 1, host="elsewhere"))
+    assert not Liveness("elsewhere")(status(2**22 + 1, host="elsewhere"))
+
+
+def test_a_process_of_another_user_lives_too():
+    assert Liveness()(status(1))
+
+
+def test_without_proc_the_number_decides(tmp_path, process):
+    assert Liveness(proc=tmp_path)(status(process.pid))

@@ -1,0 +1,121 @@
+"""The log: one line per event, found by the keyword of the feature-value detection document."""
+
+import logging
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+
+from asd import Config, Event, Level, Verdict
+from asd.exporters.run_files.log import LogSink, open_log
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+
+ORIGIN = Origin("run1", 3, "node7", "CPU:0")
+KEYWORD = "accuracy sensitivity feature abnormal"
+
+
+@pytest.fixture
+def logger():
+    """A logger of its own, whose records are kept in `logger.lines`."""
+    logger = logging.Logger("test")
+    logger.lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logger.lines.append((record.levelname, record.getMessage()))
+    logger.addHandler(handler)
+    return logger
+
+
+def event(**changes):
+    fields = {
+        **ORIGIN._asdict(), "step": 1, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
+        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "100% wrong", "refused": True, "time": 0.0,
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def test_a_first_level_anomaly_is_an_error_with_the_keyword_the_code_and_the_health_text(logger):
+    LogSink(logger)(event())
+    ((level, line),) = logger.lines
+    assert level == "ERROR"
+    assert line.startswith(
+        f"{KEYWORD}: node type=SoC, sensor type=Check Sensor, event state=check fail, code=80818C00 level=first "
+        "device=CPU:0 rank=3 host=node7 step=1 checkpoint=a value=2e+06 limit=1e+06 "
+    )
+    assert line.endswith('reason="100% wrong"')  # and no formatting of what the line holds
+
+
+def test_a_second_level_anomaly_is_a_warning_with_the_same_keyword(logger):
+    LogSink(logger)(event(level=Level.WARNING))
+    ((level, line),) = logger.lines
+    assert level == "WARNING"
+    assert KEYWORD in line
+
+
+@pytest.mark.parametrize("kind", ["problem", "follower"])
+def test_a_problem_is_an_error_without_the_keyword(logger, kind):
+    LogSink(logger)(event(kind=kind, level=Level.NORMAL))
+    ((level, line),) = logger.lines
+    assert level == "ERROR"
+    assert KEYWORD not in line
+
+
+@pytest.mark.parametrize(("enable", "expected"), [
+    (1, []), (2, []), (3, [("INFO", "step=1 checkpoint=a value=1.5 limit=1e+06")]),
+])  # fmt: skip
+def test_normal_values_are_logged_with_level_3_only(logger, enable, expected):
+    sink = LogSink(logger)
+    watch = Monitor(Config(enable=enable), ORIGIN, [sink], value_sink=sink.values)
+    watch.judge(1, [Reading("a", 1.5, 1.5, 0, 1)])
+    assert logger.lines == expected
+
+
+def test_an_abnormal_value_is_logged_once(logger):
+    sink = LogSink(logger)
+    Monitor(Config(enable=3), ORIGIN, [sink], value_sink=sink.values).judge(1, [Reading("a", 2e6, 2e6, 0, 1)])
+    assert [level for level, _ in logger.lines] == ["ERROR"]
+
+
+def test_a_value_without_a_limit_can_be_logged(logger):
+    LogSink(logger).values(4, "a", Verdict(Level.NORMAL, "", 0.0, math.inf))
+    assert logger.lines == [("INFO", "step=4 checkpoint=a value=0 limit=inf")]
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+
+EVENT = """
+from asd import Event, Level
+event = Event(run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="a", value=2e6, limits=(),
+              level=Level.ERROR, kind="anomaly", rule="r", feature="l2", reason="特征值", refused=False, time=0.0)
+"""
+
+
+def test_without_any_handler_lines_go_to_standard_error_as_ascend_writes_them():
+    done = run(f"{EVENT}\nfrom asd.exporters.run_files.log import LogSink\nLogSink()\nLogSink()(event)")
+    assert done.stdout == ""
+    assert re.fullmatch(
+        rf"\[ERROR\] ASD\(\d+\):\d{{4}}-\d\d-\d\d-\d\d:\d\d:\d\d\.\d{{3}} {KEYWORD}: .* reason=.*\n", done.stderr
+    )
+
+
+def test_values_reach_standard_error_as_well():
+    code = "from asd import *\nfrom asd.exporters.run_files.log import open_log\n"
+    done = run(code + "open_log(Config(enable=3), None).values(1, 'a', Verdict(Level.NORMAL, '', 1.0, 2.0))")
+    assert re.fullmatch(r"\[INFO\] ASD\(\d+\):\S+ step=1 checkpoint=a value=1 limit=2\n", done.stderr)
+
+
+def test_the_handlers_of_the_training_are_used_and_none_is_added():
+    code = "import logging\nlogging.basicConfig(format='MINE %(message)s')\n"
+    code += "from asd.exporters.run_files.log import LogSink\n"
+    done = run(f"{EVENT}{code}LogSink()(event)")
+    assert done.stderr.startswith(f"MINE {KEYWORD}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_factory_takes_the_logger_asd():
+    assert open_log(Config(), ORIGIN).logger is logging.getLogger("asd")

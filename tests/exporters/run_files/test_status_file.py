@@ -1,0 +1,337 @@
+"""The status file: what a rank counted, for readers that come and go, on disks that are full."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from asd import Config
+from asd.counts.status import Status
+from asd.exporters.run_files import status_file as module
+from asd.exporters.run_files.status_file import StatusFile, StatusFiles, open_status_file
+from asd.exporters.run_files.status_lock import StatusLock
+from asd.measured.origin import Origin
+from asd.measured.reading import Reading
+from asd.monitor import Monitor
+from asd.rundir import names as run_dir
+
+ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
+GOOD, BAD, DUBIOUS = Reading("a", 1.0, 1.0, 0, 1), Reading("a", 2e6, 2e6, 0, 1), Reading("a", 2e4, 2e4, 0, 1)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def sink(tmp_path, clock):
+    return StatusFile(tmp_path / "new" / "folder" / "status-rank3.json", clock=clock)
+
+
+def monitor_of(sink):
+    return Monitor(Config(enable=1), ORIGIN, [sink])
+
+
+def read(sink):
+    return Status.from_json(sink.path.read_text())
+
+
+def test_it_is_written_before_the_first_step_and_after_the_last(sink):
+    monitor = monitor_of(sink)
+    monitor.begin()
+    assert read(sink) == monitor.status
+    assert (read(sink).active, read(sink).steps, read(sink).pid) == (True, 0, os.getpid())
+    monitor.judge(1, [GOOD])
+    monitor.end()
+    assert read(sink) == monitor.status
+    assert (read(sink).active, read(sink).steps) == (False, 1)
+
+
+def test_it_is_written_once_an_interval(sink, clock):
+    monitor = monitor_of(sink)
+    monitor.begin()
+    seen = []
+    for step in range(1, 8):
+        clock.now += 0.4
+        monitor.judge(step, [GOOD])
+        seen.append(read(sink).step)
+    assert seen == [0, 0, 3, 3, 3, 6, 6]
+
+
+def test_a_first_level_anomaly_is_written_at_once_and_a_second_level_one_waits(sink):
+    monitor = monitor_of(sink)
+    monitor.begin()
+    monitor.judge(1, [DUBIOUS])
+    assert read(sink).anomalies == {"first": 0, "second": 0}
+    monitor.judge(2, [BAD])
+    assert read(sink).anomalies == {"first": 1, "second": 1}
+    monitor.judge(3, [GOOD])
+    assert read(sink).step == 2
+
+
+def test_a_rank_has_a_file_of_its_own_in_the_folder_of_the_run(tmp_path):
+    assert open_status_file(Config(run_dir=str(tmp_path)), ORIGIN).path == run_dir.status_file(tmp_path, 3)
+
+
+def test_writing_leaves_nothing_beside_the_file_but_its_lock(sink):
+    monitor_of(sink).begin()
+    assert sorted(path.name for path in sink.path.parent.iterdir()) == [".status-rank3.json.lock", "status-rank3.json"]
+
+
+def test_nothing_is_synced(sink, monkeypatch):
+    monkeypatch.setattr(module.os, "fsync", lambda descriptor: pytest.fail("a status is not worth a sync"))
+    monitor_of(sink).begin()
+    assert read(sink).active
+
+
+def test_a_place_that_can_not_be_written_is_told_and_ends_no_training():
+    sink = StatusFile(run_dir.status_file(Path("/proc/no/such"), 3))  # root too may make no folder there
+    monitor = monitor_of(sink)
+    monitor.begin()
+    monitor.judge(1, [GOOD])
+    assert monitor.status.dropped == {"StatusFile": 1}
+    assert monitor.status.problems == 1
+
+
+FULL_DISK = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_status_file import BAD, GOOD, monitor_of, read
+from asd.exporters.run_files.status_file import StatusFile
+sink = StatusFile(Path({folder!r}) / "status-rank3.json", interval_seconds=0.0)
+monitor = monitor_of(sink)
+monitor.begin()
+inode = sink.path.stat().st_ino
+try:
+    with open({folder!r} + "/filler", "wb", buffering=0) as filler:
+        while filler.write(b"x" * 4096):
+            pass
+except OSError as error:
+    assert error.errno == 28, error
+monitor.judge(1, [BAD])
+monitor.end()
+assert read(sink) == monitor.status, read(sink)
+assert not read(sink).active and read(sink).anomalies["first"] == 1
+assert monitor.status.dropped == {{}}, monitor.status
+assert sink.path.stat().st_ino == inode
+assert sorted(os.listdir({folder!r})) == [".status-rank3.json.lock", "filler", "status-rank3.json"]
+for number in range(200):
+    monitor.status.checkpoints["checkpoint %d" % number] = 1.0, 2.0
+monitor.judge(2, [GOOD])
+assert monitor.status.dropped == {{"StatusFile": 1}}, monitor.status
+assert read(sink).step == 1
+os.unlink({folder!r} + "/filler")
+monitor.judge(3, [GOOD])
+assert read(sink) == monitor.status
+assert sink.path.stat().st_ino != inode
+print("good")
+"""
+
+
+def run_on_a_small_disk(folder, program):
+    """Runs a program that has a file system of 64 kB of its own at `folder`."""
+    script = f"mount -t tmpfs -o size=64k tmpfs '{folder}' && exec '{sys.executable}' -c \"$0\""
+    return subprocess.run(["unshare", "-rm", "sh", "-c", script, program], capture_output=True, text=True, timeout=60)
+
+
+needs_small_disk = pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode != 0,
+    reason="no file system can be mounted here",
+)
+
+
+@needs_small_disk
+def test_on_a_full_disk_the_file_is_overwritten_and_stays_whole_where_even_that_fails(tmp_path):
+    program = FULL_DISK.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    result = run_on_a_small_disk(tmp_path, program)
+    assert (result.stdout, result.returncode) == ("good\n", 0), result.stderr
+
+
+def test_a_shorter_status_leaves_no_rest_of_a_longer_one(sink):
+    monitor = monitor_of(sink)
+    monitor.status.checkpoints = {f"checkpoint {number}": (1.0, 2.0) for number in range(100)}
+    monitor.begin()
+    size = sink.path.stat().st_size
+    sink.path.with_name(f".{sink.path.name}.new").mkdir()  # so that only overwriting is left
+    monitor.status.checkpoints = {}
+    monitor.end()
+    assert sink.path.stat().st_size == size
+    assert read(sink) == monitor.status
+    assert StatusFiles([sink.path.parent]).poll() == [monitor.status]
+
+
+def status(rank=0, **changes):
+    return Status(**{**ORIGIN._asdict(), "rank": rank, **changes})
+
+
+def put(folder, rank, text):
+    run_dir.status_file(folder, rank).write_text(text)
+
+
+def test_a_reader_finds_the_ranks_of_all_folders_and_awaits_the_missing_ones(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    files = StatusFiles([one, two])
+    assert files.poll() == []
+    for folder in (two, one):
+        folder.mkdir()
+        put(folder, 0, status(0, run=folder.name).to_json())
+    put(one, 11, status(11).to_json())
+    assert files.poll() == [status(0, run="one"), status(11), status(0, run="two")]
+    assert files.unreadable == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", '{"version": 1}', "\udcff", "x" * (16 * 1024 * 1024 + 1)])
+def test_of_a_bad_file_the_last_good_status_stays_and_it_is_told_as_long_as_it_is_bad(tmp_path, text):
+    files = StatusFiles([tmp_path])
+    path = run_dir.status_file(tmp_path, 0)
+    path.write_text(status(steps=1).to_json())
+    put(tmp_path, 1, status(1).to_json())
+    assert files.poll() == [status(steps=1), status(1)]
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    for _ in range(2):
+        assert files.poll() == [status(steps=1), status(1)]
+        assert list(files.unreadable) == [str(path)]
+    path.write_text(status(steps=2).to_json())
+    assert files.poll() == [status(steps=2), status(1)]
+    assert files.unreadable == {}
+
+
+def test_a_file_that_never_was_good_is_told_and_shows_nothing(tmp_path):
+    put(tmp_path, 0, "{")
+    files = StatusFiles([tmp_path])
+    assert files.poll() == []
+    assert list(files.unreadable) == [str(run_dir.status_file(tmp_path, 0))]
+
+
+def test_a_file_that_is_gone_is_forgotten(tmp_path):
+    files = StatusFiles([tmp_path])
+    put(tmp_path, 0, status().to_json())
+    assert len(files.poll()) == 1
+    run_dir.status_file(tmp_path, 0).unlink()
+    assert files.poll() == []
+
+
+def test_a_folder_that_can_not_be_listed_hides_its_ranks_and_does_not_end_them(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    put(folder, 0, status().to_json())
+    files = StatusFiles([folder])
+    files.poll()
+    folder.rename(tmp_path / "away")
+    folder.symlink_to(folder)
+    assert files.poll() == [status()]
+    assert list(files.unreadable) == [str(folder)]
+
+
+def test_a_reader_never_sees_half_a_status(tmp_path):
+    sink = StatusFile(run_dir.status_file(tmp_path, 3), interval_seconds=0.0)
+    monitor = monitor_of(sink)
+    monitor.begin()
+    done = threading.Event()
+
+    def train():
+        for step in range(1, 301):
+            monitor.status.checkpoints = {f"checkpoint {number}": (1.0, 2.0) for number in range(step % 50)}
+            monitor.judge(step, [GOOD])
+        done.set()
+
+    writer = threading.Thread(target=train)
+    writer.start()
+    files = StatusFiles([tmp_path])
+    steps = []
+    while not done.is_set():
+        steps.append(files.poll()[0].step)
+        assert files.unreadable == {}
+    writer.join()
+    assert files.poll()[0].step == 300
+    assert steps == sorted(steps)
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from asd import Config
+from asd.exporters.run_files.status_file import StatusFile
+from asd.monitor import Monitor
+from asd.measured.origin import Origin
+watch = Monitor(Config(enable=1), Origin("run0", 3, "node1", "CPU:0"), [StatusFile(Path(sys.argv[1]))])
+watch.begin()
+print(watch.status.pid, flush=True)
+sys.stdin.readline()
+if sys.argv[2] == "ends":
+    watch.end()
+    print("ended", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "dies"])
+def test_a_second_process_of_the_same_rank_is_told_who_the_other_is_and_leaves_its_file_alone(sink, clock, caplog, how):
+    sink.path.parent.mkdir(parents=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(sink.path), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        pid = int(other.stdout.readline())
+        monitor = monitor_of(sink)
+        monitor.begin()
+        for step in (1, 2):
+            clock.now += 2
+            monitor.judge(step, [BAD])
+        assert (read(sink).run, read(sink).pid) == ("run0", pid)
+        (line,) = caplog.messages
+        assert line.startswith(f"{sink.path} is written by process {pid} on node1, run run0; this one, process ")
+        if how == "ends":
+            other.stdin.write("\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "ended\n"
+        else:
+            other.kill()
+            other.wait()
+        clock.now += 2
+        monitor.judge(3, [GOOD])
+        assert (read(sink).run, read(sink).step) == ("run1", 3)
+        other.kill()
+    assert len(caplog.messages) == 1
+    monitor.end()
+
+
+def test_two_monitors_of_a_process_share_the_lock_and_a_forked_worker_does_not_keep_it(tmp_path):
+    path = tmp_path / "status-rank3.json"
+    locks = [StatusLock(path) for _ in range(2)]
+    assert [lock.take("one") for lock in locks] == ["", ""]
+    worker = os.fork()
+    if worker == 0:
+        import time
+
+        time.sleep(60)
+        os._exit(0)
+    try:
+        ask = "import sys; from pathlib import Path; from asd.exporters.run_files.status_lock import StatusLock;"
+        ask += "print(StatusLock(Path(sys.argv[1])).take('two'))"
+
+        def asked():
+            return subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, check=True).stdout
+
+        assert asked() == "one\n"
+        locks[0].release()
+        assert asked() == "one\n"
+        locks[1].release()
+        locks[1].release()
+        assert asked() == "\n"
+    finally:
+        os.kill(worker, 9)
+        os.waitpid(worker, 0)

@@ -1,0 +1,222 @@
+"""The overflow check in graph mode, in PyNative and under `ms.jit`, forward and backward, in all of its modes."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+import pytest
+from debugged_nets import Net, batches, dump_of
+from mindspore import Tensor, mint, nn, ops
+
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.errors import ConfigError, OverflowDetected
+from asd.operators import PrecisionDebugger
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+class Overflows(nn.Cell):
+    """Forward `Exp` is too large for float16 or `MatMul` is, and backward `Sqrt` divides by zero."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+        self.exp, self.matmul, self.sqrt, self.relu = ops.Exp(), ops.MatMul(), ops.Sqrt(), ops.ReLU()
+        self.weight = ms.Parameter(Tensor(np.full((4, 4), 200, np.float16)), name="weight")
+
+    def construct(self, x):
+        if self.where == "exp":
+            x = self.relu(self.exp(x * 20))
+        elif self.where == "matmul":
+            x = self.relu(self.matmul(x * 200, self.weight))
+        else:
+            x = self.sqrt(self.relu(x - 1))
+        return x
+
+
+def checked(tmp_path, mode, where, check_mode="all", level="L1", count=1):
+    """Trains one step under the overflow check; what ended it, or None."""
+    ms.set_context(mode={"graph": ms.GRAPH_MODE}.get(mode, ms.PYNATIVE_MODE))
+    net = Overflows(where)
+    gradient = ms.value_and_grad(net, 0, net.trainable_params())
+    step = ms.jit(gradient) if mode == "jit" else gradient
+    inner = {"overflow_nums": count, "check_mode": check_mode}
+    config = {"task": "overflow_check", "level": level, "dump_path": str(tmp_path), "overflow_check": inner}
+    debugger = PrecisionDebugger(DebuggerConfig.of(config))
+    try:
+        debugger.start(net)
+        if mode == "graph":
+            ops.GradOperation(get_all=True)(net)(Tensor(np.ones((2, 4), np.float16)))
+        else:
+            step(Tensor(np.ones((2, 4), np.float16)))
+        debugger.stop()
+    except OverflowDetected as found:
+        return found
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+    return None
+
+
+@pytest.mark.parametrize("mode", ["graph", "jit", "pynative"])
+@pytest.mark.parametrize(("where", "name", "kind"), [
+    ("exp", "Primitive.exp.Exp.0.forward", "aicore_overflow"),
+    ("matmul", "Primitive.matmul.MatMul.0.forward", "atomic_overflow"),
+    ("sqrt", "Primitive.sqrt.Sqrt.0.backward", "aicore_overflow"),
+])  # fmt: skip
+def test_the_first_overflow_ends_training_by_its_name_under_the_mode_that_seeks_it(tmp_path, mode, where, name, kind):
+    found = checked(tmp_path, mode, where, kind)
+    assert (found.name, found.count) == (name, 1)
+    records = sorted(tmp_path.rglob("Overflow_info_*.pkl"))
+    assert len(records) == 1
+    line = json.loads(records[0].read_text().splitlines()[-1])
+    assert line[0].startswith(name.replace(".", "_") + "_output")
+    assert max(abs(value) for value in line[5] if not np.isnan(value)) == np.inf
+    assert list(dump_of(tmp_path)[0]["data"]) == [name]
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_a_mode_passes_over_the_overflows_of_the_other(tmp_path, mode):
+    assert checked(tmp_path, mode, "matmul", "aicore_overflow", count=-1) is None
+    assert not any("MatMul_0_forward" in path.read_text() for path in tmp_path.rglob("*.pkl"))
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_after_the_last_of_overflow_nums_nothing_more_is_counted(tmp_path, mode, caplog):
+    with caplog.at_level(logging.WARNING, "asd"):
+        found = checked(tmp_path, mode, "exp", count=2)
+    assert found.count == 2
+    assert [record.message.startswith("[overflow") for record in caplog.records].count(True) == 2
+    assert len(list(tmp_path.rglob("Overflow_info_*.pkl"))) == 2
+
+
+def test_where_the_call_itself_is_not_seen_the_first_that_was_given_it_is_named(tmp_path):
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+    class Around(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.relu = nn.ReLU()
+
+        def construct(self, x):
+            return self.relu(ops.exp(x * 1000))
+
+    net = Around()
+    config = {"task": "overflow_check", "level": "L0", "dump_path": str(tmp_path)}
+    debugger = PrecisionDebugger(DebuggerConfig.of(config))
+    debugger.start(net)
+    net(Tensor(np.ones(4, np.float32)))
+    with pytest.raises(OverflowDetected) as found:
+        debugger.stop()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert found.value.name == "Cell.relu.ReLU.forward.0"
+    assert dump_of(tmp_path)[0]["data"]["Cell.relu.ReLU.forward.0"]["overflow"].startswith("inputs already overflow")
+
+
+CLASSIC = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import mindspore as ms
+from debugged_nets import Net, batches
+from asd.operators.ptdbg import overflow_check, register_hook, set_dump_path
+ms.set_context(mode=ms.GRAPH_MODE)
+net = Net()
+set_dump_path("out")
+register_hook(net, overflow_check, overflow_nums=2)
+for number, batch in enumerate(batches(4)):
+    print(number, flush=True)
+    ms.ops.GradOperation()(net)(batch * (3e38 if number == 1 else 1))
+"""
+
+
+def test_a_classic_script_in_graph_mode_ends_with_the_step_in_which_overflow_nums_is_reached(tmp_path):
+    command = [sys.executable, "-c", CLASSIC, str(Path(__file__).parents[1])]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.split()) == (1, ["0", "1"])
+    kind, _, sentence = ended.stderr.splitlines()[-1].partition(": ")
+    (record,) = (tmp_path / "out").rglob("Overflow_info_*_2.pkl")
+    assert kind == "asd.errors.OverflowDetected"
+    assert sentence.startswith("[overflow 2 times]: Primitive.")
+    assert record.name in sentence
+    assert len(json.loads((record.parent / "dump.json").read_text())["data"]) == 2
+
+
+def test_in_graph_mode_an_overflow_that_no_stop_told_ends_training_before_the_next_step(tmp_path):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = Net()
+    step = ops.GradOperation()(net)
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path)}))
+    debugger.start(net)
+    calm, wild = batches(1)[0], batches(1)[0] * 3e38
+    step(calm)
+    step(calm)
+    step(wild)
+    with pytest.raises(OverflowDetected) as found:
+        step(calm)
+    debugger.stop()  # it is over already
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert found.value.name == "Primitive.matmul.MatMul.6.forward"  # the third step, of three products each
+    assert list(dump_of(tmp_path)[0]["data"]) == [found.value.name]
+
+
+def test_a_mask_that_is_filled_with_inf_on_purpose_is_no_overflow(tmp_path):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path)}))
+    debugger.start()
+    scores = Tensor(np.zeros((2, 2), np.float32))
+    masked = ops.masked_fill(scores, Tensor([[False, True], [False, False]]), float("-inf"))
+    mint.softmax(masked, -1)
+    debugger.stop()
+    assert not any(tmp_path.rglob("*.pkl"))
+
+
+def test_a_dump_and_an_overflow_check_refuse_each_other(tmp_path):
+    dump = PrecisionDebugger(DebuggerConfig.of({"dump_path": str(tmp_path / "dump")}))
+    check = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path / "check")}))
+    dump.start()
+    with pytest.raises(ConfigError, match="a dump and an overflow check can't be on together"):
+        check.start()
+    dump.stop()
+    check.start()
+    with pytest.raises(ConfigError, match="one debugger at a time"):
+        dump.start()
+    check.stop()
+
+
+class HoldsInf(nn.Cell):
+    """`MatMul` with a weight that holds Inf; what comes after makes NaN of it."""
+
+    def __init__(self):
+        super().__init__()
+        weight = np.eye(4, dtype=np.float32)
+        weight[1, 1] = np.inf
+        self.weight = ms.Parameter(Tensor(weight), name="weight")
+        self.matmul, self.exp = ops.MatMul(), ops.Exp()
+
+    def construct(self, x):
+        x = self.matmul(x, self.weight)
+        return (x - self.exp(x)).sum()
+
+
+@pytest.mark.parametrize("check_mode", ["all", "atomic", "aicore"])
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_inf_that_is_already_in_a_weight_is_told_where_the_weight_is_used_first(tmp_path, mode, check_mode, caplog):
+    ms.set_context(mode={"graph": ms.GRAPH_MODE}.get(mode, ms.PYNATIVE_MODE))
+    net = HoldsInf()
+    step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1))
+    inner = {"overflow_nums": 1, "check_mode": check_mode}
+    config = {"task": "overflow_check", "level": "mix", "dump_path": str(tmp_path), "overflow_check": inner}
+    debugger = PrecisionDebugger(DebuggerConfig.of(config))
+
+    def train():
+        debugger.start(net)
+        step(Tensor(np.ones((4, 4), np.float32)))
+        debugger.stop()
+
+    with caplog.at_level(logging.WARNING, "asd"), pytest.raises(OverflowDetected, match="MatMul.0.forward"):
+        train()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert "a parameter holds Inf or NaN already" in caplog.text

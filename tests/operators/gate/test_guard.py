@@ -1,0 +1,284 @@
+"""A guarded optimizer applies every good update bit for bit and nothing of a bad one."""
+
+import gc
+import math
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import STYLES, Decoder, assert_same_bits, fill, ids, one_limit, readings, targets, values
+from mindspore import Parameter, Tensor, nn, ops
+
+from asd import Config, ConfigError, Level
+from asd.operators import StepMonitor, guard, install
+from asd.operators.gate.guard import is_guarded
+from asd.operators.measure.tap import make_tap
+from asd.operators.table import slots
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+def mindformers_adamw(weights):
+    return pytest.importorskip("mindformers.core.optim").AdamW(weights, learning_rate=1e-2)
+
+
+OPTIMIZERS = {
+    "Adam": lambda weights: nn.Adam(weights, 1e-2),
+    "AdamWeightDecay": lambda weights: nn.AdamWeightDecay(weights, 1e-2),
+    "SGD": lambda weights: nn.SGD(weights, 1e-2, momentum=0.9),
+    "Momentum": lambda weights: nn.Momentum(weights, 1e-2, 0.9),
+    "scheduled Adam": lambda weights: nn.Adam(weights, nn.ExponentialDecayLR(1e-2, 0.9, 2)),
+    "mindformers AdamW": mindformers_adamw,
+}
+
+
+def limits(feature="l2", limit=math.inf, scale=1.0):
+    """Sets one limit for all sites and arms the gate."""
+    table = slots.table()
+    readings()
+    table.set_limits([(site, one_limit(feature, limit)) for site in table.sites()], scale)
+    table.arm(True)
+
+
+class Training:
+    def __init__(self, make_optimizer, style, *, guarded=True):
+        self.net = fill(Decoder())
+        self.optimizer = make_optimizer(self.net.trainable_params())
+        if guarded:
+            install(self.net)
+            assert guard(self.optimizer) is self.optimizer
+        self._step = STYLES[style](self.net, self.optimizer)
+
+    def step(self, seed, factor=1.0):
+        self._step(ids(seed), targets(seed) * factor).asnumpy()
+        return readings()
+
+    def state(self):
+        return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
+
+
+def style_of(mode):
+    return {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
+
+
+def test_a_refused_step_of_adam_changes_nothing_and_the_next_one_is_applied(mode, backend):
+    refuse_one_step("Adam", mode)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "Adam"])
+def test_a_refused_step_of_any_optimizer_changes_nothing_and_the_next_one_is_applied(name, corner):
+    refuse_one_step(name, corner)
+
+
+def refuse_one_step(name, mode):
+    ours = Training(OPTIMIZERS[name], style_of(mode))
+    theirs = Training(OPTIMIZERS[name], style_of(mode), guarded=False)
+    limits(limit=1e3)
+    refused = slots.table().refused()
+    for seed in (1, 2):
+        ours.step(seed)
+        theirs.step(seed)
+    assert_same_bits(ours.state(), theirs.state())
+    found = ours.step(3, 1e6)
+    assert max(reading.l2 for reading in found.values()) > 1e3
+    assert slots.table().refused() == refused + 1
+    assert_same_bits(ours.state(), theirs.state())
+    before = ours.state()
+    for seed in (4, 5):
+        ours.step(seed)
+        theirs.step(seed)
+    assert_same_bits(ours.state(), theirs.state())
+    assert any(before[key].tobytes() != value.tobytes() for key, value in ours.state().items())
+    assert slots.table().refused() == refused + 1
+
+
+@pytest.mark.parametrize("factor", [-math.inf, math.nan])
+def test_a_gradient_that_is_not_finite_is_refused_whatever_the_limits(factor, mode, backend):
+    training = Training(OPTIMIZERS["Adam"], style_of(mode))
+    limits()
+    training.step(1)
+    before = training.state()
+    found = training.step(2, factor)
+    assert any(reading.non_finite for reading in found.values())
+    assert_same_bits(training.state(), before)
+    assert all(np.isfinite(value).all() for value in training.state().values())
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "value_and_grad"])
+def test_every_style_of_a_pynative_training_refuses(style, backend):
+    ms.set_context(mode=1)
+    training = Training(OPTIMIZERS["Adam"], style)
+    limits(limit=1e3)
+    training.step(1)
+    before = training.state()
+    training.step(2, 1e6)
+    assert_same_bits(training.state(), before)
+    training.step(3)
+    assert training.state()["embedding.embedding_table"].tobytes() != before["embedding.embedding_table"].tobytes()
+
+
+def test_the_gate_lets_everything_pass_until_it_is_armed_and_after_it_is_disarmed(corner):
+    training = Training(OPTIMIZERS["SGD"], style_of(corner))
+    theirs = Training(OPTIMIZERS["SGD"], style_of(corner), guarded=False)
+    limits(limit=1e-3)
+    for armed in (False, True, False):
+        slots.table().arm(armed)
+        training.step(1)
+        if not armed:
+            theirs.step(1)
+    assert_same_bits(training.state(), theirs.state())
+
+
+class Tapped(nn.Cell):
+    def __init__(self, name):
+        super().__init__()
+        self.tap = make_tap(slots.table().new_site(name))
+
+    def construct(self, x):
+        return ops.square(self.tap(x)) / 2
+
+
+class Bench:
+    """A site that is shown chosen gradients, and a guarded optimizer that is called by hand."""
+
+    def __init__(self, parameters=1, name="bench"):
+        self.net = Tapped(name)
+        self.site = self.net.tap.site
+        self.grad = ms.grad(self.net)
+        self.weights = [Parameter(np.zeros(2, np.float32), name=f"w{i}") for i in range(parameters)]
+        self.optimizer = guard(nn.SGD(ms.ParameterTuple(self.weights), 1.0))
+
+    def refuses(self, *gradient):
+        self.grad(Tensor(np.array(gradient, np.float32))).asnumpy()
+        before = self.weights[-1].asnumpy().copy()
+        self.optimizer(tuple(Tensor(np.ones(2, np.float32)) for _ in self.weights))
+        after = [weight.asnumpy() - before for weight in self.weights]
+        assert all(np.array_equal(step, after[0]) for step in after)
+        assert after[0].tolist() in ([0.0, 0.0], [-1.0, -1.0])
+        return after[0].tolist() == [0.0, 0.0]
+
+
+def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode, backend):
+    bench = Bench()
+    gradient = [0.3, -0.7, 0.1]
+    bench.grad(Tensor(np.array(gradient, np.float32))).asnumpy()
+    reading = readings()["bench"]
+    for feature in ("l2", "max", "max_square", "mean"):
+        for scale in (1.0, 1024.0, 3.0):
+            value = {"l2": reading.l2, "mean": reading.mean_abs}.get(feature, reading.max_abs) / scale
+            value = value * value if feature == "max_square" else value
+            for limit, refused in [(value, False), (np.nextafter(value, 0), True), (math.inf, False), (0.0, True)]:
+                limits(feature, float(limit), scale)
+                assert bench.refuses(*gradient) is refused, (feature, scale, limit)
+            limits(feature)
+
+
+def test_three_hundred_gradients_are_guarded_together(mode, backend):
+    bench = Bench(parameters=300)
+    limits(limit=2.0)
+    assert [bench.refuses(1.0), bench.refuses(5.0)] == [False, True]
+    limits(limit=2.0)
+    assert bench.refuses(1.5) is False
+
+
+def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mode, backend):
+    first, second = Bench(name="first"), Bench(name="second")
+    limits(limit=2.0)
+    refused = slots.table().refused()
+    assert first.refuses(5.0)
+    assert second.refuses(1.0)
+    assert slots.table().refused() == refused + 2
+    limits(limit=2.0)
+    assert not first.refuses(1.0)
+    assert not second.refuses(1.0)
+
+
+def test_guarding_twice_changes_nothing_more():
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    assert not is_guarded(optimizer)
+    names = [parameter.name for parameter in optimizer.get_parameters()]
+    guard(optimizer)
+    kind = type(optimizer)
+    assert guard(optimizer) is optimizer
+    assert type(optimizer) is kind
+    assert is_guarded(optimizer)
+    assert isinstance(optimizer, nn.Adam)
+    assert kind.__name__ == "Adam"
+    assert [parameter.name for parameter in optimizer.get_parameters()] == names
+
+
+@pytest.mark.parametrize("value", [None, "Adam", 3, object()])
+def test_what_is_no_cell_is_refused_by_its_type(value):
+    with pytest.raises(ConfigError, match=rf"^optimizer has the value '{type(value).__name__}', .*\.$"):
+        guard(value)
+
+
+@pytest.mark.parametrize("rule", ["threshold", "silent_check_v3", "adaptive"])
+def test_the_gate_refuses_exactly_the_steps_that_the_host_calls_first_level(rule, backend):
+    """A seeded stream that crosses the limit up and down; the gate sees it before the host does."""
+    ms.set_context(mode=0)
+    bench = Bench()
+    config = Config(enable=1, on_anomaly="skip", rule=rule, upper=(20, 10), sigma=(6, 4))
+    monitor = StepMonitor(config, sinks=[])
+    monitor.attach(bench.net, bench.optimizer)
+    generator = np.random.default_rng(7)
+    stream = np.exp2(generator.normal(0, 0.3, 160))
+    stream[[120, 131, 140]] *= 8
+    stream[[125, 145]] = [1e5, np.inf]
+    stream[150] *= 21
+    both = []
+    for value in stream:
+        refused = bench.refuses(value, -value / 2)
+        events = monitor.step()
+        fatal = any(event.level is Level.ERROR for event in events)
+        both.append((refused, fatal))
+    assert {pair for pair in both if pair[0] != pair[1]} == set()
+    assert sum(refused for refused, _ in both) >= 3
+
+
+def test_what_nobody_judges_refuses_nothing(mode, backend):
+    """Values in the slots of another network, trained by nobody or gone, must not stop this one."""
+    other, gone = Tapped("other"), Tapped("gone")
+    for net in (other, gone):
+        ms.grad(net)(Tensor(np.array([np.inf], np.float32))).asnumpy()
+    del gone, net
+    bench = Bench()
+    monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[], include="^$")
+    other.tap.site.watched = True  # by another monitor
+    monitor.attach(bench.net, bench.optimizer)
+    for _ in range(2):
+        assert not bench.refuses(1.0)
+        assert monitor.step() == []
+    assert bench.refuses(math.nan)
+
+
+def test_the_limits_of_two_monitors_stand_side_by_side(mode, backend):
+    first, second = Bench(name="first"), Bench(name="second")
+    table = slots.table()
+    table.set_limits([(first.site, one_limit("l2", 2.0))], 1.0)
+    table.set_limits([(second.site, one_limit("max", 8.0))], 1.0)
+    table.arm(True)
+    assert first.refuses(5.0)
+    readings()
+    assert not second.refuses(5.0)
+    readings()
+    assert second.refuses(9.0)
+
+
+def test_a_slot_given_to_another_network_starts_empty_and_without_a_limit(backend):
+    ms.set_context(mode=1)
+    site = slots.table().new_site("first")
+    kept = [slots.table().new_site("kept"), *slots.table().sites()]
+    slot = site.slot
+    limits(limit=2.0)
+    net = Tapped("second")
+    net.tap = make_tap(site)
+    ms.grad(net)(Tensor(np.array([np.inf], np.float32))).asnumpy()
+    kept.remove(site)
+    del net, site
+    gc.collect()
+    bench = Bench(name="third")
+    assert bench.site.slot <= slot
+    assert readings() == {}
+    assert not bench.refuses(1e9)

@@ -1,0 +1,101 @@
+"""Which tensors of an optimizer the tier `state` reads, whatever the optimizer and whoever holds it."""
+
+import numpy as np
+import pytest
+from checked_nets import Decoder, fill, ids, targets
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.experimental import optim
+
+from asd import Config, Level
+from asd.operators import StepMonitor
+from asd.operators.measure.optimizer_state import OptimizerState
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+MOMENTS = {
+    "Adam": (lambda weights: nn.Adam(weights, 1e-3), ["moment1", "moment2"]),
+    "AdamWeightDecay": (lambda weights: nn.AdamWeightDecay(weights, 1e-3), ["adam_m", "adam_v"]),
+    "AdaFactor": (nn.AdaFactor, ["exp_avg", "exp_avg_sq", "exp_avg_sq_col", "exp_avg_sq_row"]),
+    "Momentum": (lambda weights: nn.Momentum(weights, 0.1, 0.9), ["moments"]),
+    "SGD": (lambda weights: nn.SGD(weights, 0.1, 0.9), ["accum", "stat"]),
+    "LARS": (lambda weights: nn.LARS(nn.Momentum(weights, 0.1, 0.9)), ["moments"]),
+    "Lamb": (lambda weights: nn.Lamb(weights, 1e-3), ["lamb_m", "lamb_v"]),
+    "RMSProp": (lambda weights: nn.RMSProp(weights, 0.1), ["mean_square", "moment"]),
+    "Adagrad": (nn.Adagrad, ["accum"]),
+    "FTRL": (nn.FTRL, ["linear", "moments"]),
+    "Adadelta": (nn.Adadelta, ["accum", "accum_update"]),
+    "Rprop": (nn.Rprop, ["prev", "step_size"]),
+    "ASGD": (nn.ASGD, ["ax_"]),
+    "experimental AdamW": (optim.AdamW, ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]),
+    "experimental SGD": (lambda weights: optim.SGD(weights, lr=0.1), ["accum", "stat"]),
+}
+
+
+class Held(nn.Cell):
+    """A training cell of one's own, whose members get its names before theirs."""
+
+    def __init__(self, network, optimizer, *, optimizer_first=False):
+        super().__init__()
+        if optimizer_first:
+            self.optimizer, self.network = optimizer, network
+        else:
+            self.network, self.optimizer = network, optimizer
+        self.weights = optimizer.parameters
+        self.gradient = ops.GradOperation(get_by_list=True, sens_param=False)
+
+    def construct(self, *batch):
+        loss = self.network(*batch)
+        gradients = self.gradient(self.network, self.weights)(*batch)
+        return ops.depend(loss, self.optimizer(gradients))
+
+
+@pytest.mark.parametrize("held", ["alone", "held by a cell", "held before the network", "held by a cell in a cell"])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_the_moments_are_found_whatever_names_stand_before_theirs(name, held):
+    make, moments = MOMENTS[name]
+    net = nn.SequentialCell(nn.Dense(4, 4), nn.LayerNorm((4,)))
+    optimizer = make(net.trainable_params())
+    if held != "alone":
+        cell = Held(net, optimizer, optimizer_first=held == "held before the network")
+        outer = nn.SequentialCell(cell) if held.endswith("in a cell") else cell  # noqa: F841 - it gives names
+    state = OptimizerState(optimizer)
+    assert (sorted(state.moments), state.unknown) == (moments, [])
+    counts = {group.name: len(group.parameters) for group in state._groups}
+    assert counts["weight"] == 4
+    assert max(counts[moment] for moment in moments) >= 3  # AdaFactor has some of a matrix, some of the rest
+
+
+def test_what_an_optimizer_keeps_under_no_weights_name_is_told():
+    class Own(nn.Optimizer):
+        def __init__(self, weights):
+            super().__init__(0.1, weights)
+            self.running = Parameter(Tensor(np.zeros(7, np.float32)), name="running")
+            self.hidden = [Tensor(np.zeros(weight.shape, np.float32)) for weight in weights]
+
+        def construct(self, gradients):
+            return gradients
+
+    state = OptimizerState(Own(nn.Dense(4, 4).trainable_params()))
+    assert (state.moments, state.unknown) == ([], ["running", "hidden"])
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_second_moment_gone_wrong_is_found_where_a_training_cell_holds_the_optimizer(mode, held, tmp_path):
+    net = fill(Decoder())
+    optimizer = nn.AdamWeightDecay(net.trainable_params(), 1e-3)
+    cell = Held(net, optimizer) if held else nn.TrainOneStepCell(net, optimizer)
+    cell.set_train()
+    config = Config(enable=1, rule="adaptive", on_anomaly="log", run_dir=str(tmp_path))
+    monitor = StepMonitor(config, sinks=[])
+    monitor.attach(cell, optimizer)
+
+    def events(step):
+        loss = cell(ids(step), targets(step))
+        return [event for event in monitor.step(loss) if event.level is Level.ERROR]
+
+    assert [event for step in range(6) for event in events(step)] == []
+    moment = next(each for each in optimizer.get_parameters() if each.name.endswith("adam_v.blocks.0.up.weight"))
+    assert moment.name.startswith("optimizer.") is held
+    moment.set_data(Tensor(np.full(moment.shape, 1e6, np.float32)))
+    (event,) = events(6)
+    assert (event.checkpoint, event.reason) == (moment.name, "state: max_adam_v more than 4 times its largest so far")

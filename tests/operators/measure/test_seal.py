@@ -1,0 +1,139 @@
+"""A bit that flips between two steps: it is found before the next one, and what programs do on purpose is not."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import Decoder, fill, ids, one_step_cell, targets
+from mindspore import Parameter, nn
+
+from asd import AnomalyDetected, Config
+from asd.operators import StepMonitor
+from asd.operators.kernel import library as kernel
+from asd.operators.measure.seal import StateSeal, hashes_of_blocks
+from asd.tiers.seal import BLOCK
+
+pytestmark = [
+    pytest.mark.usefixtures("clean"),
+    pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built"),
+]
+BIT = 1 << 12  # changes a value by a thousandth at most
+
+
+class Training:
+    """A decoder that is trained by Adam in a loop of its own."""
+
+    def __init__(self, folder, **config):
+        self.net = fill(Decoder())
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
+        settings = {"rule": "adaptive", "on_anomaly": "skip", "tiers": ("finite", "state")} | config
+        self.events = []
+        config = Config(enable=1, run_dir=str(folder), **settings)
+        self.monitor = StepMonitor(config, sinks=[self.events.append])
+        self.monitor.attach(self.net, self.optimizer)
+        self._step = self.monitor.watch_step(one_step_cell(self.net, self.optimizer))
+        self.steps = 0
+
+    def step(self, count=1):
+        for _ in range(count):
+            loss = self._step(ids(self.steps), targets(self.steps))
+            self.monitor.step(loss)
+            self.steps += 1
+
+    def __getitem__(self, name):
+        return next(each for each in self.optimizer.get_parameters() if each.name == name)
+
+    def found(self):
+        return [(event.step, event.checkpoint, event.reason) for event in self.events if event.kind == "anomaly"]
+
+
+def flip(parameter, element=3):
+    """As memory does it: nothing is called that writes."""
+    parameter.asnumpy().reshape(-1).view(np.uint32)[element] ^= BIT
+
+
+def test_a_bit_that_flips_between_two_steps_is_found_before_the_next_and_what_is_loaded_is_not(mode, tmp_path):
+    training = Training(tmp_path)
+    training.step(4)
+    flip(training["blocks.0.up.weight"])
+    training.step(2)
+    flip(training["moment1.blocks.1.down.weight"])
+    training.step()
+    expected = [
+        (5, "blocks.0.up.weight", "state: blocks.0.up.weight changed between steps 4 and 5, in block 1 of 1"),
+        (7, "moment1.blocks.1.down.weight",
+         "state: moment1.blocks.1.down.weight changed between steps 6 and 7, in block 1 of 1"),
+    ]  # fmt: skip
+    assert training.found() == expected
+    assert training.monitor._training.health.tainted_from == 4
+
+    file = str(tmp_path / "weights.ckpt")
+    ms.save_checkpoint(training.net, file)
+    training.step()
+    ms.load_checkpoint(file, training.net)  # all of them
+    training.step()
+    weight = training["norm_out.gamma"]
+    weight.set_data(weight * 1.001)  # one only
+    training.step()
+    ms.load_param_into_net(training.net, {weight.name: Parameter(weight.asnumpy() * 2, name=weight.name)})
+    training.step()
+    for each in training.optimizer.parameters:  # a moving average: nothing tells that it was written
+        ms.ops.assign(each, each * 0.999)
+    training.step()
+    assert training.found() == expected
+
+
+class FlipAfter(ms.Callback):
+    """Flips a bit after step 3 and keeps the weights that are there then."""
+
+    def __init__(self, parameters, name):
+        super().__init__()
+        self.parameters, self.name, self.kept = parameters, name, []
+
+    def on_train_step_end(self, run_context):
+        if run_context.original_args().cur_step_num == 3:
+            flip(next(each for each in self.parameters if each.name == self.name))
+            self.kept = [each.asnumpy().copy() for each in self.parameters]
+
+
+def test_with_stop_model_train_ends_before_the_step(tmp_path):
+    ms.set_context(mode=1)
+    net = fill(Decoder())
+    optimizer = nn.Momentum(net.trainable_params(), 1e-3, 0.9)
+    config = Config(enable=1, run_dir=str(tmp_path), rule="adaptive", tiers=("finite", "state"), on_anomaly="stop")
+    flips = FlipAfter(optimizer.parameters, "blocks.0.up.weight")
+    rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(5)]
+    data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+    model = ms.Model(net, optimizer=optimizer)
+    with pytest.raises(AnomalyDetected, match=r"blocks\.0\.up\.weight changed between steps 3 and 4"):
+        model.train(1, data, callbacks=[StepMonitor(config, sinks=[]), flips], dataset_sink_mode=False)
+    assert len(flips.kept) > 0
+    for kept, weight in zip(flips.kept, optimizer.parameters, strict=True):
+        assert np.array_equal(kept, weight.asnumpy())
+
+
+def test_without_the_tier_nothing_is_hashed(tmp_path):
+    ms.set_context(mode=1)
+    training = Training(tmp_path, tiers=("finite",))
+    training.step(3)
+    flip(training["blocks.0.up.weight"])
+    training.step()
+    assert training.monitor._training.state.seal is None
+    assert training.found() == []
+
+
+def test_only_a_step_that_is_watched_is_compared_and_only_once():
+    seal = StateSeal([Parameter(np.ones(64, np.float32), name="w")])
+    seal.close(6)
+    assert seal.open() is None
+    seal.close(7)
+    step, after, before = seal.open()
+    assert (step, list(after), after == before) == (7, ["w"], True)
+    assert seal.open() is None
+
+
+def test_each_block_has_a_hash_of_its_own():
+    array = np.arange(3 * BLOCK // 4 - 5, dtype=np.float32)
+    before = hashes_of_blocks(array)
+    array[BLOCK // 4 + 1] += 1
+    after = hashes_of_blocks(array)
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, True]

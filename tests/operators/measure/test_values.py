@@ -1,0 +1,344 @@
+"""The numbers in the slots are those of the true gradients, however the training is written."""
+
+from contextlib import contextmanager
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import (
+    HIDDEN,
+    NETS,
+    STYLES,
+    CalledTwice,
+    Decoder,
+    assert_reading,
+    fill,
+    gradients,
+    ids,
+    probe,
+    readings,
+    targets,
+    truth,
+)
+from mindspore import Tensor, amp, nn, ops
+from mindspore.train import Model
+
+from asd import Config, UnsupportedError
+from asd.operators import MatMulASD, NormASD, StepMonitor, install, install_checksum
+from asd.operators.measure.look import make_look
+from asd.operators.measure.tap import make_tap
+from asd.operators.table import slots
+
+pytestmark = pytest.mark.usefixtures("clean")
+ON = Config(enable=1, on_anomaly="log")
+
+
+def checked(make=Decoder, prepare=lambda net: net):
+    net = prepare(fill(make()))
+    install(net)
+    return net
+
+
+def sgd(net):
+    return nn.SGD(net.trainable_params(), 1e-9)
+
+
+def value_and_grad_loop_without_optimizer(net):
+    return ms.value_and_grad(net, None, net.trainable_params())
+
+
+def assert_all(found, *truths, **kwargs):
+    assert sorted(found) == sorted(name.replace("_backbone.", "") for name in truths[0])
+    for name in truths[0]:
+        assert_reading(found[name.replace("_backbone.", "")], *[true[name] for true in truths], **kwargs)
+
+
+@pytest.mark.parametrize("name", [name for name in NETS if name != "shared"])
+def test_every_checked_output_reports_its_true_gradient_in_float32(name, mode, backend):
+    make, make_input = NETS[name]
+    net = checked(make)
+    gradients(net, net.trainable_params(), make_input(1), targets(1))
+    assert_all(readings(), truth(name, 1))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_of_a_pynative_training_reports_the_true_gradient(style, backend):
+    ms.set_context(mode=1)
+    net = checked()
+    step = STYLES[style](net, sgd(net))
+    for seed in range(2):
+        step(ids(seed), targets(seed)).asnumpy()
+        assert_all(readings(), truth("decoder", seed))
+
+
+@pytest.mark.parametrize("level", ["O2", "O3"])
+def test_float16_training_reports_the_true_gradient(level, corner):
+    def prepare(net):
+        return amp.auto_mixed_precision(net, level, ms.float16)
+
+    net = checked(prepare=prepare)
+    grad = ops.GradOperation(get_by_list=True, sens_param=True)(net, ms.ParameterTuple(net.trainable_params()))
+    out = net(ids(), targets())
+    scale = Tensor(64, out.dtype)
+    grad(ids(), targets(), scale)[0].asnumpy()
+    found = readings()
+    bare = prepare(fill(Decoder()))
+    zeros = probe(bare, ids(), targets())
+    true = ops.GradOperation(get_by_list=True, sens_param=True)(bare, ms.ParameterTuple(zeros.values()))(
+        ids(), targets(), scale
+    )
+    assert_all(found, dict(zip(zeros, [gradient.asnumpy() for gradient in true], strict=True)))
+
+
+def test_a_net_cast_to_float16_reports_the_true_gradient(mode, backend):
+    def prepare(net):
+        return net.to_float(ms.float16)
+
+    net = checked(prepare=prepare)
+    weights = ms.ParameterTuple(net.trainable_params())
+    ms.grad(net, None, weights)(ids(), targets())[0].asnumpy()
+    found = readings()
+    assert all(0 < reading.max_abs < reading.l2 for reading in found.values())
+    exact = truth("decoder")
+    assert_all(found, exact, tolerance=0.05)
+
+
+def test_recompute_reports_the_true_gradient_once(mode, backend):
+    net = checked()
+    for block in net.blocks:
+        block.recompute()
+    gradients(net, net.trainable_params(), ids(), targets())
+    assert_all(readings(), truth("decoder"))
+
+
+def test_of_several_micro_batches_the_worst_counts(mode, backend):
+    net = checked()
+    grad = ms.value_and_grad(net, None, net.trainable_params())
+    for seed in range(3):
+        grad(ids(seed), targets(seed))[0].asnumpy()
+    assert_all(readings(), *[truth("decoder", seed) for seed in range(3)])
+
+
+@pytest.mark.parametrize("context", [0, 1])
+def test_of_several_micro_batches_in_one_compiled_step_the_worst_counts(context, backend):
+    ms.set_context(mode=context)
+    net = checked()
+    optimizer = sgd(net)
+    grad = ms.value_and_grad(net, None, optimizer.parameters)
+    add = ops.HyperMap()
+    plus = ops.Add()
+
+    @ms.jit
+    def step(x0, y0, x1, y1, x2, y2):
+        loss, total = grad(x0, y0)
+        other, more = grad(x1, y1)
+        total = add(plus, total, more)
+        third, more = grad(x2, y2)
+        total = add(plus, total, more)
+        optimizer(total)
+        return loss + other + third
+
+    batches = [item for seed in range(3) for item in (ids(seed), targets(seed))]
+    step(*batches).asnumpy()
+    assert_all(readings(), *[truth("decoder", seed) for seed in range(3)])
+
+
+def test_a_layer_called_twice_in_a_step_reports_the_worst_and_both_calls(mode, backend):
+    net = checked(CalledTwice)
+    gradients(net, net.trainable_params(), ids(), targets())
+    bare = fill(CalledTwice(probed=True))
+    for zero in (bare.z0, bare.z1):
+        zero.set_data(ops.zeros_like(zero))
+    true = gradients(bare, [bare.z0, bare.z1], ids(), targets())
+    assert_reading(readings()["norm"], *true)
+
+
+def test_a_constant_loss_scale_multiplies_every_value_exactly(mode, backend):
+    scale = 1024.0
+    net = checked()
+    step = nn.TrainOneStepCell(net, sgd(net), sens=scale)
+    step(ids(), targets()).asnumpy()
+    assert_all(readings(), truth("decoder"), scale=scale)
+
+
+def history(monitor):
+    return {name: [value for _, value, _, _ in values] for name, values in monitor.monitor.history.items()}
+
+
+def assert_history(monitor, truths):
+    found = history(monitor)
+    assert sorted(found) == sorted(truths[0])
+    for name, judged in found.items():
+        expected = [np.linalg.norm(true[name].astype(np.float64).reshape(-1)) for true in truths]
+        np.testing.assert_allclose(judged, expected, rtol=2e-6)
+
+
+def dataset(steps):
+    rows = [(ids(seed).asnumpy(), targets(seed).asnumpy()) for seed in range(steps)]
+    return ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+
+
+def test_model_train_judges_the_unscaled_values_of_every_step(mode, backend):
+    net = fill(Decoder())
+    manager = ms.FixedLossScaleManager(256.0, drop_overflow_update=False)
+    model = Model(net, optimizer=sgd(net), loss_scale_manager=manager)
+    monitor = StepMonitor(ON, sinks=[])
+    model.train(1, dataset(3), callbacks=[monitor], dataset_sink_mode=False)
+    assert_history(monitor, [truth("decoder", seed) for seed in range(3)])
+    assert monitor.monitor.status.problems == 0
+
+
+def test_a_dynamic_loss_scaler_is_followed_and_the_values_are_unscaled(mode, backend):
+    net = fill(Decoder())
+    optimizer = sgd(net)
+    scaler = amp.DynamicLossScaler(scale_value=2.0**10, scale_factor=2, scale_window=1)
+    monitor = StepMonitor(ON, sinks=[], loss_scale=scaler)
+    monitor.attach(net, optimizer)
+
+    def forward(x, y):
+        return scaler.scale(net(x, y))
+
+    grad = ms.value_and_grad(forward, None, optimizer.parameters)
+    scales = []
+    for seed in range(3):
+        scales.append(float(scaler.scale_value.asnumpy()))
+        loss, scaled = grad(ids(seed), targets(seed))
+        found = scaler.unscale(scaled)
+        finite = amp.all_finite(found)
+        scaler.adjust(finite)
+        optimizer(found)
+        monitor.step(loss)
+    assert scales == [2.0**10, 2.0**11, 2.0**12]
+    assert_history(monitor, [truth("decoder", seed) for seed in range(3)])
+
+
+def test_evaluation_checks_nothing_and_changes_no_state(corner):
+    net = checked()
+    before = slots.table().refused()
+    net.set_train(False)
+    for seed in range(2):
+        net(ids(seed), targets(seed)).asnumpy()
+    assert readings() == {}
+    assert slots.table().refused() == before
+
+
+def test_values_of_one_step_do_not_reach_the_next(corner):
+    net = checked()
+    step = value_and_grad_loop_without_optimizer(net)
+    step(ids(0), targets(0) * 1e6)[0].asnumpy()
+    readings()
+    step(ids(1), targets(1))[0].asnumpy()
+    assert_all(readings(), truth("decoder", 1))
+
+
+class Tapped(nn.Cell):
+    """One tap, and the gradient 2x at it."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.tap = make_tap(slots.table().new_site(name))
+
+    def construct(self, x):
+        return ops.square(self.tap(x))
+
+
+class Casting(nn.Cell):
+    """Only what MindSpore can compute in bfloat16 on a CPU: casts and products."""
+
+    def __init__(self):
+        super().__init__()
+        self.tap = make_tap(slots.table().new_site("bfloat"))
+
+    def construct(self, x):
+        wide = ops.cast(self.tap(ops.cast(x, ms.bfloat16)), ms.float32)
+        return wide * wide
+
+
+def test_a_bfloat16_gradient_is_read(mode, backend):
+    x = np.array([[1.5, -3.0, 0.25]], np.float32)
+    net = Casting()
+    gradient = ms.grad(net)(Tensor(x))
+    np.testing.assert_array_equal(gradient.asnumpy(), 2 * x)
+    assert_reading(readings()["bfloat"], 2 * x)
+
+
+@contextmanager
+def divided():
+    """As in a training whose operators MindSpore divides over the ranks."""
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+    try:
+        yield
+    finally:
+        ms.reset_auto_parallel_context()
+
+
+class Looked(nn.Cell):
+    """A look at the value in one type, and the gradient 2x behind it."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+        self.look = make_look(slots.table().new_site("looked", "Y"))
+
+    def construct(self, x):
+        wide = ops.cast(self.look(ops.cast(x, self.dtype)), ms.float32)
+        return wide * wide
+
+
+@pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16], ids=str)
+def test_a_value_is_read_on_its_way_forward_and_its_gradient_passes(dtype, mode, backend):
+    x = np.array([[1.5, -3.0, 0.25]], np.float32)
+    net = Looked(dtype)
+    for _ in range(2):
+        np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 2 * x)
+    assert_reading(readings()["looked"], x, x)
+    np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
+    if (mode, backend) == ("graph", "operators"):
+        assert readings() == {}  # it looks when the gradient is there
+    else:
+        assert_reading(readings()["looked"], x)
+
+
+@pytest.mark.parametrize(
+    "make", [MatMulASD, lambda: NormASD(ops.layer_norm, "norm", check=True)], ids=["product", "norm"]
+)
+def test_where_operators_are_divided_no_product_and_no_norm_is_checked_and_that_is_said(make, monkeypatch, caplog):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    with divided(), caplog.at_level("WARNING", "asd"):
+        operator = make()
+        with pytest.raises(UnsupportedError, match="no checksums in semi_auto_parallel"):
+            install_checksum(Decoder())
+    assert operator.sites == []
+    assert "is not checked: products and norms have no checksums in semi_auto_parallel" in caplog.text
+
+
+def test_an_empty_value_is_no_check(mode, backend):
+    assert Looked(ms.float32)(Tensor(np.zeros((0, 3), np.float32))).shape == (0, 3)
+    assert readings() == {}
+
+
+def test_a_float64_gradient_is_read(mode, backend):
+    net = Tapped("double")
+    x = np.array([0.1, -0.7, 0.3])
+    ms.grad(net)(Tensor(x)).asnumpy()
+    assert_reading(readings()["double"], 2 * x)
+
+
+def test_a_scalar_is_read(mode, backend):
+    net = Tapped("scalar")
+    ms.grad(net)(Tensor(-1.5, ms.float32)).asnumpy()
+    assert_reading(readings()["scalar"], np.array(-3.0, np.float32))
+
+
+def test_inputs_of_changing_shape_are_read_and_an_empty_one_is_no_check(mode, backend):
+    net = Tapped("changing")
+    net.set_inputs(Tensor(shape=[None, HIDDEN], dtype=ms.float32))
+    gradient = ms.grad(net)
+    for rows in (2, 3, 0, 1):
+        x = np.full((rows, HIDDEN), rows, np.float32)
+        np.testing.assert_array_equal(gradient(Tensor(x)).asnumpy(), 2 * x)
+        found = readings()
+        if rows:
+            assert_reading(found["changing"], 2 * x)
+        else:
+            assert found == {}

@@ -1,0 +1,63 @@
+"""A cell's class is given and taken by one way: any layer can leave, whatever was put on before and after it."""
+
+import itertools
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from asd.operators import install, install_checksum
+from asd.operators.precheck.modules import module_attributes
+from asd.operators.private.class_swap import put_on, stock_class, take_off
+
+pytestmark = pytest.mark.usefixtures("clean")
+X = Tensor(np.random.default_rng(1).normal(size=(2, 4, 3, 3)).astype(np.float32))
+
+
+def layer(cell, number):
+    class Layer(type(cell)):
+        def construct(self, x):
+            return super().construct(x) * number
+
+    return put_on(cell, Layer)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_layers_leave_in_any_order_and_the_others_stay(order):
+    ms.set_context(mode=1)
+    cell = nn.ReLU()
+    layers = [layer(cell, number) for number in (2, 3, 5)]
+    here = {2, 3, 5}
+    for place in order:
+        assert cell(Tensor([1.0])).asnumpy() == np.prod(list(here))
+        assert (type(cell).__name__, type(cell).__module__) == ("ReLU", nn.ReLU.__module__)
+        assert stock_class(cell) is nn.ReLU
+        take_off(cell, layers[place])
+        take_off(cell, layers[place])
+        here.remove((2, 3, 5)[place])
+    assert type(cell) is nn.ReLU
+
+
+def test_a_layer_that_left_from_between_two_others_is_not_compiled(mode):
+    cell = nn.ReLU()
+    layers = [layer(cell, number) for number in (2, 3, 5)]
+    take_off(cell, layers[1])
+    assert cell(Tensor([1.0])).asnumpy() == 10
+
+
+@pytest.mark.parametrize("taps_first", [True, False])
+def test_taps_that_leave_a_group_norm_leave_its_check_and_its_settings(taps_first, mode):
+    net = nn.SequentialCell(nn.GroupNorm(2, 4))
+    expected = module_attributes(net[0])
+    if taps_first:
+        taps, sites = install(net), install_checksum(net)
+    else:
+        sites, taps = install_checksum(net), install(net)
+    taps.remove()
+    assert type(net[0])._cal_output is not nn.GroupNorm._cal_output
+    assert expected["num_groups"] == 2
+    assert {**expected, "_compiled": 0} == {**module_attributes(net[0]), "_compiled": 0}
+    assert [site.name for site in install_checksum(net)] == [site.name for site in sites]
+    y = net(X).asnumpy()
+    assert y.tobytes() == nn.SequentialCell(nn.GroupNorm(2, 4))(X).asnumpy().tobytes()

@@ -1,0 +1,262 @@
+"""Checked products and norms in half precision: what MindSpore casts unseen is cast beside a check as well."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import assert_same_bits, fill, values
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd import Config
+from asd.operators import StepMonitor, enable
+from asd.operators.measure.look import make_look
+from asd.operators.rerun.random_state import control_dropouts
+from asd.operators.table import slots
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+class Net(nn.Cell):
+    """Layers that MindSpore casts as a whole, and products and a norm that cells of one's own hold as operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(10, 16), nn.LayerNorm((16,))
+        self.first, self.last = nn.Dense(16, 16), nn.Dense(16, 4)
+        self.weight = Parameter(Tensor(np.zeros((16, 16), np.float32)), name="weight")
+        self.matmul, self.scores = P.MatMul(), P.BatchMatMul(transpose_b=True)
+
+    def construct(self, ids):
+        x = self.norm(self.embedding(ids))
+        x = x + self.multiplied(ops.relu(self.first(x)).astype(x.dtype))
+        return self.last(x) + self.scores(x.reshape((2, 4, 16)), x.reshape((2, 4, 16))).mean()
+
+    def multiplied(self, x):
+        return self.matmul(x, self.weight)
+
+
+class Loss(nn.Cell):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def construct(self, ids, target):
+        return (self.net(ids).astype(ms.float32) - target).square().mean() * 1e-3
+
+
+PRECISIONS = {
+    "to_float": lambda net: net.to_float(ms.float16),
+    "dense alone": lambda net: [layer.to_float(ms.float16) for layer in (net.first, net.last)] and net,
+    "O2": lambda net: ms.amp.auto_mixed_precision(net, "O2"),
+    "O3": lambda net: ms.amp.auto_mixed_precision(net, "O3"),
+}
+
+
+def run(precision, monitor=None, *, attach_first=False):
+    """Losses and weights of a short training, in the precision set before or after `monitor` was attached."""
+    net = fill(Net())
+    weights = net.trainable_params()
+    optimizer = nn.Adam(weights, 1e-2)
+    if monitor is not None and attach_first:
+        monitor.attach(net, optimizer)
+    net = PRECISIONS[precision](net)
+    if monitor is not None and not attach_first:
+        monitor.attach(net, optimizer)
+    step = nn.TrainOneStepCell(Loss(net), optimizer)
+    losses = []
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        ids, target = random.integers(0, 10, 8).astype(np.int32), random.normal(size=(8, 4)).astype(np.float32)
+        losses.append(float(step(Tensor(ids), Tensor(target))))
+        if monitor is not None:
+            monitor.step()
+    return losses, values(weights)
+
+
+@pytest.mark.parametrize(
+    ("precision", "attach_first"),
+    [("to_float", True), ("to_float", False), ("dense alone", False), ("O2", True), ("O2", False), ("O3", False)],
+)
+def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(precision, attach_first, corner):
+    losses, weights = run(precision)
+    events = []
+    monitor = StepMonitor(Config(enable=1), sinks=[events.append], checksum=True)
+    checked_losses, checked_weights = run(precision, monitor, attach_first=attach_first)
+    assert checked_losses == losses
+    assert_same_bits(checked_weights, weights)
+    assert not events
+    assert sum(".checksum" in name for name in monitor.monitor.history) == 3 * 5  # four products and a norm
+
+
+@pytest.mark.parametrize("precision", [name for name in PRECISIONS if name != "dense alone"])
+def test_check_operators_in_the_place_of_mindspores_own_see_the_weights_cast_as_those_do(precision, mode, enabled):
+    losses, weights = run(precision)
+    with enable():
+        checked_losses, checked_weights = run(precision, StepMonitor(sinks=[]))
+    assert checked_losses == losses
+    assert_same_bits(checked_weights, weights)
+
+
+class Dropping(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.dropout = nn.Dense(16, 16), nn.Dropout(p=0.1)
+        self.scale = Parameter(Tensor(np.linspace(0.5, 2, 16).astype(np.float32)), name="scale")
+
+    def construct(self, x):
+        return self.dropout((self.dense(x) * self.scale).astype(ms.float32))
+
+
+def drop(precision, *, controlled, first=False):
+    """Loss and gradients of three steps, in the precision set before or after the dropout is given streams of ours."""
+    ms.set_seed(7)
+    net = fill(Dropping()).set_train()
+    if controlled and first:
+        control_dropouts(net)
+    net = DROPPING[precision](net)
+    if controlled and not first:
+        control_dropouts(net)
+    step = ms.value_and_grad(Loss(net), None, net.trainable_params())
+    found = []
+    for seed in range(3):
+        x = Tensor(np.random.default_rng(seed).normal(size=(6, 16)).astype(np.float32))
+        loss, gradients = step(x, Tensor(np.zeros((6, 16), np.float32)))
+        found += [each.asnumpy() for each in (loss, *gradients)]
+    return found
+
+
+DROPPING = {**PRECISIONS, "float32": lambda net: net, "O1": lambda net: ms.amp.auto_mixed_precision(net, "O1")}
+del DROPPING["dense alone"]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("precision", DROPPING)
+def test_a_dropout_that_can_be_drawn_again_drops_what_mindspores_own_does_in_every_precision(precision, first, mode):
+    theirs, ours = drop(precision, controlled=False), drop(precision, controlled=True, first=first)
+    assert [each.tobytes() for each in ours] == [each.tobytes() for each in theirs]
+    assert ours[0] != ours[4]
+
+
+class ComposedNorm(nn.Cell):
+    """It stays in float32 in a network that is cast, and returns the type that it gets."""
+
+    def construct(self, x):
+        wide = x.astype(ms.float32)
+        return (wide * ops.rsqrt((wide * wide).mean(-1, True) + 1e-6)).astype(x.dtype)
+
+
+class Residual(nn.Cell):
+    """Three layers read the norm: the type in which their gradients are summed shows in the bits."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Dense(8, 16), ComposedNorm(), nn.Dense(16, 4)
+        self.query, self.key, self.value = nn.Dense(16, 16), nn.Dense(16, 16), nn.Dense(16, 16)
+
+    def construct(self, x, target):
+        x = self.first(x)
+        y = self.norm(x)
+        out = self.last(x + ops.relu(self.query(y)) * ops.sigmoid(self.key(y)) + self.value(y))
+        return (out.astype(ms.float32) - target).square().mean()
+
+
+@pytest.mark.parametrize("rule", ["threshold", "adaptive"])
+@pytest.mark.parametrize("backend", ["kernel"], indirect=True)
+def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked(rule, mode, backend):
+    x, target = (np.random.default_rng(1).normal(size=(6, width)).astype(np.float32) for width in (8, 4))
+    found = []
+    for checked in (False, True):
+        net = fill(Residual()).to_float(ms.float16)
+        net.norm.to_float(ms.float32)
+        optimizer = nn.Adam(net.trainable_params(), 1e-2)
+        if checked:
+            StepMonitor(Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RULE": rule}), sinks=[]).attach(net, optimizer)
+        step = nn.TrainOneStepCell(net, optimizer)
+        losses = [float(step(Tensor(x), Tensor(target))) for _ in range(3)]
+        found.append((losses, values(net.trainable_params())))
+    assert found[0][0] == found[1][0]
+    assert_same_bits(found[1][1], found[0][1])
+
+
+class Normed(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.dense = nn.LayerNorm((4,)), nn.Dense(4, 4)
+
+    def construct(self, x):
+        return self.dense(self.norm(x))
+
+
+def test_amp_that_writes_the_source_anew_takes_a_network_with_check_operators(mode, enabled):
+    x = Tensor(np.arange(8, dtype=np.float32).reshape(2, 4))
+    bare = ms.amp.auto_mixed_precision(fill(Normed()), "O1")(x).asnumpy()
+    with enable():
+        checked = ms.amp.auto_mixed_precision(fill(Normed()), "O1")(x).asnumpy()
+    np.testing.assert_array_equal(checked, bare)
+
+
+class Expert(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up, self.down = (nn.Dense(a, b, has_bias=False) for a, b in ((16, 24), (16, 24), (24, 16)))
+
+    def construct(self, x):
+        return self.down(ops.silu(self.gate(x)) * self.up(x))
+
+
+class Mixture(nn.Cell):
+    """Experts and a gate that all read one tensor: the order in which its gradients are summed shows in their bits."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate, self.last = nn.Dense(8, 16), nn.Dense(16, 2, has_bias=False), nn.Dense(16, 4)
+        self.experts = nn.CellList([Expert(), Expert()])
+
+    def construct(self, x):
+        x = self.first(x)
+        shares = ops.softmax(self.gate(x), -1)
+        y = x * 0
+        for i in range(2):
+            y = y + self.experts[i](x) * shares[:, i : i + 1]
+        return self.last(x + y).square().mean()
+
+
+def train_mixture(monitor=None):
+    net = fill(Mixture())
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    if monitor is not None:
+        monitor.attach(net, optimizer)
+    step = nn.TrainOneStepCell(net, optimizer)
+    losses = []
+    for seed in range(4):
+        losses.append(float(step(Tensor(np.random.default_rng(seed).normal(size=(32, 8)).astype(np.float32)))))
+        if monitor is not None:
+            monitor.step()
+    return losses, values(net.get_parameters())
+
+
+@pytest.mark.parametrize("tiers", ["finite,adaptive,state", "finite,adaptive,state,checksum"])
+def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(tiers, mode, backend):
+    losses, weights = train_mixture()
+    config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_TIERS": tiers})
+    checked_losses, checked_weights = train_mixture(StepMonitor(config, sinks=[]))
+    assert checked_losses == losses
+    assert_same_bits(checked_weights, weights)
+
+
+@pytest.mark.parametrize("backend", ["kernel"], indirect=True)
+def test_the_smallest_numbers_of_float16_are_no_zeros_in_a_compiled_graph(backend):
+    # MindSpore's threads take denormal numbers for zero.
+    ms.set_context(mode=ms.GRAPH_MODE)
+    site = slots.table().new_site("tiny")
+    look = make_look(site)
+    tiny = np.float16([2**-24, 3 * 2**-20, -(2**-15)])
+
+    def looked(x):
+        return look(x)
+
+    ms.jit(looked)(Tensor(tiny)).asnumpy()
+    (reading,) = slots.table().read([site])
+    assert reading.max_abs == 2**-15
+    assert reading.l2 == pytest.approx(np.linalg.norm(tiny.astype(np.float64)), rel=1e-6)
+    ms.set_context(mode=ms.PYNATIVE_MODE)

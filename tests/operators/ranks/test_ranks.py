@@ -1,0 +1,43 @@
+"""Whose fault it was, by what each rank tells of itself and of the means that all of them should see alike."""
+
+import pytest
+
+from asd.diagnosis.attribution import Seen, pack_seen
+from asd.operators.ranks.attribution import attribution_of
+
+CALM, LOUD = Seen(0, 1.0, broken=False), Seen(0, 1e9, broken=True)
+
+
+class Told:
+    """An exchange in which the other ranks have said what they will say."""
+
+    def __init__(self, own, means):
+        self.size, self._messages = len(own), []
+        for alone, mean in zip(own, means, strict=True):
+            first, second = pack_seen({"w": alone}), pack_seen({"averaged.w": mean})
+            self._messages.append(len(first).to_bytes(4, "little") + first + second)
+
+    def gather(self, message):
+        assert message == self._messages[0]  # this is rank 0
+        return self._messages
+
+
+@pytest.mark.parametrize(
+    ("own", "means", "ranks"),
+    [
+        ([CALM, CALM, CALM], [CALM, CALM, CALM], ()),
+        ([CALM, LOUD, CALM], [LOUD, LOUD, LOUD], (1,)),
+        ([CALM, CALM, CALM], [LOUD, LOUD, LOUD], ()),
+        ([CALM, CALM, CALM], [CALM, CALM, LOUD], (2,)),
+    ],
+    ids=["nothing", "one rank's own gradient", "the mean on all ranks", "one rank's copy of the mean"],
+)
+def test_a_mean_is_blamed_only_on_a_rank_whose_copy_alone_is_bad(own, means, ranks):
+    assert attribution_of(Told(own, means), {"w": own[0]}, {"averaged.w": means[0]}).ranks == ranks
+
+
+def test_nobody_is_named_where_some_ranks_have_a_bad_mean_and_others_a_good_one():
+    own, means = [CALM] * 4, [CALM, LOUD, LOUD, CALM]
+    found = attribution_of(Told(own, means), {"w": own[0]}, {"averaged.w": means[0]})
+    assert (found.origin, found.ranks, found.in_mean) == (None, (1, 2), True)
+    assert found.reason.startswith("the mean is bad on ranks 1, 2 and good on the others")

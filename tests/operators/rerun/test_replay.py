@@ -1,0 +1,397 @@
+"""A refused step is made again: the verdict is right, and the training goes on as if nothing had happened."""
+
+import random
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import HIDDEN, Decoder, Noisy, assert_same_bits, fill, ids, targets, values
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.train import Callback, Model
+
+from asd import Config
+from asd.injection import Fault
+from asd.operators import StepMonitor
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.ranks.exchange import pack, unpack
+from asd.operators.rerun.random_state import (
+    RandomState,
+    compiled_functions,
+    control_dropouts,
+    forget_draws,
+    uncontrolled,
+    watch_draws,
+)
+from asd.operators.rerun.repeatable_step import RepeatableStep
+from asd.operators.rerun.replay import Replay
+from asd.operators.start import autostart
+from asd.operators.table import slots
+
+pytestmark = pytest.mark.usefixtures("clean")
+ONCE = "gradient:norm_out:flip=30:step=3"
+ALWAYS = "gradient:norm_out:flip=30:step=3:duration=2"
+ALONE = (
+    "the same answer twice, and there is no sibling to compare with: it can be persistent hardware, software or data"
+)
+
+
+def settings(**more):
+    return Config(**{"enable": 1, "on_anomaly": "skip", "upper": (1000, 100), "replay": True, **more})
+
+
+class Losses(Callback):
+    """What a callback behind the monitor sees of the step's loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.bits = []
+
+    def on_train_step_end(self, run_context):
+        self.bits.append(run_context.original_args().net_outputs.asnumpy().tobytes())
+
+
+class Training:
+    """Six steps by Model.train; `replayed=False` leaves out the replay alone."""
+
+    def __init__(self, monkeypatch, fault=None, *, bad=0, replayed=True, make=Noisy, config=None):
+        ms.set_seed(3)
+        np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
+        random.seed(3)
+        self.events, self.losses, self.runs = [], Losses(), 0
+        self.net = fill(make())
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-2)
+        self.monitor = StepMonitor(config or settings(), sinks=[self.events.append])
+        self.injector = FaultInjector(Fault.parse(fault)) if fault else None
+        with monkeypatch.context() as patch:
+            make_again, judge = RepeatableStep._make, Replay.judge
+
+            def count(step, parcel):
+                self.runs += 1
+                return make_again(step, parcel)
+
+            patch.setattr(RepeatableStep, "_make", count)
+            patch.setattr(Replay, "judge", judge if replayed else lambda *_, **__: None)
+            rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(1e6 if i == bad else 1)) for i in range(1, 7)]
+            data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+            Model(self.net, optimizer=self.optimizer).train(
+                1, data, dataset_sink_mode=False,
+                callbacks=[self.monitor, self.losses, *([self.injector] if self.injector else [])],
+            )  # fmt: skip
+
+    def state(self):
+        generators = [np.random.random(), random.random(), float(ms.get_rng_state().asnumpy().sum())]  # noqa: NPY002
+        return {
+            **values(self.net.get_parameters()),
+            **values(self.optimizer.get_parameters()),
+            "losses": np.array(self.losses.bits),
+            "generators": np.array(generators),
+        }
+
+    def verdicts(self):
+        return [(event.step, event.verdict, event.reason) for event in self.events if event.kind == "replay"]
+
+
+@pytest.mark.parametrize("backend", ["kernel", pytest.param("operators", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("story", ["transient", "persistent", "poisoned"])
+def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mode, backend, monkeypatch):
+    fault, bad = {"transient": (ONCE, 0), "persistent": (ALWAYS, 0), "poisoned": (None, 3)}[story]
+    ours = Training(monkeypatch, fault, bad=bad)
+    verdicts, state = ours.verdicts(), ours.state()
+    theirs = Training(monkeypatch, fault, bad=bad, replayed=False)
+    assert_same_bits(state, theirs.state())
+    if story == "transient":
+        [(step, verdict, reason)] = verdicts
+        assert (step, verdict) == (3, "transient")
+        assert reason.startswith("another answer on the same device: l2 of ")
+        assert ours.runs == 2
+    else:
+        steps = [3, 4] if story == "persistent" else [3]
+        assert verdicts == [(step, "undetermined", ALONE) for step in steps]
+        assert ours.runs == len(steps)
+    for name in ("steps", "checks", "refused", "problems", "anomalies", "non_finite"):
+        assert getattr(ours.monitor.monitor.status, name, None) == getattr(theirs.monitor.monitor.status, name, None)
+    if fault:
+        assert ours.injector.changes == theirs.injector.changes
+    assert ours.monitor.monitor.state() == theirs.monitor.monitor.state()
+
+
+def test_the_replay_s_event_is_the_anomaly_s_with_a_verdict(corner, monkeypatch):
+    training = Training(monkeypatch, ONCE)
+    anomaly = next(event for event in training.events if event.kind == "anomaly")
+    [replay] = [event for event in training.events if event.kind == "replay"]
+    for name in ("run", "rank", "device", "step", "checkpoint", "value", "limits", "level", "refused", "evidence"):
+        assert getattr(replay, name) == getattr(anomaly, name)
+    assert replay.id != anomaly.id
+
+
+def test_switched_off_or_when_updates_are_applied_no_step_is_made_again(corner, monkeypatch):
+    assert Training(monkeypatch, ONCE, config=settings(on_anomaly="log")).runs == 0
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    net = fill(Noisy())
+    monitor.attach(net, nn.SGD(net.trainable_params(), 0.1))
+    assert isinstance(net.drop.dropout, ops.Dropout)
+
+
+def loop(monitor, watch, make=Decoder, fault=ONCE):
+    """Four steps of a loop of one's own; the verdicts."""
+    net = fill(make())
+    optimizer = nn.SGD(net.trainable_params(), 1e-2)
+    monitor.attach(net, optimizer)
+    injector = FaultInjector(Fault.parse(fault))
+    injector.attach(net)
+    grad = ms.value_and_grad(net, None, optimizer.parameters)
+
+    def step(x, y):
+        loss, gradients = grad(x, y)
+        optimizer(gradients)
+        return loss
+
+    run = watch(step)
+    found = []
+    for i in range(1, 5):
+        injector.begin_step()
+        found += [event for event in monitor.step(run(ids(i), targets(i))) if event.kind == "replay"]
+    return [(event.verdict, event.reason) for event in found]
+
+
+def test_a_loop_of_one_s_own_is_replayed_when_its_step_is_watched_and_says_so_when_it_is_not(corner):
+    monitor = StepMonitor(settings(), sinks=[])
+    [(verdict, _)] = loop(monitor, monitor.watch_step)
+    assert verdict == "transient"
+    assert loop(StepMonitor(settings(), sinks=[]), lambda step: step) == [
+        ("undetermined", "this loop shows no way to repeat a step: call it through StepMonitor.watch_step")
+    ]
+
+
+def test_a_training_cell_that_asd_run_watches_is_replayed(corner, monkeypatch):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    monkeypatch.setenv("ASD_ON_ANOMALY", "skip")
+    monkeypatch.setenv("NPU_ASD_UPPER_THRESH", "1000,100")
+    monkeypatch.setenv("ASD_REPLAY", "1")
+    net = fill(Decoder())
+    cell = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 1e-2)).set_train()
+    autostart.start()
+    try:
+        cell(ids(1), targets(1))
+        events = vars(cell)["_asd_monitor"].monitor.sinks
+        seen = []
+        events.append(seen.append)
+        cell(ids(2), targets(2) * 1e6)
+    finally:
+        autostart.stop()
+    assert [(event.kind, event.verdict) for event in seen if event.kind == "replay"] == [("replay", "undetermined")]
+    assert seen[-1].reason == ALONE
+
+
+class Accumulating(nn.Cell):
+    """Applies the sum of the gradients of every two calls."""
+
+    def __init__(self, net, optimizer, size=0):
+        super().__init__(auto_prefix=False)
+        self.net, self.optimizer, self.weights = net, optimizer, optimizer.parameters
+        self.grad = ops.GradOperation(get_by_list=True)
+        self.sums = self.weights.clone(prefix="sum", init="zeros")
+        for one in self.sums:
+            one.requires_grad = False
+        self.count = Parameter(Tensor(0, ms.int32), name="count", requires_grad=False)
+        self.ballast = (
+            Parameter(Tensor(np.zeros(size, np.float32)), name="ballast", requires_grad=False) if size else None
+        )
+        self.add = ops.HyperMap()
+
+    def construct(self, x, y):
+        loss = self.net(x, y)
+        gradients = self.grad(self.net, self.weights)(x, y)
+        for total, gradient in zip(self.sums, gradients):  # noqa: B905 - compiled
+            loss = ops.depend(loss, ops.assign_add(total, gradient))
+        loss = ops.depend(loss, ops.assign_add(self.count, Tensor(1, ms.int32)))
+        if ops.depend(self.count, loss) % 2 == 0:
+            loss = ops.depend(loss, self.optimizer(self.sums))
+            for total in self.sums:
+                loss = ops.depend(loss, ops.assign(total, ops.zeros_like(total)))
+        return loss
+
+
+def accumulate(monkeypatch, judged, size=0):
+    net = fill(Decoder())
+    optimizer = nn.SGD(net.trainable_params(), 1e-2)
+    cell = Accumulating(net, optimizer, size)
+    monitor = StepMonitor(settings(), sinks=[])
+    monitor.attach(cell, optimizer)
+    injector = FaultInjector(Fault.parse("gradient:norm_out:flip=30:step=4"))
+    injector.attach(cell)
+    step, found = monitor.watch_step(cell), []
+    with monkeypatch.context() as patch:
+        patch.setattr(Replay, "judge", Replay.judge if judged else lambda *_, **__: None)
+        for i in range(1, 8):
+            injector.begin_step()
+            found += [event for event in monitor.step(step(ids(i), targets(i))) if event.kind == "replay"]
+    return [(event.step, event.verdict) for event in found], values(cell.get_parameters()), found
+
+
+def test_gradient_buffers_and_counters_begin_again_and_are_put_back(backend, monkeypatch):
+    ms.set_context(mode=0)
+    verdicts, ours, _ = accumulate(monkeypatch, judged=True)
+    none, theirs, _ = accumulate(monkeypatch, judged=False)
+    assert_same_bits(ours, theirs)
+    assert (verdicts, none) == ([(4, "transient")], [])
+    assert ours["count"] == 7
+    ms.set_context(mode=1)
+
+
+def test_a_step_that_changes_too_much_state_is_not_made_again(monkeypatch):
+    ms.set_context(mode=0)
+    verdicts, _, [event] = accumulate(monkeypatch, judged=True, size=300_000)
+    assert verdicts == [(4, "undetermined")]
+    assert event.reason.startswith("a step changes 1.1 MiB besides weights and optimizer, too much to be kept")
+    ms.set_context(mode=1)
+
+
+class Drawing(Decoder):
+    """Draws from a stream that nobody can put back."""
+
+    def construct(self, x, y):
+        return super().construct(x, y + ops.standard_normal((2, 5, HIDDEN)))
+
+
+def test_a_step_with_a_stream_that_can_t_be_put_back_is_not_made_again_and_draws_nothing(mode):
+    drawn = []
+    for watched in (True, False):
+        monitor = StepMonitor(settings(), sinks=[])
+        ms.set_seed(5)
+        found = loop(monitor, monitor.watch_step if watched else lambda step: step, make=Drawing)
+        drawn.append(monitor.monitor.history["norm_out"][3])
+        if watched:
+            assert found == [
+                ("undetermined", "the step draws random numbers that can't be drawn again (StandardNormal)")
+            ]
+    assert drawn[0] == drawn[1]
+
+
+def test_a_step_that_fails_when_it_is_made_again_ends_nothing():
+    calls = []
+
+    def once(step):
+        def run(*args):
+            calls.append(args)
+            if slots.table().replaying:
+                raise ZeroDivisionError("the second time")
+            return step(*args)
+
+        return monitor.watch_step(run)
+
+    monitor = StepMonitor(settings(), sinks=[])
+    [(verdict, reason)] = loop(monitor, once)
+    assert (verdict, reason) == (
+        "undetermined", "the step can't be made again: ZeroDivisionError('the second time')"
+    )  # fmt: skip
+    assert len(calls) == 5
+    assert not slots.table().replaying
+    assert monitor.monitor.status.step == 4
+
+
+def test_a_step_that_never_says_the_same_twice_is_undetermined():
+    calls = []
+
+    def restless(step):
+        def run(x, y):
+            calls.append(x)
+            return step(x, y * (1 + len(calls) / 64))
+
+        return monitor.watch_step(run)
+
+    monitor = StepMonitor(settings(), sinks=[])
+    [(verdict, reason)] = loop(monitor, restless)
+    assert verdict == "undetermined"
+    assert reason.startswith("the same device does not give the same answer each time: l2 of norm_out is ")
+    assert len(calls) == 6
+
+
+class Weighted(nn.Cell):
+    def __init__(self, cell, sens):
+        super().__init__()
+        self.cell, self.sens = cell, sens
+
+    def construct(self, x):
+        return (self.cell(x)[0] * self.sens).sum()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("seeds", [(5, 7), (0, 9), (2**40 + 3, 1)])
+def test_a_dropout_draws_what_mindspore_s_kernel_draws_and_multiplies_as_it(kind, seeds, mode):
+    stock = ops.Dropout(0.7, *seeds)
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dropout = ops.Dropout(0.7, *seeds)
+
+        def construct(self, x):
+            return self.dropout(x)
+
+    x = Tensor(np.random.default_rng(1).normal(size=(6, 9)).astype(kind))
+    theirs = [output.asnumpy() for output in Net()(x)]
+    net = Net()
+    assert control_dropouts(net) == 1
+    assert control_dropouts(net) == 1
+    ours = [output.asnumpy() for output in net(x)]
+    assert [array.tobytes() for array in ours] == [array.tobytes() for array in theirs]
+    sens = Tensor(np.random.default_rng(2).normal(size=(6, 9)).astype(kind))
+    controlled, plain = Net(), Net()
+    control_dropouts(controlled)
+    gradients = [ms.grad(Weighted(cell, sens))(x).asnumpy() for cell in (controlled, plain)]
+    assert gradients[0].tobytes() == gradients[1].tobytes()
+    assert stock.keep_prob == 0.7
+
+
+def test_random_streams_are_put_back(mode):
+    net = nn.Dropout(p=0.5).set_train()
+    control_dropouts(net)
+    x = Tensor(np.ones((8, 8), np.float32))
+    streams = RandomState()
+
+    def draw():
+        return [net(x).asnumpy().tobytes(), np.random.normal(), random.gauss(0, 1), random.random()]  # noqa: NPY002
+
+    draw()
+    random.gauss(0, 1)  # leaves one number for the next call
+    saved = streams.save()
+    first, second = draw(), draw()
+    assert first[0] != second[0]
+    for state in (saved, unpack(pack(streams.to_arrays(saved)))):
+        streams.restore(state)
+        assert [draw(), draw()] == [first, second]
+
+
+@given(
+    st.lists(arrays(st.sampled_from(["f4", "f8", "i4", "?", "u8"]), array_shapes(min_dims=0, min_side=0)), max_size=4)
+)
+def test_arrays_come_back_from_their_message(sent):
+    came = unpack(pack(sent))
+    assert [(a.dtype, a.shape, a.tobytes()) for a in came] == [(a.dtype, a.shape, a.tobytes()) for a in sent]
+
+
+def test_operators_that_draw_are_found_in_what_was_compiled_and_in_what_pynative_called():
+    ms.set_context(mode=1)
+    x = Tensor(np.ones((4, 4), np.float32))
+    watch_draws()
+    watch_draws()
+    forget_draws()
+    assert uncontrolled([]) == ""
+    assert ops.dropout(x, 0.5).shape == (4, 4)
+    assert uncontrolled([]) == "the step draws random numbers that can't be drawn again (Dropout)"
+    forget_draws()
+
+    @ms.jit
+    def compiled(x):
+        return ops.standard_normal((4, 4)) + x
+
+    before = compiled_functions()
+    assert uncontrolled([nn.Dense(2, 2)]) == ""
+    compiled(x).asnumpy()
+    new = compiled_functions() - before
+    assert uncontrolled([], new) == "the step draws random numbers that can't be drawn again (StandardNormal)"
+    assert uncontrolled([nn.Dropout(p=0.5).set_train()], new).endswith("(Dropout, StandardNormal)")

@@ -1,0 +1,484 @@
+"""StepMonitor in a training: what it does about an anomaly, about its own failures, and about a restart."""
+
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import (
+    CalledTwice,
+    Decoder,
+    assert_same_bits,
+    fill,
+    ids,
+    jitted_step,
+    targets,
+    value_and_grad_loop,
+    values,
+)
+from mindspore import Tensor, amp, nn, ops
+from mindspore.train import CheckpointConfig, Model, ModelCheckpoint
+
+from asd import AnomalyDetected, Config, ConfigError, Level, UnsupportedError
+from asd.operators import GatherASD, StepMonitor
+from asd.operators.start import step_monitor
+from asd.operators.table import slots
+from asd.rules import Threshold
+from asd.rundir.statefile import load_state
+
+pytestmark = pytest.mark.usefixtures("clean")
+NAMES = ["embedding", "blocks.0.norm", "blocks.1.norm", "norm_out"]
+
+
+def config(on_anomaly="stop", upper=(1000, 100), **kwargs):
+    return Config(enable=1, on_anomaly=on_anomaly, upper=upper, **kwargs)
+
+
+def dataset(steps, bad=(), factor=1e6, first=0):
+    """Batches of which those numbered in `bad`, from 1, carry a far too large target."""
+    rows = []
+    for seed in range(first + 1, steps + 1):
+        scale = np.float32(factor) if seed in bad else np.float32(1)
+        rows.append((ids(seed).asnumpy(), targets(seed).asnumpy() * scale))
+    return ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+
+
+class Run:
+    """A training by Model.train with a monitor."""
+
+    def __init__(self, settings, *, make=Decoder, sinks=None, seed=5, **kwargs):
+        self.events = []
+        self.net = fill(make(), seed)
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-2)
+        self.monitor = StepMonitor(settings, sinks=[self.events.append, *(sinks or [])], **kwargs)
+        self.model = Model(self.net, optimizer=self.optimizer)
+
+    def train(self, data, *callbacks):
+        self.model.train(1, data, callbacks=[self.monitor, *callbacks], dataset_sink_mode=False)
+
+    def state(self):
+        return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
+
+    def reasons(self):
+        return [event.reason for event in self.events if event.kind == "problem"]
+
+
+def unwatched(data):
+    run = Run(Config(enable=0))
+    run.train(data)
+    assert run.events == []
+    return run.state()
+
+
+def test_an_anomaly_ends_the_training_with_the_event_and_the_update_is_refused(mode, backend):
+    run = Run(config())
+    with pytest.raises(AnomalyDetected) as caught:
+        run.train(dataset(5, bad=[4]))
+    event = caught.value.event
+    assert (event.step, event.kind, event.level, event.refused) == (4, "anomaly", Level.ERROR, True)
+    assert event.checkpoint in NAMES
+    assert event.value > 1000
+    assert event.limits == (1000.0,)
+    assert (event.rank, event.rule, event.feature, event.code) == (0, "threshold", "l2", "80818C00")
+    assert event.device == "CPU:0"
+    assert event in run.events
+    assert str(caught.value) == event.sentence()
+    assert_same_bits(run.state(), unwatched(dataset(3)))
+
+
+def test_skipping_leaves_out_the_bad_update_and_goes_on(mode, backend):
+    run = Run(config("skip"))
+    run.train(dataset(5, bad=[5]))
+    fatal = [event for event in run.events if event.level is Level.ERROR]
+    assert fatal
+    assert {(event.step, event.refused) for event in fatal} == {(5, True)}
+    assert run.monitor.monitor.status.refused == 1
+    assert_same_bits(run.state(), unwatched(dataset(4)))
+
+
+def test_logging_reports_and_applies_the_update(corner):
+    run = Run(config("log"))
+    run.train(dataset(3, bad=[2]))
+    fatal = [event for event in run.events if event.level is Level.ERROR]
+    assert fatal
+    assert {event.refused for event in fatal} == {False}
+    assert_same_bits(run.state(), unwatched(dataset(3, bad=[2])))
+
+
+def test_a_healthy_training_is_bit_equal_to_an_unwatched_one(mode, backend):
+    run = Run(config())
+    run.train(dataset(4))
+    assert run.events == []
+    assert run.monitor.monitor.status.checks == 16
+    assert_same_bits(run.state(), unwatched(dataset(4)))
+
+
+def test_a_gradient_that_is_not_finite_is_a_first_level_anomaly(corner):
+    run = Run(config())
+    with pytest.raises(AnomalyDetected, match="accuracy sensitivity feature abnormal"):
+        run.train(dataset(3, bad=[2], factor=math.nan))
+    assert_same_bits(run.state(), unwatched(dataset(1)))
+
+
+def test_a_second_level_value_is_reported_and_applied(corner):
+    run = Run(config(upper=(10**9, 3)))
+    run.train(dataset(3, bad=[2], factor=1e3))
+    assert run.events
+    assert {(event.level, event.step, event.refused) for event in run.events} == {(Level.WARNING, 2, False)}
+    assert_same_bits(run.state(), unwatched(dataset(3, bad=[2], factor=1e3)))
+
+
+def test_switched_off_it_does_nothing_at_all(mode):
+    run = Run(Config(enable=0))
+    kinds = {name: type(cell) for name, cell in run.net.cells_and_names()}
+    before = slots.table().sites()
+    run.train(dataset(2, bad=[1]))
+    assert run.monitor.monitor is None
+    assert run.monitor.step() == []
+    assert {name: type(cell) for name, cell in run.net.cells_and_names()} == kinds
+    assert type(run.optimizer) is nn.Adam
+    assert slots.table().sites() == before
+    assert run.events == []
+
+
+def test_switched_off_by_the_environment_it_says_so_once_and_by_its_config_never(caplog, monkeypatch):
+    step_monitor._say_that_it_is_off.cache_clear()
+    monkeypatch.setenv("NPU_ASD_ENABLE", "0")
+    run = Run(Config(enable=0))
+    assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
+    assert caplog.records == []
+    for _ in range(2):
+        run = Run(None)
+        assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
+    assert [record.getMessage() for record in caplog.records] == [
+        "nothing is checked: NPU_ASD_ENABLE is 0; valid are 1, 2 and 3 to detect."
+    ]
+
+
+def test_after_the_training_the_gate_lets_everything_pass(corner):
+    run = Run(config("skip"))
+    run.train(dataset(2, bad=[1]))
+    before = slots.table().refused()
+    loop = value_and_grad_loop(run.net, run.optimizer)
+    loop(ids(), targets() * 1e6).asnumpy()
+    assert slots.table().refused() == before
+
+
+@pytest.mark.parametrize("style", [value_and_grad_loop, jitted_step])
+def test_a_loop_of_ones_own_gets_the_events_of_each_step(style, backend):
+    ms.set_context(mode=1)
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    monitor = StepMonitor(config("skip"), sinks=[])
+    assert monitor.attach(net, optimizer) is optimizer
+    step = style(net, optimizer)
+    fatal = []
+    for seed in range(1, 5):
+        loss = step(ids(seed), targets(seed) * (1e6 if seed == 3 else 1))
+        fatal += [event.step for event in monitor.step(loss) if event.level is Level.ERROR]
+    assert set(fatal) == {3}
+
+
+def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(backend):
+    ms.set_context(mode=1)
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    monitor = StepMonitor(config("skip"), sinks=[])
+    monitor.attach(net, optimizer)
+    step = jitted_step(net, optimizer)
+    for seed in range(1, 4):
+        step(ids(seed, 64, 200), targets(seed, 64, 200))
+        monitor.step()
+        assert {name: len(values) for name, values in monitor.monitor.history.items()} == dict.fromkeys(NAMES, seed)
+
+
+def test_without_an_optimizer_it_reports_and_refuses_nothing(corner):
+    net = fill(Decoder())
+    monitor = StepMonitor(config("skip"), sinks=[])
+    assert monitor.attach(net) is None
+    loss, _ = ms.value_and_grad(net, None, net.trainable_params())(ids(), targets() * 1e6)
+    assert {(event.level, event.refused) for event in monitor.step(loss)} == {(Level.ERROR, False)}
+
+
+def test_a_failure_of_the_detector_is_an_event_and_the_training_goes_on(corner, monkeypatch):
+    def broken(self, value):
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr(Threshold, "update", broken)
+    run = Run(config())
+    run.train(dataset(3))
+    assert run.reasons() == ["a step was not judged: ZeroDivisionError('by design')"]  # said once, counted thrice
+    assert run.monitor.monitor.status.problems == 3
+    assert_same_bits(run.state(), unwatched(dataset(3)))
+
+
+def test_a_sink_that_raises_is_counted_and_the_others_get_the_event(corner):
+    def broken(event):
+        raise OSError("disk full")
+
+    later = []
+    run = Run(config("skip"), sinks=[broken, later.append])
+    run.train(dataset(3, bad=[2]))
+    assert later
+    assert later == run.events
+    assert run.monitor.monitor.status.problems == len(later)
+
+
+def test_that_nothing_is_checked_is_told_once(corner):
+    run = Run(config())
+    run.model.train(1, dataset(2), dataset_sink_mode=False)  # compiles the graph before the checks are put in
+    run.train(dataset(4))
+    told = [reason for reason in run.reasons() if reason.startswith("nothing was checked")]
+    assert told == [NOTHING] * (corner == "graph")
+
+
+NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
+
+
+class NothingToCheck(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(8, 8)
+
+    def construct(self, x, y):
+        return ops.mean(ops.square(self.dense(y)))
+
+
+def test_a_network_with_nothing_to_check_trains_and_the_problem_is_told(corner):
+    run = Run(config(), make=NothingToCheck)
+    run.train(dataset(3))
+    assert run.reasons() == [
+        "TrainOneStepCell has nothing to check: none of its 5 cells is a norm or an embedding."
+        " Name cells with include=.",
+        NOTHING,
+    ]
+
+
+@pytest.mark.parametrize("scale", [2.0**15, 1.0])
+def test_an_overflow_under_a_dynamic_loss_scale_is_second_level_while_it_can_still_fall(scale, corner):
+    net = fill(Decoder())
+    optimizer = nn.SGD(net.trainable_params(), 1e-3)
+    scaler = amp.DynamicLossScaler(scale_value=scale, scale_factor=2, scale_window=1000)
+    monitor = StepMonitor(config("skip"), sinks=[], loss_scale=scaler)
+    monitor.attach(net, optimizer)
+    before = values(net.get_parameters())
+
+    def forward(x, y):
+        return scaler.scale(net(x, y))
+
+    loss, found = ms.value_and_grad(forward, None, optimizer.parameters)(ids(), targets() * math.inf)
+    optimizer(found)
+    events = monitor.step(loss)
+    assert {event.level for event in events} == {Level.WARNING if scale > 1 else Level.ERROR}
+    assert all("overflow under a dynamic loss scale" in event.reason for event in events) is (scale > 1)
+    assert_same_bits(values(net.get_parameters()), before)
+
+
+def test_a_loss_scale_that_is_none_is_refused():
+    for wrong in ("1024", 0, -1.0, math.nan, Tensor(0.0, ms.float32)):
+        with pytest.raises(ConfigError, match=r"^loss_scale has the value .* which is not valid: .*\.$"):
+            StepMonitor(config(), loss_scale=wrong)
+
+
+def test_saving_before_attaching_is_refused_with_a_sentence(tmp_path):
+    with pytest.raises(UnsupportedError, match="attached to no training yet"):
+        StepMonitor(config()).save_state(tmp_path / "x.ckpt")
+
+
+# The state beside the training's checkpoints.
+
+JUMPY = {"upper": (10**6, 10**5), "sigma": (8, 4)}
+
+
+def writer(folder, every=4):
+    return ModelCheckpoint("run", str(folder), CheckpointConfig(save_checkpoint_steps=every, keep_checkpoint_max=9))
+
+
+@pytest.fixture
+def short_memory(monkeypatch):
+    """Jumps are judged after 3 values, so that a few steps are enough for a state that matters."""
+    original = Threshold.__init__
+
+    def init(self, *args, **kwargs):
+        original(self, *args, **{**kwargs, "min_steps": 3})
+
+    monkeypatch.setattr(Threshold, "__init__", init)
+
+
+def resumed(folder, step, settings, **kwargs):
+    run = Run(settings, seed=99, **kwargs)
+    saved = ms.load_checkpoint(str(folder / f"run-1_{step}.ckpt"))
+    ms.load_param_into_net(run.net, saved)
+    ms.load_param_into_net(run.optimizer, saved)
+    return run
+
+
+def story(run):
+    """Rule states, and verdicts from step 5 on."""
+    monitor = run.monitor.monitor
+    late = {name: [item for item in found if item[0] > 4] for name, found in monitor.history.items()}
+    return monitor.state(), late, [(e.step, e.checkpoint, e.level, e.value) for e in run.events if e.step > 4]
+
+
+@pytest.mark.parametrize(
+    ("how", "refused"), [("resume_from", []), ("resume_from", [3]), ("search", []), ("search", [3])]
+)
+def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, mode, tmp_path, short_memory):
+    settings = config("skip", **JUMPY)
+    whole = Run(settings)
+    whole.train(dataset(8, bad=[7, *refused], factor=1e9), writer(tmp_path / "whole"))
+    assert {event.step for event in whole.events if event.level is Level.ERROR} == {7, *refused}
+
+    first = Run(settings)
+    first.train(dataset(4, bad=refused, factor=1e9), writer(tmp_path / "first"))
+    state_file = tmp_path / "first" / "run-1_4.ckpt.asd-rank0.json"
+    assert state_file.is_file()
+    given = {"resume_from": tmp_path / "first" / "run-1_4.ckpt"} if how == "resume_from" else {}
+    second = resumed(tmp_path / "first", 4, settings, **given)
+    second.train(dataset(8, bad=[7], factor=1e9, first=4), writer(tmp_path / "first"))
+    assert second.reasons() == []
+    assert story(second) == story(whole)
+    assert_same_bits(second.state(), whole.state())
+
+
+def test_every_checkpoint_gets_the_state_of_its_own_step(corner, tmp_path):
+    run = Run(config())
+    run.train(dataset(6), writer(tmp_path, every=2))
+    states = {file.name: load_state(file) for file in tmp_path.glob("*.json")}
+    assert {name: state["step"] for name, state in states.items()} == {
+        f"run-1_{step}.ckpt.asd-rank0.json": step for step in (2, 4, 6)
+    }
+    assert all(sorted(state["checkpoints"]) == sorted(NAMES) for state in states.values())
+    assert [state["checkpoints"]["norm_out"]["count"] for _, state in sorted(states.items())] == [2, 4, 6]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A folder with the checkpoint of step 4 and the state beside it."""
+    folder = tmp_path_factory.mktemp("original")
+    Run(config(**JUMPY)).train(dataset(4), writer(folder))
+    return folder
+
+
+@pytest.fixture
+def saved(original, clean, tmp_path):
+    """A copy of it."""
+    return Path(shutil.copytree(original, tmp_path / "saved"))
+
+
+def goes_on_with(checkpoint, folder):
+    """The problem told by a training that resumes from `checkpoint`, with the weights in `folder`."""
+    run = resumed(folder, 4, config(**JUMPY), resume_from=checkpoint)
+    run.train(dataset(6, first=4))
+    assert [event.kind for event in run.events] == ["problem"]
+    assert len(run.monitor.monitor.history["norm_out"]) == 2
+    return run.reasons()[0]
+
+
+def test_a_missing_state_is_a_problem_and_the_training_goes_on(saved):
+    reason = goes_on_with(saved / "other.ckpt", saved)
+    missing = saved / "other.ckpt.asd-rank0.json"
+    assert reason == f"state file {missing} can't be read: No such file or directory. The rules start anew."
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"version": 99}', '{"version": 1}', '{"version": 1, "rule": "adaptive", "step": 4}']
+)
+def test_a_corrupt_state_is_a_problem_and_the_training_goes_on(content, saved):
+    (saved / "run-1_4.ckpt.asd-rank0.json").write_text(content)
+    reason = goes_on_with(saved / "run-1_4.ckpt", saved)
+    assert reason.endswith(" The rules start anew.")
+    assert ".." not in reason
+
+
+def test_a_state_of_another_network_is_a_problem_and_the_training_goes_on(saved):
+    state = saved / "run-1_4.ckpt.asd-rank0.json"
+    content = json.loads(state.read_text())
+    content["checkpoints"] = {f"other.{name}": rule for name, rule in content["checkpoints"].items()}
+    state.write_text(json.dumps(content))
+    reason = goes_on_with(saved / "run-1_4.ckpt", saved)
+    assert "the saved state is of another network: it has other." in reason
+
+
+def test_a_resumed_training_without_any_state_says_so(saved):
+    (saved / "run-1_4.ckpt.asd-rank0.json").unlink()
+    run = resumed(saved, 4, config(**JUMPY))
+    run.train(dataset(6, first=4), writer(saved))
+    assert run.reasons() == ["resumed at step 4 without a rule state of that step. The rules start anew."]
+
+
+def test_a_damaged_state_is_passed_over_in_the_search(saved):
+    state = saved / "run-1_4.ckpt.asd-rank0.json"
+    (saved / "newer.ckpt.asd-rank0.json").write_text("{")
+    (saved / "other.ckpt.asd-rank0.json").write_text(state.read_text().replace('"updates": 4', '"updates": 5'))
+    run = resumed(saved, 4, config(**JUMPY))
+    run.train(dataset(6, first=4), writer(saved))
+    assert run.reasons() == []
+    assert run.monitor.monitor.state()["checkpoints"]["norm_out"]["count"] == 6
+
+
+def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of_the_callback(
+    clean, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    run = Run(config())
+    run.train(dataset(1))
+    with pytest.raises(OSError, match="Not a directory|File exists"):
+        run.monitor.save_state(tmp_path / "file" / "x.ckpt")
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr("asd.operators.step.rule_state.save_state", full)
+    run = Run(config())
+    run.train(dataset(4), writer(tmp_path / "ckpt"))
+    assert run.reasons() == [
+        f"what belongs beside {tmp_path / 'ckpt' / 'run-1_4.ckpt'} can't be written: No space left on device"
+    ]
+    assert list((tmp_path / "ckpt").glob("*.json")) == []
+
+
+def test_two_networks_trained_in_turn_are_judged_each_by_its_own_monitor(corner):
+    first, second = Run(config("skip")), Run(config("skip"), make=CalledTwice)
+    first.train(dataset(2))
+    second.train(dataset(3, bad=[2]))
+    first.train(dataset(2, bad=[2]))
+    assert {event.step for event in second.events} == {2}
+    assert set(second.monitor.monitor.history) == {"embedding", "norm"}
+    assert {name: len(found) for name, found in first.monitor.monitor.history.items()} == dict.fromkeys(NAMES, 4)
+    assert {event.step for event in first.events} == {4}
+
+
+def test_training_once_more_with_the_same_monitor_goes_on_with_its_rules(corner):
+    once, twice = Run(config()), Run(config())
+    once.train(dataset(4))
+    twice.train(dataset(2))
+    twice.train(dataset(4, first=2))
+    assert twice.events == []
+    assert twice.monitor.monitor.state() == once.monitor.monitor.state()
+    assert_same_bits(twice.state(), once.state())
+
+
+def test_a_check_operator_that_no_network_holds_is_judged_too_and_still_in_a_second_training(backend, enabled):
+    ms.set_context(mode=1)
+    gather = GatherASD()
+    table = ms.Parameter(np.ones((13, 8), np.float32), name="table")
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+            self.norm = nn.LayerNorm((8,))
+
+        def construct(self, x, y):
+            return ops.mean(ops.square(self.norm(gather(self.table, x, 0)) - y))
+
+    run = Run(config(), make=Net)
+    run.train(dataset(2))
+    run.train(dataset(2))
+    history = {name: len(found) for name, found in run.monitor.monitor.history.items()}
+    assert history == {"norm": 4, gather.check_op.site.name: 4}

@@ -1,0 +1,393 @@
+"""A second look: what a device did once is healed bit for bit, and what the data did is applied as without it."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import HIDDEN, Decoder, Noisy, assert_same_bits, fill, ids, targets, values
+from mindspore import Parameter, Tensor, amp, nn, ops
+from mindspore.train import Callback, Model
+
+from asd import AnomalyDetected, Config
+from asd.injection import Fault
+from asd.operators import Checksum, StepMonitor
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.kernel import library as kernel
+from asd.operators.rerun.random_state import control_dropouts
+from asd.operators.rerun.repeatable_step import RepeatableStep
+from asd.operators.start import autostart
+from asd.operators.table import slots
+
+pytestmark = pytest.mark.usefixtures("clean")
+STEPS, BAD = 9, 7
+ENVIRONMENT = {
+    "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_CONFIRM": "0.01",
+}  # fmt: skip
+SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
+
+
+def settings(**more):
+    return Config(**{"enable": 1, "on_anomaly": "skip", "rule": "adaptive", "confirm": 0.01, **more})
+
+
+class Training:
+    """Nine steps by Model.train, of which the seventh may have a fault or a far too large target."""
+
+    def __init__(self, monkeypatch, fault=None, *, factor=1.0, config=None, callback=None, make=Noisy):
+        ms.set_seed(3)
+        np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
+        self.events, self.runs = [], 0
+        self.net = fill(make())
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
+        self.monitor = StepMonitor(config or settings(), sinks=[self.events.append], replay=False)
+        control_dropouts(self.net)  # without a second look too, for MindSpore's own dropout is not the same twice
+        injector = FaultInjector(Fault.parse(fault)) if fault else None
+        rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(factor if i == BAD else 1)) for i in range(1, 10)]
+        data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+        make_anew = RepeatableStep.rerun_for_good
+
+        def count(step):
+            self.runs += 1
+            return make_anew(step)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RepeatableStep, "rerun_for_good", count)
+            Model(self.net, optimizer=self.optimizer).train(
+                1, data, dataset_sink_mode=False, callbacks=[self.monitor, *filter(None, [callback, injector])],
+            )  # fmt: skip
+
+    def state(self):
+        return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
+
+    def told(self):
+        return [(event.step, event.kind, event.level.name, event.verdict) for event in self.events]
+
+
+@pytest.fixture
+def graph():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend", "fault"),
+    [
+        ("graph", "kernel", SUSPICIOUS),
+        ("graph", "kernel", f"gradient:norm_out:flip=30:step={BAD}"),
+        ("graph", "kernel", f"gradient:norm_out:set=nan:step={BAD}"),
+        ("pynative", "kernel", SUSPICIOUS),
+        pytest.param("graph", "operators", SUSPICIOUS, marks=pytest.mark.slow),
+        pytest.param("pynative", "operators", SUSPICIOUS, marks=pytest.mark.slow),
+    ],
+    indirect=["mode", "backend"],
+)
+def test_what_happened_once_is_told_and_leaves_no_trace(mode, backend, fault, monkeypatch):
+    healed, healthy = Training(monkeypatch, fault), Training(monkeypatch)
+    told = healed.told()
+    assert {line[:3] for line in told} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
+    assert [line[3] for line in told if line[1] == "replay"] == ["transient"]
+    assert (healed.runs, healthy.runs, healthy.events) == (1, 0, [])
+    assert_same_bits(healed.state(), healthy.state())
+    assert "norm_out" in {event.checkpoint for event in healed.events}
+    assert all(event.refused for event in healed.events)
+    assert healed.monitor.monitor.status.refused == 0  # the step was made, with its own update
+
+
+class Recurrent(Decoder):
+    """`nn.LSTM` holds a dropout that drops nothing; one as an operator and one as a function do neither."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.nothing = nn.LSTM(HIDDEN, HIDDEN, batch_first=True), ops.Dropout(1.0)
+
+    def construct(self, x, y):
+        x = ops.dropout(self.nothing(self.embedding(x))[0], p=0.0)
+        return ops.mean(ops.square(self.norm_out(self.lstm(x)[0]) - y))
+
+
+def test_a_step_whose_dropouts_drop_nothing_is_made_again(mode, monkeypatch):
+    healed, healthy = Training(monkeypatch, SUSPICIOUS, make=Recurrent), Training(monkeypatch, make=Recurrent)
+    assert {line[:3] for line in healed.told()} == {(BAD, "anomaly", "ERROR"), (BAD, "replay", "ERROR")}
+    assert (healed.runs, healthy.events) == (1, [])
+    assert_same_bits(healed.state(), healthy.state())
+
+
+class Drawing(Decoder):
+    def construct(self, x, y):
+        return super().construct(x, y + ops.standard_normal((2, 5, HIDDEN)))
+
+
+def no_second_look(caplog):
+    told = "asked for by ASD_CONFIRM and not active: no step will be made again: "
+    return [line.removeprefix(told) for line in caplog.messages if line.startswith(told)]
+
+
+def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, monkeypatch, caplog):
+    drawing = Training(monkeypatch, make=Drawing)
+    assert no_second_look(caplog) == ["the step draws random numbers that can't be drawn again (StandardNormal)"]
+    assert drawing.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("watches", "guards", "reason"),
+    [
+        (False, True, "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"),
+        (True, False, "no optimizer was given"),
+        (True, True, None),
+    ],
+)
+def test_a_loop_that_shows_no_step_is_told_so_once(watches, guards, reason, caplog):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    step = nn.TrainOneStepCell(net, optimizer)
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    monitor.attach(step, optimizer if guards else None)
+    run = monitor.watch_step(step) if watches else step
+    for i in range(1, 4):
+        monitor.step(run(ids(i), targets(i)))
+    assert no_second_look(caplog) == ([reason] if reason else [])
+
+
+def test_what_the_data_did_stays_a_warning_and_is_applied_as_without_a_second_look(graph, monkeypatch):
+    looked, plain = (Training(monkeypatch, factor=3e2, config=settings(confirm=share)) for share in (0.01, 0.0))
+    assert (looked.runs, plain.runs) == (1, 0)
+    assert looked.told() == plain.told()
+    assert {line[:3] for line in looked.told()} == {(BAD, "anomaly", "WARNING")}
+    assert_same_bits(looked.state(), plain.state())
+
+
+def test_a_fault_that_lasts_is_an_error_from_its_third_step_on_as_without_a_second_look(graph, monkeypatch):
+    training = Training(monkeypatch, SUSPICIOUS + ":duration=9")
+    assert training.runs == 3
+    of_place = [(event.step, event.level.name) for event in training.events if event.checkpoint == "norm_out"]
+    assert of_place == [(7, "WARNING"), (8, "WARNING"), (9, "ERROR")]
+
+
+class _Failing(nn.Cell):
+    """A product of which a device computes one element wrong as long as `by` is not 0."""
+
+    def __init__(self, op):
+        super().__init__(auto_prefix=False)
+        self.op = op
+        self.by = Parameter(Tensor(0.0, ms.float32), name="by", requires_grad=False)
+
+    def construct(self, a, b):
+        y = self.op(a, b)
+        hit = ops.one_hot(Tensor([5], ms.int32), y.size, Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
+        return y + hit.reshape(y.shape) * self.by
+
+
+@pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built")
+def test_a_product_that_a_second_look_finds_wrong_again_is_named_in_the_same_step(graph):
+    net, events = fill(Decoder()), []
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    step = nn.TrainOneStepCell(net, optimizer)
+    seldom = Checksum(every=0, suspicious_steps=0, first_steps=0)
+    tiers = ("finite", "adaptive", "checksum")
+    monitor = StepMonitor(settings(tiers=tiers), sinks=[events.append], replay=False, checksum=seldom)
+    monitor.attach(step, optimizer)
+    parts = net.blocks[0].up.matmul.product.parts
+    failing = parts.multiply_dx = _Failing(parts.multiply_dx)
+    watched = monitor.watch_step(step)
+    for i in range(1, STEPS + 1):
+        if i == BAD:
+            failing.by.copy_(Tensor(1e3, ms.float32))
+        monitor.step(watched(ids(i), targets(i)))
+    of_product = [(event.step, event.checkpoint, event.refused) for event in events if event.rule == "checksum"]
+    assert of_product == [(i, "blocks.0.up.checksum_dx", True) for i in range(BAD, STEPS + 1)]
+    assert monitor.monitor.status.refused == STEPS + 1 - BAD
+
+
+def test_an_anomaly_that_is_healed_ends_a_training_that_asked_for_it(graph, monkeypatch):
+    with pytest.raises(AnomalyDetected, match="but not when the same step was made again"):
+        Training(monkeypatch, SUSPICIOUS, config=settings(on_anomaly="stop"))
+
+
+def test_an_overflow_under_a_dynamic_loss_scale_is_lost_as_it_should_be(graph, monkeypatch):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    scaler = amp.DynamicLossScaler(scale_value=2.0**10, scale_factor=2, scale_window=1000)
+
+    def forward(x, y):
+        return scaler.scale(net(x, y))
+
+    gradients = ms.value_and_grad(forward, None, optimizer.parameters)
+    events = []
+    monitor = StepMonitor(settings(), sinks=[events.append], replay=False, loss_scale=scaler)
+    monitor.attach(net, optimizer)
+
+    @monitor.watch_step
+    def step(x, y):
+        loss, grads = gradients(x, y)
+        optimizer(scaler.unscale(grads))
+        return loss
+
+    monkeypatch.setattr(RepeatableStep, "rerun_for_good", lambda _: pytest.fail("an overflow was made again"))
+    for i in range(1, STEPS + 1):
+        monitor.step(step(ids(i), targets(i) * (np.inf if i == BAD else 1)))
+    assert {(event.step, event.level.name) for event in events} == {(BAD, "WARNING")}
+    assert monitor.monitor.status.refused == 1
+
+
+def own_loop(config, *, step_of, bad=(BAD,)):
+    """Nine steps, the seventh or others with far too large a target: the events and the status."""
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    gradients = ms.value_and_grad(net, None, optimizer.parameters)
+    events = []
+    monitor = StepMonitor(config, sinks=[events.append], replay=False)
+    monitor.attach(net, optimizer)
+    step = step_of(monitor, gradients, optimizer)
+    for i in range(1, STEPS + 1):
+        monitor.step(step(ids(i), targets(i) * (3e2 if i in bad else 1)))
+    return events, monitor.monitor.status
+
+
+@pytest.mark.parametrize("on_anomaly", ["skip", "stop"])
+def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_on(on_anomaly, graph):
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            if slots.table().replaying:
+                raise RuntimeError("not again")
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        return monitor.watch_step(step)
+
+    events, status = own_loop(settings(on_anomaly=on_anomaly), step_of=step_of, bad=(BAD, BAD + 1))
+    problems = [event.reason for event in events if event.kind == "problem"]
+    assert len(problems) == 1
+    assert problems[0].startswith("the update of a suspicious step is lost, and no later one is held back, for it ")
+    assert "not again" in problems[0]
+    assert {(event.step, event.kind) for event in events} == {
+        (BAD, "problem"), (BAD, "anomaly"), (BAD + 1, "anomaly"),
+    }  # fmt: skip
+    assert (status.steps, status.refused) == (STEPS, 1)  # the next suspicious one was applied
+
+
+def test_a_step_with_two_updates_is_not_made_again(graph):
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            optimizer(gradients(x, targets())[1])
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        return monitor.watch_step(step)
+
+    events, _ = own_loop(settings(), step_of=step_of)
+    problems = [event.reason for event in events if event.kind == "problem"]
+    assert len(problems) == 1
+    assert problems[0].endswith("it has updated the weights once already")
+
+
+def test_an_unguarded_optimizer_in_the_step_is_an_obstacle(graph):
+    net = fill(Decoder())
+    guarded, free = (nn.Adam(net.trainable_params(), 1e-3) for _ in range(2))
+    cell = nn.TrainOneStepCell(net, guarded)
+    cell.other = free
+    monitor = StepMonitor(settings(), sinks=[], replay=False)
+    monitor.attach(cell, guarded)
+    step = monitor.watch_step(cell)
+    monitor.step(step(ids(), targets()))
+    monitor.remember(cell, ids(), targets())
+    again = monitor._training._replay.step
+    assert again.obstacle() == "optimizer Adam is not guarded, so it would update its weights again"
+    assert not again.is_repeatable
+
+
+def test_a_step_that_nobody_remembered_is_not_taken_for_the_one_before(graph):
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        watched, made = monitor.watch_step(step), []
+
+        def sometimes(x, y):
+            made.append(1)
+            return (step if len(made) == BAD else watched)(x, y)
+
+        return sometimes
+
+    events, status = own_loop(settings(), step_of=step_of)
+    assert {event.level.name for event in events} == {"WARNING"}
+    assert status.refused == 0
+
+
+def test_global_random_numbers_drawn_between_a_step_and_its_judgement_are_not_drawn_twice(graph):
+    drawn = []
+
+    def step_of(monitor, gradients, optimizer):
+        def step(x, y):
+            loss, grads = gradients(x, y)
+            optimizer(grads)
+            return loss
+
+        watched = monitor.watch_step(step)
+
+        def then_draw(x, y):
+            loss = watched(x, y)
+            drawn.append(np.random.random())  # noqa: NPY002 - as a data pipeline in this process does
+            return loss
+
+        return then_draw
+
+    np.random.seed(4)  # noqa: NPY002
+    own_loop(settings(), step_of=step_of)
+    assert len(set(drawn)) == STEPS
+
+
+def test_callbacks_behind_the_monitor_see_the_loss_of_the_run_that_counts(graph, monkeypatch):
+    def losses(fault):
+        seen = []
+
+        class Losses(Callback):
+            def on_train_step_end(self, run_context):
+                seen.append(run_context.original_args().net_outputs.asnumpy().tobytes())
+
+        Training(monkeypatch, fault, callback=Losses())
+        return seen
+
+    assert losses(f"output:norm_out:set=nan:step={BAD}") == losses(None)
+
+
+def test_a_loop_that_shows_no_step_is_judged_as_without_a_second_look(graph):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    gradients = ms.value_and_grad(net, None, optimizer.parameters)
+    events = []
+    monitor = StepMonitor(settings(), sinks=[events.append], replay=False)
+    monitor.attach(net, optimizer)
+    for i in range(1, STEPS + 1):
+        loss, grads = gradients(ids(i), targets(i) * (3e2 if i == BAD else 1))
+        optimizer(grads)
+        monitor.step(loss)
+    assert {event.level.name for event in events} == {"WARNING"}
+    assert monitor.monitor.status.refused == 0
+
+
+def test_a_training_cell_under_asd_run_returns_the_loss_of_the_run_that_counts(monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+    def losses(fault):
+        net = fill(Decoder())
+        cell = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-3)).set_train()
+        injector = FaultInjector(Fault.parse(fault), 2)
+        found = [cell(ids(1), targets(1)).asnumpy().tobytes()]  # which puts the checks in
+        injector.attach(cell)
+        for i in range(2, STEPS + 1):
+            injector.begin_step()
+            found.append(cell(ids(i), targets(i)).asnumpy().tobytes())
+        return found, len(injector.changes)
+
+    autostart.start()
+    try:
+        struck, healthy = (losses(f"output:norm_out:set=nan:step={step}") for step in (BAD, 99))
+    finally:
+        autostart.stop()
+    assert (struck[1], healthy[1]) == (1, 0)
+    assert struck[0] == healthy[0]

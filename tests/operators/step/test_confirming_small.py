@@ -1,0 +1,171 @@
+"""A second look at values that are far too small: what a device did once is healed bit for bit."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import assert_same_bits, batch, fill, values
+from mindspore import Tensor, nn, ops
+
+from asd import Config
+from asd.detect.feature_values import features_of
+from asd.injection import Fault
+from asd.measured.features import FEATURES, too_small
+from asd.measured.reading import Reading
+from asd.operators import StepMonitor, guard
+from asd.operators.drill.inject import FaultInjector
+from asd.operators.measure.look import make_observer
+from asd.operators.table import slots
+from asd.operators.table.site import smallest_raw
+
+pytestmark = pytest.mark.usefixtures("clean")
+STEPS, BAD = 28, 26
+
+
+class Plain(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Dense(8, 8), nn.LayerNorm((8,))
+        self.second, self.third = nn.Dense(8, 8), nn.Dense(8, 3)
+
+    def construct(self, x):
+        return self.third(self.second(self.norm(self.first(x))))
+
+
+class Training:
+    """A loop of one's own on the same few batches; `strike` changes the gradient of the first weight in one step."""
+
+    def __init__(self, fault=None, *, confirm=0.01, strike=None, scale=1.0, factor=1.0):
+        net = fill(Plain())
+        optimizer = nn.SGD(net.trainable_params(), 1e-4)
+        self.events, self.losses, strikes = [], [], []
+        config = Config(enable=1, on_anomaly="skip", rule="adaptive", confirm=confirm)
+        self.monitor = StepMonitor(config, sinks=[self.events.append], replay=False, loss_scale=scale)
+        self.monitor.attach(net, optimizer)
+
+        def forward(x):
+            return ops.reduce_mean(net(x) ** 2) * scale
+
+        differentiate = ops.value_and_grad(forward, None, net.trainable_params())
+        gradients = ms.jit(differentiate) if ms.get_context("mode") == ms.GRAPH_MODE else differentiate
+
+        def run(x):
+            loss, grads = gradients(x)
+            grads = [each / scale for each in grads]
+            if strikes:
+                grads[0] = strikes.pop()(grads[0])
+            optimizer(tuple(ops.clip_by_global_norm(grads) if strike is not None else grads))
+            return loss
+
+        step = self.monitor.watch_step(run)
+        injector = FaultInjector(Fault.parse(fault or "gradient:norm:scale=1:step=1"))
+        injector.attach(net)
+        for i in range(1, STEPS + 1):
+            injector.begin_step()
+            if i == BAD and strike is not None:
+                strikes.append(strike)
+            loss = step(batch(i % 3) * (factor if i == BAD else 1.0))
+            self.monitor.step(loss)
+            again = self.monitor.outputs_again
+            self.losses.append((loss if again is None else again).asnumpy().tobytes())
+        self.state = values([*net.get_parameters(), *optimizer.get_parameters()])
+
+    def told(self):
+        return {(event.step, event.kind, event.level.name, event.verdict) for event in self.events}
+
+
+HEALED = {(BAD, "anomaly", "ERROR", ""), (BAD, "replay", "ERROR", "transient")}
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend", "fault", "scale"),
+    [
+        ("graph", "kernel", f"output:second:scale=0.0333:step={BAD}:elements=48", 1.0),
+        ("pynative", "kernel", f"output:second:scale=0.0333:step={BAD}:elements=48", 1024.0),
+        ("graph", "operators", f"output:second:scale=0.0333:step={BAD}:elements=48", 1024.0),
+        ("pynative", "operators", f"gradient:norm:scale=0.05:step={BAD}:elements=48", 1024.0),
+        ("graph", "kernel", f"gradient:norm:scale=0:step={BAD}:elements=48", 1.0),
+        ("graph", "operators", f"gradient:norm:scale=0:step={BAD}:elements=48", 1.0),
+    ],
+    indirect=["mode", "backend"],
+)
+def test_what_was_far_too_small_once_is_made_again(mode, backend, fault, scale):
+    healed, healthy = Training(fault, scale=scale), Training(scale=scale)
+    assert healed.told() == HEALED
+    assert healthy.events == []
+    assert healed.losses == healthy.losses
+    assert_same_bits(healed.state, healthy.state)
+    assert all(event.refused for event in healed.events)
+
+
+def test_what_the_data_made_small_stays_a_warning_and_is_applied(corner):
+    looked, plain = Training(factor=0.05), Training(factor=0.05, confirm=0.0)
+    assert {line[:3] for line in looked.told()} == {(BAD, "anomaly", "WARNING")} == {line[:3] for line in plain.told()}
+    assert looked.losses == plain.losses
+    assert_same_bits(looked.state, plain.state)
+
+
+@pytest.mark.parametrize("amount", [1e30, 1e6])
+def test_one_enormous_element_behind_which_clipping_hides_all_others_is_made_again(amount, corner):
+    def strike(gradient):
+        faulty = gradient.asnumpy().copy()
+        faulty.flat[0] = amount
+        return Tensor(faulty)
+
+    def nothing(gradient):
+        return gradient
+
+    healed, healthy = Training(strike=strike), Training(strike=nothing)
+    assert healed.told() == HEALED
+    assert healthy.events == []
+    assert healed.losses == healthy.losses
+    assert_same_bits(healed.state, healthy.state)
+
+
+def test_a_value_at_the_lower_limit_passes_and_the_next_smaller_one_is_refused(mode, backend):
+    table = slots.table()
+    site = table.new_site("site")
+    observe = make_observer(site)
+    weight = ms.Parameter(np.zeros(2, np.float32), name="weight")
+    optimizer = guard(nn.SGD(ms.ParameterTuple([weight]), 1.0), lower=True)
+
+    def refuses(array, **least):
+        floor = {**dict.fromkeys(FEATURES, 0.0), **least}
+        table.read([site])
+        table.set_limits([(site, dict.fromkeys(FEATURES, np.inf))], scale, [(site, floor)])
+        table.arm(True)
+        if array is not None:
+            observe(Tensor(np.float32(array))).asnumpy()
+            features = features_of(Reading("site", *row(array)), scale)
+        before = weight.asnumpy().copy()
+        optimizer((Tensor(np.ones(2, np.float32)),))
+        refused = bool(np.array_equal(weight.asnumpy(), before))
+        assert array is None or refused == bool(too_small(features, floor))
+        return refused
+
+    def row(array):
+        table.arm(False)
+        reading = table.read([site])[0]
+        observe(Tensor(np.float32(array))).asnumpy()
+        table.arm(True)
+        return reading[1:]
+
+    for scale in (1.0, 3.0, 1024.0):
+        observe(Tensor(np.float32([0.3, -0.7]))).asnumpy()
+        found = features_of(table.read([site])[0], scale)
+        for name in ("l2", "mean_abs"):
+            value = getattr(found, name)
+            assert not refuses([0.3, -0.7], **{name: value})
+            assert refuses([0.3, -0.7], **{name: float(np.nextafter(value, 9))})
+        assert not refuses(None, max_abs=1e-30, l2=1.0)  # nothing was checked
+        assert not refuses([0.0, 0.0], l2=1.0, mean_abs=1.0)
+        assert refuses([0.0, 0.0], max_abs=1e-30)
+        assert not refuses([1e-30, 0.0], max_abs=1e-30)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1.0, 3.0, 1e-3, 65536.0])
+@pytest.mark.parametrize("limit", [1.0, 0.1, 1e-30, 5e-324])
+def test_the_smallest_raw_value_is_the_smallest(limit, scale, dtype):
+    raw = smallest_raw(limit, scale, dtype)
+    assert raw / scale >= limit
+    assert not float(np.nextafter(dtype(raw), dtype(-1))) / scale >= limit

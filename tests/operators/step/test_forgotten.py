@@ -1,0 +1,156 @@
+"""A training that forgets `step`: one refused update is all it loses, and it is told."""
+
+import gc
+import weakref
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import Decoder, assert_same_bits, fill, ids, targets, values
+from mindspore import Parameter, Tensor, nn
+
+from asd import Config
+from asd.operators import StepMonitor, guard
+from asd.operators.measure.look import make_observer
+from asd.operators.start import autostart
+from asd.operators.table import slots, unread
+
+pytestmark = pytest.mark.usefixtures("clean")
+STEPS, BAD = 26, 4
+RULE = Config(enable=1, on_anomaly="skip", rule="threshold", upper=(1000, 100))
+AFTER_REFUSAL, NEVER = "an update was refused, and the training went on", "`step` was never called"
+
+
+class Training:
+    """A loop of one's own; step `bad` has a huge target, step `left_out` is not made."""
+
+    def __init__(self, config=None, *, bad=None, left_out=None, every=0):
+        net = fill(Decoder())
+        optimizer = nn.Adam(net.trainable_params(), 1e-3)
+        cell = nn.TrainOneStepCell(net, optimizer).set_train()
+        self.events, self.monitor, self.losses = [], None, {}
+        if config is not None:
+            self.monitor = StepMonitor(config, sinks=[self.events.append], replay=False)
+            self.monitor.attach(cell, optimizer)
+        for step in range(STEPS):
+            if step != left_out:
+                loss = cell(ids(step), targets(step) * (1e8 if step == bad else 1))
+                self.losses[step] = loss.asnumpy().tobytes()
+            if every and step % every == 0:
+                self.monitor.step()
+        self.weights = values([*net.get_parameters(), *optimizer.get_parameters()])
+
+    def told(self):
+        assert {event.kind for event in self.events} <= {"problem"}
+        return [event.reason for event in self.events]
+
+
+def test_a_refused_update_does_not_stop_those_after_it_though_nobody_calls_step(mode, backend):
+    refused = slots.table().refused()
+    ours, theirs = Training(RULE, bad=BAD), Training(left_out=BAD)
+    assert slots.table().refused() == refused + 1
+    assert_same_bits(ours.weights, theirs.weights)
+    assert {step: loss for step, loss in ours.losses.items() if step != BAD} == theirs.losses
+    if (mode, backend) == ("graph", "operators"):
+        assert ours.events == []  # Parameters can be read when the training is over, and not before
+        unread.tell(ended=True)
+    assert len(ours.told()) == 1
+    assert ours.told()[0].startswith(AFTER_REFUSAL)
+    assert ours.monitor.monitor.status.problems >= 1
+
+
+@pytest.mark.parametrize("config", [RULE, Config(enable=1, on_anomaly="log")], ids=["skip", "log"])
+def test_a_training_that_never_calls_step_is_told_that_nothing_is_judged(config, mode, backend):
+    training = Training(config)
+    if not training.events:
+        unread.tell(ended=True)
+    assert len(training.told()) == 1
+    assert NEVER in training.told()[0]
+    unread.tell(ended=True)
+    assert len(training.events) == 1
+
+
+def test_a_monitor_that_nobody_holds_after_attach_is_heard_all_the_same(corner):
+    net, events = fill(Decoder()), []
+    optimizer = nn.SGD(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    StepMonitor(RULE, sinks=[events.append], replay=False).attach(cell, optimizer)
+    gc.collect()
+    for step in range(STEPS):
+        cell(ids(step), targets(step)).asnumpy()
+    assert [NEVER in event.reason for event in events] == [True]
+
+
+def test_what_was_set_aside_is_read_together_with_what_came_later(mode, backend):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    cell = nn.TrainOneStepCell(net, optimizer).set_train()
+    monitor = StepMonitor(RULE, sinks=[], replay=False)
+    monitor.attach(cell, optimizer)
+    for factor in (1, 1e8, 1):
+        cell(ids(1), targets(1) * factor).asnumpy()
+    sites = [site for site in slots.table().sites() if site.watched]
+    readings = {reading.checkpoint: reading for reading in slots.table().read(sites)}
+    assert readings["norm_out"].calls == 3
+    assert readings["norm_out"].l2 > 1e3
+    assert readings["norm_out"].worst_call == (2 if backend == "kernel" else 0)
+    assert slots.table().read(sites) == []
+
+
+def test_one_who_calls_step_now_and_then_is_told_nothing(mode, backend):
+    assert Training(RULE, every=5).events == []
+
+
+def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(monkeypatch, capfd):
+    monkeypatch.setenv("NPU_ASD_ENABLE", "1")
+    autostart.start()
+    try:
+        Training()
+        gc.collect()
+        unread.tell(ended=True)
+    finally:
+        autostart.stop()
+    assert "problem" not in capfd.readouterr().err
+
+
+def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set_aside(mode, backend):
+    training = Training(RULE)
+    training.monitor.step()
+    table = slots.table()
+    weights = [Parameter(np.zeros(2, np.float32), name=f"w{i}") for i in range(3)]
+    optimizers = [guard(nn.SGD(ms.ParameterTuple([weight]), 1.0)) for weight in weights]
+
+    def applied(*chosen):
+        before = [weight.asnumpy().copy() for weight in weights]
+        for i in chosen:
+            optimizers[i]((Tensor(np.ones(2, np.float32)),))
+        return [not np.array_equal(weight.asnumpy(), old) for weight, old in zip(weights, before, strict=True)]
+
+    site = table.new_site("site")
+    observe = make_observer(site)
+    table.set_limits([(site, dict.fromkeys(("max_abs", "l2", "mean_abs"), 1.0))], 1.0)
+    table.arm(True)
+    observe(Tensor(np.full(2, 5.0, np.float32))).asnumpy()
+    assert applied(0, 1, 2) == [False, False, False]
+    assert applied(0, 1, 2) == [True, True, True]
+    observe(Tensor(np.full(2, 5.0, np.float32))).asnumpy()
+    assert applied(0, 1) == [False, False, False]
+    table.read([site])
+    assert applied(2, 0, 1) == [True, True, True]
+
+
+@pytest.mark.parametrize("rule", ["threshold", "adaptive"])
+def test_a_monitor_that_nobody_holds_is_gone_at_once(rule):
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[], replay=True)
+    monitor.attach(net, optimizer)
+    gate, held = optimizer.asd_gate.gate, weakref.ref(monitor)
+    assert not gate.is_free
+    gc.disable()  # what is in a circle would stay until a collection, and its gate with it
+    try:
+        del monitor
+        assert held() is None
+        assert gate.is_free
+    finally:
+        gc.enable()

@@ -1,0 +1,261 @@
+"""The line at the start of a training is true: what protects it, and what was asked for and does not."""
+
+import json
+import logging
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import HIDDEN, Decoder, fill, ids, targets
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.train import Model
+
+from asd import Config
+from asd.cli import main
+from asd.operators import StepMonitor
+from asd.operators.attach.left_out import leave_out, take_left_out
+from asd.operators.kernel import library as kernel
+from asd.operators.table import slots
+
+pytestmark = [
+    pytest.mark.usefixtures("clean"),
+    pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built"),
+]
+ALL = ("finite", "adaptive", "state", "checksum")
+
+
+class Recurrent(Decoder):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(HIDDEN, HIDDEN, batch_first=True)
+
+    def construct(self, x, y):
+        return ops.mean(ops.square(self.norm_out(self.lstm(self.embedding(x))[0]) - y))
+
+
+class Plain(nn.Cell):
+    """Nothing that is checked by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.ones((HIDDEN,), np.float32)), name="weight")
+
+    def construct(self, x, y):
+        return ops.mean(ops.square(ops.reduce_sum(x).astype(ms.float32) * self.weight - y))
+
+
+class Bare(nn.Optimizer):
+    """Keeps nothing but the weights, or what it keeps under names that nobody knows."""
+
+    def __init__(self, weights, *, hidden=False):
+        super().__init__(1e-3, weights)
+        if hidden:
+            self.running = Parameter(Tensor(np.zeros(7, np.float32)), name="running")
+
+    def construct(self, gradients):
+        done = ()
+        for weight, gradient in zip(self.parameters, gradients):  # noqa: B905 - the compiler knows no strict
+            done = (*done, ops.assign_sub(weight, 1e-3 * gradient))
+        return done
+
+
+def train(config, *, net=None, make=lambda weights: nn.Adam(weights, 1e-3), watches=True, guards=True, steps=2):
+    """The lines of the log, and what the status says in the end."""
+    net = fill(net or Decoder())
+    optimizer = make(net.trainable_params())
+    step = nn.TrainOneStepCell(net, optimizer)
+    monitor = StepMonitor(config, sinks=[])
+    monitor.attach(step, optimizer if guards else None)
+    run = monitor.watch_step(step) if watches else step
+    for i in range(steps):
+        monitor.step(run(ids(i), targets(i)))
+    return monitor.monitor.status.protections
+
+
+@pytest.fixture
+def said(caplog):
+    """What the log says, by level."""
+    caplog.set_level(logging.INFO, logger="asd")
+
+    def lines(level):
+        found = [each.getMessage() for each in caplog.records if each.levelno == level and each.name == "asd"]
+        return [line for line in found if "detector problem" not in line]
+
+    return lines
+
+
+def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, said):
+    found = train(Config(enable=1, rule="adaptive", tiers=ALL, confirm=0.01, replay=True))
+    assert said(logging.WARNING) == []
+    line, unseen = said(logging.INFO)
+    assert found["places"] == {
+        "gradients of activations": 4, "outputs": 8, "gradients of parameters": 15, "results of matrix products": 15,
+        "results of norms": 9,
+    }  # fmt: skip
+    assert line.startswith("checked are 4 gradients of activations, 8 outputs, 15 gradients of parameters, 15 results ")
+    assert found["missing"] == {}
+    assert list(found["on"]) == [
+        "rule", "refusal", "computed by", "checksum", "state", "second look", "replay"
+    ]  # fmt: skip
+    assert found["on"]["state"] == "bounds on weights, moment1, moment2, hashes between steps"
+    for words in found["on"].values():
+        assert words in line
+    # `nn.Embedding` holds a product that it never computes.
+    assert unseen.startswith(
+        "not seen in the first step are 3 of 15 results of matrix products: embedding.array_mul.check"
+    )
+
+
+def test_the_default_rule_says_what_little_it_does(mode, said):
+    found = train(Config(enable=1, on_anomaly="log"), watches=False)
+    assert (found["places"], found["missing"]) == ({"gradients of activations": 4}, {})
+    assert found["on"]["refusal"] == "first-level anomalies are reported, no update is refused"
+    assert [said(level) != [] for level in (logging.INFO, logging.WARNING)] == [True, False]
+
+
+@pytest.mark.parametrize(("tiers", "told"), [(ALL, True), (("finite", "adaptive"), False)], ids=["checksum", "without"])
+def test_half_precision_beside_checked_products_is_told_to_round_in_other_groups(tiers, told):
+    found = train(Config(enable=1, rule="adaptive", tiers=tiers), net=Decoder().to_float(ms.float16))
+    assert ("add the gradients of a value that several layers read in other groups" in str(found["on"])) is told
+
+
+def test_a_recurrent_net_has_its_second_look(mode, said):
+    found = train(Config(enable=1, rule="adaptive", confirm=0.01), net=Recurrent())
+    assert (found["missing"], found["on"]["second look"]) == ({}, "of 1 % of the steps at most")
+    assert said(logging.WARNING) == []
+
+
+def test_a_loop_that_shows_no_beginning_is_told_what_it_does_without(said):
+    ms.set_context(mode=1)
+    found = train(Config(enable=1, rule="adaptive", confirm=0.01, replay=True), watches=False)
+    assert {setting: len(reasons) for setting, reasons in found["missing"].items()} == {
+        "ASD_TIERS=state": 1, "ASD_REPLAY": 1, "ASD_CONFIRM": 1
+    }  # fmt: skip
+    assert len(said(logging.WARNING)) == 3
+    assert {"second look", "replay"}.isdisjoint(found["on"])
+    assert found["on"]["state"] == "bounds on weights, moment1, moment2"
+
+
+def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
+    ms.set_context(mode=1)
+    found = train(Config(enable=1, rule="adaptive", confirm=0.01), guards=False)
+    assert found["missing"] == {
+        "ASD_ON_ANOMALY": [
+            "no optimizer was given, so no update can be refused",
+            "optimizer Adam (optimizer) is not guarded: it updates its weights whatever happens",
+        ],
+        "ASD_TIERS=adaptive": ["no optimizer was given, so gradients of parameters are not known"],
+        "ASD_TIERS=state": ["no optimizer was given, so its weights and its state are not known"],
+        "ASD_CONFIRM": ["no step will be made again: no optimizer was given"],
+    }
+    assert "refusal" not in found["on"]
+
+
+def test_a_second_optimizer_of_the_training_cell_is_told(said):
+    ms.set_context(mode=1)
+    net = fill(Decoder())
+    step = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-3))
+    step.other = nn.SGD(net.trainable_params(), 1e-3)
+    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor.attach(step, step.optimizer)
+    monitor.step(step(ids(0), targets(0)))
+    assert monitor.monitor.status.protections["missing"] == {
+        "ASD_ON_ANOMALY": ["optimizer SGD (other) is not guarded: it updates its weights whatever happens"]
+    }
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_moments_that_were_not_found_are_told(said, hidden):
+    ms.set_context(mode=1)
+    found = train(
+        Config(enable=1, rule="adaptive", tiers=("state",)), make=lambda weights: Bare(weights, hidden=hidden)
+    )
+    assert found["on"]["state"] == "bounds on weights, no moments were found, hashes between steps"
+    reason = "what the optimizer keeps under names that are no weight's is not read: running"
+    assert found["missing"] == ({"ASD_TIERS=state": [reason]} if hidden else {})
+
+
+class Unused(Decoder):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.LayerNorm((HIDDEN,))
+
+
+def test_a_place_that_the_first_step_does_not_reach_is_told(mode, said):
+    found = train(Config(enable=1, rule="adaptive"), net=Unused())
+    assert found["missing"] == {}
+    assert found["unseen"] == {"gradients of activations": ["spare"], "outputs": ["spare.forward"]}
+    assert "not seen in the first step are 1 of 5 gradients of activations: spare" in said(logging.INFO)
+    assert said(logging.WARNING) == []
+
+
+def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
+    found = train(Config(enable=1, tiers=("checksum",)), net=Plain())
+    assert found["places"] == {}
+    assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
+    assert "no layer holds a matrix product or a norm that can be checked" in found["missing"]["ASD_TIERS=checksum"]
+    assert said(logging.INFO) == []
+    assert said(logging.WARNING)[0].startswith("NOTHING IS CHECKED; ")
+
+
+def test_a_network_that_was_compiled_before_is_told(said):
+    ms.set_context(mode=0)
+    net = fill(Decoder())
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    step = nn.TrainOneStepCell(net, optimizer)
+    step(ids(0), targets(0)).asnumpy()
+    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor.attach(step, optimizer)
+    monitor.step(step(ids(1), targets(1)))
+    missing = monitor.monitor.status.protections["missing"]["NPU_ASD_ENABLE"]
+    assert "none of 4 gradients of activations was seen in the first step" in missing
+
+
+def test_what_checks_left_out_while_they_were_put_in_and_compiled_is_told(said):
+    ms.set_context(mode=1)
+
+    class Late(Decoder):
+        def construct(self, x, y):
+            leave_out("blocks.0.up", "operands of unequal shape")
+            return super().construct(x, y)
+
+    take_left_out()
+    leave_out("embedding", "an operator that nobody knows")
+    found = train(Config(enable=1, tiers=("checksum",)), net=Late())
+    assert found["missing"]["ASD_TIERS=checksum"] == [
+        "embedding: an operator that nobody knows", "blocks.0.up: operands of unequal shape"
+    ]  # fmt: skip
+    assert take_left_out() in ([], [("blocks.0.up", "operands of unequal shape")])
+
+
+def test_without_the_kernel_the_hashes_are_missing(said):
+    ms.set_context(mode=1)
+    slots.use_backend("operators")
+    found = train(Config(enable=1, rule="adaptive"))
+    assert found["on"]["computed by"] == "MindSpore operators"
+    assert found["missing"] == {
+        "ASD_TIERS=state": ["nothing is compared between two steps without the C++ kernel on a CPU"]
+    }
+
+
+def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
+    ms.set_context(mode=1)
+    assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"asd: no training has left its status in {tmp_path}.\n"
+    net = fill(Decoder())
+    rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(3)]
+    data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+    config = Config(enable=1, rule="adaptive", tiers=("adaptive", "ranks"), run_dir=str(tmp_path))
+    model = Model(net, optimizer=nn.Adam(net.trainable_params(), 1e-3))
+    model.train(1, data, callbacks=[StepMonitor(config)], dataset_sink_mode=False)
+    assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("rank 0 on CPU:0, run ")
+    assert printed[0].endswith(", step 3, has ended")
+    assert printed[1].startswith(
+        "  checked are 4 gradients of activations, 8 outputs, 15 gradients of parameters; rule: "
+    )
+    assert printed[2:] == ["  not active: ASD_TIERS=ranks: there is one rank only"]
+    assert main(["env", "--training", "--json", "--run-dir", str(tmp_path)]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["training"]
+    assert (rank["rank"], rank["active"], rank["protections"]["places"]["outputs"]) == (0, False, 8)

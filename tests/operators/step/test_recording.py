@@ -1,0 +1,36 @@
+"""Recorded values of a real training: the same as were judged, in both modes, and they go on after a resume."""
+
+import pytest
+from test_step_monitor import NAMES, Run, config, dataset
+
+from asd import AnomalyDetected, Config
+from asd.exporters.run_files.values import ValueRecorder
+from asd.measured.origin import Origin
+from asd.rundir.recording import Recording
+
+pytestmark = pytest.mark.usefixtures("clean")
+ORIGIN = Origin("job", 0, "host", "CPU:0")
+
+
+def test_every_judged_value_is_recorded_and_the_refused_step_says_so(mode, tmp_path):
+    settings = config(run_dir=str(tmp_path), record=True)
+    run = Run(settings, sinks=[ValueRecorder(settings, ORIGIN)])
+    with pytest.raises(AnomalyDetected):
+        run.train(dataset(5, bad=[4]))
+    steps = list(Recording(tmp_path).steps())
+    assert [(step.step, step.left_out) for step in steps] == [(1, ""), (2, ""), (3, ""), (4, "first")]
+    for name in NAMES:
+        judged = [value for _, value, _, _ in run.monitor.monitor.history[name]]
+        recorded = [features.l2 for step in steps for of, _, features in step.values if of == name]
+        assert recorded == pytest.approx(judged, rel=1e-7)
+    assert isinstance(Recording(tmp_path).settings, Config)
+
+
+def test_with_tiers_outputs_and_gradients_of_parameters_are_recorded_too(mode, tmp_path):
+    settings = Config(enable=1, rule="adaptive", tiers=("finite", "adaptive"), run_dir=str(tmp_path), record=True)
+    Run(settings, sinks=[ValueRecorder(settings, ORIGIN)]).train(dataset(3))
+    recording = Recording(tmp_path)
+    for step in recording.steps():
+        assert {kind for _, kind, _ in step.values} == {"Y", "B", "W"}
+        assert all(features.finite and features.max_abs > 0 for *_, features in step.values)
+    assert recording.settings.tiers == ("finite", "adaptive")

@@ -1,0 +1,74 @@
+"""Where a training is told to resume from."""
+
+import pytest
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.operators.step.resume import checkpoint_to_resume
+from asd.rundir.manifest import Health, write_manifest
+from asd.supervisor.record import Attempt, Record, record_file
+
+
+def save(folder, step, rank=0, run="job"):
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{run}-step{step}.ckpt"
+    path.write_text(f"{run} {rank} {step}")
+    write_manifest(path, step=step, updates=step, run=run, rank=rank, host="h", device="CPU:0", health=Health())
+    return path
+
+
+def record(folder, *attempts, **more):
+    Record("job", number=len(attempts), attempts=list(attempts), **more).save(folder)
+    return Config(run_dir=str(folder), run=attempts[-1].run)
+
+
+def test_without_a_supervisor_it_is_the_newest_healthy_one(tmp_path):
+    config = Config(run_dir=str(tmp_path / "run"))
+    assert checkpoint_to_resume(tmp_path, config=config) is None
+    save(tmp_path, 2)
+    newest = save(tmp_path, 4)
+    assert checkpoint_to_resume(tmp_path, config=config) == newest
+    newest.write_text("damaged")
+    assert checkpoint_to_resume(str(tmp_path), config=config).name == "job-step2.ckpt"
+
+
+def test_the_first_attempt_of_a_job_begins_anew_whatever_lies_there(tmp_path):
+    save(tmp_path / "kept", 4)
+    assert checkpoint_to_resume(tmp_path / "kept", config=record(tmp_path, Attempt("job", [0, 1]))) is None
+
+
+def test_under_a_supervisor_all_ranks_take_the_step_that_it_chose(tmp_path):
+    own = {}
+    for rank in (0, 1):
+        for step in (2, 4, 6):
+            own[rank, step] = save(tmp_path / f"rank{rank}", step, rank)
+    config = record(tmp_path, Attempt("job", [0, 1]), Attempt("job+2", [0, 2], str(own[0, 4]), 4))
+    assert checkpoint_to_resume(tmp_path / "rank0", rank=0, config=config) == own[0, 4]
+    assert checkpoint_to_resume(tmp_path / "rank1", rank=1, config=config) == own[1, 4]
+
+
+def test_a_rank_without_checkpoints_takes_that_of_the_rank_that_writes_for_all(tmp_path):
+    chosen = save(tmp_path / "kept", 4)
+    config = record(tmp_path, Attempt("job", [0, 1]), Attempt("job+2", [0, 2], str(chosen), 4))
+    for folder in ("kept", "missing"):
+        assert checkpoint_to_resume(tmp_path / folder, rank=1, config=config) == chosen
+
+
+def test_what_another_job_left_is_not_taken(tmp_path):
+    save(tmp_path / "kept", 4, rank=1, run="other")
+    chosen = save(tmp_path / "kept", 4)
+    config = record(tmp_path, Attempt("job", [0, 1]), Attempt("job+2", [0, 2], str(chosen), 4))
+    assert checkpoint_to_resume(tmp_path / "kept", rank=1, config=config) == chosen
+
+
+def test_one_without_a_manifest_is_taken_when_the_supervisor_says_so(tmp_path):
+    bare = tmp_path / "bare.ckpt"
+    bare.write_text("weights")
+    config = record(tmp_path, Attempt("job", [0]), Attempt("job+2", [0], str(bare), -1))
+    assert checkpoint_to_resume(tmp_path, config=config) == bare
+
+
+def test_a_damaged_record_is_an_error(tmp_path):
+    record_file(tmp_path).write_text("{")
+    with pytest.raises(StateError, match="supervisor.json is corrupt"):
+        checkpoint_to_resume(tmp_path, config=Config(run_dir=str(tmp_path)))

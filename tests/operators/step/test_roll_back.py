@@ -1,0 +1,99 @@
+"""MindSpore's own roll-back takes an anomaly over: its real classes, as far as they run without an Ascend device."""
+
+import mindspore as ms
+import pytest
+from checked_nets import Decoder, fill, ids, targets
+from mindspore import nn
+from mindspore.train import CheckpointConfig, Model, ModelCheckpoint, TrainFaultTolerance
+
+from asd import AnomalyDetected, Config, TrainingResultError
+from asd.config import rolls_back
+from asd.injection import Fault
+from asd.operators import StepMonitor
+from asd.operators.drill.inject import FaultInjector
+
+pytestmark = pytest.mark.usefixtures("clean")
+STEPS = 8
+
+
+def no_device(*_):
+    """For the two functions that only an Ascend device has: its data channel and its accumulated gradients."""
+    return 0
+
+
+class Training:
+    """Eight steps with a checkpoint after every second one, and a fault in step 5."""
+
+    def __init__(self, folder, duration=1):
+        self.events, self.loads = [], 0
+        self.folder = folder
+        net = fill(Decoder())
+        optimizer = nn.SGD(net.trainable_params(), 1e-2)
+        self.monitor = StepMonitor(Config(enable=1, upper=(1000, 100)), sinks=[self.events.append])
+        injector = FaultInjector(Fault.parse(f"gradient:norm_out:flip=30:step=5:duration={duration}"))
+        settings = CheckpointConfig(save_checkpoint_steps=2, append_info=["epoch_num", "step_num"])
+        rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(1, STEPS + 1)]
+        self.data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
+        self.callbacks = [
+            ModelCheckpoint("net", str(folder), settings), self.monitor, injector,
+            TrainFaultTolerance(str(folder), ckpt_load_fn=self.load),
+        ]  # fmt: skip
+        self.model = Model(net, optimizer=optimizer)
+
+    def load(self):
+        self.loads += 1
+        return ms.load_checkpoint(str(max(self.folder.glob("*.ckpt"), key=lambda file: file.stat().st_mtime_ns))), False
+
+    def run(self):
+        self.model.train(1, self.data, callbacks=self.callbacks, dataset_sink_mode=False)
+        return self
+
+
+def test_without_an_ascend_device_mindspore_s_handler_takes_it_and_ends_at_the_device_s_channel(monkeypatch, tmp_path):
+    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
+    training = Training(tmp_path)
+    with pytest.raises(RuntimeError, match="Clean tdt channel is not supported") as caught:
+        training.run()
+    handed_over = caught.value.__context__
+    assert type(handed_over) is TrainingResultError
+    assert str(handed_over).startswith("TREError: accuracy sensitivity feature abnormal")
+    assert handed_over.event.step == 5
+
+
+def test_the_training_is_rolled_back_and_goes_on_to_its_end(monkeypatch, tmp_path):
+    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
+    monkeypatch.setattr("mindspore.train.model.clean_tdt_channel", no_device)
+    monkeypatch.setattr("mindspore.train.callback._train_fault_tolerance.reset_params", no_device)
+    training = Training(tmp_path).run()
+    assert training.loads == 1
+    assert {(event.kind, event.step) for event in training.events} == {("anomaly", 5)}
+    assert training.monitor.monitor.step == STEPS
+    assert training.monitor.monitor.status.refused == 1
+
+
+def test_a_fault_that_comes_again_in_the_same_step_is_not_rolled_back_for_ever(monkeypatch, tmp_path):
+    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
+    monkeypatch.setattr("mindspore.train.model.clean_tdt_channel", no_device)
+    monkeypatch.setattr("mindspore.train.callback._train_fault_tolerance.reset_params", no_device)
+    training = Training(tmp_path, duration=1000)
+    with pytest.raises(AttributeError) as caught:  # MindSpore's handler asks MindIO about any other error
+        training.run()
+    assert type(caught.value.__context__) is AnomalyDetected
+    assert training.loads >= 1
+
+
+def test_where_it_is_switched_off_or_its_callback_is_missing_nothing_is_handed_over(monkeypatch, tmp_path):
+    monkeypatch.setenv("MS_ENABLE_TFT", "{TRE:1}")
+    training = Training(tmp_path)
+    training.callbacks.pop()
+    with pytest.raises(AnomalyDetected) as caught:
+        training.run()
+    assert type(caught.value) is AnomalyDetected
+
+
+@pytest.mark.parametrize(
+    ("text", "on"), [("", False), ("{TRE:1}", True), ("{TTP:1,TRE:2}", True), ("{TRE:0,UCE:1}", False)]
+)
+def test_the_switch_is_mindspore_s(text, on):
+    assert rolls_back({"MS_ENABLE_TFT": text}) is on
+    assert not rolls_back({})

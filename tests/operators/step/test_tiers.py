@@ -1,0 +1,165 @@
+"""The tiers in a training: what is checked, what it changes, and what a fault in each place is called."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import Decoder, assert_same_bits, fill, ids, one_step_cell, targets, values
+from mindspore import Tensor, nn
+
+from asd import Config, Level
+from asd.operators import StepMonitor
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+class Training:
+    """A decoder that is trained by Adam, with the tiers of `config` or unchecked."""
+
+    def __init__(self, config=None):
+        self.net = fill(Decoder())
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
+        self.monitor = None
+        if config is not None:
+            self.monitor = StepMonitor(config, sinks=[])
+            self.monitor.attach(self.net, self.optimizer)
+        self._step = one_step_cell(self.net, self.optimizer)
+        self.steps = 0
+
+    def step(self):
+        loss = self._step(ids(self.steps), targets(self.steps))
+        self.steps += 1
+        loss.asnumpy()
+        return self.monitor.step(loss) if self.monitor is not None else []
+
+    def values(self):
+        return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
+
+
+def adaptive(tmp_path, **more):
+    tiers = ("finite", "adaptive", "state", "ranks")
+    return Config(enable=1, rule="adaptive", run_dir=str(tmp_path), **{"tiers": tiers, "on_anomaly": "skip", **more})
+
+
+def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_kind(mode, tmp_path):
+    plain, checked = Training(), Training(adaptive(tmp_path))
+    for _ in range(8):
+        plain.step()
+        assert [event for event in checked.step() if event.level is Level.ERROR] == []
+    assert_same_bits(checked.values(), plain.values())
+    kinds = {reading.checkpoint: reading.kind for reading in checked.monitor.monitor.readings}
+    assert kinds["blocks.0.norm.forward"] == kinds["blocks.0.up.forward"] == "Y"
+    assert kinds["blocks.0.norm"] == "B"
+    assert {name for name, kind in kinds.items() if kind == "W"} == {
+        weight.name for weight in checked.net.trainable_params()
+    }
+
+    weight = checked.net.blocks[0].up.weight
+    healthy = weight.asnumpy().copy()
+    weight.set_data(Tensor(healthy * np.float32(2**12)))
+    before = checked.values()
+    events = checked.step()
+    fatal = next(event for event in events if event.level is Level.ERROR)
+    assert (fatal.checkpoint, fatal.refused) == ("blocks.0.up.forward", True)
+    assert fatal.reason.startswith("forward: ")
+    assert_same_bits(checked.values(), before)
+    weight.set_data(Tensor(healthy))
+
+    moment = next(each for each in checked.optimizer.get_parameters() if each.name == f"moment2.{weight.name}")
+    moment.set_data(moment + 1e6)
+    in_state = [event for event in checked.step() if event.reason.startswith("state: ")]
+    assert [(event.checkpoint, event.level, event.refused) for event in in_state] == [(moment.name, Level.ERROR, False)]
+    assert in_state[0].reason == "state: max_moment2 more than 4 times its largest so far"
+
+
+def test_the_operators_see_what_the_kernel_sees(tmp_path):
+    from asd.operators.table import slots
+
+    ms.set_context(mode=1)
+    found = {}
+    for backend in ("kernel", "operators"):
+        slots.use_backend(backend)
+        training = Training(adaptive(tmp_path))
+        training.step()
+        found[backend] = {each.checkpoint: each[1:4] for each in training.monitor.monitor.readings}
+    assert found["kernel"].keys() == found["operators"].keys()
+    for name, numbers in found["kernel"].items():
+        np.testing.assert_allclose(found["operators"][name], numbers, rtol=2e-6)
+
+
+def test_a_resumed_run_judges_by_the_history_that_was_saved(tmp_path):
+    ms.set_context(mode=1)
+    config = adaptive(tmp_path)
+    first = Training(config)
+    for _ in range(6):
+        first.step()
+    state = first.monitor.monitor.state()
+    first.monitor.close()
+    second = Training(config)
+    second.monitor.monitor.restore(state, [site.name for site in second.monitor._training.judging.sites])
+    assert second.monitor.monitor.state() == state
+
+
+def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode, tmp_path):
+    plain, logged = Training(), Training(adaptive(tmp_path, on_anomaly="log"))
+    for _ in range(5):
+        plain.step()
+        logged.step()
+    assert_same_bits(logged.values(), plain.values())
+    names = {weight.name for weight in logged.net.trainable_params()}
+    assert {each.checkpoint for each in logged.monitor.monitor.readings if each.kind == "W"} == names
+
+    weight = logged.net.blocks[0].up.weight
+    weight.set_data(weight * 2**12)
+    before = logged.values()
+    fatal = next(event for event in logged.step() if event.level is Level.ERROR)
+    assert (fatal.checkpoint, fatal.refused) == ("blocks.0.up.forward", False)
+    assert any(not np.array_equal(before[name], value) for name, value in logged.values().items())
+
+    logged.monitor.close()
+    again = StepMonitor(adaptive(tmp_path), sinks=[])
+    again.attach(logged.net, logged.optimizer)
+    step = one_step_cell(logged.net, logged.optimizer)
+    again.step(step(ids(0), targets(0)))
+    watched = [each.checkpoint for each in again.monitor.readings if each.kind == "W"]
+    assert sorted(watched) == sorted(names)
+    infinite = weight.asnumpy().copy()
+    infinite[0, 0] = np.inf
+    weight.set_data(Tensor(infinite))
+    before = logged.values()
+    assert any(event.refused for event in again.step(step(ids(1), targets(1))))
+    assert_same_bits(logged.values(), before)
+
+
+def test_a_step_that_took_long_does_not_change_how_often_the_state_is_read(tmp_path, monkeypatch):
+    from asd.operators.measure.optimizer_state import OptimizerState
+    from asd.operators.step import state_checks
+
+    class Clock:
+        now = 0.0
+
+        @classmethod
+        def perf_counter(cls):
+            return cls.now
+
+    paces = []
+    monkeypatch.setattr(state_checks, "time", Clock)
+    monkeypatch.setattr(OptimizerState, "pace", lambda self, seconds, more: paces.append(seconds))
+    ms.set_context(mode=1)
+    training = Training(adaptive(tmp_path))
+    for step in range(1, 23):
+        Clock.now += 500.0 if step in (1, 7) else 2.0
+        training.step()
+    assert paces == [2.0, 2.0, 2.0]
+
+
+def test_the_kernel_counts_the_time_of_its_checks():
+    from asd.operators.kernel import library as kernel
+    from asd.operators.table import slots
+
+    slots.use_backend("kernel")
+    table = slots.table()
+    site = table.new_site("large")
+    table.seconds()
+    kernel.observe(site.slot, np.ones(1 << 20, np.float32))
+    assert 0 < table.seconds() < 60
+    assert table.seconds() == 0
