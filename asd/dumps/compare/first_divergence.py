@@ -8,18 +8,15 @@ in the trusted dump.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from asd.dumps.compare.bits import BitDifference
 from asd.dumps.compare.calls import CallRows
-from asd.dumps.compare.metrics import NOT_A_NUMBER
 from asd.dumps.compare.rows import Row
+from asd.dumps.compare.within_rounding import Agrees, hidden_and_seen, within_rounding
 from asd.dumps.compare.wrong_rows import BAD, UNMATCHED
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
-from asd.dumps.pairing.rounding import GAIN, Scale, allowed_for, difference_of, scale_of
 
 __all__ = ["Divergence", "FirstDivergence"]
 
@@ -29,7 +26,6 @@ _TAKES_WEIGHT = {
     "linear", "dense", "matmul", "batchmatmul", "conv1d", "conv2d", "conv3d", "embedding", "gather", "layer_norm",
     "layernorm", "rms_norm", "rmsnorm", "group_norm", "batch_norm", "biasadd",
 }  # fmt: skip
-Agrees = Callable[[Row], "bool | None"]
 _BASES = {"bits": "bit for bit", "crc": "by CRC32", "statistics": "in their statistics", "value": "in value"}
 
 
@@ -104,7 +100,10 @@ class FirstDivergence:
         """Where the runs part; None when they agree in everything that could be compared."""
         by_rule = self._by == "rule" or (self._by == "auto" and self._same_bits and self._is_wide())
         by_rounding = self._by == "rounding" or (self._by == "auto" and not self._same_bits)
-        agrees = self._within_rounding() if by_rounding else _passes if by_rule else _same
+        if by_rounding:
+            agrees, self.rounding = within_rounding((call, self._beside(call)) for call in self._calls)
+        else:
+            agrees = _passes if by_rule else _same
         first = self._first(agrees)
         if first is None:
             return None
@@ -124,10 +123,7 @@ class FirstDivergence:
         wrong = [row for row in call.rows if agrees(row) is False]
         if found.basis != "statistics" or found.kind not in ("operator", "communication"):
             return found
-        known = [row for row in (*self._taken(call), *call.rows) if _is_pair(row)]
-        limit = allowed_for([slot for row in known for slot in (row.tested, row.trusted) if slot], summary=True)
-        scale = scale_of([row.trusted for row in known if row.trusted is not None])
-        seen = max((_distance(row, scale) or 0.0 for row in wrong if _is_pair(row)), default=0.0)
+        limit, seen = hidden_and_seen([*self._taken(call), *call.rows], wrong)
         if seen > limit:
             return found
         reason = (
@@ -136,40 +132,13 @@ class FirstDivergence:
         )
         return replace(found, kind="unknown", confidence="low", reason=reason)
 
-    def _within_rounding(self) -> Agrees:
-        """Says of a row whether rounding explains its difference, from the inputs of its call and what came before."""
-        agreed: dict[int, bool] = {}
-        most, explained = 0.0, "nothing had to be taken for rounding"
-        parted = False
-        for call in self._calls:
-            taken = self._taken(call)
-            direction = split_name(call.name)[1]
-            forward = self._by_trusted.get(_trusted_name(call).replace("backward", "forward", 1))
-            if direction == "backward" and forward is not None:
-                taken = taken + [row for row in forward.rows if row.state in ("input", "output")]
-            pairs = [row for row in (*taken, *call.rows) if _is_pair(row)]
-            scale = scale_of([row.trusted for row in pairs if row.trusted is not None])
-            summary = not any(row.metrics is not None and isinstance(row.metrics.euclidean, float) for row in pairs)
-            own = allowed_for([slot for row in pairs for slot in (row.tested, row.trusted) if slot], summary=summary)
-            given = [_distance(row, scale) for row in taken if _is_pair(row)]
-            grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
-            for row in call.rows:
-                if not _is_pair(row):
-                    continue  # frameworks write constants, and some shapes, differently
-                is_given = row.state in ("input", "parameters")
-                size = scale_of([row.trusted]) if is_given and row.trusted is not None else scale
-                apart = _distance(row, size)
-                before = most if row.state == "input" or not given else max(grown, 0.0)
-                limit = max(own, 0.0 if row.state == "parameters" else GAIN * before)
-                if apart is not None:
-                    agreed[id(row)] = apart <= limit
-                    parted = parted or apart > limit
-                    if most < apart <= limit:
-                        most = apart
-                        if not parted:
-                            explained = f"up to {apart:.2g} at {row.name} was taken for rounding (limit {limit:.2g})"
-        self.rounding = explained
-        return lambda row: agreed.get(id(row))
+    def _beside(self, call: CallRows) -> list[Row]:
+        """What a call computed from; of a backward call what its forward call took and gave as well."""
+        taken = self._taken(call)
+        forward = self._by_trusted.get(_trusted_name(call).replace("backward", "forward", 1))
+        if split_name(call.name)[1] != "backward" or forward is None:
+            return taken
+        return taken + [row for row in forward.rows if row.state in ("input", "output")]
 
     def _first(self, agrees: Agrees) -> CallRows | None:
         return next((call for call in self._calls if any(agrees(row) is False for row in call.rows)), None)
@@ -322,27 +291,6 @@ class FirstDivergence:
 
 def _same(row: Row) -> bool | None:
     return row.same
-
-
-def _is_pair(row: Row) -> bool:
-    """Whether there is a tensor on both sides, of one shape."""
-    ours, theirs = row.tested, row.trusted
-    return ours is not None and theirs is not None and ours.scalar is None is theirs.scalar and (
-        ours.shape == theirs.shape
-    )  # fmt: skip
-
-
-def _distance(row: Row, scale: Scale) -> float | None:
-    """See `difference_of`; 0 for what is equal."""
-    assert row.tested is not None
-    assert row.trusted is not None
-    if row.same and row.basis in ("bits", "crc"):
-        return 0.0
-    metrics = row.metrics
-    if metrics is not None and metrics.max_abs == NOT_A_NUMBER:
-        return math.inf
-    found = (metrics.euclidean, metrics.max_abs) if metrics is not None else (None, None)
-    return difference_of(row.tested, row.trusted, scale, *found)
 
 
 def _passes(row: Row) -> bool | None:

@@ -152,6 +152,7 @@ def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
 
 
 def test_it_follows_growing_logs_until_sigterm(tmp_path):
+    write(tmp_path, event(0, level=Level.WARNING))  # else it says that no run was found
     process = start("--run-dir", tmp_path, "--interval", "0.02")
     wait_for(state_file(tmp_path).exists)
     write(tmp_path, persistent())
@@ -178,6 +179,7 @@ def test_a_second_handler_stands_by_with_one_sentence(tmp_path):
 
 def test_a_handler_that_stands_by_takes_over_when_the_other_is_killed(tmp_path):
     lock = tmp_path / "handler.sqlite.lock"
+    write(tmp_path, event(0, level=Level.WARNING))
     first = start("--run-dir", tmp_path, "--interval", "0.05")
     wait_for(lambda: lock.exists() and lock.read_text() == str(first.pid))
     with start("--run-dir", tmp_path, "--standby", "--interval", "0.05") as second:

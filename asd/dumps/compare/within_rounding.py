@@ -1,0 +1,96 @@
+"""Which differences of a comparison rounding explains, call by call in the order of execution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from asd.dumps.compare.calls import CallRows
+from asd.dumps.compare.metrics import NOT_A_NUMBER
+from asd.dumps.compare.rows import Row
+from asd.dumps.formats.slots import Slot
+from asd.dumps.pairing.rounding import GAIN, Scale, allowed_for, difference_of, scale_of
+
+__all__ = ["Agrees", "hidden_and_seen", "within_rounding"]
+
+Agrees = Callable[[Row], "bool | None"]
+"""Whether both sides of a row agree; None when that can't be told."""
+
+
+def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]]) -> tuple[Agrees, str]:
+    """Which rows rounding explains, and what was taken for it, in words.
+
+    A call may differ by what its own sums round, and by what its inputs differ already, enlarged by at most `GAIN`.
+
+    Args:
+        calls: Each call with the rows of what it computed from.
+    """
+    agreed: dict[int, bool] = {}
+    most, explained = 0.0, "nothing had to be taken for rounding"
+    parted = False
+    for call, taken in calls:
+        pairs = [row for row in (*taken, *call.rows) if _is_pair(row)]
+        scale = scale_of([row.trusted for row in pairs if row.trusted is not None])
+        own = _allowed(pairs)
+        given = [_distance(row, scale) for row in taken if _is_pair(row)]
+        grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
+        for row in call.rows:
+            if not _is_pair(row):
+                continue  # frameworks write constants, and some shapes, differently
+            apart = _distance(row, _own_scale(row, scale))
+            before = most if row.state == "input" or not given else grown
+            limit = max(own, 0.0 if row.state == "parameters" else GAIN * before)
+            if apart is None:
+                continue
+            agreed[id(row)] = apart <= limit
+            parted = parted or apart > limit
+            if most < apart <= limit:
+                most = apart
+                if not parted:
+                    explained = f"up to {apart:.2g} at {row.name} was taken for rounding (limit {limit:.2g})"
+    return lambda row: agreed.get(id(row)), explained
+
+
+def hidden_and_seen(rows: Sequence[Row], wrong: Sequence[Row]) -> tuple[float, float]:
+    """What statistics of these rows can hide by rounding, and the largest difference of those that are wrong."""
+    known = [row for row in rows if _is_pair(row)]
+    scale = scale_of([row.trusted for row in known if row.trusted is not None])
+    seen = max((_distance(row, scale) or 0.0 for row in wrong if _is_pair(row)), default=0.0)
+    return allowed_for(_slots(known), summary=True), seen
+
+
+def _allowed(pairs: Sequence[Row]) -> float:
+    summary = not any(row.metrics is not None and isinstance(row.metrics.euclidean, float) for row in pairs)
+    return allowed_for(_slots(pairs), summary=summary)
+
+
+def _slots(pairs: Sequence[Row]) -> list[Slot]:
+    return [slot for row in pairs for slot in (row.tested, row.trusted) if slot is not None]
+
+
+def _own_scale(row: Row, scale: Scale) -> Scale:
+    """What is given is measured by its own size, what is computed by that of all it was computed from."""
+    if row.state in ("input", "parameters") and row.trusted is not None:
+        return scale_of([row.trusted])
+    return scale
+
+
+def _is_pair(row: Row) -> bool:
+    """Whether there is a tensor on both sides, of one shape."""
+    ours, theirs = row.tested, row.trusted
+    return ours is not None and theirs is not None and ours.scalar is None is theirs.scalar and (
+        ours.shape == theirs.shape
+    )  # fmt: skip
+
+
+def _distance(row: Row, scale: Scale) -> float | None:
+    """See `difference_of`; 0 for what is equal."""
+    assert row.tested is not None
+    assert row.trusted is not None
+    if row.same and row.basis in ("bits", "crc"):
+        return 0.0
+    metrics = row.metrics
+    if metrics is not None and metrics.max_abs == NOT_A_NUMBER:
+        return math.inf
+    found = (metrics.euclidean, metrics.max_abs) if metrics is not None else (None, None)
+    return difference_of(row.tested, row.trusted, scale, *found)

@@ -1,0 +1,106 @@
+"""An engine that is a set, and a handler with everything around it, for the tests of its rules."""
+
+from asd import Event, Level
+from asd.errors import IsolationError
+from asd.handler import FaultHandler, Policy, Store
+from asd.isolator import Device, Held
+
+START = 1_700_000_000.0
+MINUTE, HOUR = 60.0, 3600.0
+
+
+class Clock:
+    def __init__(self, now=START):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+class Engine:
+    """An engine in memory; `others` are held out by somebody else."""
+
+    name = "set"
+
+    def __init__(self):
+        self.ours, self.others, self.calls, self.failures = set(), set(), [], []
+
+    def held(self, device):
+        return Held.OTHERS if device[:2] in self.others else Held.OURS if device[:2] in self.ours else Held.FREE
+
+    def isolate(self, device, reason, event_id):
+        self.calls.append(("isolate", device, reason, event_id))
+        if self.failures:
+            raise self.failures.pop(0)
+        self.ours.add(device[:2])
+
+    def release(self, device):
+        self.calls.append(("release", device))
+        if self.failures:
+            raise self.failures.pop(0)
+        self.ours.discard(device[:2])
+
+
+class Scene:
+    """A handler with everything around it."""
+
+    def __init__(self, policy=None, path=None, **more):
+        self.clock, self.engine, self.published = Clock(), Engine(), []
+        self.policy, self.path, self.more = policy or Policy(), path, more
+        self.begin()
+
+    def begin(self):
+        self.handler = FaultHandler(
+            Store(self.path), self.policy, self.engine, self.published.append, self.clock, **self.more
+        )
+
+    def restart(self, policy=None):
+        self.handler.close()
+        self.policy = policy or self.policy
+        self.begin()
+
+    def raises(self, step, device="Ascend:3", wait=100.0, **changes):
+        """A first-level anomaly that happens `wait` seconds after what was before; returns what is done about it."""
+        self.clock.now += wait
+        return self.handler.handle(event(step, device=device, time=self.clock.now, **changes)).action
+
+    def replay(self, verdict, step=1, device="Ascend:3", **changes):
+        changes.setdefault("time", self.clock.now)
+        return self.handler.handle(event(step, device=device, kind="replay", verdict=verdict, **changes))
+
+    def after(self, seconds):
+        self.clock.now += seconds
+        return [decision.action for decision in self.handler.tick()]
+
+    @property
+    def isolated(self):
+        return sorted(device for _, device in self.engine.ours)
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
+        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
+        "feature": "l2", "reason": "r", "refused": True, "time": START, "evidence": f"evidence/{step}",
+    }  # fmt: skip
+    device = changes.get("device", "Ascend:3")
+    fields["rank"] = int(device[-1]) if device[-1:].isdecimal() else 0  # the id of an event tells ranks apart
+    return Event(**{**fields, **changes})
+
+
+def breaker_scene(devices=2, **policy):
+    scene = Scene(Policy(**policy))
+    for number in range(devices):
+        assert scene.replay("persistent", number + 1, device=f"Ascend:{number}").action == "isolated"
+    return scene
+
+
+def failure(reason="no answer", **more):
+    return IsolationError(Device("node7", "Ascend:3", 3), "set", reason, **more)
+
+
+def stress(scene, *, failed, device="Ascend:3", **changes):
+    """A stress test that ends now; returns the decision about it."""
+    level = Level.ERROR if failed else Level.NORMAL
+    fields = {"time": scene.clock.now, "kind": "stress", "level": level, "key": str(scene.clock.now), "checkpoint": ""}
+    return scene.handler.handle(event(0, device=device, **{**fields, **changes}))

@@ -1,0 +1,97 @@
+"""Whatever events come, in whatever order."""
+
+import math
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asd import Level
+from asd.handler import Policy
+from tests.asd.handler.scene import START, Scene, event
+
+# Whatever comes, in whatever order
+
+
+DEVICES = [f"Ascend:{number}" for number in range(6)]
+ANY_EVENT = st.builds(
+    lambda device, step, kind, run, checkpoint, value, late: event(
+        step,
+        device=device,
+        rank=int(device[-1]),
+        run=run,
+        checkpoint=checkpoint,
+        value=value,
+        time=START + late,
+        **kind,
+    ),
+    st.sampled_from(DEVICES),
+    st.integers(0, 4),
+    st.sampled_from(
+        [
+            {},
+            {},
+            {},
+            {"level": Level.WARNING},
+            {"kind": "follower"},
+            *(
+                {"kind": "replay", "verdict": verdict}
+                for verdict in ("persistent", "transient", "software", "undetermined")
+            ),
+        ]
+    ),
+    st.sampled_from(["job", "job+2", "other"]),
+    st.sampled_from("ab"),
+    st.sampled_from([1e7, math.inf]),
+    st.floats(-100, 1000),
+)
+
+
+@given(st.lists(ANY_EVENT, max_size=40), st.randoms(use_true_random=False), st.integers(0, 3), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_no_order_and_no_repetition_isolates_more_devices_than_the_breaker_allows(events, random, most, ticks):
+    scene = Scene(Policy(strikes=2, max_devices=most))
+    delivered = events + events
+    random.shuffle(delivered)
+    for each in delivered:
+        scene.clock.now += random.random() * 20
+        scene.handler.handle(each)
+        if ticks:
+            scene.handler.tick()
+    scene.after(61.0)
+    assert len(scene.engine.calls) <= most
+    assert len(scene.published) == len({told.id for told in scene.published}) == len(scene.engine.calls)
+
+
+@given(st.lists(ANY_EVENT, max_size=30, unique_by=lambda each: each.id))
+@settings(max_examples=100, deadline=None)
+def test_delivering_everything_twice_gives_the_same_decisions(events):
+    outcomes = []
+    for deliveries in (1, 2):
+        scene = Scene(Policy(strikes=2))
+        decisions = []
+        for each in events:
+            scene.clock.now += 1.0
+            decisions.append(scene.handler.handle(each))
+            for _ in range(deliveries - 1):
+                assert scene.handler.handle(each).action == "duplicate"
+        scene.clock.now += 31.0
+        outcomes.append((decisions, scene.handler.tick(), scene.isolated, scene.published))
+    assert outcomes[0] == outcomes[1]
+
+
+@given(st.lists(ANY_EVENT, max_size=25, unique_by=lambda each: each.id), st.integers(1, 7))
+@settings(max_examples=60, deadline=None)
+def test_events_in_batches_lead_to_what_they_lead_to_one_by_one(events, size):
+    isolated = []
+    for batch in (1, size):
+        scene = Scene(Policy(strikes=2, max_devices=1000, max_percent=100))
+        for place in range(0, len(events), batch):
+            scene.handler.handle_many(events[place : place + batch])
+        scene.after(61.0)
+        isolated.append(scene.isolated)
+    assert isolated[0] == isolated[1]
+
+
+def test_a_replaced_clock_and_a_replaced_event_are_what_the_helpers_say():
+    assert replace(event(1), step=2, value=2e6 + 2, evidence="evidence/2") == event(2)

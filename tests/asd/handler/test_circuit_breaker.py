@@ -1,0 +1,68 @@
+"""The circuit breaker: how many devices a day may be taken out."""
+
+from asd.handler import Policy
+from asd.isolator import Device
+from tests.asd.handler.scene import HOUR, Scene, breaker_scene, event
+
+
+def test_the_third_device_in_a_day_opens_the_breaker_and_is_only_reported():
+    scene = breaker_scene()
+    decision = scene.replay("persistent", 9, device="Ascend:7")
+    assert decision.action == "breaker"
+    assert decision.reason == (
+        "Ascend:7 on node7: the replay of step 9 of llama found persistent hardware, but the circuit breaker is open: "
+        "2 devices were taken out within 24 h, and 2 are allowed, so it is only reported."
+    )
+    assert scene.isolated == ["Ascend:0", "Ascend:1"]
+
+
+def test_the_breaker_stays_open_though_a_device_was_released():
+    scene = breaker_scene(release_after_seconds=HOUR)
+    scene.replay("persistent", 9, device="Ascend:7")
+    assert scene.after(HOUR) == ["released", "released"]
+    assert scene.replay("persistent", 10, device="Ascend:8").action == "breaker"
+
+
+def test_after_a_reset_only_new_events_act():
+    scene = breaker_scene()
+    scene.replay("persistent", 9, device="Ascend:7")
+    old = event(10, device="Ascend:8", kind="replay", verdict="persistent", time=scene.clock.now)
+    scene.clock.now += 10.0
+    assert scene.handler.reset_breaker() is True
+    assert scene.handler.reset_breaker() is False
+    assert scene.after(1.0) == []
+    assert scene.handler.handle(old).action == "stale"
+    assert scene.replay("persistent", 11, device="Ascend:7").action == "isolated"
+
+
+def test_strikes_from_before_a_reset_do_not_count_after_it():
+    scene = breaker_scene()
+    scene.raises(1)
+    scene.raises(2)
+    scene.handler.reset_breaker()
+    assert scene.raises(3) == "strike"
+
+
+def test_when_its_window_has_passed_the_breaker_closes_and_what_was_reported_stays_undone():
+    scene = breaker_scene()
+    for step in (1, 2, 3):
+        scene.raises(step)
+    assert scene.after(31.0) == ["breaker"]
+    assert scene.after(24 * HOUR) == ["problem"]
+    assert scene.isolated == ["Ascend:0", "Ascend:1"]
+    assert scene.replay("persistent", 9, device="Ascend:9").action == "isolated"
+
+
+def test_the_percentage_limits_large_numbers_and_no_percentage_allows_nothing():
+    assert [Policy(max_devices=50).allowed(known) for known in (0, 10, 29, 30, 499, 500, 9999)] == [
+        2, 2, 2, 3, 49, 50, 50
+    ]  # fmt: skip
+    assert [Policy(max_devices=count).allowed(10) for count in (0, 1, 2)] == [0, 1, 2]
+    assert Policy(max_percent=0).allowed(1000) == 0
+
+
+def test_devices_that_never_raised_are_known_once_told_of():
+    scene = Scene(Policy(max_devices=50))
+    scene.handler.know(Device("node1", f"Ascend:{number}", number) for number in range(40))
+    actions = [scene.replay("persistent", 1, f"Ascend:{number}", host="node1").action for number in range(6)]
+    assert actions == ["isolated"] * 4 + ["breaker"] * 2

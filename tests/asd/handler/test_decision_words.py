@@ -1,0 +1,172 @@
+"""Every decision in words."""
+
+import pytest
+
+from asd import Level
+from asd.handler import Policy
+from asd.isolator import Device
+from tests.asd.handler.scene import START, Scene, event
+
+
+def said(decision):
+    return decision.action, decision.reason
+
+
+WHO = "Ascend:3 on node7: "
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"level": Level.WARNING}, "a second-level anomaly is no strike"),
+        ({"kind": "follower"}, "a follower names nobody"),
+        ({"kind": "problem"}, "a problem of the detector says nothing about a device"),
+        ({"kind": "replay"}, "a replay without a verdict says nothing"),
+        ({"kind": "isolation"}, "that it was taken out is noted; who holds it out is asked of the engine"),
+        ({"kind": "recovery"}, "it was given back, its strikes up to then count no more"),
+        ({"kind": "replay", "verdict": "undetermined"}, "the replay found nothing out, the strike stays as it is"),
+        ({"time": START - 1e6}, "it is too old to be a reason to act, it is only recorded"),
+        (
+            {"kind": "replay", "verdict": "transient", "time": START - 1e6},
+            "its verdict transient is too old to be a reason to act",
+        ),
+        (
+            {"kind": "replay", "verdict": "persistent", "time": START - 1e6},
+            "its verdict persistent is too old to be a reason to act",
+        ),
+        ({}, "strike 1 of 3 within 480 minutes"),
+    ],
+)  # fmt: skip
+def test_what_one_event_leads_to_in_words(changes, sentence):
+    scene = Scene()
+    decision = scene.handler.handle(event(**changes))
+    assert decision.reason == f"{WHO}{sentence}."
+    assert (decision.device, decision.case) == (Device("node7", "Ascend:3", 3), 0)
+    assert said(scene.handler.handle(event(**changes))) == ("duplicate", f"{WHO}the event was taken in before.")
+
+
+@pytest.mark.parametrize("kind", [{}, {"kind": "replay", "verdict": "persistent"}, {"kind": "stress"}])
+def test_what_names_no_device_is_told_by_the_id_of_the_event(kind):
+    nameless = event(device="unknown", **kind)
+    decision = Scene().handler.handle(nameless)
+    assert said(decision) == ("noted", f"event {nameless.id}: it names no device.")
+    assert (decision.device, decision.event_id) == (None, nameless.id)
+
+
+def test_the_verdict_in_the_event_of_an_isolation_is_no_verdict_of_a_replay():
+    scene = Scene()
+    assert scene.handler.handle(event(kind="isolation", verdict="persistent")).action == "noted"
+    assert scene.isolated == []
+
+
+def test_what_follows_from_strikes_in_words():
+    scene = Scene()
+    scene.raises(1)
+    again = event(1, checkpoint="b", time=scene.clock.now)
+    assert said(scene.handler.handle(again)) == ("strike", f"{WHO}it belongs to the strike of step 1.")
+    scene.raises(2)
+    scene.clock.now += 100.0
+    assert said(scene.handler.handle(event(3, time=scene.clock.now))) == (
+        "waiting",
+        f"{WHO}it has 3 strikes of 3, and is isolated unless many devices of job llama raise within 30 s.",
+    )
+    scene.after(31.0)
+    merged = scene.handler.handle(event(4, time=scene.clock.now))
+    assert said(merged) == ("merged", f"{WHO}it belongs to its case, which is isolated.")
+    assert merged.case == 1
+
+
+def test_one_strike_is_told_as_one():
+    scene = Scene(Policy(strikes=1, settle_seconds=10.0))
+    assert "it has 1 strike of 1, and is isolated unless" in scene.handler.handle(event()).reason
+    (isolated,) = scene.handler.tick(scene.clock.now + 11.0)
+    assert isolated.reason == f"{WHO}it has 1 strike within 480 minutes, so it is isolated by the isolator set."
+
+
+def test_software_in_words():
+    scene = Scene()
+    scene.raises(1)
+    scene.raises(1, "Ascend:4", wait=0.0)
+    assert said(scene.replay("software", 1)) == (
+        "software",
+        f"{WHO}the replay of step 1 of llama found software or data: 1 more strike of this step revoked, nobody is "
+        "isolated for it.",
+    )
+    scene.clock.now += 100.0
+    late = event(1, device="Ascend:5", run="llama+2", time=scene.clock.now)
+    assert said(scene.handler.handle(late)) == (
+        "noted", "Ascend:5 on node7: step 1 of job llama is known to be software or data, no strike."
+    )  # fmt: skip
+
+
+def test_a_burst_in_words():
+    scene = Scene()
+    for number in (1, 2):
+        scene.raises(1, f"Ascend:{number}", wait=0.0)
+    third, fourth = (event(1, device=f"Ascend:{number}", time=scene.clock.now) for number in (3, 4))
+    assert said(scene.handler.handle(third)) == (
+        "software",
+        f"{WHO}3 devices of job llama raised within 30 s: software or data, their strikes are revoked and nobody is "
+        "isolated for them unless a replay finds hardware.",
+    )
+    assert said(scene.handler.handle(fourth)) == (
+        "strike",
+        "Ascend:4 on node7: it is one more of the many devices of job llama at once, the strike is revoked.",
+    )
+
+
+def test_a_dry_run_in_words():
+    scene = Scene(Policy(dry_run=True))
+    decision = scene.replay("persistent", 7)
+    assert said(decision) == (
+        "would-isolate",
+        f"{WHO}the replay of step 7 of llama found persistent hardware, so it would be isolated, were this no dry run.",
+    )
+    assert said(scene.replay("persistent", 8)) == ("merged", f"{WHO}it belongs to its case, which is dry.")
+    assert scene.handler.store.db.execute("SELECT state, verdict, isolator FROM cases").fetchall() == [
+        ("dry", "persistent", "set")
+    ]
+
+
+def test_a_replay_of_an_unknown_step_is_told_by_its_run():
+    decision = Scene(Policy(dry_run=True)).handler.handle(event(0, kind="replay", verdict="persistent"))
+    assert decision.reason.startswith(f"{WHO}the replay of llama found persistent hardware, so")
+
+
+def test_stress_tests_in_words():
+    scene = Scene()
+    assert said(scene.handler.handle(event(0, kind="stress", level=Level.NORMAL))) == (
+        "cleared", f"{WHO}it made no mistake in a stress test, its strikes count no more."
+    )  # fmt: skip
+    scene.clock.now += 10.0
+    failed = scene.handler.handle(event(0, kind="stress", time=scene.clock.now, key="2"))
+    assert failed.reason == f"{WHO}it computed wrongly in a stress test, so it is isolated by the isolator set."
+    passed = event(0, kind="stress", level=Level.NORMAL, time=scene.clock.now, key="3")
+    decision = scene.handler.handle(passed)
+    assert said(decision) == (
+        "cleared",
+        f"{WHO}it made no mistake in a stress test, its strikes count no more, but it stays out: its case is isolated.",
+    )
+    assert decision.case == 1
+
+
+def test_a_verdict_of_the_moment_of_a_passed_stress_test_comes_too_late():
+    scene = Scene()
+    scene.handler.handle(event(0, kind="stress", level=Level.NORMAL))
+    assert scene.replay("persistent", 1, time=START).action == "stale"
+    assert scene.replay("persistent", 2, time=START + 0.1).action == "isolated"
+
+
+def test_what_is_intended_is_remembered_in_words():
+    scene = Scene()
+    scene.replay("persistent", 7)
+    reasons = [reason for (reason,) in scene.handler.store.db.execute("SELECT reason FROM decision ORDER BY n")]
+    why = f"{WHO}the replay of step 7 of llama found persistent hardware, so "
+    assert reasons == [f"{why}the isolator set is to isolate it.", f"{why}it is isolated by the isolator set."]
+
+
+def test_numbers_out_of_every_range_are_noted_and_stop_nothing():
+    scene = Scene()
+    decision = scene.handler.handle(event(2**70))
+    assert said(decision) == ("noted", f"{WHO}its numbers are out of every range.")
+    assert scene.raises(1) == "strike"

@@ -1,0 +1,164 @@
+"""Clocks that are apart, doubles, old events, and a clock that jumps."""
+
+from asd.handler import Policy
+from tests.asd.handler.scene import HOUR, START, Scene, event
+
+# Clocks that are hours apart
+
+
+def test_strikes_of_one_device_are_counted_by_the_clock_of_its_host():
+    scene = Scene(Policy(many_devices=9))
+    scene.clock.now += 12 * HOUR  # since the handler began
+    for step in (1, 2, 3):  # three strikes within six hours, whatever the clock says
+        for hours, device in ((-5.0, "Ascend:0"), (0.0, "Ascend:1"), (5.0, "Ascend:2")):
+            shown = scene.clock.now + hours * HOUR
+            at_fault = event(step, device=device, host=f"node{device[-1]}", time=shown)
+            assert scene.handler.handle(at_fault).action == ("waiting" if step == 3 else "strike")
+        scene.after(31.0)
+        scene.clock.now += 3 * HOUR - 31.0
+    assert scene.isolated == ["Ascend:0", "Ascend:1"]  # and then the circuit breaker opened
+    assert scene.handler.store.number("breaker_opened")
+
+
+def test_clocks_that_are_hours_apart_isolate_no_device_that_had_fewer_strikes():
+    scene = Scene(Policy(many_devices=9))
+    scene.clock.now += 12 * HOUR
+    for step in (1, 2, 3):
+        scene.raises(step, "Ascend:1", host="node1")
+        for hours, device in ((-5.0, "Ascend:0"), (5.0, "Ascend:2")):
+            scene.handler.handle(
+                event(min(step, 2), device=device, host=f"node{device[-1]}", time=scene.clock.now + hours * HOUR)
+            )
+        scene.after(31.0)
+    assert scene.isolated == ["Ascend:1"]
+
+
+# Doubles and old events
+
+
+def test_an_event_that_comes_twice_counts_once_also_after_a_restart(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.raises(1)
+    again = event(1, time=scene.clock.now)
+    assert scene.handler.handle(again).action == "duplicate"
+    scene.restart()
+    assert scene.handler.handle(again).action == "duplicate"
+    assert scene.handler.handle(event(1, kind="follower")).action == "noted"
+    assert scene.handler.handle(event(1, kind="follower")).action == "duplicate"
+
+
+def test_events_from_before_the_first_start_are_recorded_and_cause_nothing():
+    scene = Scene(Policy(strikes=1))
+    for step in range(3):
+        assert scene.handler.handle(event(step + 1, time=START - 61.0)).action == "stale"
+    assert scene.replay("persistent", 4, time=START - 61.0).action == "stale"
+    assert scene.after(HOUR) == []
+    assert scene.handler.store.db.execute("SELECT count(*) FROM strike").fetchone() == (4,)
+
+
+def test_a_clock_that_is_a_minute_behind_hides_nothing():
+    scene = Scene()
+    assert scene.replay("persistent", 4, time=START - 59.0).action == "isolated"
+
+
+def test_with_from_beginning_old_events_act():
+    scene = Scene(from_beginning=True)
+    assert scene.replay("persistent", 4, time=START - HOUR).action == "isolated"
+
+
+def test_after_a_restart_new_news_of_old_events_still_act_but_not_of_very_old_ones(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.clock.now += 24 * HOUR
+    scene.restart()
+    assert scene.replay("persistent", 4, device="Ascend:1", time=scene.clock.now - 9 * HOUR).action == "stale"
+    assert scene.replay("persistent", 4, device="Ascend:2", time=scene.clock.now - 7 * HOUR).action == "isolated"
+
+
+def test_a_clock_that_goes_back_blocks_nothing(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.raises(1)
+    scene.raises(2)
+    scene.raises(3)
+    scene.clock.now -= 5 * HOUR
+    assert scene.after(0.0) == []
+    assert scene.after(31.0) == ["isolated"]
+    assert scene.replay("persistent", 9, device="Ascend:4").action == "isolated"
+    assert scene.after(48 * HOUR) == ["released", "released"]
+
+
+def test_a_strike_from_the_far_future_leaves_the_window_all_the_same():
+    scene = Scene()
+    scene.handler.handle(event(1, time=START + 1000 * HOUR))
+    assert scene.handler._judge.book.standing(1, START) == (0, 1)
+    assert scene.handler._judge.book.standing(1, START + 8 * HOUR + 61.0) == (0, 0)
+
+
+# The clock
+
+
+class Uptime:
+    """The seconds since the machine started, which go on as they do whatever the clock is set to."""
+
+    def __init__(self):
+        self.boot, self.seconds = "first", 500.0
+
+    def __call__(self):
+        return self.boot, self.seconds
+
+    def pass_by(self, scene, seconds):
+        self.seconds += seconds
+        return scene.after(seconds)
+
+
+def test_a_clock_that_jumps_ahead_gives_no_device_back():
+    uptime = Uptime()
+    scene = Scene(uptime=uptime)
+    scene.replay("persistent")
+    assert uptime.pass_by(scene, 24 * HOUR) == []
+    assert scene.after(72 * HOUR) == []  # told, and not passed
+    assert uptime.pass_by(scene, 23.9 * HOUR) == []
+    assert uptime.pass_by(scene, 0.2 * HOUR) == ["released"]
+
+
+def test_a_clock_that_runs_too_quickly_gives_no_device_back():
+    uptime = Uptime()
+    scene = Scene(uptime=uptime)
+    scene.replay("persistent")
+    for _ in range(24 * 60):
+        uptime.seconds += 60.0
+        assert scene.after(300.0) == []
+
+
+def test_a_clock_that_jumps_and_is_put_right_costs_a_device_nothing():
+    uptime = Uptime()
+    scene = Scene(uptime=uptime)
+    scene.replay("persistent")
+    for jump in (72 * HOUR, -72 * HOUR):
+        assert scene.after(jump) == []
+        uptime.pass_by(scene, HOUR)
+    assert uptime.pass_by(scene, 45.9 * HOUR) == []
+    assert uptime.pass_by(scene, 0.2 * HOUR) == ["released"]
+
+
+def test_time_with_the_machine_off_is_not_seen_and_time_with_the_handler_off_is(tmp_path):
+    uptime = Uptime()
+    scene = Scene(path=tmp_path / "h.sqlite", uptime=uptime)
+    scene.replay("persistent")
+    uptime.seconds += 24 * HOUR
+    scene.clock.now += 24 * HOUR
+    scene.restart()
+    assert scene.after(0.0) == []
+    uptime.boot, uptime.seconds = "second", 10.0
+    scene.clock.now += 100 * HOUR
+    scene.restart()
+    assert uptime.pass_by(scene, 23.9 * HOUR) == []
+    assert uptime.pass_by(scene, 0.2 * HOUR) == ["released"]
+
+
+def test_a_clock_that_jumps_ahead_closes_no_circuit_breaker():
+    uptime = Uptime()
+    scene = Scene(Policy(max_devices=1), uptime=uptime)
+    assert [scene.replay("persistent", device=f"Ascend:{n}").action for n in (1, 2)] == ["isolated", "breaker"]
+    assert scene.after(72 * HOUR) == []
+    assert scene.replay("persistent", device="Ascend:3").action == "breaker"
+    assert uptime.pass_by(scene, 24.1 * HOUR) == ["problem"]

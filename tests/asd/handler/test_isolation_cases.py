@@ -1,0 +1,198 @@
+"""A device that is out: who holds it, when it is released, a dry run, and the policy's numbers."""
+
+import math
+
+import pytest
+
+from asd import ConfigError
+from asd.handler import Policy, Store
+from asd.handler.act.release import ask_release
+from tests.asd.handler.scene import HOUR, Engine, Scene, breaker_scene, event, failure
+
+# Ownership
+
+
+def test_what_others_hold_is_left_alone_and_asked_about_again_later():
+    scene = Scene()
+    scene.engine.others.add(("node7", "Ascend:3"))
+    decision = scene.replay("persistent", 1)
+    assert decision.action == "others"
+    assert decision.reason == (
+        "Ascend:3 on node7: the replay of step 1 of llama found persistent hardware, but somebody else holds it out, "
+        "so it is left alone."
+    )
+    assert scene.replay("persistent", 2).action == "others"
+    assert scene.engine.calls == []
+    scene.engine.others.clear()
+    scene.clock.now += 61.0
+    assert scene.replay("persistent", 3).action == "isolated"
+
+
+def test_for_a_minute_nobody_asks_again_who_holds_a_device():
+    scene, asked = Scene(), []
+    held = scene.engine.held
+    scene.engine.held = lambda device: (asked.append(device), held(device))[1]
+    scene.engine.others.add(("node7", "Ascend:3"))
+    for step in (1, 2, 3):
+        assert scene.replay("persistent", step).action == "others"
+    assert len(asked) == scene.handler.store.db.execute("SELECT count(*) FROM cases").fetchone()[0] == 1
+
+
+def test_who_holds_a_device_is_asked_again_when_the_clock_has_gone_back():
+    scene = Scene()
+    scene.engine.others.add(("node7", "Ascend:3"))
+    assert scene.replay("persistent", 1).action == "others"
+    scene.engine.others.clear()
+    scene.clock.now -= 10.0
+    assert scene.replay("persistent", 2).action == "isolated"
+
+
+def test_what_others_took_over_is_not_released():
+    scene = breaker_scene(1)
+    scene.engine.others.add(("node7", "Ascend:0"))
+    assert scene.after(48 * HOUR) == ["others"]
+    assert [call[0] for call in scene.engine.calls] == ["isolate"]
+    assert [told.kind for told in scene.published] == ["isolation"]
+
+
+def test_later_events_are_merged_into_the_open_case():
+    scene = breaker_scene(1)
+    for step in range(10):
+        assert scene.raises(100 + step, "Ascend:0") == "merged"
+    assert scene.replay("persistent", 200, "Ascend:0").action == "merged"
+    assert len(scene.published) == len(scene.engine.calls) == 1
+
+
+def test_a_case_takes_over_that_the_hardware_is_broken_for_good():
+    scene = Scene()
+    for step in (1, 2, 3):
+        scene.raises(step)
+    assert scene.after(31.0) == ["isolated"]
+    for step, verdict in enumerate(("transient", "persistent", "transient"), start=1):  # the gravest stays
+        assert scene.replay(verdict, step).action == "merged"
+    scene.engine.ours.clear()
+    assert scene.after(601.0) == ["released"]
+    assert [told.verdict for told in scene.published] == ["", "persistent"]
+
+
+def test_what_was_given_back_at_the_engine_is_closed_and_told():
+    scene = breaker_scene(1)
+    scene.engine.ours.clear()
+    assert scene.after(601.0) == ["released"]
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
+    assert scene.published[1].reason == (
+        "Ascend:0 on node7: somebody else gave it back (isolator set), so it may work again."
+    )
+
+
+# Release
+
+
+def test_a_device_without_a_fault_for_two_days_is_released_and_starts_anew():
+    scene = breaker_scene(1)
+    scene.clock.now += HOUR
+    scene.raises(5, "Ascend:0", wait=0.0)
+    assert scene.after(48 * HOUR - 1.0) == []
+    assert scene.after(1.0) == ["released"]
+    assert scene.isolated == []
+    assert [(told.kind, told.assertion) for told in scene.published] == [
+        ("isolation", "occur"),
+        ("recovery", "recover"),
+    ]
+    assert scene.published[1].reason == "Ascend:0 on node7: it had no fault for 48 h, so it may work again."
+    assert scene.raises(6, "Ascend:0") == "strike"
+
+
+def test_a_release_time_of_zero_means_by_hand_only():
+    scene = breaker_scene(1, release_after_seconds=0)
+    assert scene.after(10_000 * HOUR) == []
+
+
+def test_a_verdict_from_before_the_release_does_not_isolate_again():
+    scene = breaker_scene(1, release_after_seconds=HOUR)
+    late = event(77, device="Ascend:0", kind="replay", verdict="persistent", time=scene.clock.now + 5.0)
+    scene.after(HOUR)
+    assert scene.handler.handle(late).action == "stale"
+
+
+# Dry run
+
+
+def test_a_dry_run_decides_and_touches_nothing():
+    scene = Scene(Policy(dry_run=True))
+    assert scene.replay("persistent").action == "would-isolate"
+    assert scene.replay("persistent", 2).action == "merged"
+    for step in (1, 2, 3):
+        scene.raises(step, "Ascend:4")
+    assert scene.after(31.0) == ["would-isolate"]
+    assert scene.replay("persistent", 9, "Ascend:5").action == "breaker"
+    assert scene.after(48 * HOUR) == ["problem", "released", "released"]
+    assert (scene.engine.calls, scene.published) == ([], [])
+
+
+def test_what_a_dry_run_decided_is_not_done_by_the_next_start(tmp_path):
+    scene = Scene(Policy(dry_run=True), tmp_path / "h.sqlite")
+    scene.replay("persistent")
+    scene.restart(Policy())
+    assert scene.after(1.0) == []
+    assert scene.engine.calls == []
+    assert scene.replay("persistent", 2).action == "isolated"
+
+
+# The policy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("strikes", 0), ("strikes", True), ("strikes", 1.5), ("many_devices", 1), ("max_devices", -1),
+     ("max_percent", 101), ("max_percent", math.nan), ("window_seconds", -1.0), ("window_seconds", math.inf),
+     ("settle_seconds", "30")],
+)  # fmt: skip
+def test_a_wrong_number_of_the_policy_is_named(name, value):
+    with pytest.raises(ConfigError, match=f"^{name} has the value "):
+        Policy(**{name: value})
+
+
+def test_a_device_that_another_engine_took_out_is_neither_taken_for_free_nor_released(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.replay("persistent")
+    scene.engine = Engine()
+    scene.engine.name = "other"
+    scene.restart()
+    assert scene.after(601.0) == []
+    assert scene.after(48 * HOUR) == []
+    assert scene.engine.calls == []
+
+
+def test_a_release_that_is_asked_for_while_the_engine_isolates_is_done_afterwards(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    isolate = scene.engine.isolate
+
+    def slow(*call):
+        isolate(*call)
+        other = Store(scene.path)
+        assert ask_release(other, 1, scene.clock.now) == "isolating"
+        other.close()
+
+    scene.engine.isolate = slow
+    assert scene.replay("persistent").action == "isolated"
+    assert scene.after(1.0) == ["released"]
+    assert scene.isolated == []
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
+
+
+def test_an_isolation_that_is_given_up_before_it_was_done_is_told_to_nobody(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.engine.failures = [failure()]
+    scene.replay("persistent")
+    ask_release(scene.handler.store, 1, scene.clock.now)
+    assert scene.after(1.0) == ["released"]
+    assert (scene.published, scene.isolated) == ([], [])
+
+
+def test_a_release_that_is_refused_is_said_once_and_tried_again():
+    scene = breaker_scene(1)
+    scene.engine.failures = [failure("no right to", retry=False) for _ in range(5)]
+    assert scene.after(48 * HOUR) == ["failed"]
+    assert [scene.after(50.0) for _ in range(5)] == [["releasing"]] * 4 + [["released"]]
+    assert [told.kind for told in scene.published] == ["isolation", "recovery"]
