@@ -28,7 +28,7 @@ from asd.operators.table.gate import Gate
 from asd.operators.table.guard_state import GuardState
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
+from asd.operators.table.slots import by_backend, table
 from asd.tiers import FEATURES
 
 __all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
@@ -85,12 +85,11 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
     ]
     for site in sites:
         site.claimed = True
-    if isinstance(slots, OperatorTable):
-        optimizer.asd_gate = _OperatorGate(slots, sites, lower=lower)
-        optimizer.asd_set_aside = optimizer.asd_gate.set_aside
-    else:
-        optimizer.asd_gate, optimizer.asd_set_aside = _KernelGate(sites), _same  # which has done so by then
-    optimizer.asd_gate.belong_to(slots.gates.default)
+    gate: _Gate = by_backend(
+        kernel=lambda _: _KernelGate(sites), operators=lambda each: _OperatorGate(each, sites, lower=lower)
+    )
+    gate.belong_to(slots.gates.default)
+    optimizer.asd_gate, optimizer.asd_set_aside = gate, gate.set_aside
     put_on(optimizer, Guarded)
     return optimizer
 
@@ -129,8 +128,11 @@ class _Gate(nn.Cell):
     Attributes:
         sites: The checkpoints of the gradients that the optimizer is called with.
         guard_number: Which guard it is.
+        set_aside: Called in the branch where an update is refused, so that later steps are judged without it.
         gate: Whose it is.
     """
+
+    set_aside: Any
 
     def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__(auto_prefix=False)
@@ -156,6 +158,7 @@ class _KernelGate(_Gate):
         self.ask = kernel_function("asd_gate")
         self.count = kernel_function("asd_agree")
         self.number = Tensor([self.guard_number], ms.int32)
+        self.set_aside = _same  # the library has done so by then
 
     def construct(self, gradients):
         refuses = self.ask(*gradients, *self.look(gradients), self.number)

@@ -19,22 +19,23 @@ from asd.operators.private.layout import is_pipeline
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
+from asd.operators.table.slots import by_backend
 
 __all__ = ["LookAndTap", "make_look", "make_observer"]
 
 
 def make_look(site: Site) -> nn.Cell:
     """An identity that reports its input to `site`."""
-    chosen = table()
-    return _OperatorLook(site, chosen) if isinstance(chosen, OperatorTable) else _KernelLook(site)
+    made: nn.Cell = by_backend(kernel=lambda _: _KernelLook(site), operators=lambda each: _OperatorLook(site, each))
+    return made
 
 
 def make_observer(site: Site) -> Callable[[Any], Any]:
     """A function that reports a tensor to `site` and returns a tensor that is ready when that is done."""
-    chosen = table()
-    if isinstance(chosen, OperatorTable):
-        return _OperatorLook(site, chosen).report
+    return by_backend(kernel=lambda _: _kernel_observer(site), operators=lambda each: _OperatorLook(site, each).report)
+
+
+def _kernel_observer(site: Site) -> Callable[[Any], Any]:
     observe, slot = kernel_function("asd_observe"), Tensor([site.slot], ms.int32)
 
     def report(x):

@@ -17,8 +17,7 @@ from asd.measured.reading import AVERAGED, Reading
 from asd.operators.kernel import library as kernel
 from asd.operators.measure.parallel_reading import read_each
 from asd.operators.measure.tap import statistics_by_operators
-from asd.operators.table.kernel_table import KernelTable
-from asd.operators.table.slots import table
+from asd.operators.table.slots import by_backend
 
 __all__ = ["OptimizerState"]
 
@@ -180,9 +179,13 @@ def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:
 
 def _extremes(parameters: Sequence[Parameter], group: _Group) -> list[tuple[float, float]]:
     """Largest magnitude, and the smallest value where the group is asked for it."""
-    if isinstance(table(), KernelTable):
-        read = _extremes_of_moment if group.second_moment else _largest_of
-        return read_each(read, parameters)
+    return by_backend(
+        kernel=lambda _: read_each(_extremes_of_moment if group.second_moment else _largest_of, parameters),
+        operators=lambda _: _extremes_by_operators(parameters, group),
+    )
+
+
+def _extremes_by_operators(parameters: Sequence[Parameter], group: _Group) -> list[tuple[float, float]]:
     found = []
     for parameter in parameters:
         magnitude, _, _, bad = statistics_by_operators(parameter)

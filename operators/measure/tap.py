@@ -27,10 +27,9 @@ from mindspore.ops._grad_experimental.grad_base import bprop_getters
 from asd.operators.kernel import library as kernel
 from asd.operators.private.layout import is_pipeline
 from asd.operators.private.mixed_precision import CheckCell
-from asd.operators.table.kernel_table import KernelTable
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
+from asd.operators.table.slots import by_backend
 
 __all__ = [
     "Write",
@@ -47,8 +46,11 @@ Tap = Callable[[Any], Any]
 
 def make_tap(site: Site) -> Tap:
     """An identity that reports the gradient of its input to `site`."""
-    chosen = table()
-    return _kernel_tap(site) if isinstance(chosen, KernelTable) else _OperatorTap(site, chosen)
+    return by_backend(kernel=lambda _: _kernel_tap(site), operators=lambda each: _operator_tap(site, each))
+
+
+def _operator_tap(site: Site, slots: OperatorTable) -> Tap:
+    return _OperatorTap(site, slots)
 
 
 def kernel_function(name: str, size: int = 1) -> ops.Custom:
@@ -91,7 +93,7 @@ def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
     return bprop
 
 
-def _kernel_tap(site: Site) -> InsertGradientOf:
+def _kernel_tap(site: Site) -> Tap:
     observe = kernel_function("asd_observe")
     number = site.slot
     slot = Tensor([number], ms.int32)

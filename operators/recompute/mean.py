@@ -22,7 +22,7 @@ from asd.operators.measure.tap import hidden, kernel_function
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
+from asd.operators.table.slots import by_backend, table
 
 __all__ = ["check_means"]
 
@@ -60,8 +60,9 @@ def check_means(reducer: nn.Cell, parameters: Sequence[Any]) -> list[Site]:
             means = super().construct(F.depend(gradients, told), *args)
             return F.depend(means, self.asd_mean_check.compare(means, told))
 
-    kind = _OperatorMeans if isinstance(table(), OperatorTable) else _KernelMeans
-    check = reducer.asd_mean_check = kind(reducer, len(parameters), chosen)
+    given = reducer, len(parameters), chosen
+    check = by_backend(kernel=lambda _: _KernelMeans(*given), operators=lambda each: _OperatorMeans(each, *given))
+    reducer.asd_mean_check = check
     put_on(reducer, Checked)
     return list(check.sites)
 
@@ -123,10 +124,10 @@ class _KernelMeans(_Means):
 class _OperatorMeans(_Means):
     """By MindSpore operators, in float32, so the bound is wider; they are made, and count, in every step."""
 
-    def __init__(self, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]) -> None:
+    def __init__(
+        self, slots: OperatorTable, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]
+    ) -> None:
         super().__init__(reducer, gradients, chosen)
-        slots = table()
-        assert isinstance(slots, OperatorTable)
         self.slots = hidden(slots.max_abs, slots.calls)
         self.indices = tuple(Tensor([site.slot], ms.int32) for site in self.sites)
         self.sum, self.largest, self.abs = P.ReduceSum(), P.ReduceMax(), P.Abs()

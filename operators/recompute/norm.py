@@ -18,9 +18,8 @@ from asd.measured.reading import NORM
 from asd.operators.measure.tap import alias, hidden, kernel_function
 from asd.operators.private.mixed_precision import CheckCell, as_operator_reads, read, type_of_own_holder
 from asd.operators.recompute.norm_operators import OperatorNorm
-from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
+from asd.operators.table.slots import by_backend, table
 
 __all__ = ["CheckedNorm"]
 
@@ -55,15 +54,16 @@ class CheckedNorm(nn.Cell):
         self.norm, self.shifted = norm, shifted
         self.sites: list[Site] = [slots.new_site(name + _SUFFIX + part, NORM) for part in _PARTS]
         self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
-        self.by_operators = isinstance(slots, OperatorTable)
+        self.slots = by_backend(
+            kernel=lambda _: hidden(), operators=lambda each: hidden(each.max_abs, each.calls, each.due)
+        )
         self.holder: Any = None
-        if isinstance(slots, OperatorTable):
-            check = OperatorNorm(self.sites, groups=groups, centred=centred, epsilon=epsilon, shifted=shifted)
-            self.begin, self.end = _OperatorBegin(check), _OperatorEnd(check)
-            self.slots = hidden(slots.max_abs, slots.calls, slots.due)
-        else:
-            layout = (groups, int(centred), int(shifted))
-            self.begin, self.end = _KernelBegin(self.sites, layout, epsilon), _KernelEnd(self.sites[0], layout, epsilon)
+        self.begin, self.end = by_backend(
+            kernel=lambda _: _by_kernel(self.sites, (groups, int(centred), int(shifted)), epsilon),
+            operators=lambda _: _by_operators(
+                OperatorNorm(self.sites, groups=groups, centred=centred, epsilon=epsilon, shifted=shifted)
+            ),
+        )
 
     def rename(self, name: str) -> None:
         """Gives the checkpoints the name of another place."""
@@ -80,7 +80,7 @@ class CheckedNorm(nn.Cell):
         """The norm with its checks."""
         x, gamma = read(x, self.parameter_type), read(gamma, self.parameter_type)
         beta = read(more[0], self.parameter_type) if self.shifted else F.stop_gradient(gamma)
-        slots = self.slots() if self.by_operators else ()
+        slots = self.slots()
         x, gamma, beta, again = self.begin(x, gamma, beta, *slots)
         outputs = self.norm(x, gamma, beta) if self.shifted else self.norm(x, gamma)
         y = outputs[0] if isinstance(outputs, tuple) else outputs
@@ -89,6 +89,14 @@ class CheckedNorm(nn.Cell):
         # What is only looked at must get no gradient, not even zeros that are added to it.
         y = self.end(y, again, F.stop_gradient(x), F.stop_gradient(gamma), F.stop_gradient(beta), *slots)
         return (y, *outputs[1:]) if isinstance(outputs, tuple) else y
+
+
+def _by_kernel(sites: list[Site], layout: tuple[int, ...], epsilon: float) -> tuple[CheckCell, CheckCell]:
+    return _KernelBegin(sites, layout, epsilon), _KernelEnd(sites[0], layout, epsilon)
+
+
+def _by_operators(check: OperatorNorm) -> tuple[CheckCell, CheckCell]:
+    return _OperatorBegin(check), _OperatorEnd(check)
 
 
 class _KernelBegin(CheckCell):

@@ -18,9 +18,8 @@ from asd.measured.reading import CHECKSUM
 from asd.operators.measure.tap import hidden, kernel_function
 from asd.operators.private.mixed_precision import CheckCell, as_operator_reads, read, type_of_own_holder
 from asd.operators.recompute.product_operators import OperatorCheck
-from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
+from asd.operators.table.slots import by_backend, table
 
 __all__ = ["CheckedProduct"]
 
@@ -49,7 +48,7 @@ class _Parts(nn.Cell):
         self.multiply = _Multiply(op, emulate=emulate)
         self.multiply_dx = _Multiply(kind(*of_dx), emulate=emulate)
         self.multiply_dw = _Multiply(kind(*of_dw), emulate=emulate)
-        check = OperatorCheck if isinstance(table(), OperatorTable) else _KernelCheck
+        check = by_backend(kernel=lambda _: _KernelCheck, operators=lambda _: OperatorCheck)
         self.check = check(self.sites[0], transpose_a, transpose_b)
         self.check_dx = check(self.sites[1], *of_dx)
         self.check_dw = check(self.sites[2], *of_dw)
@@ -130,13 +129,14 @@ class CheckedProduct(nn.Cell):
     def __init__(self, op: Any, name: str) -> None:
         super().__init__(auto_prefix=False)
         slots = table()
-        self.by_operators = isinstance(slots, OperatorTable)
-        self.parts = _OperatorProduct(op, name) if self.by_operators else _KernelProduct(op, name)
+        kind = by_backend(kernel=lambda _: _KernelProduct, operators=lambda _: _OperatorProduct)
+        self.parts = kind(op, name)
+        self.slots = by_backend(
+            kernel=lambda _: hidden(), operators=lambda each: hidden(each.max_abs, each.calls, each.due)
+        )
         self.sites = self.parts.sites
         self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
         self.holder: Any = None
-        if isinstance(slots, OperatorTable):
-            self.slots = hidden(slots.max_abs, slots.calls, slots.due)
 
     def __call__(self, x, w):
         """`op(x, w)` in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
@@ -147,10 +147,7 @@ class CheckedProduct(nn.Cell):
     def construct(self, x, w):
         """`op(x, w)` with its checks."""
         x, w = read(x, self.parameter_type), read(w, self.parameter_type)
-        if self.by_operators:
-            max_abs, calls, due = self.slots()
-            return self.parts(x, w, max_abs, calls, due)
-        return self.parts(x, w)
+        return self.parts(x, w, *self.slots())
 
 
 class _Multiply(nn.Cell):

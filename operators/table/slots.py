@@ -7,8 +7,8 @@ without the library. A slot keeps the worst call of a step, so micro-batches and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import mindspore as ms
 
@@ -22,7 +22,9 @@ from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Limits, Site
 from asd.operators.table.unread import Unread
 
-__all__ = ["Table", "table", "use_backend"]
+__all__ = ["Table", "by_backend", "table", "use_backend"]
+
+Made = TypeVar("Made")
 
 
 class Table(Protocol):
@@ -140,6 +142,12 @@ def table() -> KernelTable | OperatorTable:
         on_cpu = ms.get_context("device_target") == "CPU"
         _table = KernelTable(kernel.library) if on_cpu and kernel.library is not None else OperatorTable()
     return _table
+
+
+def by_backend(kernel: Callable[[KernelTable], Made], operators: Callable[[OperatorTable], Made]) -> Made:
+    """What one of two functions makes of this process's table: the one for its back end."""
+    chosen = table()
+    return operators(chosen) if isinstance(chosen, OperatorTable) else kernel(chosen)
 
 
 def use_backend(name: str) -> None:
