@@ -30,7 +30,7 @@ from asd.errors import StateError
 from asd.event import BETWEEN_STEPS, LEVEL_NAMES, Event
 from asd.measured.features import Features
 from asd.measured.origin import Origin
-from asd.measured.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
+from asd.measured.reading import GRADIENT, OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.tiers import Sealed
 from asd.verdict import Level, Verdict
 
@@ -192,7 +192,7 @@ class Monitor:
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
 
-    def second_limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
+    def second_limit(self, checkpoint: str, kind: str = GRADIENT) -> dict[str, float]:
         """As `limit`, with the margins above which a gradient is suspicious."""
         return self.judges.second_limit(checkpoint, kind)
 
@@ -273,7 +273,7 @@ class Monitor:
         """The strikes of the vendor's combined scheme."""
         return self.judges.scheme
 
-    def limit(self, checkpoint: str, kind: str = "B") -> dict[str, float]:
+    def limit(self, checkpoint: str, kind: str = GRADIENT) -> dict[str, float]:
         """Per feature the largest value of `checkpoint` that is not a first-level anomaly in the next step."""
         return self.judges.limit(checkpoint, kind)
 

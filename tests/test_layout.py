@@ -121,3 +121,20 @@ def test_every_folder_says_what_is_in_it_and_what_it_may_import():
     assert len(inits) > 30
     silent = [path for path in inits if path.parent != ROOT / "asd" and "May import: " not in path.read_text()]
     assert silent == []
+
+
+PRIVATE = re.compile(
+    r"from mindspore[\w.]*\._\w+|from mindspore[\w.]* import [^#\n]*\b_\w|\.(_cells|_params|_primitives|_grad_node"
+    r"|_unique_id|_pynative_executor|_cell_graph_executor|_JitExecutor|_CellGraphExecutor)\b"
+)
+
+
+@in_checkout
+def test_private_names_of_mindspore_are_in_one_room():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / "operators").rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if PRIVATE.search(line) and path.parent.name != "private"
+    ]
+    assert found == []

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from asd.measured.reading import AVERAGED, CHECKSUM, MEAN, NORM, OUTPUT, SAMPLE
+from asd.measured.reading import AVERAGED, CHECKSUM, GRADIENT, MEAN, NORM, OUTPUT, SAMPLE, WEIGHT_GRADIENT
 from asd.records import fill
 
 __all__ = ["PLACES", "Protections"]
@@ -19,9 +19,9 @@ _LOG = logging.getLogger("asd")
 _MOST_TOLD = 4
 """Reasons in one line of the log; the status file has all."""
 PLACES = {
-    "B": "gradients of activations",
+    GRADIENT: "gradients of activations",
     OUTPUT: "outputs",
-    "W": "gradients of parameters",
+    WEIGHT_GRADIENT: "gradients of parameters",
     AVERAGED: "mean gradients",
     CHECKSUM: "results of matrix products",
     NORM: "results of norms",

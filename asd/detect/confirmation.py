@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from asd.diagnosis.attribution import Attribution
 from asd.measured.features import FEATURES, Features
-from asd.measured.reading import AVERAGED, Reading
+from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
 __all__ = ["Allowance", "blame", "has_fallen", "vanished"]
 
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
-_OF_OPTIMIZER = ("W", AVERAGED)
+_OF_OPTIMIZER = (WEIGHT_GRADIENT, AVERAGED)
 
 
 class Allowance:

@@ -53,6 +53,12 @@ class Detector(Protocol):
     def limit(self) -> dict[str, float]:
         """Per feature the largest value that is not a first-level anomaly next."""
 
+    def second_limit(self) -> dict[str, float]:
+        """Per feature the value above which a tensor is suspicious."""
+
+    def least(self) -> dict[str, float]:
+        """Per feature the smallest value that is not suspicious, see `too_small`; 0 where there is none."""
+
     def state(self) -> dict[str, Any]:
         """What it remembers, ready for JSON."""
 
@@ -92,6 +98,14 @@ class RuleDetector:
         if self.feature == "max_square":
             limit = largest_root(limit)
         return {**dict.fromkeys(FEATURES, math.inf), self._field: limit}
+
+    def second_limit(self) -> dict[str, float]:
+        """The same: what a rule allows is not suspicious."""
+        return self.limit()
+
+    def least(self) -> dict[str, float]:
+        """No tensor is too small for a rule."""
+        return dict.fromkeys(FEATURES, 0.0)
 
     def state(self) -> dict[str, float]:
         """The rule's state."""

@@ -13,7 +13,7 @@ from asd.detect.detector import EVENT_FEATURES, Detector, Judged, RuleDetector
 from asd.errors import StateError
 from asd.measured.features import FEATURES, Features, too_small
 from asd.measured.kinds import KINDS, kind_of
-from asd.measured.reading import CHECKSUM, MEAN, NORM, SAMPLE, SCORES
+from asd.measured.reading import CHECKSUM, GRADIENT, MEAN, NORM, SAMPLE, SCORES
 from asd.rules import make_rule
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined
@@ -23,7 +23,6 @@ from asd.verdict import Level, Verdict
 
 __all__ = ["Detectors"]
 
-_GRADIENT = "B"
 _DOES_NOT_FIT = {
     CHECKSUM: "the matrix product does not fit its checksum",
     MEAN: "the mean over the ranks does not fit its checksum",
@@ -59,7 +58,7 @@ class Detectors:
         self._bound = StateBound()
         self._seal = Seal()
         self.other_rank_flagged = False
-        feature = self._new(_GRADIENT).feature
+        feature = self._new(GRADIENT).feature
         self.feature = EVENT_FEATURES.get(feature, feature)
 
     def update(self, name: str, kind: str, features: Features) -> Judged:
@@ -76,7 +75,7 @@ class Detectors:
         """What events call the rule that judges a checkpoint of this kind."""
         return {**dict.fromkeys(SCORES, ScoreRule.name), SAMPLE: Combined.name}.get(kind, self._config.rule)
 
-    def limit(self, name: str, kind: str = _GRADIENT) -> dict[str, float]:
+    def limit(self, name: str, kind: str = GRADIENT) -> dict[str, float]:
         """Per feature the largest value of checkpoint `name` that is not a first-level anomaly in the next step."""
         judge = self._judges.get(name)
         if judge is not None:
@@ -85,15 +84,15 @@ class Detectors:
             self._unseen[kind] = self._new(kind)
         return self._unseen[kind].limit()
 
-    def second_limit(self, name: str, kind: str = _GRADIENT) -> dict[str, float]:
+    def second_limit(self, name: str, kind: str = GRADIENT) -> dict[str, float]:
         """As `limit`, with the margins above which a gradient is suspicious where the tier `adaptive` judges."""
         judge = self._judges.get(name)
-        return judge.second_limit() if isinstance(judge, History) else self.limit(name, kind)
+        return judge.second_limit() if judge is not None else self.limit(name, kind)
 
     def least(self, name: str) -> dict[str, float]:
         """Per feature the smallest value of `name` that is not suspicious, see `too_small`; 0 where there is none."""
         judge = self._judges.get(name)
-        return judge.least() if isinstance(judge, History) else dict.fromkeys(FEATURES, 0.0)
+        return judge.least() if judge is not None else dict.fromkeys(FEATURES, 0.0)
 
     def suspicion(self, name: str, kind: str, features: Features) -> Judged | None:
         """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
@@ -204,7 +203,7 @@ class Detectors:
         for name, values in saved.items():
             if values == {} and config.rule == "adaptive":
                 continue  # of an older run without tier adaptive, whose gradients had a judge that learned nothing
-            judges._add(name, kinds.get(name, _GRADIENT), values)
+            judges._add(name, kinds.get(name, GRADIENT), values)
         if config.combined.enable and "combined" in state:
             judges._restore_combined(state["combined"])
         if isinstance(tiers, Mapping):

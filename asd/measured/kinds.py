@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from asd.errors import ConfigError
+from asd.measured.reading import AVERAGED, GRADIENT, OUTPUT, WEIGHT_GRADIENT
 
 __all__ = ["KINDS", "Kind", "kind_of"]
 
@@ -37,13 +38,15 @@ class Kind(NamedTuple):
     gradient: bool
 
 
+_OF_WEIGHTS = (2.4, 2.8, 2.8), 4.0, 13.3, (1.63, 1.52), 20.0
+
 KINDS: Final[dict[str, Kind]] = {
     kind.symbol: kind
     for kind in (
-        Kind("Y", "forward", (1.7, 4.0, 1.7), 1.7, None, (0.68, 0.71), None, absolute=False, gradient=False),
-        Kind("B", "gradient", (2.5, 2.5, 2.5), 4.0, 12.2, (1.26, 1.27), 60.0, absolute=True, gradient=True),
-        Kind("W", "weight gradient", (2.4, 2.8, 2.8), 4.0, 13.3, (1.63, 1.52), 20.0, absolute=False, gradient=True),
-        Kind("A", "averaged gradient", (2.4, 2.8, 2.8), 4.0, 13.3, (1.63, 1.52), 20.0, absolute=False, gradient=True),
+        Kind(OUTPUT, "forward", (1.7, 4.0, 1.7), 1.7, None, (0.68, 0.71), None, absolute=False, gradient=False),
+        Kind(GRADIENT, "gradient", (2.5, 2.5, 2.5), 4.0, 12.2, (1.26, 1.27), 60.0, absolute=True, gradient=True),
+        Kind(WEIGHT_GRADIENT, "weight gradient", *_OF_WEIGHTS, absolute=False, gradient=True),
+        Kind(AVERAGED, "averaged gradient", *_OF_WEIGHTS, absolute=False, gradient=True),
     )
 }
 """`Y`: outputs of the forward pass. `B`: gradients of activations. `W`: gradients of parameters. `A`: their mean over

@@ -7,17 +7,23 @@ from typing import NamedTuple
 __all__ = [
     "AVERAGED",
     "CHECKSUM",
+    "GRADIENT",
     "MEAN",
     "NORM",
     "OF_ALL_RANKS",
     "OUTPUT",
     "SAMPLE",
     "SCORES",
+    "WEIGHT_GRADIENT",
     "Capture",
     "Reading",
     "divisor",
 ]
 
+GRADIENT = "B"
+"""The kind of the gradient of an activation."""
+WEIGHT_GRADIENT = "W"
+"""The kind of the gradient of a parameter, of one rank alone."""
 AVERAGED = "A"
 """The kind of a gradient that is the mean over ranks: all of them see the same, so none can be named for it."""
 CHECKSUM = "checksum"
@@ -33,7 +39,7 @@ SAMPLE = "sample"
 """The kind of a gradient that the vendor's combined scheme samples."""
 OUTPUT = "Y"
 """The kind of an output of the forward pass, which no loss scale has to do with."""
-_SCALED = ("B", SAMPLE)
+_SCALED = (GRADIENT, SAMPLE)
 
 
 class Reading(NamedTuple):
@@ -49,8 +55,7 @@ class Reading(NamedTuple):
         worst_call: Which call of the step saw the largest norm, from 1; 0 when it is not known.
         mean_abs: Mean magnitude of the worst call; `inf` or `nan` when an element is.
         elements: Number of elements of the tensor; 0 when it is not known.
-        kind: `Y` for an output of the forward pass, `B` for the gradient of an activation, `W` for that of a parameter;
-            `AVERAGED`, `CHECKSUM`, `MEAN`, `NORM` or `SAMPLE`.
+        kind: One of the constants above.
     """
 
     checkpoint: str
@@ -62,7 +67,7 @@ class Reading(NamedTuple):
     worst_call: int = 0
     mean_abs: float = 0.0
     elements: int = 0
-    kind: str = "B"
+    kind: str = GRADIENT
 
 
 def divisor(kind: str, loss_scale: float) -> float:

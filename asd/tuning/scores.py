@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.measured.features import Features
+from asd.measured.reading import GRADIENT
 from asd.rules.silent_check_v3 import SilentCheckV3
 from asd.rules.threshold import Threshold
 from asd.tuning.budget import MOST_EXCEEDING
@@ -19,7 +20,6 @@ __all__ = ["BINS", "Extreme", "Scorer", "Scores", "Test", "tests_of"]
 
 BINS: Final = 4
 """Bins of the histogram per factor of two."""
-_GRADIENT = "B"
 
 
 class Test(NamedTuple):
@@ -71,7 +71,7 @@ class Scorer:
     def __init__(self, config: Config, kind: str) -> None:
         names = {test.name for test in tests_of(config)}
         self._square = SilentCheckV3(config.upper, learn_errors=not config.refuses) if "ratio" in names else None
-        judges_norm = "value" in names and (kind == _GRADIENT or "adaptive" not in config.active_tiers)
+        judges_norm = "value" in names and (kind == GRADIENT or "adaptive" not in config.active_tiers)
         self._norm = Threshold(config.upper, config.sigma) if judges_norm else None
         self._largest = _judges_largest(config)
 

@@ -9,6 +9,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from asd.measured.reading import AVERAGED, GRADIENT, OUTPUT, WEIGHT_GRADIENT
 from asd.rundir.disk import write_whole
 from asd.tiers import KINDS
 from asd.tuning import Proposal
@@ -17,7 +18,7 @@ from asd.tuning.scores import BINS
 
 __all__ = ["draw_tuning"]
 
-_COLORS = {"Y": "#4477aa", "B": "#228833", "W": "#ee7733", "A": "#aa3377"}
+_COLORS = {OUTPUT: "#4477aa", GRADIENT: "#228833", WEIGHT_GRADIENT: "#ee7733", AVERAGED: "#aa3377"}
 _LOWEST = 0.5
 """Bottom of the axis, so that a single value shows."""
 

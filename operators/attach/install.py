@@ -17,6 +17,7 @@ from typing import Any
 from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
+from asd.measured.reading import OUTPUT
 from asd.operators.checks.base import ASDBase
 from asd.operators.measure.look import LookAndTap, make_look
 from asd.operators.measure.tap import make_tap
@@ -49,7 +50,7 @@ class Installation:
 
     sites: list[Site] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    _cells: list[tuple[nn.Cell, type]] = field(default_factory=list, repr=False)
+    _layers: list[tuple[nn.Cell, type]] = field(default_factory=list, repr=False)
 
     @property
     def found(self) -> list[str]:
@@ -58,10 +59,10 @@ class Installation:
 
     def remove(self) -> None:
         """Takes the taps out again; a graph compiled in between keeps them."""
-        for cell, layer in self._cells:
+        for cell, layer in self._layers:
             take_off(cell, layer)
             del cell.asd_tap
-        self._cells.clear()
+        self._layers.clear()
 
     def __str__(self) -> str:
         lines = [f"{len(self.found)} checkpoints: {', '.join(self.found)}"]
@@ -239,7 +240,7 @@ def _attach(name: str, cell: nn.Cell, done: Installation, *, forward: bool) -> l
     if not forward:
         _swap(cell, _Uncast(make_tap(site)), done)
         return [site]
-    output = _claim(table().new_site(f"{name}.forward", "Y"), f"{name}.forward")
+    output = _claim(table().new_site(f"{name}.forward", OUTPUT), f"{name}.forward")
     _swap(cell, LookAndTap(make_look(output), make_tap(site)), done)
     return [output, site]
 
@@ -247,7 +248,7 @@ def _attach(name: str, cell: nn.Cell, done: Installation, *, forward: bool) -> l
 def _look_at(name: str, cell: nn.Cell, done: Installation) -> list[Site]:
     if getattr(cell, "asd_tap", None) is not None:
         return _known(cell)
-    site = _claim(table().new_site(f"{name}.forward", "Y"), f"{name}.forward")
+    site = _claim(table().new_site(f"{name}.forward", OUTPUT), f"{name}.forward")
     _swap(cell, make_look(site), done)
     return [site]
 
@@ -268,4 +269,4 @@ def _swap(cell: nn.Cell, tap: Any, done: Installation) -> None:
             return self.asd_tap(output)
 
     cell.asd_tap = tap
-    done._cells.append((cell, put_on(cell, Tapped)))
+    done._layers.append((cell, put_on(cell, Tapped)))

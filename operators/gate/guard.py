@@ -20,7 +20,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.errors import ConfigError
-from asd.measured.reading import AVERAGED
+from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT
 from asd.operators.measure.look import make_observer
 from asd.operators.measure.tap import kernel_function
 from asd.operators.private.class_swap import put_on
@@ -78,11 +78,8 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
 
     slots = table()
     weights = getattr(optimizer, "parameters", ()) if gradients else ()
-    averaged = are_averaged()
-    sites = [
-        slots.new_site(f"averaged.{weight.name}", AVERAGED) if averaged else slots.new_site(weight.name, "W")
-        for weight in weights
-    ]
+    prefix, kind = ("averaged.", AVERAGED) if are_averaged() else ("", WEIGHT_GRADIENT)
+    sites = [slots.new_site(prefix + weight.name, kind) for weight in weights]
     for site in sites:
         site.claimed = True
     gate: _Gate = by_backend(

@@ -13,7 +13,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.measured.reading import AVERAGED, Reading
+from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 from asd.operators.kernel import library as kernel
 from asd.operators.measure.parallel_reading import read_each
 from asd.operators.measure.tap import statistics_by_operators
@@ -110,7 +110,7 @@ class OptimizerState:
     def note(self, readings: Iterable[Reading]) -> None:
         """Takes in the gradients of a step whose update was applied."""
         readings = list(readings)
-        kind = AVERAGED if any(reading.kind == AVERAGED for reading in readings) else "W"
+        kind = AVERAGED if any(reading.kind == AVERAGED for reading in readings) else WEIGHT_GRADIENT
         largest = [reading.max_abs / self._scale * reading.calls for reading in readings if reading.kind == kind]
         if largest:
             self._sum += max(largest)

@@ -8,6 +8,7 @@ from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError
+from asd.measured.reading import WEIGHT_GRADIENT
 from asd.operators.measure.look import make_observer
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
@@ -57,9 +58,9 @@ def look_before_reduction(reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
     """
     look = own_gradients(reducer)
     weights = getattr(optimizer, "parameters", ())
-    if not look.sites_of("W"):
-        look.add([(i, table().new_site(weight.name, "W")) for i, weight in enumerate(weights)])
-    return look.sites_of("W")
+    if not look.sites_of(WEIGHT_GRADIENT):
+        look.add([(i, table().new_site(weight.name, WEIGHT_GRADIENT)) for i, weight in enumerate(weights)])
+    return look.sites_of(WEIGHT_GRADIENT)
 
 
 class OwnGradients(nn.Cell):

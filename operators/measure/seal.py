@@ -11,6 +11,7 @@ from mindspore import Parameter
 
 from asd.operators.kernel import library as kernel
 from asd.operators.measure.parallel_reading import read_each
+from asd.operators.private.cells import writes_to
 from asd.tiers.seal import BLOCK, Sealed
 
 __all__ = ["StateSeal", "hashes_of_blocks"]
@@ -78,4 +79,4 @@ def hashes_of_blocks(array: np.ndarray) -> tuple[int, ...]:
 
 def _place(parameter: Parameter) -> Hashable:
     # `set_data` and what loads checkpoints give another address, operators in place another version.
-    return parameter.data_ptr(), getattr(parameter, "_version", 0), parameter.shape, parameter.dtype
+    return parameter.data_ptr(), writes_to(parameter), parameter.shape, parameter.dtype

@@ -22,9 +22,9 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
-from mindspore.ops._grad_experimental.grad_base import bprop_getters
 
 from asd.operators.kernel import library as kernel
+from asd.operators.private.backward import bprop_getters
 from asd.operators.private.layout import is_pipeline
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.operator_table import OperatorTable

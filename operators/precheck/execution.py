@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.common import api
 
 from asd.dumps.precheck.calls import leaves
 from asd.dumps.precheck.inputs import Value
 from asd.operators.precheck.arguments import FLOATING, NotCheckable, from_tensor, mapped
+from asd.operators.private.cells import own_parameters
+from asd.operators.private.compiler import clear_pynative
 
 __all__ = ["Made", "Place", "call_backward", "call_forward"]
 
@@ -102,8 +103,7 @@ def call_backward(function: Callable[..., Any], args: Any, kwargs: Any, paramete
 
 
 def _refused(error: Exception) -> NotCheckable:
-    # A pass that failed leaves MindSpore in the middle of it, and the next operator would pay for it.
-    api._pynative_executor.clear_res()
+    clear_pynative()
     lines = [line for line in str(error).splitlines() if line.strip(" -")]
     return NotCheckable((lines[0] if lines else type(error).__name__).strip().rstrip(".")[:200])
 
@@ -115,13 +115,13 @@ def _outputs(output: Any) -> Any:
 def _weights(function: Any) -> dict[str, Parameter]:
     if not isinstance(function, nn.Cell):
         return {}
-    return {name: each for name, each in function._params.items() if each is not None and each.requires_grad}
+    return {name: each for name, each in own_parameters(function).items() if each is not None and each.requires_grad}
 
 
 def _set_parameters(function: Any, parameters: dict[str, Any], convert: Convert) -> None:
     if not isinstance(function, nn.Cell):
         return
-    own = {name: each for name, each in function._params.items() if each is not None}
+    own = {name: each for name, each in own_parameters(function).items() if each is not None}
     if len(list(function.get_parameters())) > len(own):
         raise NotCheckable("the parameters of the modules in it are not with it; the operators in it are checked")
     if set(own) != set(parameters):
@@ -131,7 +131,7 @@ def _set_parameters(function: Any, parameters: dict[str, Any], convert: Convert)
         if tuple(own[name].shape) != tuple(tensor.shape):
             raise NotCheckable(f"{name} has the shape {own[name].shape}, and that of the dump {tensor.shape}")
         # A Parameter keeps its type, and the reference has another one.
-        function._params[name] = Parameter(tensor, name=own[name].name, requires_grad=own[name].requires_grad)
+        own_parameters(function)[name] = Parameter(tensor, name=own[name].name, requires_grad=own[name].requires_grad)
     function.set_train(True)
 
 

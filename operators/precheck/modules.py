@@ -14,6 +14,7 @@ from mindspore import mint, nn, ops
 
 from asd.operators.checks.base import ASDBase
 from asd.operators.precheck.arguments import NotCheckable, from_json
+from asd.operators.private.cells import children
 from asd.operators.private.class_swap import stock_class
 
 __all__ = ["make_module", "module_attributes"]
@@ -92,7 +93,7 @@ def _settings(cell: nn.Cell) -> dict[str, Any]:
             found[name] = {"name": operator.name, **{key: _plain(item) for key, item in operator.init_attrs.items()}}
         elif isinstance(value, (*_PLAIN, list, tuple)):
             found[name] = _plain(value)
-    for name, child in cell._cells.items():
+    for name, child in children(cell).items():
         if child is not None and not name.startswith("asd_"):
             found[name] = {"name": type(child).__name__, **_settings(child)}
     return found

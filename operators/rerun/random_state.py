@@ -8,7 +8,6 @@ that can't be put back, `uncontrolled` says so before anything is drawn.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import random
@@ -21,19 +20,19 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
-from mindspore.graph import api
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
-from mindspore.ops.operations._grad_ops import DropoutGrad
 from mindspore.train import mind_ir_pb2
 
 from asd.errors import UnsupportedError
 from asd.operators.kernel import library as kernel
+from asd.operators.private.backward import DropoutGrad
+from asd.operators.private.cells import primitives
+from asd.operators.private.compiler import compiled_graph
 from asd.operators.private.mixed_precision import CheckCell, as_operator_reads
 
 __all__ = [
     "RandomState",
-    "compiled_functions",
     "control_dropouts",
     "forget_draws",
     "uncontrolled",
@@ -66,18 +65,13 @@ def control_dropouts(net: nn.Cell) -> int:
     if kernel.library is None or ms.get_context("device_target") != "CPU":
         return 0
     for cell in [cell for _, cell in net.cells_and_names()]:
-        for name, value in [*vars(cell).items(), *cell._primitives.items()]:
+        for name, value in [*vars(cell).items(), *primitives(cell).items()]:
             # Cells of MindSpore and mindformers that drop nothing don't call it.
             if type(value) is P.Dropout and (value.keep_prob < 1 or not hasattr(cell, "keep_prob")):
                 vars(cell).pop(name, None)
-                cell._primitives.pop(name, None)
+                primitives(cell).pop(name, None)
                 setattr(cell, name, Dropout(value))
     return sum(isinstance(cell, Dropout) for _, cell in net.cells_and_names())
-
-
-def compiled_functions() -> frozenset[str]:
-    """The jitted functions that are compiled by now."""
-    return frozenset(api.ms_compile_cache)
 
 
 def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str:
@@ -93,7 +87,7 @@ def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str
     held = {
         type(value).__name__
         for cell in cells
-        for value in [*vars(cell).values(), *cell._primitives.values()]
+        for value in [*vars(cell).values(), *primitives(cell).values()]
         if isinstance(value, ops.Primitive) and type(value).__name__ in _DRAWING
         if cell.training and not _drops_nothing(value)
     }
@@ -299,7 +293,7 @@ def _drawing_in_graphs(phases: Iterable[str]) -> set[str]:
 def _drawing_in(phase: str) -> frozenset[str]:
     """Kept, for a large graph takes long to be written out, and what is compiled does not change."""
     if phase not in _searched:
-        graph = _compiled(phase)
+        graph = compiled_graph(phase)
         found = frozenset(name.decode() for name in _OPERATOR.findall(graph)) & _DRAWING
         if "Dropout" in found and not _drops(graph):
             found -= {"Dropout"}
@@ -321,15 +315,6 @@ def _drops(graph: bytes) -> bool:
         for name in node.output
     }
     return any(ones.isdisjoint(node.input[1:2]) for node in nodes if node.op_type.startswith("REF::Dropout:"))
-
-
-def _compiled(phase: str) -> bytes:
-    """The compiled graph in MindSpore's format MindIR."""
-    for executor in (api._cell_graph_executor._graph_executor, api.JitExecutor_.get_instance()):
-        with contextlib.suppress(RuntimeError):  # the graph is the other's
-            if executor.has_compiled(phase):
-                return bytes(executor.get_func_graph_proto(phase, "mind_ir", False))
-    return b""  # it was freed
 
 
 def _noting(name: str, call: Any) -> Any:

@@ -16,10 +16,10 @@ from asd.errors import UnsupportedError
 from asd.operators.checks.base import ASDBase
 from asd.operators.gate.guard import is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun.random_state import (
     RandomState,
-    compiled_functions,
     control_dropouts,
     forget_draws,
     uncontrolled,

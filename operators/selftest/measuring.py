@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from asd.measured.features import Features
-from asd.measured.reading import Reading
+from asd.measured.reading import OUTPUT, Reading
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.kernel import library as kernel
 from asd.operators.measure import tap
@@ -143,7 +143,7 @@ def _tap(dtype: str) -> None:
 
 
 def _look(dtype: str) -> None:
-    site = table().new_site("selftest.look", "Y")
+    site = table().new_site("selftest.look", OUTPUT)
     net = Differentiated(_Passing(make_look(site)))
     some = cases(dtype)["usual"]
     for name, array in cases(dtype).items():

@@ -10,7 +10,7 @@ from mindspore.experimental import optim as experimental
 
 from asd.config import Config
 from asd.counts.protections import PLACES
-from asd.measured.reading import CHECKSUM, NORM, OUTPUT, SCORES
+from asd.measured.reading import CHECKSUM, GRADIENT, NORM, OUTPUT, SCORES
 from asd.monitor import Monitor
 from asd.operators.attach.left_out import take_left_out
 from asd.operators.gate.guard import is_guarded
@@ -32,7 +32,7 @@ _REGROUPED = (
     "in a compiled graph that casts to half precision MindSpore may add the gradients of a value that several layers "
     "read in other groups beside checked products, as it does beside operators that check nothing"
 )
-_SEEN_IN_EACH_STEP = {"B": "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive", CHECKSUM: _CHECKSUM, NORM: _CHECKSUM}
+_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive", CHECKSUM: _CHECKSUM, NORM: _CHECKSUM}
 """With the setting that asks for it. Gradients of parameters may come every few steps only, where they add up."""
 
 

@@ -17,6 +17,7 @@ from mindspore.train import Callback, ModelCheckpoint
 
 from asd.config import Config
 from asd.errors import StateError
+from asd.operators.private.cells import checkpoint_folder
 from asd.rundir.last_good import last_good
 from asd.rundir.statefile import load_state
 from asd.supervisor.record import load_record
@@ -45,7 +46,7 @@ class CheckpointWatch:
 
     def folders(self) -> list[Path]:
         """Where these callbacks write."""
-        folders = [getattr(writer, "_directory", None) for writer in self._writers]
+        folders = [checkpoint_folder(writer) for writer in self._writers]
         return [Path(folder) for folder in folders if folder]
 
     def new_files(self) -> list[Path]:

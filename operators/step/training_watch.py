@@ -22,6 +22,7 @@ from asd.operators.attach.checksum import Checksum
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.loss_scale import LossScale
+from asd.operators.private.cells import callbacks_in
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.rerun.repeatable_step import Step
@@ -126,7 +127,7 @@ class TrainingWatch:
         if self._find_loss_scale:
             self.judging.loss_scale = LossScale.of(train_network)
         self._rule_state.files = CheckpointWatch(callbacks or ())
-        self._ending.look_for_roll_back(getattr(callbacks, "_callbacks", None) or callbacks or ())
+        self._ending.look_for_roll_back(callbacks_in(callbacks))
 
     def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None, reducer: nn.Cell | None = None) -> None:
         """See `StepMonitor.attach`."""

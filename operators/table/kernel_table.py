@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.measured.reading import Capture, Reading, divisor
+from asd.measured.reading import GRADIENT, Capture, Reading, divisor
 from asd.operators.kernel import library as kernel
 from asd.operators.kernel.product import schedule
 from asd.operators.table import unread
@@ -52,7 +52,7 @@ class KernelTable:
         self._nanoseconds = int(self._header.nanoseconds)
         library.asd_tell_unread(*unread.from_any_thread())
 
-    def new_site(self, name: str, kind: str = "B") -> Site:
+    def new_site(self, name: str, kind: str = GRADIENT) -> Site:
         """See `Table`."""
         site = self._sites.new(name, kind)
         self._library.asd_take_back((ctypes.c_int64 * 1)(site.slot), 1)

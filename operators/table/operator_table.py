@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.measured.reading import Capture, Reading, divisor
+from asd.measured.reading import GRADIENT, Capture, Reading, divisor
 from asd.operators.kernel import library as kernel
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
@@ -65,7 +65,7 @@ class OperatorTable:
 
     _parameter = staticmethod(new_parameter)
 
-    def new_site(self, name: str, kind: str = "B") -> Site:
+    def new_site(self, name: str, kind: str = GRADIENT) -> Site:
         """See `Table`."""
         site = self._sites.new(name, kind)
         self._read([site], self.refused())

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import mindspore as ms
 
 from asd.errors import ConfigError
-from asd.measured.reading import Capture, Reading
+from asd.measured.reading import GRADIENT, Capture, Reading
 from asd.operators.kernel import library as kernel
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
@@ -42,7 +42,7 @@ class Table(Protocol):
     capture: kernel.CaptureStruct
     gates: Gates
 
-    def new_site(self, name: str, kind: str = "B") -> Site:
+    def new_site(self, name: str, kind: str = GRADIENT) -> Site:
         """A fresh slot under `name`."""
 
     def new_gate(self) -> Gate:

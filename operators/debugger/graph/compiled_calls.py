@@ -10,7 +10,6 @@ import ast
 import copy
 import functools
 import logging
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +20,11 @@ from asd.operators.debugger.graph.call_order import Code, graph_of
 from asd.operators.debugger.graph.call_sites import CallSites, is_user_code
 from asd.operators.debugger.graph.parameter_gradients import is_optimizer, with_gradients
 from asd.operators.debugger.hooks.apis import ApiHooks
+from asd.operators.private.compiler import executors, source_parser
 
 __all__ = ["begin", "end"]
 
 _LOG = logging.getLogger("asd")
-_MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
 _replaced: list[tuple[Any, Any, Any]] = []
 _compilers: list[Any] = []
 
@@ -38,9 +37,7 @@ def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
         gradients: At what optimizers are called with.
     """
     end()
-    parser: Any = next(
-        (sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None
-    )
+    parser = source_parser()
     if parser is None:
         return
     _mend_compilers()
@@ -74,8 +71,7 @@ def end() -> None:
 def _mend_compilers() -> None:
     if _compilers:
         return
-    api: Any = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
-    for owner in (api._JitExecutor, api._CellGraphExecutor):
+    for owner in executors():
         _compilers.append(owner)
         owner.compile = _again_without_taps(owner.compile)
 

@@ -29,6 +29,7 @@ from asd.operators.debugger.hooks.graph_taps import (
 from asd.operators.debugger.hooks.session import Session
 from asd.operators.debugger.record.delivery import deliver_to, dtype_name, to_array
 from asd.operators.debugger.record.values import Path, leaves
+from asd.operators.private.cells import own_parameters
 
 __all__ = ["GraphCalls", "Room"]
 
@@ -96,7 +97,7 @@ class GraphCalls:
                     if hook is not None:
                         self._parameters[hook.number] = {
                             name: self._kept((hook.number, name), to_array(parameter), dtype_name(parameter))
-                            for name, parameter in cell._params.items()
+                            for name, parameter in own_parameters(cell).items()
                             if parameter is not None
                         }
 

@@ -16,6 +16,7 @@ from mindspore.ops.composite.base import Map
 
 from asd.operators.debugger.hooks.cells import Hook, add_hook, hooks
 from asd.operators.debugger.hooks.graph_taps import GRADIENT_OF_PARAMETER, NOT_NESTED, delivery_of
+from asd.operators.private.cells import own_parameters
 
 __all__ = ["ParameterHook", "is_optimizer", "with_gradients"]
 
@@ -99,7 +100,7 @@ def _numbers_of(parameters: tuple[Parameter, ...]) -> tuple[int, ...]:
     owners: dict[int, tuple[Hook, str]] = {}
     for hook in list(hooks()):
         if isinstance(hook, Hook) and hook.label.module:
-            for name, parameter in hook.cell._params.items():
+            for name, parameter in own_parameters(hook.cell).items():
                 if parameter is not None:
                     owners.setdefault(id(parameter), (hook, name))
     return tuple(_number_of(*owners[id(each)]) if id(each) in owners else _NOBODY for each in parameters)

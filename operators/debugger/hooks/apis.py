@@ -18,6 +18,7 @@ from mindspore import Tensor, mint, nn, ops
 
 from asd.operators.debugger.hooks.current import eager_session
 from asd.operators.debugger.hooks.session import Label
+from asd.operators.private.compiler import executors
 
 __all__ = ["ApiHooks", "words"]
 
@@ -180,8 +181,7 @@ def _step_aside_for_the_compiler(hooks: ApiHooks) -> None:
     _current[:] = [hooks]
     if _compilers:
         return
-    compiler = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
-    for owner, name in ((compiler._JitExecutor, "__call__"), (compiler._CellGraphExecutor, "compile")):
+    for owner, name in zip(executors(), ("__call__", "compile"), strict=True):
         original = getattr(owner, name)
         _compilers.append((owner, name, original))
         setattr(owner, name, _without_hooks(original))

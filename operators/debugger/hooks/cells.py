@@ -24,6 +24,7 @@ from asd.operators.debugger.hooks.graph_taps import InputTap, OutputTap, operato
 from asd.operators.debugger.hooks.session import Label
 from asd.operators.debugger.record.values import attributes_of
 from asd.operators.precheck.modules import module_attributes
+from asd.operators.private.cells import own_parameters
 from asd.operators.private.class_swap import put_on, stock_class, take_off
 from asd.operators.table.site import is_ours
 
@@ -224,7 +225,7 @@ def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Ce
 
 
 def _own_parameters(cell: nn.Cell) -> dict[str, Parameter]:
-    found: dict[str, Parameter] = dict(cell._params.items())
+    found: dict[str, Parameter] = dict(own_parameters(cell).items())
     return {name: parameter for name, parameter in found.items() if parameter is not None}
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.operators.debugger.record.delivery import dtype_name, to_array
+from asd.operators.private.backward import age_of, has_one_result, node_of, number_of, shows_its_graph
 
 __all__ = ["GradientWatch", "supported"]
 
@@ -25,7 +26,7 @@ Tell = Callable[[str, int, np.ndarray, str], None]
 
 def supported() -> bool:
     """Whether this MindSpore shows its backward graph (2.9 and later do)."""
-    return hasattr(Tensor, "_grad_node")
+    return shows_its_graph()
 
 
 class GradientWatch:
@@ -67,24 +68,24 @@ class GradientWatch:
 
     def _edge(self, tensor: Any) -> Edge | None:
         """The node that made `tensor`, and which of its results it is; None without a gradient."""
-        node = tensor._grad_node if isinstance(tensor, Tensor) else None
+        node = node_of(tensor)
         if node is None:
             return None
         number = self._known(node)
-        if len(getattr(node, "_input_metadata", "several")) <= 1:  # a function with a gradient of its own has no list
+        if has_one_result(node):
             return number, 0
-        view = tensor.reshape(tensor.shape)._grad_node  # its one edge says which result it is
+        view = node_of(tensor.reshape(tensor.shape))  # its one edge says which result it is
         return (number, view.next_functions[0][1]) if view is not None else None
 
     def _known(self, node: Any) -> int:
-        number: int = node._unique_id()
+        number = number_of(node)
         if number not in self._edges:
             edges = [
-                _Edge(index, each, (each._unique_id(), result))
+                _Edge(index, each, (number_of(each), result))
                 for index, (each, result) in enumerate(node.next_functions)
                 if each is not None
             ]
-            self._edges[number] = _Node(node, _age(node), edges)
+            self._edges[number] = _Node(node, age_of(node), edges)
         return number
 
     def _consumers(
@@ -123,15 +124,6 @@ class _Node(NamedTuple):
     node: Any
     age: int
     edges: list[_Edge]
-
-
-_LEAF = 1 << 62
-
-
-def _age(node: Any) -> int:
-    """When the node was made: those of inputs before those of the call. A leaf counts as made before all."""
-    number: int = node._sequence_nr()
-    return -1 if number > _LEAF else number
 
 
 class _Watched:

@@ -6,7 +6,6 @@ A graph that PyNative runs, a function under `ms.jit`, is also a call that a ses
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from mindspore import Tensor, nn
 from asd.operators.debugger.hooks.current import eager_session
 from asd.operators.debugger.hooks.session import Label
 from asd.operators.debugger.record.values import leaves
+from asd.operators.private.compiler import executors
 
 __all__ = ["is_due", "keep_outputs", "wait"]
 
@@ -40,8 +40,7 @@ def keep_outputs(
     _keeping[0], _around[:] = keep, [before, after]
     if _replaced:
         return
-    runner = sys.modules.get("mindspore.graph.api") or sys.modules["mindspore.common.api"]  # it moved in 2.9
-    for owner in (runner._JitExecutor, runner._CellGraphExecutor):
+    for owner in executors():
         _replaced.append(owner)
         owner.__call__ = _keeping_its_output(owner.__call__)
 

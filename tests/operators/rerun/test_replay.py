@@ -16,10 +16,10 @@ from asd import Config
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
+from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun.random_state import (
     RandomState,
-    compiled_functions,
     control_dropouts,
     forget_draws,
     uncontrolled,

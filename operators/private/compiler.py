@@ -1,0 +1,47 @@
+"""MindSpore's compiler and what it made, under the names of 2.9 and 2.10."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+from mindspore.common import api as pynative_api
+
+try:
+    from mindspore.graph import api  # since 2.9
+except ImportError:
+    api = pynative_api
+
+__all__ = ["clear_pynative", "compiled_functions", "compiled_graph", "executors", "source_parser"]
+
+_PARSERS = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
+
+
+def executors() -> tuple[Any, Any]:
+    """The classes that compile and run jitted functions, and cells."""
+    return api._JitExecutor, api._CellGraphExecutor
+
+
+def source_parser() -> Any:
+    """The class that reads the source of what is compiled; None where this MindSpore has none."""
+    return next((sys.modules[name].Parser for name in _PARSERS if hasattr(sys.modules.get(name), "Parser")), None)
+
+
+def compiled_functions() -> frozenset[str]:
+    """The jitted functions that are compiled by now."""
+    return frozenset(api.ms_compile_cache)
+
+
+def compiled_graph(phase: str) -> bytes:
+    """The compiled graph in MindSpore's format MindIR; empty where it was freed."""
+    for executor in (api._cell_graph_executor._graph_executor, api.JitExecutor_.get_instance()):
+        with contextlib.suppress(RuntimeError):  # the graph is the other's
+            if executor.has_compiled(phase):
+                return bytes(executor.get_func_graph_proto(phase, "mind_ir", False))
+    return b""
+
+
+def clear_pynative() -> None:
+    """Ends a pass of PyNative that failed: it would be left in the middle, and the next operator would pay for it."""
+    pynative_api._pynative_executor.clear_res()
