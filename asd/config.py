@@ -6,19 +6,21 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
 from asd.settings.combined import CombinedConfig
 from asd.settings.job_name import attempt_of, job_name
+from asd.settings.protection import brought_by
 from asd.settings.table import SET_BY_RUN, VARIABLES, Variable
 
 __all__ = ["Config", "Setting", "describe", "is_simulated", "rolls_back", "unknown_variables"]
 
 _DEFAULT_TIERS = ("finite", "adaptive", "state")
+_BY_PROTECTION: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,9 @@ class Config:
         upper: First- and second-level threshold of a value itself.
         sigma: First- and second-level threshold of its jump, in widths of the range seen so far.
         on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
-        rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`.
+        protection: What the settings bring that are not given: `document` nothing, `full` all that never changes a
+            number, see `asd.settings.protection`.
+        rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`; `threshold` if not given.
         run_dir: Folder where the run leaves its events, state and evidence.
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
         metrics_port: Port, 1..65535, where this process serves its metrics; 0 for nowhere.
@@ -57,25 +61,28 @@ class Config:
     upper: tuple[int, int] = (1_000_000, 10_000)
     sigma: tuple[int, int] = (100_000, 5_000)
     on_anomaly: str = "stop"
-    rule: str = "threshold"
+    rule: str = _BY_PROTECTION
     run_dir: str = "asd_run"
     run: str = ""
     metrics_port: int = 0
     metrics_address: str = "127.0.0.1"
     web_config: str = ""
     evidence_mb: int = 16
-    replay: bool = False
+    replay: bool = _BY_PROTECTION
     narrow: bool = False
-    manifest: bool = False
+    manifest: bool = _BY_PROTECTION
     device: str = ""
     weight_hash: int = 50
     tiers: tuple[str, ...] | None = None
     combined: CombinedConfig = field(default_factory=CombinedConfig)
     record: bool = False
-    confirm: float = 0.0
+    confirm: float = _BY_PROTECTION
     node: str = ""
+    protection: str = "document"
 
     def __post_init__(self) -> None:
+        for name, value in brought_by(self.protection, self._given()).items():
+            object.__setattr__(self, name, value)
         for variable in VARIABLES:
             value = getattr(self, variable.field)
             if not variable.kind.accepts(value):
@@ -94,6 +101,9 @@ class Config:
                 "ASD_CONFIRM", self.confirm, "it needs updates that can be refused: ASD_ON_ANOMALY=skip or stop"
             )
 
+    def _given(self) -> dict[str, Any]:
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
         """Reads the settings from `environ`; an empty variable counts as unset, but for `ASD_TIERS`, where it is none.
@@ -101,12 +111,7 @@ class Config:
         Raises:
             ConfigError: A variable has a value that is not valid; the sentence lists what is.
         """
-        given = {}
-        for variable in VARIABLES:
-            text = environ.get(variable.name)
-            if text or (text == "" and variable.may_be_empty):
-                given[variable.field] = variable.value_of(text)
-        return cls(**given)
+        return cls(**_given_by(environ))
 
     @classmethod
     def of_process(cls, **defaults: str) -> Config:
@@ -209,7 +214,7 @@ class Setting(NamedTuple):
     Attributes:
         name: The environment variable.
         value: The value in force, as the variable would spell it.
-        source: `environment` or `default`.
+        source: `environment`, `ASD_PROTECTION` or `default`.
         meaning: What that value does.
     """
 
@@ -225,16 +230,25 @@ def describe(environ: Mapping[str, str]) -> list[Setting]:
     Raises:
         ConfigError: As `Config.from_env`.
     """
-    config = Config.from_env(environ)
-    return [_in_force(variable, config, environ) for variable in VARIABLES]
+    given = _given_by(environ)
+    return [_in_force(variable, Config(**given), given, environ) for variable in VARIABLES]
 
 
-def _in_force(variable: Variable, config: Config, environ: Mapping[str, str]) -> Setting:
+def _given_by(environ: Mapping[str, str]) -> dict[str, Any]:
+    given = {}
+    for variable in VARIABLES:
+        text = environ.get(variable.name)
+        if text or (text == "" and variable.may_be_empty):
+            given[variable.field] = variable.value_of(text)
+    return given
+
+
+def _in_force(variable: Variable, config: Config, given: Mapping[str, Any], environ: Mapping[str, str]) -> Setting:
     value = config.active_tiers if variable.field == "tiers" else getattr(config, variable.field)
-    given = environ.get(variable.name)
-    is_set = bool(given) or (given == "" and variable.may_be_empty)
-    note = " (set, but empty: counts as unset)" if given == "" and not is_set else ""
-    source = "environment" if is_set else "default"
+    is_set = variable.field in given
+    note = " (set, but empty: counts as unset)" if environ.get(variable.name) == "" and not is_set else ""
+    is_brought = config.protection == "full" and variable.field in brought_by(config.protection, given)
+    source = "environment" if is_set else "ASD_PROTECTION" if is_brought else "default"
     return Setting(variable.name, _spell(value), source, variable.meaning(value) + note)
 
 

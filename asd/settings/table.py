@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
 from asd.settings.combined import VARIABLE, CombinedConfig
+from asd.settings.protection import PROTECTIONS
 from asd.settings.values import ADDRESS, DIGITS, FILE, FLAG, FOLDER, NAME, SHARE, Kind, choice, count, names, pair
 
 __all__ = ["SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
@@ -129,6 +130,13 @@ VARIABLES = (
         _ACTIONS.__getitem__,
         ("what a first-level anomaly does: `log` reports only, `skip` refuses the update and goes on, `stop` "
             "refuses it and ends training"),
+    ),
+    Variable(
+        "ASD_PROTECTION", "protection", choice(PROTECTIONS),
+        PROTECTIONS.__getitem__,
+        ("`full` turns on all that never changes a number: the document's thresholds, learned ranges, state, "
+            "checksums, the second look, replay and manifests; what other variables say goes before it. `document` "
+            "is the document's rule and nothing else"),
     ),
     Variable(
         "ASD_RULE", "rule", choice(_RULES),

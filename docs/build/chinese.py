@@ -9,6 +9,11 @@ SETTINGS = {
     "ASD_ON_ANOMALY": (
         "发生一级异常时的动作：`log` 只上报；`skip` 丢弃本步更新后继续训练；`stop` 丢弃本步更新并终止训练"
     ),
+    "ASD_PROTECTION": (
+        "一键防护：`full` 打开所有不改变任何数值的手段（文档阈值、自学习范围、权重与优化器状态、"
+        "checksum、可疑步重算、重放、ckpt 清单），"
+        "其他变量的设置优先；`document` 只用文档规则"
+    ),
     "ASD_RULE": "判断特征值所用的规则",
     "ASD_RUN_DIR": "一次训练的事件、计数、状态与异常现场数据的存放目录",
     "ASD_RUN": (
@@ -37,6 +42,7 @@ VALID = {
     "NPU_ASD_UPPER_THRESH": "两个整数，均不小于 3，且第一个大于第二个",
     "NPU_ASD_SIGMA_THRESH": "两个整数，均不小于 3，且第一个大于第二个",
     "ASD_ON_ANOMALY": "`log`、`skip`、`stop`",
+    "ASD_PROTECTION": "`document`、`full`",
     "ASD_RULE": "`threshold`、`silent_check_v3`、`combined`、`adaptive`",
     "ASD_RUN_DIR": "目录名",
     "ASD_RUN": "由可打印字符组成的名字",

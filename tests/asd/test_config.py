@@ -126,7 +126,7 @@ def test_the_sentence_says_what_where_and_what_is_valid():
         *(("upper", value) for value in ((2, 1), (3, 3), (100, 50.0), (True, 3), [100, 50], (9,), (9, 8, 7), "9,8")),
         *(("sigma", value) for value in ((LARGEST + 1, 3), (float("inf"), 3), None)),
         *(("on_anomaly", value) for value in ("abort", "", None, ["log"])),
-        *(("rule", value) for value in ("sigma", "", None)),
+        *(("rule", value) for value in ("sigma", "", 1)),
         *(("run_dir", value) for value in ("", "a\0b", None)),
         *(("metrics_port", value) for value in (-1, 65536, True, 1.0, "9464", None)),
         *(("metrics_address", value) for value in ("", " ", None)),
@@ -211,6 +211,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_TIERS": "state,ranks",
         "ASD_RECORD": str(int(replay)),
         "ASD_CONFIRM": "0",
+        "ASD_PROTECTION": "document",
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ
@@ -343,3 +344,35 @@ def test_two_launches_of_a_job_have_two_names_and_are_one_job(monkeypatch):
 def test_the_name_of_the_node_is_the_one_that_was_told():
     assert Config.from_env({"ASD_NODE": "worker-3"}).name_of_node() == "worker-3"
     assert Config().name_of_node() == socket.gethostname()
+
+
+FULL = ("adaptive", ("finite", "adaptive", "state", "checksum"), 0.01, True, True)
+
+
+@pytest.mark.parametrize(
+    ("environ", "brought"),
+    [
+        ({}, ("threshold", (), 0.0, False, False)),
+        ({"ASD_PROTECTION": "document"}, ("threshold", (), 0.0, False, False)),
+        ({"ASD_PROTECTION": "full"}, FULL),
+        ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "skip"}, FULL),
+        ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "log"}, (*FULL[:2], 0.0, False, True)),
+        ({"ASD_PROTECTION": "full", "ASD_RULE": "threshold"}, ("threshold", (), 0.0, True, True)),
+        ({"ASD_PROTECTION": "full", "ASD_TIERS": "finite,state"}, ("adaptive", ("finite", "state"), 0.0, True, True)),
+        ({"ASD_PROTECTION": "full", "ASD_REPLAY": "0", "ASD_CONFIRM": "0"}, (*FULL[:2], 0.0, False, True)),
+    ],
+)
+def test_one_switch_turns_on_what_no_variable_speaks_against(environ, brought):
+    config = Config.from_env(environ)
+    assert (config.rule, config.active_tiers, config.confirm, config.replay, config.manifest) == brought
+    assert config == dataclasses.replace(config)  # a copy keeps what the switch brought
+
+
+def test_the_switch_does_the_same_from_python_and_says_where_its_values_come_from():
+    assert Config(protection="full") == Config.from_env({"ASD_PROTECTION": "full"})
+    sources = {each.name: each.source for each in describe({"ASD_PROTECTION": "full", "ASD_RULE": "adaptive"})}
+    assert {name for name, source in sources.items() if source == "ASD_PROTECTION"} == {
+        "ASD_CONFIRM", "ASD_MANIFEST", "ASD_REPLAY", "ASD_TIERS"
+    }  # fmt: skip
+    assert sources["ASD_RULE"] == "environment"
+    assert {each.source for each in describe({})} == {"default"}

@@ -1,0 +1,39 @@
+"""What one switch, `ASD_PROTECTION`, turns on where the finer variables say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["PROTECTIONS", "brought_by"]
+
+PROTECTIONS: Final = {
+    "document": "the document's rule and nothing else, unless another variable asks for more",
+    "full": "all that never changes a number: learned ranges, state, checksums, second look, replay and manifests",
+}
+"""The protections by name, and what each is."""
+_TIERS = ("finite", "adaptive", "state", "checksum")
+_SHARE_MADE_AGAIN = 0.01
+
+
+def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `Config` that a protection sets; those in `given` are the user's, and stay.
+
+    What can't work with what the user chose is left out of `full`: another rule has no tiers, a second look needs the
+    tier `adaptive`, and updates that are never refused are never made again.
+
+    >>> brought_by("full", {"on_anomaly": "log"})
+    {'rule': 'adaptive', 'tiers': ('finite', 'adaptive', 'state', 'checksum'), 'replay': False, 'manifest': True, \
+'confirm': 0.0}
+    """
+    full = protection == "full"
+    rule = given.get("rule", "adaptive" if full else "threshold")
+    brought = {"rule": rule}
+    if full and rule == "adaptive":
+        brought["tiers"] = _TIERS
+    refuses = given.get("on_anomaly") != "log"
+    looks_again = full and refuses and "adaptive" in given.get("tiers", brought.get("tiers", ()))
+    brought |= {
+        "replay": full and refuses, "manifest": full, "confirm": _SHARE_MADE_AGAIN if looks_again else 0.0,
+    }  # fmt: skip
+    return {field: value for field, value in brought.items() if field not in given}
