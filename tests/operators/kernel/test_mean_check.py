@@ -180,7 +180,8 @@ def two_ranks_by_operators(size):
     slots.use_backend("operators")
     reducer = SimpleNamespace(split_fusion=False, allreduce=P.AllReduce(), degree=Tensor(0.5, ms.float32), mean=True)
     with mock.patch("asd.operators.recompute.mean.get_group_size", return_value=2):
-        means = _OperatorMeans(slots.table(), reducer, 1, [(0, Parameter(Tensor(np.zeros(size, np.float32)), name="w"))])
+        weight = Parameter(Tensor(np.zeros(size, np.float32)), name="w")
+        means = _OperatorMeans(slots.table(), reducer, 1, [(0, weight)])
     means.sum_over_ranks = lambda told: told
     return means
 
