@@ -25,11 +25,15 @@ class Sealed(NamedTuple):
 
     Attributes:
         place: What changes when the program gives the tensor another value, such as its address and version.
-        hashes: Of each block of its bits.
+        hashes: Of each block of its bits, or of some of them.
+        first: Number of the first of these blocks, from 0.
+        every: From one of them to the next.
     """
 
     place: Hashable
     hashes: tuple[int, ...]
+    first: int = 0
+    every: int = 1
 
 
 class Seal:
@@ -53,7 +57,7 @@ class Seal:
         >>> for step in range(1, 4):
         ...     verdict = seal.update(step, healthy, healthy)
         >>> seal.update(4, healthy, {**healthy, "w": Sealed(0, (7, 3, 9))}).reason
-        'state: w changed between steps 4 and 5, in block 2 of 3'
+        'state: w changed between steps 4 and 5, in block 2'
     """
 
     def __init__(self) -> None:
@@ -68,7 +72,7 @@ class Seal:
         Args:
             step: The step that was made.
             after: The tensors at its end, by name.
-            before: The same at the beginning of the next step.
+            before: The same blocks at the beginning of the next step. Both may be empty where nothing changed.
 
         Returns:
             A verdict whose value is the number of blocks that changed.
@@ -86,7 +90,7 @@ class Seal:
             return Verdict(Level.NORMAL, "", 0.0, 0.0)
         name = self.name = changed[0]
         self._written.add(name)
-        where = f"in block {found[0] + 1} of {len(before[name].hashes)}"
+        where = f"in block {before[name].first + found[0] * before[name].every + 1}"
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         reason = f"state: {name} changed between steps {step} and {step + 1}, {where}{more}"
         return Verdict(Level.ERROR, reason, float(len(found)), 0.0)

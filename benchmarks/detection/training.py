@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.operators.measure.seal import hashes_of_blocks
+from asd.operators.kernel.blocks import hashes_of_blocks
 from benchmarks.detection.engine import Engine, Pass, adam
 from benchmarks.detection.faults import Fault, corrupt
 from benchmarks.detection.features import features

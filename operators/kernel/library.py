@@ -23,7 +23,6 @@ __all__ = [
     "Header",
     "Schedule",
     "Statistics",
-    "hashes",
     "library",
     "library_path",
     "observe",
@@ -176,8 +175,10 @@ def _load() -> ctypes.CDLL | None:
     loaded.asd_stream_capacity.restype = ctypes.c_int64
     loaded.asd_hash.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     loaded.asd_hash.restype = ctypes.c_uint64
-    loaded.asd_hash_blocks.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
-    loaded.asd_hash_blocks.restype = None
+    loaded.asd_read_blocks.argtypes = [
+        ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+    ]  # fmt: skip
+    loaded.asd_read_blocks.restype = None
     loaded.asd_release_capture.argtypes = []
     loaded.asd_release_capture.restype = None
     loaded.asd_statistics.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p]
@@ -225,20 +226,6 @@ def observe(slot: int, array: np.ndarray) -> None:
         raise RuntimeError(_NOT_BUILT)
     sizes = (ctypes.c_int64 * array.ndim)(*array.shape)
     library.asd_observe_array(slot, array.ctypes.data, array.ndim, sizes, array.dtype.name.encode())
-
-
-def hashes(array: np.ndarray, block: int) -> tuple[int, ...]:
-    """A 64-bit hash of the bits of each `block` bytes of `array`, any shape and type; the last block may be shorter.
-
-    Raises:
-        RuntimeError: The kernel was not built.
-    """
-    if library is None:
-        raise RuntimeError(_NOT_BUILT)
-    data = np.ascontiguousarray(array)
-    out = (ctypes.c_uint64 * -(-data.nbytes // block))()
-    library.asd_hash_blocks(data.ctypes.data, data.nbytes, block, out)
-    return tuple(out)
 
 
 def statistics(array: np.ndarray) -> Statistics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from asd.operators.kernel import library as kernel
-from asd.operators.measure.seal import hashes_of_blocks
+from asd.operators.kernel.blocks import hashes_of_blocks
 from asd.operators.ranks.weights import hash_of, hash_without_kernel, hashes_of, total_of
 from asd.operators.selftest.outcome import Absent, Report, expect
 from asd.operators.selftest.values import DTYPES, cases, read, tensor

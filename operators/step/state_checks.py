@@ -11,9 +11,14 @@ from mindspore import nn
 from asd.counts.protections import Protections
 from asd.event import Event
 from asd.operators.gate.part import Part, StepRecord
-from asd.operators.measure.optimizer_state import OptimizerState
-from asd.operators.measure.seal import StateSeal
+from asd.operators.measure.state.blocks import StateBlocks
+from asd.operators.measure.state.extremes import StateExtremes
+from asd.operators.measure.state.optimizer_state import OptimizerState
+from asd.operators.measure.state.seal import StateSeal
+from asd.operators.measure.state.snapshot import Snapshot, StateReader
+from asd.operators.measure.state.tensors import StateTensors
 from asd.operators.step.problems import Problems
+from asd.operators.table.slots import by_backend
 from asd.rundir.checkpoint_health import Health
 
 __all__ = ["StateChecks"]
@@ -39,15 +44,20 @@ class StateChecks(Part):
     def __init__(self, health: Health, problems: Problems) -> None:
         self._health, self._problems = health, problems
         self._state: OptimizerState | None = None
+        self._reader: StateReader
+        self._extremes: StateExtremes
         self.seal: StateSeal | None = None
+        self._left: Snapshot | None = None
         self._last: float | None = None
         self._steps: deque[float] = deque(maxlen=_RECENT)
 
     def watch(self, optimizer: nn.Cell) -> None:
         """Reads the weights and the state of `optimizer` from now on."""
-        self._state = OptimizerState(optimizer)
-        # Elsewhere the weights would have to be copied to the host twice.
-        self.seal = StateSeal(self._state.parameters) if self.table.backend == "kernel" else None
+        self._state = state = OptimizerState(optimizer)
+        self._extremes, self._left = StateExtremes(state), None
+        self._reader, self.seal = by_backend(
+            kernel=lambda _: _sealed(state), operators=lambda _: (StateTensors(state), None)
+        )
 
     @property
     def watches(self) -> bool:
@@ -64,6 +74,9 @@ class StateChecks(Part):
         if self._state.unknown:
             names = ", ".join(self._state.unknown)
             found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
+        if self._reader.unread:
+            names = ", ".join(self._reader.unread)
+            found.lacks(_SETTING, f"what does not lie in one piece in this process's memory is not read: {names}")
         if self.seal is None:
             found.lacks(_SETTING, "nothing is compared between two steps without the C++ kernel on a CPU")
         elif not hashed:
@@ -71,17 +84,19 @@ class StateChecks(Part):
             found.lacks(_SETTING, f"nothing is compared between two steps: {reason}")
 
     def judge(self, step: StepRecord) -> None:
-        """Adds the event of a first-level anomaly after a step whose update was applied, if it is time to read."""
-        state = self._state
+        """Adds the event of a first-level anomaly after a step whose update was applied."""
+        state, self._left = self._state, None
         if state is None or step.refused:
             return
         self._count_step()
         state.note(step.readings or ())
-        if step.number % state.every:
-            return
-        found = self.monitor.judge_state(step.number, state.read(), state.where, state.growth())
         if step.number >= _WARM and self._steps:
-            state.pace(median(self._steps), self.seal.seconds if self.seal is not None else 0.0)
+            self._reader.pace(median(self._steps))
+        if not self._reader.due(step.number):
+            return
+        self._left = self._reader.read(step.number)
+        values, growth = self._extremes.take(self._left, self._reader.tensor_of)
+        found = self.monitor.judge_state(step.number, values, self._extremes.where, growth)
         if found is not None:
             step.events.append(found)
             step.fatal = step.fatal or found
@@ -94,12 +109,12 @@ class StateChecks(Part):
         self._last = now
 
     def close(self, step: StepRecord) -> None:
-        """Keeps hashes of the weights and the optimizer's state that a step left, as often as these are read."""
-        if self.seal is None or self._state is None or step.number % self._state.every:
+        """Keeps hashes of the weights and the optimizer's state that a step left."""
+        if self.seal is None:
             return
         begin = time.perf_counter()
         try:
-            self.seal.close(step.number)
+            self.seal.close(step.number, self._left)
         except Exception as error:  # as in `StepMonitor.step`
             self._problems.once(f"weights were not hashed: {error!r}")
         self.monitor.status.check_seconds += time.perf_counter() - begin
@@ -119,3 +134,9 @@ class StateChecks(Part):
         if found is not None:
             self._health.add(found)
         return found
+
+
+def _sealed(state: OptimizerState) -> tuple[StateReader, StateSeal]:
+    # On a device the weights would have to be copied to the host twice.
+    reader = StateBlocks(state)
+    return reader, StateSeal(reader, state.parameters)

@@ -1,7 +1,6 @@
 // Hashes of tensors: of gradients while a step is made again, of weights and optimizer state between two steps.
 #include "common/hash.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "common/portable.h"
@@ -40,11 +39,5 @@ uint64_t hash_bits(const void* data, int64_t bytes) {
 extern "C" {
 
 uint64_t asd_hash(const void* data, int64_t bytes) { return asd::hash_bits(data, bytes); }
-
-// A hash of each `block` bytes; the last block may be shorter.
-void asd_hash_blocks(const void* data, int64_t bytes, int64_t block, uint64_t* out) {
-  const unsigned char* x = static_cast<const unsigned char*>(data);
-  for (int64_t i = 0; i < bytes; i += block) *out++ = asd::hash_bits(x + i, std::min(block, bytes - i));
-}
 
 }  // extern "C"

@@ -8,7 +8,7 @@ from mindspore.experimental import optim
 
 from asd import Config, Level
 from asd.operators import StepMonitor
-from asd.operators.measure.optimizer_state import OptimizerState
+from asd.operators.measure.state.optimizer_state import OptimizerState
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -60,7 +60,7 @@ def test_the_moments_are_found_whatever_names_stand_before_theirs(name, held):
         outer = nn.SequentialCell(cell) if held.endswith("in a cell") else cell  # noqa: F841 - it gives names
     state = OptimizerState(optimizer)
     assert (sorted(state.moments), state.unknown) == (moments, [])
-    counts = {group.name: len(group.parameters) for group in state._groups}
+    counts = {group.name: len(group.parameters) for group in state.groups}
     assert counts["weight"] == 4
     assert max(counts[moment] for moment in moments) >= 3  # AdaFactor has some of a matrix, some of the rest
 

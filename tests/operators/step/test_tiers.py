@@ -131,7 +131,7 @@ def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode
 
 
 def test_a_step_that_took_long_does_not_change_how_often_the_state_is_read(tmp_path, monkeypatch):
-    from asd.operators.measure.optimizer_state import OptimizerState
+    from asd.operators.measure.state.blocks import StateBlocks
     from asd.operators.step import state_checks
 
     class Clock:
@@ -143,7 +143,7 @@ def test_a_step_that_took_long_does_not_change_how_often_the_state_is_read(tmp_p
 
     paces = []
     monkeypatch.setattr(state_checks, "time", Clock)
-    monkeypatch.setattr(OptimizerState, "pace", lambda self, seconds, more: paces.append(seconds))
+    monkeypatch.setattr(StateBlocks, "pace", lambda self, seconds: paces.append(seconds))
     ms.set_context(mode=1)
     training = Training(adaptive(tmp_path))
     for step in range(1, 23):

@@ -1,0 +1,144 @@
+"""What an optimizer keeps: the weights that it trains, its moments of each, and how much gradients add to these."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn
+
+from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT, Reading
+
+__all__ = ["Group", "OptimizerState"]
+
+_SECOND_MOMENT = re.compile(r"(moments?2|(^|_)v|exp_avg_sq|vhat)$")
+_JOINT = re.compile(r"(?<=.)[._]")
+_FLOATS = (ms.float16, ms.float32, ms.float64, ms.bfloat16)
+_REMEMBERED = 64
+"""Steps of which the largest gradient is known: more than from one reading of a tensor to the next."""
+
+
+class Group(NamedTuple):
+    """Tensors of one kind.
+
+    Attributes:
+        name: `weight`, or what stands before the weights' names.
+        second_moment: Whether its values are sums of squares.
+        parameters: Those of floating-point types.
+    """
+
+    name: str
+    second_moment: bool
+    parameters: list[Parameter]
+
+
+class OptimizerState:
+    """The weights that an optimizer trains and the Parameters it keeps about each of them.
+
+    A Parameter belongs to the state when its name is a prefix before a weight's name, as `moment1.norm.gamma` or
+    `exp_avg_sq_norm.gamma`; the prefix names its group. Counters and learning rates are left out.
+
+    Args:
+        optimizer: Any optimizer with `parameters`.
+
+    Attributes:
+        groups: The weights first.
+        unknown: Tensors that the optimizer keeps besides these, and that nothing reads.
+        updates: How many were noted.
+    """
+
+    def __init__(self, optimizer: nn.Cell) -> None:
+        weights = list(getattr(optimizer, "parameters", ()))
+        trained = {id(weight) for weight in weights}
+        floats = [weight for weight in weights if weight.dtype in _FLOATS]
+        groups: dict[str, Group] = {"weight": Group("weight", second_moment=False, parameters=floats)}
+        self.unknown: list[str] = []
+        # By the names that they had when the optimizer was made: a cell that holds it puts its own before them later.
+        kept = dict(optimizer.parameters_and_names())
+        sizes = {name: parameter.size for name, parameter in kept.items() if id(parameter) in trained}
+        for name, parameter in kept.items():
+            if name in sizes or parameter.dtype not in _FLOATS:
+                continue
+            group, weight = _split(name, sizes)
+            if parameter.size == 1 and sizes.get(weight) != 1:
+                continue  # a counter, or a rate
+            if not group:
+                self.unknown.append(parameter.name)
+                continue
+            empty = Group(group, second_moment=bool(_SECOND_MOMENT.search(group)), parameters=[])
+            groups.setdefault(group, empty).parameters.append(parameter)
+        self.unknown += _hidden(optimizer, weights, {id(parameter) for parameter in kept.values()})
+        self.groups = list(groups.values())
+        self.updates = 0
+        self._largest: deque[float | None] = deque(maxlen=_REMEMBERED)
+        self._shares = _shares(optimizer)
+        self._scale = float(getattr(optimizer, "loss_scale", 1.0))
+
+    @property
+    def moments(self) -> list[str]:
+        """The groups besides the weights."""
+        return [group.name for group in self.groups if group.name != "weight"]
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """Weights and state together, in the order of the groups."""
+        return [parameter for group in self.groups for parameter in group.parameters]
+
+    def note(self, readings: Iterable[Reading]) -> None:
+        """Takes in the gradients of a step whose update was applied."""
+        readings = list(readings)
+        kind = AVERAGED if any(reading.kind == AVERAGED for reading in readings) else WEIGHT_GRADIENT
+        largest = [reading.max_abs / self._scale * reading.calls for reading in readings if reading.kind == kind]
+        self.updates += 1
+        self._largest.append(max(largest, default=None))
+
+    def growth(self, since: int) -> dict[str, float] | None:
+        """By how much gradients can have raised each moment; None if they are unknown.
+
+        An Adam adds (1 - beta2) * g * g to a second moment and (1 - beta1) * g to a first one, at most. What is no Adam
+        may add all of either.
+
+        Args:
+            since: How many updates had been noted when the moments were read before.
+        """
+        count = min(len(self._largest), self.updates - since)
+        if count == 0 or self._largest[-1] is None:
+            return None
+        recent = [each for each in list(self._largest)[-count:] if each is not None]
+        total, squares = sum(recent), sum(each * each for each in recent)
+        moments = [group for group in self.groups if group.name != "weight"]
+        if self._shares is None:
+            return {f"max_{group.name}": max(total, squares) for group in moments}
+        first, second = self._shares
+        return {f"max_{group.name}": second * squares if group.second_moment else first * total for group in moments}
+
+
+def _split(name: str, weights: Container[str]) -> tuple[str, str]:
+    """The group of a Parameter and the name of its weight; both empty if it belongs to none."""
+    for match in _JOINT.finditer(name):
+        if (weight := name[match.end() :]) in weights:
+            return name[: match.start()].rpartition(".")[2], weight
+    return "", ""
+
+
+def _hidden(optimizer: nn.Cell, weights: Sequence[Parameter], known: Container[int]) -> Iterator[str]:
+    """Attributes with a tensor for each weight that are none of the optimizer's Parameters."""
+    for name, value in vars(optimizer).items():
+        tensors = list(value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ())
+        alike = [each for each in tensors if isinstance(each, Tensor) and id(each) not in known]
+        if alike and [each.shape for each in alike] == [weight.shape for weight in weights]:
+            yield name
+
+
+def _shares(optimizer: nn.Cell) -> tuple[float, float] | None:
+    """How much of a gradient, and of its square, an Adam adds to its moments in a step; None for anything else."""
+    if "Adam" not in type(optimizer).__name__:
+        return None
+    try:
+        betas = [float(Tensor(getattr(optimizer, name)).asnumpy().reshape(-1)[0]) for name in ("beta1", "beta2")]
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return 1 - betas[0], 1 - betas[1]
