@@ -147,23 +147,12 @@ def _misfit(loaded: ctypes.CDLL) -> str:
     return ", ".join(wrong)
 
 
-def _load() -> ctypes.CDLL | None:
-    path = library_path()
-    if path is None:
-        return None
-    loaded = None
-    try:
-        loaded = ctypes.CDLL(str(path))
-        misfit = _misfit(loaded)
-    except OSError as error:
-        misfit = str(error)
-    if loaded is None or misfit:
-        # Not an error: MindSpore operators make the same numbers, and a training must not end by its detector.
-        _LOG.warning(
-            "the C++ kernel %s is of another version (%s); MindSpore operators do its work. Install asd anew",
-            path, misfit,
-        )  # fmt: skip
-        return None
+def _declare(loaded: ctypes.CDLL) -> None:
+    """Says what its functions take and return.
+
+    Raises:
+        AttributeError: It lacks one of them.
+    """
     loaded.asd_header.restype = ctypes.POINTER(Header)
     loaded.asd_slots.restype = ctypes.c_void_p
     loaded.asd_capacity.restype = ctypes.c_int64
@@ -203,6 +192,27 @@ def _load() -> ctypes.CDLL | None:
         getattr(loaded, name).restype = ctypes.c_int64
     loaded.asd_tell_unread.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     loaded.asd_tell_unread.restype = None
+
+
+def _load() -> ctypes.CDLL | None:
+    path = library_path()
+    if path is None:
+        return None
+    loaded = None
+    try:
+        loaded = ctypes.CDLL(str(path))
+        misfit = _misfit(loaded)
+        if not misfit:
+            _declare(loaded)
+    except (OSError, AttributeError) as error:  # the latter names a function that it lacks
+        misfit = str(error)
+    if loaded is None or misfit:
+        # Not an error: MindSpore operators make the same numbers, and a training must not end by its detector.
+        _LOG.warning(
+            "the C++ kernel %s is of another version (%s); MindSpore operators do its work. Install asd anew",
+            path, misfit,
+        )  # fmt: skip
+        return None
     return loaded
 
 

@@ -19,6 +19,7 @@ def run(*arguments):
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=500, check=False)
 
 
+@pytest.mark.slow
 def test_a_training_with_first_tokens_for_its_experts_has_no_alarm_and_one_with_other_images_has(tmp_path):
     result = {}
     for words in ("eight experts", "four times as bright"):

@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 # for checked_nets.py, and for what one test has of another
 sys.path[:0] = [str(HERE), *sorted({str(path.parent) for path in HERE.glob("*/test_*.py")})]
 
+SLOW = ("private", "recompute", "start", "step")
+"""Folders whose tests are trainings."""
 MODES = {"graph": 0, "pynative": 1}
 SETTINGS = (
     "NPU_ASD_ENABLE",
@@ -22,6 +24,15 @@ SETTINGS = (
     "ASD_RULE",
     "ASD_RUN_DIR",
 )
+
+
+def pytest_collection_modifyitems(items):
+    """In PyNative with MindSpore operators a training takes ten times as long: those are for `make test-slow`."""
+    for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        pair = given.get("corner", (given.get("mode"), given.get("backend")))
+        if pair == ("pynative", "operators") and item.path.parent.parent == HERE and item.path.parent.name in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 def empty():

@@ -25,6 +25,8 @@ struct Block {
   int64_t smallest;  // whether the smallest value is asked for
 };
 
+static_assert(sizeof(Block) == 32, "BLOCK_DTYPE of blocks.py has 32 bytes");
+
 struct Type {
   const char* name;
   int64_t width;

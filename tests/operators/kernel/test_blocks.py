@@ -9,7 +9,7 @@ from mindspore import Tensor
 
 from asd.operators.kernel import blocks as kernel_blocks
 from asd.operators.kernel import library as kernel
-from asd.operators.kernel.blocks import TYPES, blocks_of, read_blocks
+from asd.operators.kernel.blocks import BLOCK_DTYPE, TYPES, blocks_of, read_blocks
 from asd.tiers.seal import BLOCK
 
 pytestmark = pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built")
@@ -73,5 +73,5 @@ def test_an_empty_tensor_has_no_block():
     assert (hashes.tolist(), found.tolist()) == ([], [])
 
 
-def test_the_types_are_those_that_have_a_width():
-    assert list(TYPES.values()) == [2, 2, 4, 8]
+def test_the_table_is_what_the_library_takes_it_for():
+    assert (BLOCK_DTYPE.itemsize, list(TYPES.values())) == (32, [2, 2, 4, 8])

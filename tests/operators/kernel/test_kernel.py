@@ -42,6 +42,15 @@ def test_a_library_that_tells_nothing_or_can_t_be_loaded_is_not_used(tmp_path, m
         assert any(part in caplog.messages[-1] for part in why.split("|"))
 
 
+def test_a_library_that_lacks_a_function_is_not_used(monkeypatch, caplog):
+    import _ctypes as other
+
+    monkeypatch.setattr(kernel, "library_path", lambda: other.__file__)
+    monkeypatch.setattr(kernel, "_misfit", lambda loaded: "")
+    assert kernel._load() is None
+    assert "undefined symbol: asd_header" in caplog.messages[-1]
+
+
 def test_a_handler_of_the_program_s_own_stays_and_nothing_is_said_for_it(tmp_path):
     file = tmp_path / "status.json"
     file.write_text('{"active": true , "rank": 0}')
