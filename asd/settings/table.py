@@ -15,14 +15,14 @@ from asd.settings.combined import VARIABLE, CombinedConfig
 from asd.settings.protection import PROTECTIONS
 from asd.settings.values import ADDRESS, DIGITS, FILE, FLAG, FOLDER, NAME, SHARE, Kind, choice, count, names, pair
 
-__all__ = ["SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
+__all__ = ["RULE_NAMES", "SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
 
 _ACTIONS = {
     "log": "report a first-level anomaly and go on",
     "skip": "refuse the update of a first-level anomaly and go on",
     "stop": "refuse the update of a first-level anomaly and end training",
 }
-_RULES = {
+RULE_NAMES = {
     "threshold": "judge by two absolute and two jump thresholds on the L2 norm",
     "silent_check_v3": "judge the largest square against its bias-corrected mean",
     "combined": "judge by an absolute threshold and a multiple of the running mean together",
@@ -139,8 +139,8 @@ VARIABLES = (
             "is the document's rule and nothing else"),
     ),
     Variable(
-        "ASD_RULE", "rule", choice(_RULES),
-        _RULES.__getitem__,
+        "ASD_RULE", "rule", choice(RULE_NAMES),
+        RULE_NAMES.__getitem__,
         "which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`",
     ),
     Variable(

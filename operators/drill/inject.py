@@ -6,6 +6,7 @@ processor would. The corruption itself is `Fault.apply`, run by NumPy inside the
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Callable
@@ -38,7 +39,7 @@ class FaultInjector(Callback):
 
     Attributes:
         changes: Every corruption that has been made.
-        where: Name of the checkpoint or parameter it strikes, once `attach` was called.
+        where: Name of the checkpoint or parameter it strikes, once `attach` was called; of several the first.
     """
 
     def __init__(self, fault: Fault, first_step: int = 1) -> None:
@@ -48,7 +49,8 @@ class FaultInjector(Callback):
         self.where = ""
         self._rank = get_rank() if GlobalComm.INITED else 0
         self._step = first_step - 1
-        self._weight: Parameter | None = None
+        self._calls = 0
+        self._weights: dict[str, Parameter] = {}
 
     def attach(self, net: nn.Cell) -> str:
         """Finds the place in `net`, which has its checks already but is not compiled yet, and returns its name.
@@ -63,19 +65,25 @@ class FaultInjector(Callback):
             places: dict[str, Any] = {parameter.name: parameter for parameter in net.trainable_params()}
         else:
             places = _taps(net)
-        self.where = self._choose(places)
+        chosen = self._choose(places)
+        self.where = chosen[0]
         if self.fault.target == "weight":
-            self._weight = places[self.where]
-        else:
-            holder = places[self.where]
-            holder.asd_tap = _Faulty(holder.asd_tap, self._strike, on_gradient=self.fault.target == "gradient")
+            self._weights = {name: places[name] for name in chosen}
+            return self.where
+        for name in chosen:
+            strike = functools.partial(self._strike, where=name)
+            places[name].asd_tap = _Faulty(places[name].asd_tap, strike, on_gradient=self.fault.target == "gradient")
         return self.where
 
     def begin_step(self) -> None:
         """Counts the step, and strikes a weight if it is its turn."""
         self._step += 1
-        if self._weight is not None and self.fault.is_active(self._step, self._rank):
-            self._weight.copy_(Tensor(self._strike(self._weight.asnumpy())))
+        if self.fault.is_active(self._step, self._rank):
+            for name, weight in self._weights.items():
+                before = weight.asnumpy()
+                after = self._strike(before, where=name)
+                if after is not before:
+                    weight.copy_(Tensor(after))
 
     def on_train_begin(self, run_context: Any) -> None:
         """Finds its place in the network that is about to be trained."""
@@ -86,24 +94,28 @@ class FaultInjector(Callback):
         """The same for `Model.train`."""
         self.begin_step()
 
-    def _choose(self, places: dict[str, Any]) -> str:
-        for name in places:
-            if re.search(self.fault.where, name):
-                return name
-        raise ConfigError(
-            "fault where", self.fault.where, f"valid is an expression that matches one of {', '.join(places)}"
-        )
+    def _choose(self, places: dict[str, Any]) -> list[str]:
+        found = [name for name in places if re.search(self.fault.where, name)]
+        if not found:
+            raise ConfigError(
+                "fault where", self.fault.where, f"valid is an expression that matches one of {', '.join(places)}"
+            )
+        return found if self.fault.chance < 1 else found[:1]
 
-    def _strike(self, array: np.ndarray) -> np.ndarray:
+    def _strike(self, array: np.ndarray, *, where: str) -> np.ndarray:
         if not self.fault.is_active(self._step, self._rank):
+            return array
+        self._calls += 1
+        fault = self.fault.of_call(self._calls)
+        if fault is None:
             return array
         if table().replaying:
             # Hardware that failed in one step only is well again, other hardware fails in every run of it.
-            return array if self.fault.duration == 1 else self.fault.apply(array, self._step)
-        faulty = self.fault.apply(array, self._step)
-        change = self.fault.changes(array, faulty, self._step, self.where)
+            return array if self.fault.duration == 1 else fault.apply(array, self._step)
+        faulty = fault.apply(array, self._step)
+        change = fault.changes(array, faulty, self._step, where)
         self.changes.append(change)
-        _LOG.info("fault %s struck: %s", self.fault, change)
+        _LOG.info("fault %s struck: %s", fault, change)
         return faulty
 
 

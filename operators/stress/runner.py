@@ -208,7 +208,8 @@ class _Spoil:
         self.step = 0
 
     def __call__(self, array: np.ndarray) -> np.ndarray:
-        return self._fault.apply(array, self.step) if self._fault.is_active(self.step) else array
+        fault = self._fault.of_call(self.step) if self._fault.is_active(self.step) else None
+        return fault.apply(array, self.step) if fault is not None else array
 
 
 class _Spoiled(nn.Cell):

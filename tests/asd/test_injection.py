@@ -13,16 +13,20 @@ from asd.injection import PATTERNS, TARGETS, Fault
 
 TYPES = ("float16", "float32", "float64")
 SHAPES = ((), (0,), (3, 0), (7,), (1,), (2, 3, 4))
-AMOUNTS = {"flip": 9, "scale": 1e30, "set": math.inf, "stick": math.nan, "copy_row": 2, "noise": 0.5}
+AMOUNTS = {
+    "flip": 9, "low_bit": 4, "scale": 1e30, "set": math.inf, "stick": math.nan, "copy_row": 2, "noise": 0.5,
+    "factor": 4.0, "offset": 3.0, "zero": 2, "zero_columns": 2, "zero_tile": 2, "runs": 4,
+}  # fmt: skip
 
 WHERE = st.sampled_from(["norm_out", "layers.1.*norm", "(?:a|b):c", "^x=1$", "[:]", "特征", "a:b", "flip"])
+COUNTS = ("copy_row", "low_bit", "zero", "zero_columns", "zero_tile", "runs")
+FINITE = ("scale", "noise", "factor", "offset")
 AMOUNT = {
     "flip": st.integers(0, 63),
-    "copy_row": st.integers(1, 10**6),
     "set": st.floats(),
     "stick": st.floats(),
-    "scale": st.floats(allow_nan=False, allow_infinity=False),
-    "noise": st.floats(allow_nan=False, allow_infinity=False),
+    **dict.fromkeys(COUNTS, st.integers(1, 10**6)),
+    **dict.fromkeys(FINITE, st.floats(allow_nan=False, allow_infinity=False)),
 }
 
 
@@ -33,6 +37,7 @@ def faults(draw):
     return Fault(
         draw(st.sampled_from(list(TARGETS))), draw(WHERE), pattern, float(draw(AMOUNT[pattern])), draw(positive),
         duration=draw(positive), rank=draw(st.none() | natural), elements=draw(positive), seed=draw(natural),
+        chance=draw(st.just(1.0) | st.floats(0, 1, exclude_min=True)),
     )  # fmt: skip
 
 
@@ -90,6 +95,8 @@ def test_a_text_that_can_not_be_read_is_shown_with_an_example(text):
         ("gradient:a:flip=3:step=1:elements=0", "fault elements has the value 0, .* from 1 on"),
         ("gradient:a:flip=3:step=1:rank=-1", "fault rank has the value -1, .* a rank from 0 on"),
         ("gradient:a:flip=3:step=1:seed=-1", "fault seed has the value -1, .* from 0 on"),
+        ("gradient:a:flip=3:step=1:chance=0", "fault chance has the value 0.0, .* a number above 0, up to 1"),
+        ("gradient:a:flip=3:step=1:chance=nan", "fault chance has the value nan, .* a number above 0, up to 1"),
         *((f"gradient:a:{amount}:step=1", "fault amount has the value .*, .* a bit from 0 to 63, a count from 1 on")
           for amount in ("flip=64", "flip=-1", "flip=1.5", "flip=nan", "copy_row=0", "copy_row=1.5", "copy_row=inf",
                          "copy_row=nan", "scale=inf", "noise=nan")),
@@ -153,7 +160,8 @@ def test_the_seed_alone_decides_and_every_step_is_alike(pattern):
         first, again = fault(pattern, seed=seed).apply(before, 1), fault(pattern, seed=seed).apply(before, 99)
         assert np.array_equal(bits(first), bits(again))
     results = {fault(pattern, seed=seed).apply(before, 1).tobytes() for seed in range(10)}
-    assert len(results) > 5
+    # Some strike all elements, or those of a size; some have as many places as their period.
+    assert len(results) > {"factor": 0, "offset": 0, "zero_columns": 1, "zero": 2}.get(pattern, 5)
 
 
 def test_each_pattern_does_what_it_says():
@@ -189,3 +197,66 @@ def test_a_change_of_the_sign_of_zero_or_inside_nan_is_counted():
     before = np.array([0.0, np.nan], np.float32)
     after = np.frombuffer((bits(before) ^ np.array([1 << 31, 1], "u4")).tobytes(), np.float32)
     assert fault().changes(before, after, 1, "").elements == 2
+
+
+def hits(pattern, amount, shape=(24, 24), seed=0):
+    """Where a matrix of ones is changed, and to what."""
+    before = np.ones(shape, np.float32)
+    after = corrupt(fault(pattern, amount, seed=seed), before)
+    return after != before, after
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_zeroed_values_lie_at_equal_distances_in_one_or_both_axes(seed):
+    for pattern, rows_apart in (("zero", 8), ("zero_columns", 1)):
+        where, after = hits(pattern, 8, seed=seed)
+        rows, columns = np.flatnonzero(where.any(axis=1)), np.flatnonzero(where.any(axis=0))
+        assert set(np.diff(rows)) == {rows_apart}
+        assert set(np.diff(columns)) == {8}
+        assert where.sum() == len(rows) * len(columns)
+        assert (after[where] == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tile_of_zeros_is_whole_wherever_it_lies(seed):
+    where, after = hits("zero_tile", 16, seed=seed)
+    assert (where.any(axis=0).sum(), where.any(axis=1).sum(), where.sum()) == (16, 16, 256)
+    assert (after[where] == 0).all()
+    assert hits("zero_tile", 100, seed=seed)[0].all()
+
+
+def test_runs_are_four_elements_long_and_near_zero_or_of_the_other_sign_or_infinite():
+    kinds = set()
+    for seed in range(12):
+        where, after = hits("runs", 12, seed=seed)
+        (first, *_), columns = np.flatnonzero(where.any(axis=1)), where.any(axis=0)
+        assert where[first::12].all(axis=0).tolist() == columns.tolist()
+        assert where.sum() == columns.sum() * len(range(first, 24, 12))
+        edges = np.flatnonzero(np.diff(columns.astype(int)) == 1)
+        assert all(columns[edge + 1 : edge + 5].all() for edge in edges if edge + 5 <= 24)
+        kinds |= set(after[where].tolist())
+    assert kinds == {2.0**-14, -64.0, math.inf}
+
+
+def test_low_bits_factors_and_offsets_do_what_they_say():
+    before = array(shape=(40, 50))
+    low = bits(corrupt(fault("low_bit", 3, elements=500), before)) ^ bits(before)
+    assert sorted(set(low.tolist())) == [0, 1, 2, 4]
+    assert np.count_nonzero(low) == 500
+    assert (corrupt(fault("factor", 4.0), before) == 4 * before).all()
+    mean = np.abs(before.astype(np.float64)).mean()
+    shifted = corrupt(fault("offset", 2.0), before) - before
+    hit = shifted != 0
+    assert hit.tolist() == ((np.abs(before) >= mean) & (np.abs(before) < 2 * mean)).tolist()
+    assert shifted[hit] == pytest.approx(2 * mean, rel=1e-5)
+
+
+@pytest.mark.parametrize("chance", [1.0, 0.5, 0.01])
+def test_an_intermittent_device_strikes_calls_by_chance_other_elements_each_time_and_the_same_calls_again(chance):
+    some = fault("zero", 4, chance=chance, duration=10**6, seed=3)
+    struck = {call: some.of_call(call) for call in range(4000)}
+    hit = [call for call, each in struck.items() if each is not None]
+    assert len(hit) == pytest.approx(4000 * chance, rel=0.3)
+    assert [call for call in range(4000) if some.of_call(call) is not None] == hit
+    results = {struck[call].apply(array(shape=(8, 8)), 1).tobytes() for call in hit[:20]}
+    assert (len(results) > 3) is (chance < 1)

@@ -42,6 +42,16 @@ def test_a_weight_that_went_far_off_stays_off_and_every_further_step_is_refused(
     assert result["refused_steps"] == list(range(36, 41))
 
 
+def test_an_intermittent_device_strikes_several_places_and_is_refused_where_it_shows(runner):
+    fault = "gradient:norm:runs=16:step=6:duration=9:chance=0.3:seed=1"
+    result = drill(runner, fault, "--mode", "graph")
+    assert len({change["where"] for change in result["changes"]}) > 1
+    assert len(result["changes"]) < 9 * 5 * 0.6  # of the calls of five norms
+    infinite = {change["step"] for change in result["changes"] if change["after"] == "inf"}
+    assert (result["steps_to_detect"] is not None, infinite <= set(result["refused_steps"])) == (True, True)
+    assert infinite
+
+
 @pytest.mark.slow
 def test_the_story_for_people_says_the_same(runner):
     done = runner.asd("drill", "gradient:norm_out:set=nan:step=9", "--steps", 12)

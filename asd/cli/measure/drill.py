@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from asd.config import Config
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.injection import PATTERNS, TARGETS, Fault
+from asd.settings.table import RULE_NAMES
 from asd.verdict import Level
 
 __all__ = ["add_arguments", "run"]
@@ -26,10 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join(
         [
             "A fault is target:where:pattern=amount:step=N, with :duration=N :rank=N :elements=N :seed=N as options.",
-            "targets:", *(f"  {name:<9} {meaning}" for name, meaning in TARGETS.items()),
-            "patterns:", *(f"  {name:<9} {meaning}" for name, meaning in PATTERNS.items()),
+            "With :chance=P it is an intermittent device: each call of all matching places is struck with that chance.",
+            "targets:", *(f"  {name:<12} {meaning}" for name, meaning in TARGETS.items()),
+            "patterns:", *(f"  {name:<12} {meaning}" for name, meaning in PATTERNS.items()),
             "\nExamples:",
             "  asd drill gradient:norm_out:flip=30:step=20",
+            "  asd drill output:layers.*ffn_norm:zero=8:step=10:duration=30:chance=0.05 --rule adaptive",
             "  asd drill weight:layers.0.*w1:scale=1e6:step=10 --rule adaptive",
             "  asd drill output:layers.1.ffn_norm:stick=inf:step=5:duration=3 --mode pynative --json",
             "\nexit codes: 0 found, 1 not found, 2 wrong usage.",
@@ -37,15 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("fault", metavar="FAULT", help="what goes wrong, where and when")
     parser.add_argument("--steps", type=int, default=40, help="training steps (default %(default)s)")
-    parser.add_argument("--rule", help="which rule judges (default: ASD_RULE, or threshold)")
+    parser.add_argument(
+        "--rule", choices=tuple(RULE_NAMES), metavar="RULE", help="which rule judges (default: ASD_RULE, or threshold)"
+    )
     parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the drill; 0 if the fault was found."""
-    config = replace(Config.from_env(os.environ), enable=1, on_anomaly="skip")
-    config = replace(config, rule=args.rule) if args.rule else config
+    told = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip"} | ({"ASD_RULE": args.rule} if args.rule else {})
+    config = Config.from_env({**os.environ, **told})
     fault = Fault.parse(args.fault)
     if not 1 <= fault.step <= args.steps:
         raise ConfigError("FAULT", args.fault, f"valid is a fault whose step is from 1 to {args.steps}, see --steps")
@@ -68,8 +72,9 @@ def _drill(config: Config, fault: Fault, args: argparse.Namespace) -> dict[str, 
     done = workload.train(workload.SMALL, args.steps, config=config, sinks=[events.append], fault=fault, tell=progress)
     if progress is not None:
         progress.close()
+    struck = done.changes[0].step if done.changes else fault.step
     found, warning = (
-        next((event for event in events if event.level is level and event.step >= fault.step), None)
+        next((event for event in events if event.level is level and event.step >= struck), None)
         for level in (Level.ERROR, Level.WARNING)
     )
     return {
@@ -79,13 +84,13 @@ def _drill(config: Config, fault: Fault, args: argparse.Namespace) -> dict[str, 
             {**change._asdict(), "before": str(change.before), "after": str(change.after)} for change in done.changes
         ],
         "found": found is not None,
-        "steps_to_detect": found.step - fault.step if found is not None else None,
+        "steps_to_detect": found.step - struck if found is not None else None,
         "checkpoint": found.checkpoint if found is not None else None,
         "value": str(found.value) if found is not None else None,
         "reason": found.reason if found is not None else None,
         "refused_steps": sorted({event.step for event in events if event.refused}),
         "first_warning_step": warning.step if warning is not None else None,
-        "alarms_before": sum(event.step < fault.step and event.level is Level.ERROR for event in events),
+        "alarms_before": sum(event.step < struck and event.level is Level.ERROR for event in events),
         "final_loss": done.losses[-1],
     }
 
@@ -96,7 +101,13 @@ def _tell(result: dict[str, Any], fault: Fault) -> None:
         return
     change, struck = result["changes"][0], len(result["changes"])
     before, after = float(change["before"]), float(change["after"])
-    print(f"Struck {result['struck']} in {struck} step(s) from step {fault.step} on: {change['elements']} element(s).")
+    places = {each["where"] for each in result["changes"]}
+    where = (
+        f"{result['struck']} in {struck} step(s)"
+        if fault.chance == 1
+        else f"{struck} call(s) of {len(places)} place(s)"
+    )
+    print(f"Struck {where} from step {fault.step} on: {change['elements']} element(s).")
     print(f"The first of them at {list(change['at'])}: {before:.6g} -> {after:.6g}.")
     if result["found"]:
         steps, value = result["steps_to_detect"], float(result["value"])

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from asd.cli.shared.quiet import quiet
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.injection import Fault
+from asd.settings.table import RULE_NAMES
 
 __all__ = ["add_arguments", "run"]
 
@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fault", default="gradient:layers.1.attention_norm:flip=30:step=45", metavar="SPEC",
         help="what goes wrong, target:where:pattern=amount:step=N (default %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--rule", help="which rule judges (default: ASD_RULE, or threshold)")
+    parser.add_argument(
+        "--rule", choices=tuple(RULE_NAMES), metavar="RULE", help="which rule judges (default: ASD_RULE, or threshold)"
+    )
     parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
     parser.add_argument("--out", type=Path, help="folder for what it leaves (default: ASD_RUN_DIR/demo)")
     parser.add_argument("--seed", type=int, default=1, help="for weights and data (default %(default)s)")
@@ -52,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the story; 0 if everything in it came true."""
-    config = replace(Config.from_env(os.environ), enable=1, on_anomaly="stop")
-    config = replace(config, rule=args.rule) if args.rule else config
+    told = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"} | ({"ASD_RULE": args.rule} if args.rule else {})
+    config = Config.from_env({**os.environ, **told})
     out = args.out if args.out is not None else Path(config.run_dir) / "demo"
     fault = Fault.parse(args.fault)
     parts = args.parts.split(",")

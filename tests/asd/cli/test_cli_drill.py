@@ -28,7 +28,8 @@ def _clean(monkeypatch, tmp_path):
         (["gradient:a:flip=64:step=1"], "fault amount has the value 64.0, which is not valid: valid is a bit from 0"),
         (["gradient:a:flip=3:step=41"], "FAULT has the value 'gradient:a:flip=3:step=41', which is not valid: valid is "
                                         "a fault whose step is from 1 to 40, see --steps."),
-        (["gradient:a:flip=3:step=1", "--rule", "none"], "rule has the value 'none', which is not valid: "),
+        (["gradient:a:flip=3:step=1", "--rule", "none"],
+         "argument --rule: invalid choice: 'none' (choose from 'threshold', "),
         (["gradient:a:flip=3:step=1", "--steps", "0"], "FAULT has the value 'gradient:a:flip=3:step=1'"),
         (["gradient:a:flip=3:step=1", "extra"], "unrecognized arguments: extra; see `asd drill --help`."),
     ],
@@ -46,7 +47,7 @@ def test_its_help_lists_every_target_and_pattern(capsys):
     assert main(["drill", "--help"]) == 0
     text = capsys.readouterr().out
     for name, meaning in {**TARGETS, **PATTERNS}.items():
-        assert f"  {name:<9} {meaning}\n" in text
+        assert f"  {name:<12} {meaning}\n" in text
 
 
 class Terminal(io.StringIO):

@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from asd.errors import ConfigError
+from asd.injection.patterns import PATTERNS, SHAPES, amount_is_valid
 
-__all__ = ["PATTERNS", "TARGETS", "Change", "Fault"]
+__all__ = ["TARGETS", "Change", "Fault"]
 
 TARGETS = {
     "gradient": "the gradient that a checkpoint sees",
     "weight": "a parameter, before the step",
     "output": "the forward output of a checked layer",
-}
-PATTERNS = {
-    "flip": "flips the bit with this number in one element, 0 being the lowest",
-    "scale": "multiplies one element by this factor",
-    "set": "sets one element to this value; inf and nan are valid",
-    "stick": "sets one column, along the last axis, to this value",
-    "copy_row": "copies one row over this many others",
-    "noise": "multiplies every element by 1 plus noise of this standard deviation",
 }
 
 
@@ -59,14 +52,16 @@ class Fault:
 
     Attributes:
         target: One of `TARGETS`.
-        where: Regular expression for the name of the checkpoint or parameter; the first match is taken.
+        where: Regular expression for the name of the checkpoint or parameter; the first match is taken, or with a
+            `chance` all of them.
         pattern: One of `PATTERNS`.
         amount: Its number: bit, factor, value, count or standard deviation.
         step: First step with the fault, from 1.
         duration: Number of steps it lasts.
         rank: Rank it strikes; None for every rank.
-        elements: How many elements are hit by `flip`, `scale` and `set`.
-        seed: Decides which elements, columns and rows are hit.
+        elements: How many elements are hit by `flip`, `low_bit`, `scale` and `set`.
+        seed: Decides which elements, columns and rows are hit, and which calls.
+        chance: Of each call to be struck. Below 1 it is an intermittent device, and other elements are hit each time.
     """
 
     target: str
@@ -78,6 +73,7 @@ class Fault:
     rank: int | None = None
     elements: int = 1
     seed: int = 0
+    chance: float = 1.0
 
     def __post_init__(self) -> None:
         checks = {
@@ -89,18 +85,15 @@ class Fault:
             "elements": (self.elements >= 1, "valid is a number from 1 on"),
             "rank": (self.rank is None or self.rank >= 0, "valid is a rank from 0 on"),
             "seed": (self.seed >= 0, "valid is a number from 0 on"),
-            "amount": (self._amount_is_valid(), "valid is a bit from 0 to 63, a count from 1 on, or a finite number"),
+            "chance": (0 < self.chance <= 1, "valid is a number above 0, up to 1"),
+            "amount": (
+                self.pattern in PATTERNS and amount_is_valid(self.pattern, self.amount),
+                "valid is a bit from 0 to 63, a count from 1 on, or a finite number",
+            ),
         }
         for name, (is_valid, valid) in checks.items():
             if not is_valid:
                 raise ConfigError(f"fault {name}", getattr(self, name), valid)
-
-    def _amount_is_valid(self) -> bool:
-        if self.pattern == "flip":
-            return self.amount in range(64)
-        if self.pattern == "copy_row":
-            return self.amount >= 1 and float(self.amount).is_integer()
-        return self.pattern in {"set", "stick"} or math.isfinite(self.amount)
 
     @classmethod
     def parse(cls, text: str) -> Fault:
@@ -112,7 +105,8 @@ class Fault:
         Raises:
             ConfigError: It can't be read.
         """
-        valid = "valid is such as gradient:norm_out:flip=30:step=40, with options :duration= :rank= :elements= :seed="
+        options_of_it = ":duration= :rank= :elements= :seed= :chance="
+        valid = f"valid is such as gradient:norm_out:flip=30:step=40, with options {options_of_it}"
         numbers = {field.name for field in fields(cls)} - {"target", "where", "pattern", "amount"}
         target, *parts = text.split(":")
         options: dict[str, str] = {}
@@ -124,7 +118,11 @@ class Fault:
         if not where or len(patterns) != 1 or "step" not in options:
             raise ConfigError("fault", text, valid)
         try:
-            given: dict[str, Any] = {name: int(value) for name, value in options.items() if name in numbers}
+            given: dict[str, Any] = {
+                name: float(value) if name == "chance" else int(value)
+                for name, value in options.items()
+                if name in numbers
+            }
             amount = float(options[patterns[0]])
         except ValueError as error:
             raise ConfigError("fault", text, valid) from error
@@ -133,6 +131,23 @@ class Fault:
     def is_active(self, step: int, rank: int = 0) -> bool:
         """Whether it strikes `rank` in `step`."""
         return self.step <= step < self.step + self.duration and self.rank in {None, rank}
+
+    def of_call(self, call: int) -> Fault | None:
+        """What strikes one call of a computation; None where chance spares it.
+
+        Args:
+            call: Its number; the same one has the same fate.
+
+        >>> sometimes = Fault.parse("output:ffn:zero=4:step=1:duration=100:chance=0.1")
+        >>> sum(sometimes.of_call(call) is not None for call in range(1000))
+        99
+        """
+        if self.chance == 1:
+            return self
+        random = np.random.default_rng((self.seed, call))
+        if random.random() >= self.chance:
+            return None
+        return replace(self, seed=int(random.integers(2**31)), chance=1.0)
 
     def apply(self, array: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
         """A corrupted copy of `array`; type and shape stay.
@@ -149,19 +164,9 @@ class Fault:
         if faulty.size == 0:
             return faulty
         random = np.random.default_rng(self.seed)
-        flat = faulty.reshape(-1)
-        chosen = random.choice(flat.size, size=min(self.elements, flat.size), replace=False)
+        chosen = random.choice(faulty.size, size=min(self.elements, faulty.size), replace=False)
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.pattern == "flip":
-                self._flip(flat, chosen)
-            elif self.pattern == "scale":
-                flat[chosen] *= faulty.dtype.type(self.amount)
-            elif self.pattern == "set":
-                flat[chosen] = self.amount
-            elif self.pattern == "noise":
-                flat *= (1 + self.amount * random.standard_normal(flat.size)).astype(faulty.dtype)
-            else:
-                self._spoil_rows(faulty.reshape(-1, faulty.shape[-1] if faulty.ndim else 1), random)
+            SHAPES[self.pattern].spoil(faulty, self.amount, chosen, random)
         return faulty
 
     def changes(self, before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], step: int, where: str) -> Change:
@@ -181,22 +186,8 @@ class Fault:
         amount = repr(float(self.amount)).removesuffix(".0")
         text = f"{self.target}:{self.where}:{self.pattern}={amount}:step={self.step}:duration={self.duration}"
         rank = "" if self.rank is None else f":rank={self.rank}"
-        return f"{text}{rank}:elements={self.elements}:seed={self.seed}"
-
-    def _flip(self, flat: np.ndarray[Any, Any], chosen: np.ndarray[Any, Any]) -> None:
-        bits = flat.view(f"u{flat.dtype.itemsize}")
-        if self.amount >= 8 * flat.dtype.itemsize:
-            raise ConfigError(
-                "fault flip", int(self.amount), f"valid for {flat.dtype} is 0 to {8 * flat.dtype.itemsize - 1}"
-            )
-        bits[chosen] ^= bits.dtype.type(1 << int(self.amount))
-
-    def _spoil_rows(self, rows: np.ndarray[Any, Any], random: np.random.Generator) -> None:
-        if self.pattern == "stick":
-            rows[:, random.integers(rows.shape[1])] = self.amount
-            return
-        source, *others = random.permutation(len(rows))[: int(self.amount) + 1]
-        rows[others] = rows[source]
+        chance = "" if self.chance == 1 else f":chance={self.chance!r}"
+        return f"{text}{rank}:elements={self.elements}:seed={self.seed}{chance}"
 
 
 def _is_expression(text: str) -> bool:
