@@ -21,7 +21,7 @@ from asd.cli.shared.event_spool import EventSpool, SpooledLine
 from asd.cli.shared.event_table import EventTable
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.event import KINDS, LEVEL_NAMES, Event
+from asd.event import KINDS, LEVEL_NAMES
 from asd.records import read_time
 from asd.rundir.follow import Follower, Line
 from asd.rundir.names import event_files
@@ -138,7 +138,7 @@ class _EventReader:
 
 def _print(texts: Sequence[str], table: EventTable | None) -> None:
     if table is not None:
-        table.add([Event.from_json(text) for text in texts])
+        table.add([read_head(text) for text in texts])
     elif texts:
         sys.stdout.write("\n".join(texts) + "\n")
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from asd.rundir.following.cursor import Cursor
 __all__ = ["Batch", "Line"]
 
 _BLOCK = 1 << 18
+_RETURN = ord("\r")
 _AT_ONCE = 1 << 24  # bytes of one batch: bounds the memory it takes
 
 
@@ -66,11 +67,16 @@ class Batch:
                 break
             *complete, rest = (rest + block).split(b"\n")
             for raw in complete:
-                if self.full:
+                if len(self.lines) >= self._limit:
                     rest = b""  # this poll goes no further
                     break
-                self._take(cursor, path, place, raw)
-                place = offset = place + len(raw) + 1
+                if raw and raw[0] and raw[-1] != _RETURN and len(raw) <= self._longest and not cursor.skipping:
+                    self._bytes += len(raw)
+                    self.lines.append(Line(path, place, raw.decode(errors="replace"), f"{cursor.fingerprint}:{place}"))
+                else:
+                    self._take(cursor, path, place, raw)
+                place += len(raw) + 1
+            offset = place
             text = rest.lstrip(b"\0")
             if cursor.skipping or len(text) > self._longest:
                 self._bytes += len(rest)
@@ -82,6 +88,7 @@ class Batch:
             cursor.move(descriptor, offset)
 
     def _take(self, cursor: Cursor, path: Path, place: int, raw: bytes) -> None:
+        """Adds what is left of a line that is not plain."""
         text = raw.lstrip(b"\0")
         self._bytes += len(text)
         if cursor.skipping or len(text) > self._longest:
