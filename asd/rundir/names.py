@@ -30,9 +30,11 @@ __all__ = [
     "event_files_among",
     "evidence_folder",
     "ingest_file",
+    "is_event_file",
     "is_of_a_rank",
     "status_file",
     "status_files",
+    "status_files_among",
     "stress_file",
     "value_file",
     "value_files",
@@ -78,6 +80,11 @@ def event_files_among(paths: Iterable[Path]) -> list[Path]:
     return _oldest_first(paths, _EVENTS)
 
 
+def is_event_file(name: str) -> bool:
+    """Whether a file of this name is an event log, or an older part of one."""
+    return _EVENTS.fullmatch(name) is not None
+
+
 def is_of_a_rank(name: str) -> bool:
     """Whether a file of this name makes its folder that of a run; what a fault handler writes does not."""
     return _OF_A_RANK.fullmatch(name) is not None
@@ -100,7 +107,12 @@ def status_file(run_dir: Path, rank: int) -> Path:
 
 def status_files(run_dir: Path) -> list[Path]:
     """The counts of every rank."""
-    return sorted(path for path in _files(run_dir) if _STATUS.fullmatch(path.name))
+    return status_files_among(_files(run_dir))
+
+
+def status_files_among(paths: Iterable[Path]) -> list[Path]:
+    """Those of `paths`, what stands in one folder, that are statuses, in the order of `status_files`."""
+    return sorted(path for path in paths if _STATUS.fullmatch(path.name) and path.is_file())
 
 
 def evidence_folder(run_dir: Path, run: str, rank: int, step: int) -> Path:

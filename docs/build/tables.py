@@ -317,6 +317,27 @@ def publishing() -> str:
     )
 
 
+def many_files() -> str:
+    """How readers of a node's files scale, in processor time."""
+    found = result("scale_files")
+    rows = []
+    for each in found["events"]["rows"]:
+        name = f"`asd events`, {each['log_mib']:.0f} MiB of logs, {each['form']}"
+        rows.append((name, each["package"], _used(each)))
+    for each in found["logs"]["rows"]:
+        catching_up, idle = each["catching_up"], each["idle_share_of_a_core"]
+        name = f"the agent, {count(each['logs'])} logs of 50 events each"
+        rows.append((name, each["package"], f"{catching_up:.1f} s, then {idle:.2%} of a core while nothing is written"))
+    for each in found["scrape"]["rows"]:
+        name = f"a scrape of {each['ranks']} ranks with {each['checkpoints']} checkpoints, all of them"
+        rows.append((name, each["package"], f"{each['processor_seconds']['median']:.2f} s"))
+    return table(("part", "version", "processor time"), rows)
+
+
+def _used(row: dict[str, Any]) -> str:
+    return f"{row['processor_seconds']:.1f} s, {row['most_memory_mib']:.0f} MiB"
+
+
 def acting() -> str:
     """How fast and how rightly it is acted."""
     found, replay, scale = result("recovery"), result("replay"), result("scale")
@@ -426,7 +447,8 @@ def ascend(language: str = "en") -> str:
 TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
-        five, steps, checksum_steps, parts, cost_aims, detectors, targets, healthy, debugging, publishing, acting,
+        five, steps, checksum_steps, parts, cost_aims, detectors, targets, healthy, debugging, publishing, many_files,
+        acting,
         ascend,
     )
 }  # fmt: skip

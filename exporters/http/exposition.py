@@ -7,14 +7,15 @@ are all plain, see `AsdCollector`. Whatever else a scraper asks for is left to p
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
-__all__ = ["choose", "openmetrics", "text"]
+__all__ = ["WideGauge", "choose", "openmetrics", "text"]
 
 Encoder = Callable[[Collector], bytes]
 
@@ -23,6 +24,49 @@ _ESCAPES = {ord("\\"): "\\\\", ord("\n"): "\\n", ord('"'): '\\"'}
 _TEXT_ESCAPES = {ord("\\"): "\\\\", ord("\n"): "\\n"}
 _KINDS = {"info": "gauge", "stateset": "gauge", "gaugehistogram": "histogram", "unknown": "untyped"}
 _SUFFIXES = {"counter": "_total", "info": "_info"}
+
+
+class WideGauge(GaugeMetricFamily):
+    """A gauge of tens of thousands of series, which our encoders write without making a sample for each.
+
+    Args:
+        name: As in `GaugeMetricFamily`.
+        documentation: As there.
+        varying: The label that most series differ in; of all it comes first in the alphabet.
+        labels: The other ones.
+    """
+
+    def __init__(self, name: str, documentation: str, varying: str, labels: Sequence[str]) -> None:
+        self._groups: list[tuple[Sequence[str], Mapping[str, float]]] = []
+        super().__init__(name, documentation, labels=(varying, *labels))
+
+    def add(self, labels: Sequence[str], values: Mapping[str, float]) -> None:
+        """Adds one series for each of `values`, by its varying label."""
+        self._groups.append((labels, values))
+
+    @property
+    def samples(self) -> list[Sample]:
+        """As other encoders want them."""
+        names = self._labelnames
+        return [
+            Sample(self.name, dict(zip(names, (varying, *labels), strict=True)), value)
+            for labels, values in self._groups
+            for varying, value in values.items()
+        ]
+
+    @samples.setter
+    def samples(self, none: list[Sample]) -> None:
+        """`Metric` sets them to none at first."""
+
+    def lines(self) -> Iterable[str]:
+        """The series as both text formats write them."""
+        first, *others = self._labelnames
+        for labels, values in self._groups:
+            rest = _labels(zip(others, labels, strict=True))
+            for varying, value in values.items():
+                # Within these bounds Go and Python write numbers alike.
+                number = repr(value) if -1e6 < value < 1e6 else _number(value)
+                yield f"{self.name}{{{_label(first, varying)},{rest}}} {number}\n"
 
 
 def choose(accept: str) -> tuple[Encoder, str]:
@@ -40,6 +84,9 @@ def text(registry: Collector) -> bytes:
         name = metric.name + _SUFFIXES.get(metric.type, "")
         lines.append(f"# HELP {name} {metric.documentation.translate(_TEXT_ESCAPES)}\n")
         lines.append(f"# TYPE {name} {_KINDS.get(metric.type, metric.type)}\n")
+        if isinstance(metric, WideGauge):
+            lines.extend(metric.lines())
+            continue
         lines.extend(f"{_series(sample)} {_number(sample.value)}\n" for sample in metric.samples)
     return "".join(lines).encode()
 
@@ -52,6 +99,9 @@ def openmetrics(registry: Collector) -> bytes:
         lines.append(f"# TYPE {metric.name} {metric.type}\n")
         if metric.unit:
             lines.append(f"# UNIT {metric.name} {metric.unit}\n")
+        if isinstance(metric, WideGauge):
+            lines.extend(metric.lines())
+            continue
         lines.extend(
             f"{_series(sample)} {_number(sample.value)}{_exemplar(sample.exemplar)}\n" for sample in metric.samples
         )

@@ -31,6 +31,7 @@ class HttpRequest(NamedTuple):
         headers: Names are found whatever their case.
         has_body: Whether a body follows.
         body: What of it was read, see `Site`.
+        client: The address it comes from.
     """
 
     method: str
@@ -39,6 +40,7 @@ class HttpRequest(NamedTuple):
     headers: Message
     has_body: bool
     body: bytes = b""
+    client: str = ""
 
 
 class Response(NamedTuple):

@@ -5,119 +5,22 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import queue
-import threading
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import gzip_accepted
 
 from asd.event import Event
-from asd.exporters.http import event_query, exposition
+from asd.exporters.http import event_query, exposition, worker
 from asd.exporters.http.basic_auth import BasicAuth
+from asd.exporters.http.door import Door
 from asd.exporters.http.http_message import HttpRequest, Response, sentence
+from asd.exporters.http.worker import Worker
 
-__all__ = ["Door", "Routes"]
+__all__ = ["Routes"]
 
 _PATHS = "/metrics, /healthz, /readyz, /events"
-_PATIENCE_SECONDS = 10.0
 _GZIP_LEVEL = 1  # a third of the time of the default, for a tenth more bytes
-_REALM = {"WWW-Authenticate": 'Basic realm="asd", charset="UTF-8"'}
-
-
-class Worker:
-    """Does work in one thread of its own, one piece after the other, for a loop that must not wait.
-
-    Pieces with the same key that come before the first of them is begun share its result: a thousand scrapes at once
-    are a few.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # A daemon, so that a collector that hangs can't keep a training from ending.
-        threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    async def do(self, key: Hashable, function: Callable[[], Any]) -> Any:
-        """The result of `function`, or of one with the same key that was waiting already.
-
-        Raises:
-            TimeoutError: It took too long; the work itself goes on.
-        """
-        loop = asyncio.get_running_loop()
-        future = self._waiting.get(key)
-        if future is None:
-            future = self._waiting[key] = loop.create_future()
-            future.add_done_callback(_look_at)
-            self._queue.put(lambda: self._run(loop, key, future, function))
-        return await asyncio.wait_for(asyncio.shield(future), _PATIENCE_SECONDS)
-
-    def stop(self) -> None:
-        """Ends the thread once it has done what it has begun."""
-        self._queue.put(None)
-
-    def _run(
-        self, loop: asyncio.AbstractEventLoop, key: Hashable, future: asyncio.Future[Any], function: Callable[[], Any]
-    ) -> None:
-        self._waiting.pop(key, None)  # who comes from now on must not get what was true before
-        try:
-            result = function()
-        except Exception as error:  # whatever a collector does wrong is one failed scrape
-            _tell(loop, future, future.set_exception, error)
-        else:
-            _tell(loop, future, future.set_result, result)
-
-    def _work(self) -> None:
-        while (work := self._queue.get()) is not None:
-            work()
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], tell: Callable[[Any], None], what: object
-) -> None:
-    def unless_gone() -> None:
-        if not future.done():
-            tell(what)
-
-    try:
-        loop.call_soon_threadsafe(unless_gone)
-    except RuntimeError:  # the server was closed meanwhile
-        return
-
-
-def _look_at(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()  # whoever asked may be gone; the loop would complain that nobody looked
-
-
-class Door:
-    """Checks user names and passwords."""
-
-    def __init__(self) -> None:
-        self._worker: Worker | None = None
-
-    async def refusal(self, request: HttpRequest, auth: BasicAuth | None) -> Response | None:
-        """What to answer to somebody who may not come in; None for who may.
-
-        Raises:
-            TimeoutError: Too many passwords are being checked.
-        """
-        if auth is None:
-            return None
-        header = request.headers.get("authorization")
-        known = auth.known(header)
-        if known is None:
-            if self._worker is None:
-                self._worker = Worker("asd-auth")
-            # One check at a time: guessing passwords must not take more than one core from a training.
-            known = bool(await self._worker.do((id(auth), header), lambda: auth.allows(header)))
-        return None if known else sentence(401, "This needs a user name and its password.", _REALM)
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        if self._worker is not None:
-            self._worker.stop()
 
 
 class Routes:
@@ -160,14 +63,14 @@ class Routes:
                 return sentence(405, "Valid methods are GET and HEAD.", {"Allow": "GET, HEAD"})
             return await route(request)
         except asyncio.TimeoutError:
-            return sentence(503, f"{request.path} took longer than {_PATIENCE_SECONDS:g} s.")
+            return sentence(503, f"{request.path} took longer than {worker.PATIENCE_SECONDS:g} s.")
         except Exception as error:  # a collector is anybody's code
             return sentence(500, f"{request.path} can't be answered: {type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """Ends the threads."""
-        for worker in (self._metrics_worker, self._events_worker, self._door):
-            worker.stop()
+        for each in (self._metrics_worker, self._events_worker, self._door):
+            each.stop()
 
     async def _answer_metrics(self, request: HttpRequest) -> Response:
         encode, content_type = _choose(request.headers.get("accept") or "")

@@ -30,7 +30,8 @@ from asd.exporters.http.web_config import WebConfig, WebSettings
 __all__ = ["HttpServer", "Site", "listen", "start_server"]
 
 _BACKLOG = 4096  # clients that wait to be accepted; the kernel may allow fewer
-_MOST_CLIENTS = 256  # at a time; the others wait
+_MOST_CLIENTS = 256  # at a time; the others wait, or take the place of a slow one
+_SLOW_SECONDS = 1.0  # that a client may keep the server waiting while others wait for its place
 _PATIENCE_SECONDS = 10.0
 _PATIENCE_WHEN_BUSY_SECONDS = 5.0
 _LONGEST_HEAD = 65536
@@ -74,6 +75,7 @@ class HttpServer:
         self._loop = asyncio.SelectorEventLoop()
         self._loop.set_exception_handler(lambda *_: None)  # a client that fails is no news
         self._clients: set[asyncio.Task[None]] = set()
+        self._idle: dict[asyncio.Task[None], float] = {}  # since when a client is waited for, the longest first
         self._most_clients = _most_clients()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._serve, name="asd-endpoint", daemon=True)
@@ -110,28 +112,53 @@ class HttpServer:
             self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        """Takes in who waits; at the limit the others wait in the kernel's queue until one has gone."""
-        while len(self._clients) < self._most_clients:
+        """Takes in who waits; at the limit in the place of the slowest, or else once a client has gone."""
+        while len(self._clients) < self._most_clients or self._slowest() is not None:
             try:
                 socket_of_client = self._listener.accept()[0]
             except (BlockingIOError, ConnectionError):
                 return
             except OSError:  # this process has too many files open
-                self._loop.remove_reader(self._listener)
-                self._loop.call_later(_PAUSE_SECONDS, self._accept_on)
+                self._accept_later()
                 return
+            slowest = self._slowest()
+            if len(self._clients) >= self._most_clients and slowest is not None:
+                self._clients.discard(slowest)
+                del self._idle[slowest]
+                slowest.cancel()
             socket_of_client.settimeout(0)
             client = self._loop.create_task(self._attend(socket_of_client))
             self._clients.add(client)
-            client.add_done_callback(self._clients.discard)
-            client.add_done_callback(self._accept_on)
+            client.add_done_callback(self._gone)
+        self._accept_later()
+
+    def _accept_later(self) -> None:
         self._loop.remove_reader(self._listener)
+        self._loop.call_later(_PAUSE_SECONDS, self._accept_on)
+
+    def _gone(self, client: asyncio.Task[None]) -> None:
+        self._clients.discard(client)
+        self._idle.pop(client, None)
+        self._accept_on()
+
+    def _slowest(self) -> asyncio.Task[None] | None:
+        """Who has kept the server waiting the longest, if that is too long; none whose answer is being made."""
+        client, since = next(iter(self._idle.items()), (None, 0.0))
+        return client if client is not None and self._loop.time() - since >= _SLOW_SECONDS else None
+
+    def _wait_for_client(self, *, waiting: bool) -> None:
+        client = asyncio.current_task()
+        assert client is not None
+        self._idle.pop(client, None)
+        if waiting and client in self._clients:
+            self._idle[client] = self._loop.time()
 
     async def _attend(self, client: socket.socket) -> None:
         """Serves one client; every wait in here has an end."""
         busy = len(self._clients) > self._most_clients // 2
         patience = _PATIENCE_WHEN_BUSY_SECONDS if busy else _PATIENCE_SECONDS
         settings = self._web_config.current() if self._web_config is not None else WebSettings()
+        self._wait_for_client(waiting=True)
         reader = asyncio.StreamReader(_LONGEST_HEAD, self._loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
         try:
@@ -162,11 +189,14 @@ class HttpServer:
                 size = body_size(request.headers, self._site.longest_body)
                 body = await asyncio.wait_for(reader.readexactly(size), patience)
                 request, unread = request._replace(body=body), False
-            response = await self._site.answer(request, settings.auth)
+            self._wait_for_client(waiting=False)
+            client = str((writer.get_extra_info("peername") or ("",))[0])
+            response = await self._site.answer(request._replace(client=client), settings.auth)
         except HttpError as error:
             response = error.response
         except asyncio.LimitOverrunError:
             response = sentence(431, f"The head of the request is too long; valid are at most {_LONGEST_HEAD} bytes.")
+        self._wait_for_client(waiting=True)
         await asyncio.wait_for(self._send(reader, writer, response, settings, with_body, unread), _PATIENCE_SECONDS)
 
     async def _send(

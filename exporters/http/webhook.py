@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from asd.exporters.http.basic_auth import BasicAuth
+from asd.exporters.http.door import Door
 from asd.exporters.http.http_message import HttpRequest, Response, sentence
-from asd.exporters.http.routes import Door
 from asd.exporters.http.server import HttpServer, listen
 from asd.exporters.http.web_config import WebConfig
 

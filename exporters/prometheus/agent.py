@@ -97,7 +97,7 @@ class Agent:
         self.left_out = 0
         self._clock = clock
         self._monotonic = monotonic
-        self._status_files = StatusFiles(self.run_dirs)
+        self._status_files = StatusFiles(self.run_dirs, self._folders.status_files)
         self._statuses: list[Status] = []
         self._last_poll = 0.0
         self._last_sign = monotonic()
@@ -225,17 +225,20 @@ class Agent:
         saved = None
         try:
             saved = _load(self.state_file)
-            follower = Follower(self._folders.event_files, saved.cursor if saved else None)
+            follower = self._follow(saved.cursor if saved else None)
             self.ledger.restore(saved.ledger if saved else Ledger().state())
         except StateError as error:
             self._problem("cursor", f"{self.state_file} can't be used, and the event logs are read anew: {error}")
-            follower = Follower(self._folders.event_files)
+            follower = self._follow(None)
             self.ledger.restore(Ledger().state())
         self._saved = follower.state()
         if saved:
             for event in _last_events(self._folders.event_files()):
                 self.ledger.recall(event)
         return follower
+
+    def _follow(self, cursor: dict[str, Any] | None) -> Follower:
+        return Follower(self._folders.event_files, cursor, changed=self._folders.changed)
 
     def _save(self) -> None:
         cursor = self._follower.state()

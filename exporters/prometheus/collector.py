@@ -20,6 +20,7 @@ from prometheus_client.utils import floatToGoString
 
 import asd
 from asd.counts.status import RATIO_BOUNDS, Status
+from asd.exporters.http.exposition import WideGauge
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows
@@ -162,16 +163,13 @@ class AsdCollector(Collector):
         return family
 
     def _checkpoint_families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:
-        labels = ("checkpoint", *LABELS)
-        values = GaugeMetricFamily("asd_feature_value", "Last feature value of a chosen checkpoint.", labels=labels)
-        limits = GaugeMetricFamily("asd_feature_limit", "The first-level limit of that value.", labels=labels)
+        values = WideGauge("asd_feature_value", "Last feature value of a chosen checkpoint.", "checkpoint", LABELS)
+        limits = WideGauge("asd_feature_limit", "The first-level limit of that value.", "checkpoint", LABELS)
         for row in rows:
             checkpoints = dict(row.status.checkpoints) if row.status is not None else {}  # the training goes on
-            for name in self.checkpoints.choose(checkpoints):
-                value, limit = checkpoints[name]
-                of_row = (clean(name), *row.labels)
-                values.add_metric(of_row, value)
-                limits.add_metric(of_row, limit)
+            chosen = {clean(name): checkpoints[name] for name in self.checkpoints.choose(checkpoints)}
+            values.add(row.labels, {name: float(value) for name, (value, _) in chosen.items()})
+            limits.add(row.labels, {name: float(limit) for name, (_, limit) in chosen.items()})
         yield values
         yield limits
 

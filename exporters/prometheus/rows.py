@@ -49,6 +49,8 @@ class RankRow(NamedTuple):
 
 def clean(text: str) -> str:
     """`text` as the value of a label: without what Prometheus refuses, which would cost it the whole scrape."""
+    if len(text) <= _LONGEST and text.isascii() and "\0" not in text:  # nearly all
+        return text
     return text[:_LONGEST].encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 

@@ -110,10 +110,12 @@ class StatusFiles:
 
     Args:
         folders: The run directories; they need not exist.
+        files: Lists the statuses in one of them.
     """
 
-    def __init__(self, folders: Iterable[Path]) -> None:
+    def __init__(self, folders: Iterable[Path], files: Callable[[Path], Sequence[Path]] = run_dir.status_files) -> None:
         self.folders = list(folders)
+        self._files = files
         self.unreadable: dict[str, str] = {}
         self._known: dict[Path, _Known] = {}
 
@@ -123,7 +125,7 @@ class StatusFiles:
         found: dict[Path, _Known] = {}
         for folder in self.folders:
             try:
-                paths = run_dir.status_files(folder)
+                paths = self._files(folder)
             except OSError as error:
                 self.unreadable[str(folder)] = error.strerror or str(error)
                 found.update((path, known) for path, known in self._known.items() if path.parent == folder)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
 
+from asd.cli.shared.event_head import EventHead
 from asd.cli.shared.printable import printable
-from asd.event import LEVEL_NAMES, Event
+from asd.event import LEVEL_NAMES
 from asd.verdict import Level
 
 __all__ = ["EventTable"]
@@ -33,57 +34,53 @@ class EventTable:
         self._widths = [len(name) for name in _HEAD]
         self._begun = False
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, events: Sequence[EventHead]) -> None:
         """Prints `events` and flushes."""
         if not events:
             return
         rows = [_cells(event) for event in events]
-        for row in rows:
-            self._widths = [max(width, min(len(cell), _WIDEST)) for width, cell in zip(self._widths, row, strict=True)]
+        widest = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        self._widths = [max(width, min(new, _WIDEST)) for width, new in zip(self._widths, widest, strict=True)]
+        line = "  ".join(f"{{:{'>' if name in _NUMBERS else '<'}{width}}}" for name, width in self._columns()) + "  {}"
         if not self._begun:
             self._begun = True
-            self._out.write(self._line(_HEAD) + "\n")
+            self._out.write(line.format(*_HEAD) + "\n")
         for event, row in zip(events, rows, strict=True):
-            line = self._line(row)
+            text = line.format(*row).rstrip()
             colour = self._colour(event)
-            self._out.write(f"{colour}{line}{_END}\n" if colour else line + "\n")
+            self._out.write(f"{colour}{text}{_END}\n" if colour else text + "\n")
         self._out.flush()
 
-    def _line(self, row: Sequence[str]) -> str:
-        cells = [
-            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(_HEAD[:-1], row, self._widths, strict=False)
-        ]
-        return "  ".join([*cells, row[-1]]).rstrip()
+    def _columns(self) -> list[tuple[str, int]]:
+        """All but the last, which is as wide as it is."""
+        return list(zip(_HEAD[:-1], self._widths[:-1], strict=True))
 
-    def _colour(self, event: Event) -> str:
+    def _colour(self, event: EventHead) -> str:
         if not self._colours:
             return ""
-        if event.level is Level.ERROR:
+        if event.level == LEVEL_NAMES[Level.ERROR]:
             return _RED
-        return _COLOURS.get(event.kind, _YELLOW if event.level is Level.WARNING else "")
+        return _COLOURS.get(event.kind, _YELLOW if event.level == LEVEL_NAMES[Level.WARNING] else "")
 
 
-def _cells(event: Event) -> tuple[str, ...]:
+def _cells(event: EventHead) -> tuple[str, ...]:
     has_value = event.kind in ("anomaly", "replay")
-    return tuple(
-        printable(cell)
-        for cell in (
-            _local_time(event.time),
-            LEVEL_NAMES[event.level],
-            event.kind,
-            str(event.rank) if event.rank >= 0 else "-",
-            event.device,
-            str(event.step or "-"),
-            event.checkpoint or "-",
-            f"{event.value:.6g}" if has_value else "-",
-            ",".join(f"{limit:.6g}" for limit in event.limits) or "-",
-            _what(event),
-        )
+    cells = (
+        _local_time(event.time),
+        event.level,
+        event.kind,
+        str(event.rank) if event.rank >= 0 else "-",
+        event.device,
+        str(event.step or "-"),
+        event.checkpoint or "-",
+        f"{event.value:.6g}" if has_value else "-",
+        ",".join([f"{limit:.6g}" for limit in event.limits]) or "-",
+        _what(event),
     )
+    return cells if "".join(cells).isprintable() else tuple(map(printable, cells))
 
 
-def _what(event: Event) -> str:
+def _what(event: EventHead) -> str:
     parts = [
         event.verdict,
         event.reason,

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import heapq
 import io
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from asd.cli.shared.event_head import EventHead, read_head
+from asd.cli.shared.event_spool import EventSpool, SpooledLine
 from asd.cli.shared.event_table import EventTable
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.event import KINDS, LEVEL_NAMES, Event
+from asd.event import KINDS, LEVEL_NAMES
 from asd.records import read_time
-from asd.rundir.follow import Follower
+from asd.rundir.follow import Follower, Line
 from asd.rundir.names import event_files
 
 __all__ = ["add_arguments", "run"]
@@ -39,9 +40,7 @@ exit codes: 0 done, 1 the run can't be read, 2 wrong usage, 130 interrupted, as 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PAUSE = 0.25  # seconds between two looks
-_REMEMBERED = 100_000  # ids of events, to know doubles while following
-
-_Item = tuple[float, int, Event, str]
+_REMEMBERED = 100_000  # events, to know doubles while following
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     reader = _EventReader(run_dir, wanted)
     table = None if args.json else EventTable(sys.stdout, os.environ)
     try:
-        _print(_last(reader.read_all(), limit), table)
+        for texts in reader.read_all(limit):
+            _print(texts, table)
         while args.follow:
-            reader.forget_old()
-            _print(sorted(reader.read()), table)
+            _print(reader.read_new(), table)
             time.sleep(_PAUSE)
     finally:
         reader.report()
@@ -83,30 +82,37 @@ def run(args: argparse.Namespace) -> int:
 class _EventReader:
     """Reads the events of a run that pass a filter, each once."""
 
-    def __init__(self, run_dir: Path, wanted: Callable[[Event], bool]) -> None:
+    def __init__(self, run_dir: Path, wanted: Callable[[EventHead], bool]) -> None:
         self._run_dir = run_dir
         self._wanted = wanted
         self._follower = Follower(lambda: event_files(run_dir))
-        self._ids: dict[str, None] = {}
+        self._known: dict[bytes, None] = {}
         self._bad = 0
-        self._found = 0
+        self._any = self._found = False
 
     @property
     def unreadable(self) -> dict[str, str]:
         return self._follower.unreadable
 
-    def read_all(self) -> Iterable[_Item]:
-        """Every event there is now."""
-        while lines := self._follower.poll():
-            yield from self._items(lines)
+    def read_all(self, limit: int | None) -> Iterable[list[str]]:
+        """The last `limit` events there are now, or all of them, in parts."""
+        with EventSpool() as spool:
+            while lines := self._follower.poll():
+                spool.add(self._items(lines))
+            self._known = dict.fromkeys(spool.last_identities(_REMEMBERED))
+            yield from spool.in_order(limit)
 
-    def read(self) -> list[_Item]:
+    def read_new(self) -> list[str]:
         """The next ones."""
-        return list(self._items(self._follower.poll()))
-
-    def forget_old(self) -> None:
-        for name in list(self._ids)[: max(0, len(self._ids) - _REMEMBERED)]:
-            del self._ids[name]
+        new: list[tuple[float, int, str]] = []
+        for identity, moment, text in self._items(self._follower.poll()):
+            if identity not in self._known:
+                self._known[identity] = None
+                if text is not None:
+                    new.append((moment, len(new), text))
+        for identity in list(islice(self._known, max(0, len(self._known) - _REMEMBERED))):
+            del self._known[identity]
+        return [text for _, _, text in sorted(new)]
 
     def report(self) -> None:
         """Says on standard error what could not be shown."""
@@ -116,34 +122,26 @@ class _EventReader:
         if bad:
             print(f"asd: {bad} {'line is' if bad == 1 else 'lines are'} no event and passed over.", file=sys.stderr)
         if not self._found:
-            print(f"asd: no {'such event' if self._ids else 'events'} in {self._run_dir}.", file=sys.stderr)
+            print(f"asd: no {'such event' if self._any else 'events'} in {self._run_dir}.", file=sys.stderr)
 
-    def _items(self, lines: Iterable[Any]) -> Iterable[_Item]:
+    def _items(self, lines: Iterable[Line]) -> Iterator[SpooledLine]:
         for line in lines:
             try:
-                event = Event.from_json(line.text)
+                head = read_head(line.text)
             except StateError:
                 self._bad += 1
                 continue
-            name = event.id
-            if name not in self._ids:
-                self._ids[name] = None
-                if self._wanted(event):
-                    self._found += 1
-                    yield event.time, self._found, event, line.text
+            is_wanted = self._wanted(head)
+            self._any, self._found = True, self._found or is_wanted
+            yield head.identity, head.time, line.text if is_wanted else None
 
 
-def _last(items: Iterable[_Item], limit: int | None) -> list[_Item]:
-    return sorted(items) if limit is None else sorted(heapq.nlargest(limit, items))
-
-
-def _print(items: Sequence[_Item], table: EventTable | None) -> None:
+def _print(texts: Sequence[str], table: EventTable | None) -> None:
     if table is not None:
-        table.add([event for _, _, event, _ in items])
-        return
-    for _, _, _, text in items:
-        sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+        table.add([read_head(text) for text in texts])
+    elif texts:
+        sys.stdout.write("\n".join(texts) + "\n")
+        sys.stdout.flush()
 
 
 def _make_robust(args: argparse.Namespace) -> None:
@@ -156,7 +154,7 @@ def _make_robust(args: argparse.Namespace) -> None:
                 sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _filter(args: argparse.Namespace, now: float) -> Callable[[Event], bool]:
+def _filter(args: argparse.Namespace, now: float) -> Callable[[EventHead], bool]:
     since = _moment("--since", args.since, now) if args.since is not None else -float("inf")
     until = _moment("--until", args.until, now) if args.until is not None else float("inf")
     ranks = {_rank(text) for text in args.rank or ()}
@@ -164,12 +162,12 @@ def _filter(args: argparse.Namespace, now: float) -> Callable[[Event], bool]:
     kinds = {_one_of("--kind", text, KINDS) for text in args.kind or ()}
     devices = set(args.device or ())
 
-    def wanted(event: Event) -> bool:
+    def wanted(event: EventHead) -> bool:
         return (
             since <= event.time <= until
             and (not ranks or event.rank in ranks)
             and (not devices or event.device in devices)
-            and (not levels or LEVEL_NAMES[event.level] in levels)
+            and (not levels or event.level in levels)
             and (not kinds or event.kind in kinds)
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from asd.counts.status import Status
 from asd.errors import StateError
@@ -132,9 +133,14 @@ class LogFeed:
     def _resume(self) -> Follower:
         text = self._handler.store.meta(_CURSOR)
         try:
-            return Follower(self._files, json.loads(text) if text else None)
+            return self._follow(json.loads(text) if text else None)
         except (StateError, ValueError) as error:
             self.cursor_problem = (
                 f"How far the logs were read is not known ({error}); they are read from their beginning."
             )
-            return Follower(self._files)
+            return self._follow(None)
+
+    def _follow(self, cursor: dict[str, Any] | None) -> Follower:
+        # Single logs may stand anywhere, and so may what is beside them: what becomes of them is looked for.
+        changed = self._folders.changed if not self._logs else lambda: None
+        return Follower(self._files, cursor, changed=changed)

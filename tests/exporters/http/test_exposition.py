@@ -40,6 +40,29 @@ def test_every_kind_of_metric_is_written_as_prometheus_client_does(samples, text
     assert exposition.openmetrics(registry) == generate_openmetrics(registry)
 
 
+@given(
+    st.lists(st.tuples(TEXTS, st.dictionaries(TEXTS, st.floats(), max_size=5)), max_size=3, unique_by=lambda x: x[0])
+)
+def test_a_wide_gauge_is_written_as_the_same_series_one_by_one(groups):
+    wide = exposition.WideGauge("asd_one", "One.", "checkpoint", ("id", "node"))
+    gauge = GaugeMetricFamily("asd_one", "One.", labels=("checkpoint", "id", "node"))
+    for text, values in groups:
+        wide.add((text, "7"), values)
+        for name, value in values.items():
+            gauge.add_metric((name, text, "7"), value)
+    assert exposition.text(Fixed([wide])) == generate_latest(Fixed([gauge]))
+    assert exposition.openmetrics(Fixed([wide])) == generate_openmetrics(Fixed([gauge]))
+    assert generate_latest(Fixed([wide])) == generate_latest(Fixed([gauge]))  # by samples
+
+
+@pytest.mark.parametrize("value", [999_999.0, 1e6, 1234567.8, 1e21, -1e6, -1234567.0, 1e-7, -0.0, float("-inf")])
+def test_a_wide_gauge_writes_numbers_at_the_edges_as_others_do(value):
+    wide, gauge = exposition.WideGauge("a", "A.", "b", ("c",)), GaugeMetricFamily("a", "A.", labels=("b", "c"))
+    wide.add(("c",), {"b": value})
+    gauge.add_metric(("b", "c"), value)
+    assert exposition.text(Fixed([wide])) == generate_latest(Fixed([gauge]))
+
+
 def test_metrics_that_prometheus_client_counts_itself_are_written_too():
     registry = CollectorRegistry()
     Counter("a", "A.", ["x"], registry=registry).labels("1").inc(exemplar={"id": "7"})

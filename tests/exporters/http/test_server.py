@@ -23,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import ConfigError, Event, Level
-from asd.exporters.http import routes as routes_module
 from asd.exporters.http import server as server_module
+from asd.exporters.http import worker as worker_module
 from asd.exporters.http.server import start_server
 
 
@@ -186,7 +186,7 @@ def test_a_collector_that_raises_is_500_and_harms_nothing_else(served):
 
 
 def test_a_collector_that_hangs_fails_in_time_and_leaves_the_rest_working(endpoint, monkeypatch):
-    monkeypatch.setattr(routes_module, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(worker_module, "PATIENCE_SECONDS", 0.3)
     release = threading.Event()
 
     class Hanging:
@@ -314,6 +314,22 @@ def test_slow_clients_in_every_place_only_delay_the_others(served, monkeypatch):
         for _ in range(server_module._MOST_CLIENTS + 20):
             slow.enter_context(socket.create_connection(place)).sendall(b"GET /metrics HT")
         assert served.ask("/metrics")[0].status == 200
+
+
+def test_a_scrape_takes_the_place_of_the_slowest_when_slow_clients_have_all(served, monkeypatch):
+    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(server_module, "_PATIENCE_WHEN_BUSY_SECONDS", 600.0)
+    place = (served.server.address, served.server.port)
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for _ in range(server_module._MOST_CLIENTS):
+            slow.append(stack.enter_context(socket.create_connection(place, timeout=20)))
+            slow[-1].sendall(b"GET /metrics HT")
+        for _ in range(2):
+            assert served.ask("/metrics")[0].status == 200  # in at most 20 s
+        assert slow[0].recv(1) == b""
+        slow[-1].sendall(b"TP/1.1\r\n\r\n")  # and who came last has kept its place
+        assert slow[-1].recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_thousand_scrapes_at_once_all_succeed(served):

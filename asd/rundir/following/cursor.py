@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -94,9 +95,7 @@ def holds_beginning(descriptor: int, other: int) -> bool:
 
 def save_cursors(cursors: Mapping[str, Cursor]) -> dict[str, Any]:
     """The cursors as something JSON can hold."""
-    files = {key: asdict(cursor) for key, cursor in cursors.items()}
-    for each in files.values():
-        del each["seen"]
+    files = {key: dict(zip(_KEPT, _kept(cursor), strict=True)) for key, cursor in cursors.items()}
     return {"version": VERSION, "files": files}
 
 
@@ -114,6 +113,8 @@ def restore_cursors(state: Mapping[str, Any]) -> dict[str, Cursor]:
 
 
 _NAME = "state of a follower"
+_KEPT = tuple(each.name for each in fields(Cursor) if each.name != "seen")
+_kept = attrgetter(*_KEPT)
 
 
 @dataclass
