@@ -146,6 +146,11 @@ class OverflowRecording:
         if kind in (OVERFLOW, WEIGHT) or (kind == ALREADY and (unseen or "nan" in call.outputs)):
             self._counter.add(name, kind, self._keep(name, kind, parts, opened))
 
+    def drop(self, name: str) -> None:
+        """See `Recording`."""
+        for known in (self._calls, self._data, self._opened):
+            known.pop(name, None)
+
     def finish(self) -> None:
         """See `Recording`."""
         for name in list(self._calls):

@@ -32,6 +32,9 @@ class StepRecording(Protocol):
     def close(self, name: str) -> None:
         """All values of an entry are known."""
 
+    def drop(self, name: str) -> None:
+        """An entry does not belong to what is asked for, which is known only now."""
+
     def finish(self) -> None:
         """The step is over."""
 
@@ -67,6 +70,10 @@ class DumpRecording:
 
     def close(self, name: str) -> None:
         """See `StepRecording`."""
+
+    def drop(self, name: str) -> None:
+        """See `StepRecording`."""
+        self._writer.drop(name)
 
     def finish(self) -> None:
         """See `StepRecording`."""
