@@ -36,7 +36,7 @@ class Label(NamedTuple):
     Attributes:
         text: `Cell.layers.0.Dense` or `Mint.add`.
         module: Whether it is a module: those end `.forward.0`, APIs `.0.forward`.
-        counted: What is counted: operators count by class, `Primitive.MatMul`.
+        counted: What is counted, which is the same name but for functions of Python whose two sides may change.
     """
 
     text: str
