@@ -7,16 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OverflowRecord", "old_name"]
+from asd.dumps.formats.ptdbg_lines import lines_of
 
-
-def old_name(name: str) -> str:
-    """The older style of an entry's name.
-
-    >>> old_name("Functional.linear.145.backward")
-    'Functional_linear_145_backward'
-    """
-    return name.replace(".", "_")
+__all__ = ["OverflowRecord"]
 
 
 class OverflowRecord:
@@ -43,32 +36,6 @@ class OverflowRecord:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"Overflow_info_{self._started}_{count}.pkl"
-        lines = [json.dumps(line) for line in _lines(old_name(name), data)]
+        lines = [json.dumps(line) for line, _ in lines_of(name, data)]
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return path
-
-
-def _lines(name: str, data: dict[str, Any]) -> list[list[Any]]:
-    found = []
-    slots = {"input_args": "input", "input": "input", "input_kwargs": "input", "output": "output"}
-    if "_parameters_grad_" in name:
-        slots = {part: part for part in data}  # a part a parameter
-    for part, slot in slots.items():
-        tensors = list(_tensors(data.get(part)))
-        alone = slot != "input" and len(tensors) == 1
-        for index, value in enumerate(tensors):
-            place = f"{name}_{slot}" if alone else f"{name}_{slot}.{index}"
-            summary = [value.get("Max"), value.get("Min"), value.get("Mean")]
-            found.append([place, 1, [], f"mindspore.{value['dtype'].lower()}", value["shape"], summary])
-    return found
-
-
-def _tensors(value: Any) -> Any:
-    if isinstance(value, dict) and "dtype" in value and "shape" in value:
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _tensors(item)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from asd.dumps.formats.ptdbg_lines import old_name
 from asd.dumps.formats.statistics import statistics
 from asd.dumps.overflow.judged_call import (
     ALREADY,
@@ -16,7 +17,7 @@ from asd.dumps.overflow.judged_call import (
     classify,
     trouble,
 )
-from asd.dumps.overflow.record import OverflowRecord, old_name
+from asd.dumps.overflow.record import OverflowRecord
 
 
 @pytest.mark.parametrize(
