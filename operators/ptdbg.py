@@ -27,8 +27,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from asd.dumps.formats.ptdbg_lines import write_tree
 from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.ptdbg_lines import write_tree
 from asd.errors import ConfigError
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 from asd.operators.debugger.switch_modes import KERNELS, data_mode_of, switched

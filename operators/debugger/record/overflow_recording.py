@@ -22,8 +22,8 @@ from asd.dumps.overflow.judged_call import (
     magnitude_of,
     trouble,
 )
-from asd.dumps.overflow.record import OverflowRecord
 from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.overflow_record import OverflowRecord
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import OverflowDetected
 from asd.operators.debugger.record.delivery import crc32, dtype_name, read_moments, to_array

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from asd.dumps.formats.ptdbg_lines import old_name
 from asd.dumps.formats.statistics import statistics
 from asd.dumps.overflow.judged_call import (
     ALREADY,
@@ -17,7 +16,8 @@ from asd.dumps.overflow.judged_call import (
     classify,
     trouble,
 )
-from asd.dumps.overflow.record import OverflowRecord
+from asd.dumps.record.overflow_record import OverflowRecord
+from asd.dumps.record.ptdbg_lines import old_name
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from asd.dumps.formats.ptdbg_lines import lines_of
+from asd.dumps.record.ptdbg_lines import lines_of
 
 __all__ = ["OverflowRecord"]
 
