@@ -65,10 +65,9 @@ def test_a_scope_ends_with_its_last_entry(level, mode, tmp_path):
     dump, stack, construct = dump_of(tmp_path)
     names = [name for name in dump["data"] if not name.startswith("Primitive.")]
     assert names == [name for name in FORWARD if level == "mix" or name in scope]
-    shapes = 2 if mode == "pynative" else 0  # a compiled graph computes none
-    assert len(dump["data"]) == len(names) + (
-        4 + shapes if level == "mix" else 0
-    )  # the product and sum of either Dense
+    # The product and the sum of either Dense; a compiled graph computes no shapes.
+    shapes = 2 if mode == "pynative" else 0
+    assert len(dump["data"]) == len(names) + (4 + shapes if level == "mix" else 0)
     assert set(stack) == set(construct) == set(dump["data"])
     files = {path.name for path in tmp_path.rglob("*.npy")}
     assert files
