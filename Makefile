@@ -7,6 +7,7 @@ SLOW_ARGS ?=
 PARALLEL ?= -n 2 --dist loadfile
 STACK_ARGS ?=
 ASCEND_ARGS ?=
+MSPROBE_ARGS ?=
 ZOO_ARGS ?=
 # Which quarter of the zoo is run, and which faults strike: a number. Two processes must not disagree at midnight.
 ZOO_SEED ?= $(shell date +%Y%m%d)
@@ -29,12 +30,13 @@ CORE_TESTS := tests/asd tests/exporters
 CORE_ARGS ?= -m "not slow and not stack and not zoo"
 VENV := .venv
 VENV_2.10 := .venv-2.10
+VENV_MSPROBE := .venv-msprobe
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml $(wildcard operators/kernel/*/*.cpp operators/kernel/*/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-core wheel-test wheels examples docs detection bench walk lint format types layers clean
+.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench walk lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +70,16 @@ test-2.10: $(VENV_2.10)/.stamp ## run the tests on MindSpore 2.10, in .venv-2.10
 
 test-2.10-quick: $(VENV_2.10)/.stamp ## run those of them that hang on MindSpore's private names
 	@$(VENV_2.10)/bin/python -m pytest $(PARALLEL) $(TEST_2.10_ARGS) $(QUICK_2.10)
+
+test-msprobe: venv $(VENV_MSPROBE)/.stamp ## compare dumps with those of the real msprobe, in .venv-msprobe (MSPROBE_ARGS=...)
+	@MSPROBE_PYTHON="$(CURDIR)/$(VENV_MSPROBE)/bin/python" $(BIN)/python -m pytest $(MSPROBE_ARGS) tests/msprobe
+
+# Its newest release and what it runs with; it wants other versions than we do, so it is not in .venv.
+$(VENV_MSPROBE)/.stamp:
+	@test -x $(VENV_MSPROBE)/bin/python || $(PYTHON) -m venv $(VENV_MSPROBE)
+	@$(VENV_MSPROBE)/bin/python $(PIP) install "mindstudio-probe==26.2.0" "mindspore==2.10.0" "numpy<2" "pandas<3" \
+		"onnx<1.20" "ml_dtypes<0.6"
+	@touch $@
 
 # `false` for a compiler: the kernel that is there stays, and none is needed for these.
 test-core: ## run the tests that need no MindSpore on other versions of Python (PYTHONS="3.10 3.12", CORE_ARGS=...)
@@ -160,7 +172,7 @@ layers: venv ## check who imports whom
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
 clean: ## remove everything that make made, the environments too
-	rm -rf $(VENV) $(VENV_2.10) $(PYTHONS:%=.venv-%) build dist *.egg-info operators/kernel/_kernel*.so
+	rm -rf $(VENV) $(VENV_2.10) $(VENV_MSPROBE) $(PYTHONS:%=.venv-%) build dist *.egg-info operators/kernel/_kernel*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 define make_venv

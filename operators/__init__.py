@@ -9,6 +9,7 @@
     guard                                           an optimizer that refuses a bad update
     StepMonitor, ASDMonitor                         callbacks of MindSpore and of mindformers
     PrecisionDebugger, DumpConfig                   dumps of modules, APIs and operators; the search for an overflow
+    NPURunConfig, dump_config_of                    the same search as scripts of the TensorFlow adapter ask for it
     GradientMonitor, GradComparator                 gradients step by step; where those of two runs part
 
 Importing this package with `NPU_ASD_ENABLE` on calls `enable()`, as the feature-value detection document says.
@@ -28,6 +29,7 @@ from asd.operators.checks.norm import NormASD
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.debugger.dump_config import DumpConfig
 from asd.operators.debugger.gradient_monitor import GradientMonitor
+from asd.operators.debugger.npu_run_config import NPURunConfig, dump_config_of
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 from asd.operators.gate.guard import guard
 from asd.operators.start.enable import disable, enable
@@ -46,11 +48,13 @@ __all__ = [
     "Installation",
     "LayerNormASD",
     "MatMulASD",
+    "NPURunConfig",
     "NormASD",
     "PrecisionDebugger",
     "RmsNormASD",
     "StepMonitor",
     "disable",
+    "dump_config_of",
     "enable",
     "guard",
     "install",

@@ -11,13 +11,15 @@
     set_dump_switch("OFF")
 
 They are names for one `PrecisionDebugger` of the process. All that runs between ON and OFF is one step of it. The files
-are those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads those and the older ones.
+are those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads those and the older ones,
+which `set_dump_path(path, classic=True)` writes too: `<path>/<tag>_v2.0/rank{R}/dump.pkl`.
 """
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,10 @@ import numpy as np
 from mindspore import nn
 
 from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.ptdbg_lines import write_tree
 from asd.errors import ConfigError
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
+from asd.operators.debugger.switch_modes import KERNELS, data_mode_of, switched
 
 __all__ = [
     "acc_cmp_dump",
@@ -40,8 +44,9 @@ __all__ = [
 ]
 
 _DEFAULT_TAG = "ptdbg_dump"
-_SCOPES = {"all": "", "list": "list", "range": "scope", "api_list": "list"}
+_LOG = logging.getLogger("asd")
 _path: list[Path] = [Path(f"./{_DEFAULT_TAG}_v2.0")]
+_classic = [False]
 
 
 def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT002 - the known call
@@ -63,14 +68,21 @@ def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT
         ms.set_deterministic(True)
 
 
-def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG) -> None:
+def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG, *, classic: bool = False) -> None:
     """Sets where everything goes: below `<fpath>/<dump_tag>_v2.0`.
+
+    Args:
+        fpath: Of this folder; by default of the current one.
+        dump_tag: In the name of the folder.
+        classic: Each dump is also written as `rank{R}/dump.pkl`, lines of text, with the tensors in `rank{R}/dump`,
+            which older tools read; the second is `dump.1.pkl`.
 
     Raises:
         ConfigError: `dump_tag` is empty or has a path in it.
     """
     if not isinstance(dump_tag, str) or not dump_tag or "/" in dump_tag or "\0" in dump_tag:
         raise ConfigError("dump_tag", dump_tag, "valid is a text without '/'")
+    _classic[0] = classic
     _path[0] = Path(fpath or ".") / f"{dump_tag}_v2.0"
 
 
@@ -85,12 +97,29 @@ def overflow_check(content: dict[str, Any]) -> None:
 
 
 class _Hooked:
-    """What `register_hook` set up; there is one a process."""
+    """What `register_hook` set up; there is one a process.
+
+    Attributes:
+        registered: The settings that it was called with.
+        steps: Dumps that were ended since.
+    """
 
     def __init__(self) -> None:
+        self.registered: DebuggerConfig | None = None
         self.debugger: PrecisionDebugger | None = None
         self.net: nn.Cell | None = None
+        self.rank: int | None = None
+        self.steps = 0
         self.on = False
+
+    def use(self, config: DebuggerConfig) -> None:
+        """From the next ON on these settings hold; the steps go on."""
+        if self.debugger is None or config != self.debugger.config:
+            self.switch(False)
+            self.debugger = PrecisionDebugger(config)
+            self.debugger.folder_rank = self.rank
+            for _ in range(self.steps):
+                self.debugger.step()
 
     def switch(self, on: bool) -> None:  # noqa: FBT001 - a switch
         if self.debugger is None or on == self.on:
@@ -99,16 +128,27 @@ class _Hooked:
         if on:
             self.debugger.start(self.net)
             self.debugger.end_training_at_once()  # such a script has no stop()
-        else:
-            self.debugger.stop()
-            self.debugger.step()
+            return
+        self.debugger.stop()
+        if _classic[0] and (self.debugger.folder / "dump.json").exists():
+            write_tree(self.debugger.folder, self.debugger.config.dump_path / self.debugger.folder.name)
+        self.debugger.step()
+        self.steps += 1
 
 
 _hooked = _Hooked()
 
 
-def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, overflow_nums: int = 1,
-                  summary_only: bool = False) -> None:  # fmt: skip
+def register_hook(
+    model: nn.Cell,
+    hook: Callable[[dict[str, Any]], None],
+    *,
+    overflow_nums: int = 1,
+    dump_mode: str | Sequence[str] = "all",
+    dump_config: str | None = None,
+    rank: int | None = None,
+    summary_only: bool = False,
+) -> None:
     """Hooks `model`: with `acc_cmp_dump` for a dump between ON and OFF, with `overflow_check` from now on.
 
     Args:
@@ -116,70 +156,83 @@ def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, ove
         hook: `acc_cmp_dump` or `overflow_check`; not both.
         overflow_nums: Overflows after which training ends; -1: never. It ends by an exception from the network: in
             PyNative from the call that was one too many, in a compiled graph at the end of the graph.
+        dump_mode: As of `set_dump_switch`; `api` is `all`; `acl`, kernels, is `all` with a warning.
+        dump_config: Of the kernels' dump, passed over with that warning.
+        rank: The folder is `rank{rank}` in place of the process's own.
         summary_only: Dump statistics without the tensors.
 
     Raises:
-        ConfigError: `hook` is another function, `model` is no network, or the other hook is there already.
+        ConfigError: `hook` is another function, `model` is no network, a value is wrong, or the other hook is there
+            already.
     """
-    if hook not in (acc_cmp_dump, overflow_check):
-        raise ConfigError("hook", getattr(hook, "__name__", hook), "valid is acc_cmp_dump or overflow_check")
+    _check(model, hook, rank)
     content: dict[str, Any] = {"dump_path": str(_path[0])}
     hook(content)
     if content["task"] == "overflow_check":
         content["overflow_check"]["overflow_nums"] = overflow_nums
     elif summary_only:
         content = {**content, "task": "statistics"}
-    before = _hooked.debugger
-    if before is not None and (before.config.task == "overflow_check") != (content["task"] == "overflow_check"):
+    if dump_mode == "acl" or dump_config is not None:
+        _LOG.warning("dump_mode %s", KERNELS)
+    parts = "all" if dump_mode in ("acl", "api") else dump_mode
+    content[content["task"]] = {**content.get(content["task"], {}), "data_mode": data_mode_of(parts)}
+    before = _hooked.registered
+    if before is not None and (before.task == "overflow_check") != (content["task"] == "overflow_check"):
         raise ConfigError("hook", hook.__name__, "a dump and an overflow check can't be on together")
-    if not isinstance(model, nn.Cell):
-        raise ConfigError("model", type(model).__name__, "valid is a mindspore.nn.Cell")
     _hooked.switch(False)
-    _hooked.debugger, _hooked.net = PrecisionDebugger(DebuggerConfig.of(content, "register_hook")), model
+    _hooked.registered = DebuggerConfig.of(content, "register_hook")
+    _hooked.debugger, _hooked.net, _hooked.rank, _hooked.steps = None, model, rank, 0
+    _hooked.use(_hooked.registered)
     if content["task"] == "overflow_check":
         _hooked.switch(True)
 
 
-def set_dump_switch(switch: str, mode: str = "all", scope: list[str] | None = None) -> None:
+def _check(model: Any, hook: Any, rank: Any) -> None:
+    if hook not in (acc_cmp_dump, overflow_check):
+        raise ConfigError("hook", getattr(hook, "__name__", hook), "valid is acc_cmp_dump or overflow_check")
+    if rank is not None and (type(rank) is not int or rank < 0):
+        raise ConfigError("rank", rank, "valid is a whole number from 0")
+    if not isinstance(model, nn.Cell):
+        raise ConfigError("model", type(model).__name__, "valid is a mindspore.nn.Cell")
+
+
+def set_dump_switch(
+    switch: str,
+    mode: str = "all",
+    scope: Sequence[str] = (),
+    api_list: Sequence[str] = (),
+    filter_switch: str = "OFF",
+    dump_mode: str | Sequence[str] = "all",
+    *,
+    summary_only: bool = False,
+) -> None:
     """Begins (`ON`) or ends (`OFF`) a dump.
 
     Args:
         switch: `ON` or `OFF`.
-        mode: `all`; `list`: only the APIs that `scope` names; `range`: from the first of `scope` to the second.
+        mode: `all` and `api_stack`: everything, with stacks; `list`: only the APIs that `scope` names; `range`: from
+            the first of `scope` to the second; `stack`: of these, stacks alone; `api_list`: APIs whose names contain
+            one of `api_list`; `acl`: kernels, which only Ascend's own dump has, so as `list`, with a warning.
         scope: Names of APIs, in the older style (`Functional_linear_145_backward`) or today's.
+        api_list: Parts of names.
+        filter_switch: `ON` leaves out whole numbers, truth values and all that is no tensor.
+        dump_mode: `all`, `forward`, `backward`, `input` or `output`, or a list of some.
+        summary_only: Statistics without the tensors.
 
     Raises:
         ConfigError: A value is wrong, or `register_hook` was not called.
     """
     if switch not in ("ON", "OFF"):
         raise ConfigError("switch", switch, "valid is ON or OFF")
-    if mode not in _SCOPES:
-        raise ConfigError("mode", mode, f"valid is {', '.join(_SCOPES)}")
-    if _hooked.debugger is None:
+    if _hooked.registered is None:
         raise ConfigError("switch", switch, "register_hook() has to be called before")
-    config = _hooked.debugger.config
-    if switch == "ON" and _SCOPES[mode]:
-        names = [_todays(name) for name in scope or []]
-        content = {"task": config.task, "dump_path": str(config.dump_path), "level": config.level,
-                   config.task: {_SCOPES[mode]: names}}  # fmt: skip
-        _hooked.switch(False)
-        _hooked.debugger = PrecisionDebugger(DebuggerConfig.of(content, "set_dump_switch"))
+    if switch == "ON" and _hooked.registered.task != "overflow_check":
+        summary_only = summary_only or _hooked.registered.task == "statistics"
+        wanted = switched(
+            _hooked.registered, mode, scope, api_list, filter_switch, dump_mode, summary_only=summary_only
+        )
+        _hooked.use(wanted)
     _hooked.switch(switch == "ON")
-
-
-def _todays(name: str) -> str:
-    """Today's form of an API's name.
-
-    >>> _todays("Functional_linear_145_backward")
-    'Functional.linear.145.backward'
-    """
-    prefix, _, rest = name.partition("_")
-    if "." in name or prefix not in ("Functional", "Tensor", "Mint", "MintFunctional", "Primitive", "Torch"):
-        return name
-    direction = next((each for each in ("_forward", "_backward") if rest.endswith(each)), "")
-    rest = rest[: len(rest) - len(direction)]
-    api, _, number = rest.rpartition("_")
-    return f"{prefix}.{api}.{number}{direction.replace('_', '.')}" if number.isdigit() else name
 
 
 def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", **_: Any) -> Any:

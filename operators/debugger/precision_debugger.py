@@ -27,6 +27,7 @@ from asd.operators.debugger.hooks import current, gradients, waiting
 from asd.operators.debugger.hooks.apis import ApiHooks
 from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
 from asd.operators.debugger.hooks.session import Session
+from asd.operators.debugger.npu_run_config import NPURunConfig
 from asd.operators.debugger.record import delivery
 from asd.operators.debugger.record.ledger_recording import DifferenceCounter, LedgerRecording
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
@@ -51,11 +52,15 @@ class PrecisionDebugger:
     `asd.dumps.record.journal.recover`, makes it into the usual files.
 
     Args:
-        config_path: A `config.json`, see `asd.dumps.record.debugger_config`; or a `DumpConfig`; or a `DebuggerConfig`.
+        config_path: A `config.json`, see `asd.dumps.record.debugger_config`; or a `DumpConfig`, `NPURunConfig` or
+            `DebuggerConfig`.
         task: In place of what the file says, as the three that follow. Without a file the others have their defaults.
         dump_path: See `DebuggerConfig`.
         level: See `DebuggerConfig`.
         step: See `DebuggerConfig`.
+
+    Attributes:
+        folder_rank: The rank that folders are named after; None: that of this process.
 
     Raises:
         ConfigError: A setting is wrong, or `dump_path` can't be written.
@@ -71,7 +76,7 @@ class PrecisionDebugger:
 
     def __init__(
         self,
-        config_path: str | Path | DumpConfig | DebuggerConfig | None = None,
+        config_path: str | Path | DumpConfig | NPURunConfig | DebuggerConfig | None = None,
         task: str | None = None,
         dump_path: str | Path | None = None,
         level: str | None = None,
@@ -83,6 +88,7 @@ class PrecisionDebugger:
         if self.config.not_done:
             _LOG.warning("the config of the debugger asks for what is not done: %s.", "; ".join(self.config.not_done))
         self._step = 0
+        self.folder_rank: int | None = None
         self._said: set[str] = set()
         self._nets: tuple[nn.Cell, ...] = ()
         self._apis: ApiHooks | None = None
@@ -197,7 +203,7 @@ class PrecisionDebugger:
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
         if self._saved is None:
-            self._saved = SavedObjects(self._folder(), self.config)
+            self._saved = SavedObjects(self.folder, self.config)
         self._saved.save(variable, name, save_backward=save_backward)
 
     def monitor(self, optimizer: nn.Cell) -> None:
@@ -233,15 +239,16 @@ class PrecisionDebugger:
             eager = context.get_context("mode") == context.PYNATIVE_MODE
             weights = [weight for net in self._nets for weight in net.trainable_params()]
             sees_all = self.config.apis and eager
-            return OverflowRecording(self.config, self._folder(), self._counter, sees_all=sees_all, weights=weights)
+            return OverflowRecording(self.config, self.folder, self._counter, sees_all=sees_all, weights=weights)
         if self.config.bench_path is not None:
             return self._against_ledger(self.config.bench_path)
         return DumpRecording(
             DumpWriter(
-                self._folder(), self.config,
+                self.folder, self.config,
                 read=delivery.read_moments, check=delivery.crc32, both=delivery.summarise,
                 mode="pynative" if context.get_context("mode") == context.PYNATIVE_MODE else "graph",
-            )
+            ),
+            floats_only=self.config.floats_only,
         )  # fmt: skip
 
     def _against_ledger(self, healthy: Path) -> StepRecording | None:
@@ -255,10 +262,13 @@ class PrecisionDebugger:
             _LOG.warning("step %d, rank %d is not compared: the healthy run in %s does not have it.",
                          self._step, _rank(), healthy)  # fmt: skip
             return None
-        return LedgerRecording(self.config, self._folder(), ledger, self._differences)
+        return LedgerRecording(self.config, self.folder, ledger, self._differences)
 
-    def _folder(self) -> Path:
-        return self.config.dump_path / f"step{self._step}" / f"rank{_rank()}"
+    @property
+    def folder(self) -> Path:
+        """Where the files of the current step go."""
+        rank = _rank() if self.folder_rank is None else self.folder_rank
+        return self.config.dump_path / f"step{self._step}" / f"rank{rank}"
 
     def _wait(self) -> None:
         try:
@@ -318,7 +328,13 @@ class PrecisionDebugger:
             _LOG.warning(sentence)
 
 
-def _settings(config: str | Path | DumpConfig | DebuggerConfig | None, others: dict[str, Any]) -> DebuggerConfig:
+def _settings(
+    config: str | Path | DumpConfig | NPURunConfig | DebuggerConfig | None, others: dict[str, Any]
+) -> DebuggerConfig:
+    if isinstance(config, NPURunConfig):
+        if config.dump_config is None:
+            raise ConfigError("config_path", "NPURunConfig", "this one has no dump_config, so nothing is asked for")
+        config = config.dump_config
     if config is None:
         return DebuggerConfig.of(others, "PrecisionDebugger")
     if not isinstance(config, (DumpConfig, DebuggerConfig)):

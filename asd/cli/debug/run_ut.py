@@ -32,7 +32,9 @@ Examples:
   asd run_ut -api_info dump.json -csv_path out/accuracy_checking_result_20260101120000.csv     go on after a stop
   asd acc_check -api_info dump.json --json                           the same by its newer name, for programs
 
-rules: seed    pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit)
+rules: seed    pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit), or one that
+               rounding explains: what the rule strict passes is right
+       literal the same without that exception
        strict  every element within 64 units in the last place of float32 and float64, 16 of float16 and bfloat16
 
 exit codes: 0 done, whatever was found; 1 the dump can't be read or a result written; 2 wrong usage."""
@@ -51,8 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-save_error_data", "--save_error_data", action="store_true", help="write inputs and outputs of wrong calls"
     )
-    parser.add_argument("--rule", choices=("seed", "strict"), default="seed", help="what passes; seed")
-    parser.add_argument("--abs_limit", type=float, default=0.0001, metavar="X", help="of the rule seed; 0.0001")
+    parser.add_argument("--rule", choices=("seed", "literal", "strict"), default="seed", help="what passes; seed")
+    parser.add_argument(
+        "--abs_limit", type=float, default=0.0001, metavar="X", help="of the rules seed and literal; 0.0001"
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
 
 

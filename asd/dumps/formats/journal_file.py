@@ -9,6 +9,7 @@ only.
     {"name": entry, "part": "output", "path": [0], "value": {...}}       one value; path [] sets the whole part
     {"name": entry, "parent": entry or null}
     {"name": entry, "stack": number}, {"frames": [...], "number": number}
+    {"dropped": entry}                                                   all that was said of it does not count
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ class Gathered:
             self.head = line["header"]
         elif "frames" in line:
             self.frames[line["number"]] = line["frames"]
+        elif "dropped" in line:
+            for about in (data, self.stacks, self._parents):
+                about.pop(line["dropped"], None)
         elif "stack" in line:
             self.stacks[line["name"]] = line["stack"]
         elif "parent" in line:
@@ -104,6 +108,8 @@ def _is_ours(line: dict[str, Any]) -> bool:
         return isinstance(line["header"], dict)
     if "frames" in line:
         return type(line.get("number")) is int
+    if "dropped" in line:
+        return isinstance(line["dropped"], str)
     if not isinstance(line.get("name"), str):
         return False
     if "stack" in line:

@@ -68,7 +68,7 @@ def _read_line(line: str, found: dict[str, list[Slot]], where: str) -> None:
     ):  # fmt: skip
         raise StateError(f"{where}: the shape or the statistics of {values[0][:80]!r} are not lists of numbers.")
     maximum, minimum, mean, norm, *_ = [*statistics, None, None, None, None]
-    scalar = None if str(dtype).startswith("torch.") else str(maximum)
+    scalar = None if str(dtype).startswith(("torch.", "mindspore.")) else str(maximum)
     data_name = f"{values[0]}.npy" if values[1] and scalar is None else None
     slot = Slot(
         match["suffix"], match["state"], str(dtype), tuple(shape), (maximum, minimum, mean, norm), None, data_name,

@@ -1,4 +1,4 @@
-"""The first call that overflowed, and the record of overflows.
+"""The first call that overflowed.
 
 May import: `formats`.
 """

@@ -44,17 +44,23 @@ class Matching:
         calls: The name of a call in the run under test, and its name in the trusted run.
         rename: A slot's suffix under the names of the trusted run, given the call and the suffix.
         slots: Full names of single slots that belong together whatever their calls.
+        turned: By the name of a call, the suffixes of outputs that stand in another order in the trusted run.
     """
 
     calls: dict[str, str]
     rename: Callable[[str, str], str] = lambda _, suffix: suffix
     slots: dict[str, str] = field(default_factory=dict)
+    turned: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def partners(self, tested: Entry, trusted: Entry | None) -> list[tuple[Slot, Slot | None]]:
         """The slots of a call, each with its partner or None."""
         theirs = {} if trusted is None else {slot.suffix: slot for slot in trusted.slots}
         found = []
+        turned = self.turned.get(tested.name)
         for slot in tested.slots:
+            if turned is not None and slot.state == "output":
+                found.append((slot, theirs.get(turned.get(slot.suffix, ""))))
+                continue
             partner = theirs.get(self.rename(tested.name, slot.suffix)) or theirs.get(slot.suffix)
             found.append((slot, partner))
         return found
@@ -74,8 +80,24 @@ def match_names(tested: Dump, trusted: Dump) -> Matching:
     """Equal names; between the two frameworks also by place."""
     calls = {name: name for name in tested.entries if name in trusted.entries}
     if tested.framework == trusted.framework or "" in (tested.framework, trusted.framework):
-        return Matching(calls)
+        return Matching(calls, turned=_turned(tested, trusted, calls))
     return match_by_place(tested, trusted, None)
+
+
+def _turned(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Gradients of an operator's inputs: msprobe lists them from the last to the first, without those there are not."""
+    if tested.tool == trusted.tool:
+        return {}
+    found = {}
+    for name, partner in calls.items():
+        if name.startswith("Primitive.") and name.endswith(".backward"):
+            ours, theirs = (
+                [slot for slot in entry.slots if slot.state == "output" and slot.scalar is None]
+                for entry in (tested.entries[name], trusted.entries[partner])
+            )
+            if [slot.shape for slot in ours] == [slot.shape for slot in reversed(theirs)]:
+                found[name] = {mine.suffix: its.suffix for mine, its in zip(ours, reversed(theirs), strict=True)}
+    return found
 
 
 def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[str, str]] | None) -> Matching:

@@ -91,7 +91,7 @@ class Call:
 def read_calls(path: Path) -> tuple[str, list[Call]]:
     """The task of a dump, and its calls in the order in which they ended.
 
-    A call whose description can't be understood is there with its `problem`.
+    A call whose description can't be understood is there with its `problem`; calls of shapes are not.
 
     Raises:
         StateError: The file is cut short, no dump, or has a name that is none of an API.
@@ -111,7 +111,14 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
     if not has_data and not task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
     # One that ran before the recording began has no forward pass to make again.
-    return task, [call for call in calls.values() if call.forward]
+    return task, [call for call in calls.values() if call.forward and not _is_of_shapes(call)]
+
+
+def _is_of_shapes(call: Call) -> bool:
+    """Whether a call gave sizes or types alone, as that of a shape does: no element is computed."""
+    given = [value for _, value in leaves(call.outputs)]
+    sizes = bool(given) and all(isinstance(value, (int, DtypeArgument)) for value in given)
+    return sizes and not call.problem
 
 
 def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:

@@ -1,15 +1,16 @@
 """When an output counts as right.
 
-    seed    cosine > 0.99 and largest absolute error < 0.0001, both strictly
+    seed    cosine > 0.99 and largest absolute error < 0.0001, both strictly; an error that rounding explains is none
+    literal the same without that exception
     strict  every element within some units in the last place of its own type, see `STRICT_ULPS`
 
     cosine         = (1e-8 + N·B) / (1e-8 + |N| |B|)
     relative error = |N - B| / |B|; 1e-8 in place of a B that is 0
 
 N is what is tested, B the float64 reference. The absolute limit knows no scale: a right float32 result of a large
-magnitude breaks it. The strict rule measures each element in units in the last place (ULP) of the reference's value, or
-of what rounding the inputs alone would change there or on average in the tensor, if that is more: where large numbers
-cancel no type can do better.
+magnitude breaks it, such as scores with a mask of -1e9 added. So what the strict rule would pass is no error. That
+measures each element in units in the last place (ULP) of the reference's value, or of what rounding the inputs alone
+would change there or on average in the tensor, if that is more: where large numbers cancel no type can do better.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 __all__ = ["ABS_LIMIT", "COSINE_LIMIT", "RULES", "STRICT_ULPS", "Judgement", "epsilon_of", "judge"]
 
-RULES = ("seed", "strict")
+RULES = ("seed", "literal", "strict")
 COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
 STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16.0}
 """By type of the output, the largest distance in ULP. Integers and bools have to be equal."""
@@ -46,7 +47,7 @@ class Judgement:
         max_abs: Largest absolute error; inf where Inf or NaN stand at different places.
         max_relative: Largest relative error.
         passed: Whether the rule holds.
-        message: Why not; empty otherwise.
+        message: Why not, or what rounding explains; empty otherwise.
     """
 
     cosine: float
@@ -70,8 +71,8 @@ def judge(tested: Array, reference: Array, dtype: str, *, rule: str = "seed", ab
         reference: Of the same shape.
         dtype: The type of the output, as dumps name it.
         rule: One of `RULES`.
-        abs_limit: Limit of the rule `seed`.
-        noise: For the rule `strict`: what rounding the inputs changes in each element; None for nothing.
+        abs_limit: Limit of the rules `seed` and `literal`.
+        noise: For the rules `strict` and `seed`: what rounding the inputs changes in each element; None for nothing.
     """
     if tested.shape != reference.shape:
         shapes = f"the shape is {list(tested.shape)}, and that of the reference {list(reference.shape)}"
@@ -87,11 +88,15 @@ def judge(tested: Array, reference: Array, dtype: str, *, rule: str = "seed", ab
     if clashes:
         message = f"{clashes} elements are Inf or NaN on one side only"
         return Judgement(cosine, float("inf"), float("inf"), passed=False, message=message)
-    if rule == "seed":
-        problem = _seed_problem(cosine, max_abs, abs_limit)
-    else:
-        problem = _strict_problem(distance, size, dtype, None if noise is None else _wide(noise))
-    return Judgement(cosine, max_abs, max_relative, not problem, problem)
+    strict = (
+        _strict_problem(distance, size, dtype, None if noise is None else _wide(noise)) if rule != "literal" else ""
+    )
+    if rule == "strict":
+        return Judgement(cosine, max_abs, max_relative, not strict, strict)
+    problem = _seed_problem(cosine, max_abs, abs_limit)
+    explained = rule == "seed" and not strict and cosine > COSINE_LIMIT and dtype in STRICT_ULPS
+    told = f"{problem}, which rounding to {dtype} explains" if problem and explained else problem
+    return Judgement(cosine, max_abs, max_relative, not problem or explained, told)
 
 
 def _seed_problem(cosine: float, max_abs: float, abs_limit: float) -> str:

@@ -67,6 +67,7 @@ class DebuggerConfig:
             and only calls that differ are written. None: everything is written.
         diff_nums: Calls that differ after which none is written any more; -1: no limit.
         not_done: Keys of the file that change nothing here, with the reasons.
+        floats_only: Whole numbers, truth values and all that is no tensor are left out of a dump; no key of a file.
         gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
     """
 
@@ -87,6 +88,7 @@ class DebuggerConfig:
     diff_nums: int = -1
     not_done: tuple[str, ...] = ()
     gradients: GradientOptions | None = None
+    floats_only: bool = False
 
     @classmethod
     def read(cls, path: str | Path, **others: Any) -> DebuggerConfig:

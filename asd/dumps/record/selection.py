@@ -12,40 +12,79 @@ __all__ = ["Selection"]
 class Selection:
     """Decides entry by entry, in the order in which a step meets them.
 
-    An entry is inside the scope from the moment the first name is met until the last one is over, both included.
+    The scope is what runs from the beginning of its first entry to the end of its last, both included. A module around
+    one of them is not all inside, so it is left out; that it is around the last may be known only when it was begun.
 
     Args:
         config: Its `scope`, `names` and `level` count.
     """
 
     def __init__(self, config: DebuggerConfig) -> None:
+        self._ends = config.scope
         self._first, self._last = config.scope or ("", "")
         self._names = config.names
         self._expand = config.level == "mix"
-        self.begin()
-
-    def begin(self) -> None:
-        """A step begins."""
-        self._inside = not self._first
+        self._begun = False
         self._over = False
+        self._last_in_first = False
+        self._around: set[str] = set()  # modules that the first or the last entry runs in
+        self._backward: set[str] = set()  # modules whose backward call is inside
+
+    @property
+    def has_scope(self) -> bool:
+        """Whether the order of the entries counts."""
+        return bool(self._ends)
 
     def enters(self, name: str, parents: Sequence[str]) -> bool:
-        """Whether the entry `name` is recorded; it begins now.
+        """Whether the entry `name` is recorded, as far as is known when it begins; see `leaves`.
 
         Args:
             name: Full name of the entry, such as `Cell.layers.0.Dense.forward.0`.
             parents: Names of the entries it runs in.
         """
-        if name == self._first:
-            self._inside = True
-        wanted = self._inside and not self._over
-        return wanted and (not self._names or self._named(name, parents))
+        wanted = self._is_inside(name, parents) and self.is_named(name, parents)
+        if wanted and ".backward." in name:
+            self._backward.add(_module(name))
+        return wanted
 
-    def leaves(self, name: str) -> None:
-        """The entry `name` is over."""
-        if self._last and name == self._last:
+    def leaves(self, name: str) -> bool:
+        """The entry `name` is over; whether it stays among what is recorded."""
+        if self._ends and name == self._last:
+            if not self._begun:
+                return False
             self._over = True
+        return name not in self._around
 
-    def _named(self, name: str, parents: Sequence[str]) -> bool:
+    def takes_gradients(self, name: str, parents: Sequence[str]) -> bool:
+        """Whether the gradients of a module's parameters are recorded: those of a module whose backward call is.
+
+        Args:
+            name: Of the entry, such as `Cell.layers.0.Dense.parameters_grad.0`.
+            parents: Names of the backward calls around that of the module.
+        """
+        inside = not self._ends or name.rpartition(".parameters_grad.")[0] in self._backward
+        return inside and self.is_named(name, parents)
+
+    def is_named(self, name: str, parents: Sequence[str]) -> bool:
+        """Whether the key `list` has the entry."""
         among = (name, *parents) if self._expand else (name,)
-        return any(part in each for part in self._names for each in among)
+        return not self._names or any(part in each for part in self._names for each in among)
+
+    def _is_inside(self, name: str, parents: Sequence[str]) -> bool:
+        if not self._ends:
+            return True
+        in_first = self._first in parents
+        self._begun = self._begun or name == self._first or in_first
+        if name in self._ends:
+            self._last_in_first = self._last_in_first or in_first
+            new = set(parents) - set(self._ends)
+            self._around |= new
+            self._backward -= {_module(each) for each in new}
+            return True
+        # In the backward pass a call inside the first may begin before that, and one inside either come after the last.
+        late = self._last in parents or (in_first and not self._last_in_first)
+        return self._begun and (not self._over or late) and name not in self._around
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".backward.")[0]

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,10 @@ class DumpWriter:
         """The module in which an entry runs; None at the top."""
         self._guarded(self._append, {"name": name, "parent": parent})
 
+    def drop(self, name: str) -> None:
+        """An entry does not belong to what is asked for: nothing of it is kept."""
+        self._guarded(self._drop, name)
+
     def finish(self) -> None:
         """The step is over: the files are written, the journal is gone."""
         if self._file is not None:
@@ -173,6 +177,11 @@ class DumpWriter:
         finally:
             self._file.close()  # not before: it holds the lock
             self._file = None
+
+    def _drop(self, name: str) -> None:
+        for file_name in _files_in(self._gathered.data.get(name)):
+            (self._tensors / file_name).unlink(missing_ok=True)
+        self._append({"dropped": name})
 
     def _append_stack(self, name: str, frames: tuple[str, ...]) -> None:
         if frames not in self._stacks:
@@ -205,6 +214,17 @@ class DumpWriter:
 def _told(fields: dict[str, Any], crc: str | None, shape: Sequence[int], dtype: str) -> dict[str, Any]:
     check = {} if crc is None else {"md5": crc}
     return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape), **fields, **check}
+
+
+def _files_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("data_name"), str):
+            yield value["data_name"]
+        else:
+            yield from _files_in(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _files_in(item)
 
 
 def save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:

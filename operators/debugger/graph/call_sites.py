@@ -136,6 +136,15 @@ class CallSites(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         """A call of a function, of a method, or of a module."""
+        method = self._method_of_parameter(node.func)
+        return self._call(node) if method is None else self._method_site(self._inner(node), node.func, method)
+
+    def _inner(self, node: ast.Call) -> ast.Call:
+        node.args = [self.visit(each) for each in node.args]
+        node.keywords = [self.visit(each) for each in node.keywords]
+        return node
+
+    def _call(self, node: ast.Call) -> Any:
         function = node.func
         value = self._known(function)
         text = self._label(function)
@@ -146,8 +155,7 @@ class CallSites(ast.NodeTransformer):
             function.value = self.visit(function.value)
         elif not isinstance(function, ast.Name):
             node.func = self.visit(function)
-        node.args = [self.visit(each) for each in node.args]
-        node.keywords = [self.visit(each) for each in node.keywords]
+        self._inner(node)
         if text is not None:
             return self._call_site(node, text)
         if value is not _UNKNOWN:
@@ -206,7 +214,7 @@ class CallSites(ast.NodeTransformer):
         taps = self._taps(site, node.args, text)
         return self._replace(node, "asd_call", [taps, node.func, *node.args], node.keywords)
 
-    def _method_site(self, node: ast.Call, function: ast.Attribute, text: str) -> ast.AST:
+    def _method_site(self, node: ast.Call, function: Any, text: str) -> ast.AST:
         site = self._new_site(node, text)
         taps = self._taps(site, [function.value, *node.args], text)
         name = _at(ast.Constant(function.attr), node)
@@ -301,6 +309,13 @@ class CallSites(ast.NodeTransformer):
         if isinstance(function, ast.Name) and function.id not in self._code.local:
             return self._apis.name_of(self._code.module, function.id)
         return None
+
+    def _method_of_parameter(self, function: ast.AST) -> str | None:
+        """The name of `self.weight.astype`, unless it changes the Parameter in place."""
+        if not isinstance(function, ast.Attribute) or not isinstance(self._known(function.value), Tensor):
+            return None
+        name = self._apis.name_of(Tensor, function.attr)
+        return None if name is None or _IN_PLACE.search(name) else name
 
     def _known(self, node: ast.AST) -> Any:
         try:

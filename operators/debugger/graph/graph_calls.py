@@ -67,6 +67,7 @@ class GraphCalls:
         self._waiting: dict[Key, list[int]] = defaultdict(list)  # forward calls that had no backward call yet
         self._known: Counter[Key] = Counter()  # how many calls were ever waiting, or had it before their forward call
         self._opened: dict[str, tuple[Hook, int, str]] = {}
+        self._gradients: dict[str, ParameterHook] = {}
         self._wanted: dict[str, bool] = {}
         self._parameters: dict[int, dict[str, Any]] | None = None  # a copy and its type, or what is told of it
         self._collector = self._new_collector()
@@ -157,11 +158,10 @@ class GraphCalls:
     def _place_of_parameter(self, hook: ParameterHook, label: Key) -> tuple[str, str, Path] | None:
         name = hook.entry(self._seen[label])
         self._seen[label] += 1
-        config = self._session.config
-        if not {"backward", "output"} <= config.data_mode or not self._session.selection.enters(
-            name, list(hook.above())
-        ):
+        config, selection = self._session.config, self._session.selection
+        if not {"backward", "output"} <= config.data_mode or not selection.is_named(name, list(hook.above())):
             return None
+        self._gradients[name] = hook
         return name, hook.name, [0]
 
     def finish(self, *, forget: bool = False) -> None:
@@ -174,12 +174,12 @@ class GraphCalls:
         self._empty()
         with self._lock:
             opened, self._opened = self._opened, {}
+            gradients, self._gradients = self._gradients, {}
         # Where a gradient needs no value the backward pass may overtake the forward one.
         for name, (hook, call, direction) in sorted(opened.items(), key=lambda item: item[1][2] != "forward"):
-            self._session.selection.leaves(name)
             if not hook.label.module:
                 session.count_to(hook.label.counted, self._number(hook, call) + 1)
-            if not self._wanted[name]:
+            if not self._stays(name, hook, call, direction):
                 continue
             frames = hook.frames() if direction == "forward" else ()
             attributes = hook.attributes if direction == "forward" else None
@@ -187,11 +187,28 @@ class GraphCalls:
             if direction == "forward":
                 self._put_parameters(name, hook)
                 self._put_constants(name, hook)
-            session.recording.close(name)
-            session.entries += 1
+            session.end(name, stays=True)
+        for name, parameter in gradients.items():
+            if not session.selection.takes_gradients(name, list(parameter.above())):
+                session.recording.drop(name)
         if forget:
             self._wanted.clear()
             self._numbers.clear()
+
+    def _stays(self, name: str, hook: Hook | CallSite, call: int, direction: str) -> bool:
+        """Whether a call is recorded; of its place in the scope nothing is known until now, when the graph has run."""
+        selection = self._session.selection
+        above: list[str] = []
+        parent, around = self._around(hook, call)
+        while parent is not None:
+            above.append(parent.name(direction, around))
+            parent, around = self._around(parent, around)
+        inside = selection.enters(name, above)
+        inside = selection.leaves(name) and inside
+        if self._wanted[name] and not inside:
+            self._session.end(name, stays=False)
+            self._wanted[name] = False
+        return self._wanted[name]
 
     def _put_parameters(self, name: str, hook: Hook | CallSite) -> None:
         if not hook.label.module:
@@ -230,7 +247,7 @@ class GraphCalls:
         self._known[key] += 1
         return self._known[key] - 1
 
-    def _calls(self, hook: Hook) -> int:
+    def _calls(self, hook: Hook | CallSite) -> int:
         return self._outputs[hook.number]
 
     def _open(self, hook: Hook, direction: str, call: int) -> str:
@@ -241,7 +258,7 @@ class GraphCalls:
             while around is not None:
                 above.append(around.name(direction, call))
                 around = around.inside
-            wanted = direction in self._session.config.data_mode and self._session.selection.enters(name, above)
+            wanted = direction in self._session.config.data_mode and self._session.selection.is_named(name, above)
             self._wanted[name] = wanted
             if wanted:
                 self._session.outline(name, direction)
@@ -267,7 +284,12 @@ class GraphCalls:
         return self._begins[key] + cycle.place
 
     def _parent(self, hook: Hook, call: int, direction: str) -> str | None:
+        parent, around = self._around(hook, call)
+        return None if parent is None else parent.name(direction, around)
+
+    def _around(self, hook: Hook | CallSite, call: int) -> tuple[Hook | None, int]:
+        """The module in which a call runs, and the call of that."""
         if hook.inside is None:
-            return None
+            return None, 0
         mine, its = max(self._calls(hook), 1), max(self._calls(hook.inside), 1)
-        return hook.inside.name(direction, min(call * its // mine, its - 1))
+        return hook.inside, min(call * its // mine, its - 1)

@@ -33,7 +33,7 @@ _NO_OPERATORS = frozenset(
     arg_dtype_cast arg_handler gen_extend_func op_info_register custom_info_register constexpr reshard
     prim_attr_register prim_arg_register add_flags kernel ms_kernel deepcopy grad value_and_grad get_grad vmap jvp
     vjp jet derivative jacfwd jacrev linearize cond while_loop scan for_i_in_range foreach switch_layer map_
-    partial shape shape_ rank size dyn_shape dtype numel is_tensor is_complex is_floating_point is_nonzero
+    partial shape_ dtype is_tensor is_complex is_floating_point is_nonzero
     stop_gradient depend print_ tensor_dump make_row_tensor make_sparse_tensor make_coo_tensor make_csr_tensor
     coo_to_csr csr_to_coo core get_vm_impl_fn primexpr isinstance_ is_ is_not in_dict not_in_dict
     mixed_precision_cast env_get custom eps morph move_to hook_backward typeof no_grad enable_grad
@@ -42,14 +42,19 @@ _NO_OPERATORS = frozenset(
     init_process_group destroy_process_group new_group barrier requires_grad_ register_hook remove_hook
 """)
 )
+_OF_SHAPES = frozenset({"shape", "dyn_shape", "rank", "size", "numel", "nelement"})
+"""Recorded in PyNative alone: in a compiled graph nothing is computed."""
+_CALLED = {"astype": "to"}
+"""Methods that are recorded as the method of MindSpore that they call, which is what the vendor's tool sees."""
 _METHODS = words("""
-    astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
+    nelement astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
     contiguous copy new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
     add_ sub_ mul_ div_ exp_ log_ sigmoid_ floor_ sign_ fill_ copy_ masked_fill_ scatter_ scatter_add_ index_add_
     index_copy_ index_fill_ index_put_ masked_scatter_ addmm_ remainder_ floor_divide_ __add__ __radd__ __iadd__
     __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__ __floordiv__
-    __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__ __invert__ __and__
-    __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __getitem__ __setitem__
+    __ifloordiv__ __rfloordiv__ __mod__ __rmod__ __imod__ __pow__ __rpow__ __matmul__ __rmatmul__ __neg__ __abs__
+    __invert__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+    __getitem__ __setitem__
 """)
 _COLLECTIVES = words("""
     all_reduce all_gather all_gather_into_tensor all_to_all all_to_all_single broadcast reduce reduce_scatter
@@ -98,12 +103,13 @@ class ApiHooks:
                 self._replaced.append((module, name, original, hook))
                 self._names[id(module), name] = f"{prefix}.{name}"
         known = {name for name, _ in [*_functions(ops, ops.__all__), *_functions(mint, mint.__all__)]}
-        for name in sorted((known & set(dir(Tensor))) | set(_METHODS)):
+        for name in sorted((known & set(dir(Tensor))) - _OF_SHAPES | set(_METHODS)):
             method = getattr(Tensor, name, None)
             if callable(method):
                 own = Tensor.__dict__.get(name)
-                self._replaced.append((Tensor, name, own, _hooked(f"Tensor.{name}", method)))
-                self._names[id(Tensor), name] = f"Tensor.{name}"
+                text = f"Tensor.{_CALLED.get(name, name)}"
+                self._replaced.append((Tensor, name, own, _hooked(text, method)))
+                self._names[id(Tensor), name] = text
         for module in _modules_of(nets):
             for name, value in list(vars(module).items()):
                 if id(value) in by_original and isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
@@ -113,13 +119,14 @@ class ApiHooks:
         self.modules = frozenset(module.__name__ for module in _modules_of(nets))
 
     def name_of(self, owner: Any, name: str) -> str | None:
-        """What calls of an attribute are recorded as, such as `Mint.add`; None if they are not.
+        """What calls of an attribute are recorded as in a compiled graph, such as `Mint.add`; None if they are not.
 
         Args:
             owner: A module, or the class Tensor.
             name: Of the attribute.
         """
-        return self._names.get((id(owner), name))
+        found = self._names.get((id(owner), name))
+        return None if found is None or found.rpartition(".")[2] in _OF_SHAPES else found
 
     def put(self) -> None:
         """Puts the hooks in place."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mindspore import Parameter, nn, ops
+from mindspore import Parameter, context, nn, ops
 
 from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.current import eager_session
@@ -31,9 +31,11 @@ from asd.operators.table.site import is_ours
 __all__ = ["Hook", "add_hook", "frame_of", "hook_modules", "hook_operators", "hooks", "unhook"]
 
 _NOT_RECORDED = re.compile(
-    r"^(Shape|DType|Rank|TensorShape|DynamicShape|Size|Depend|StopGradient|Print|HookBackward|InsertGradientOf|Custom"
-    r"|Morph|GetNext|Load|UpdateState|ScalarSummary|TensorSummary|HistogramSummary|ImageSummary|TensorDump)$"
+    r"^(HookBackward|InsertGradientOf|Custom|Morph|GetNext|Load|UpdateState|ScalarSummary|TensorSummary"
+    r"|HistogramSummary|ImageSummary|TensorDump)$"
 )
+_COMPUTES_NOTHING = re.compile(r"^(Shape|DType|Rank|TensorShape|DynamicShape|Size|Depend|StopGradient|Print)$")
+"""Recorded in PyNative alone: of a compiled graph these are no part, or say in which order it runs."""
 
 
 _CASTS = ("fp16", "fp32", "bf16")
@@ -127,13 +129,19 @@ def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
     for cell, above in cells:
         hook = getattr(cell, "asd_tap_hook", None) or (getattr(above, "asd_tap_hook", None) if above else None)
         for name, holder, place, value in list(_operators(cell)):
-            if isinstance(value, ops.Primitive) and not _NOT_RECORDED.match(value.name) and not name.startswith("asd_"):
-                label = Label(f"Primitive.{name}.{value.name}", module=False, counted=f"Primitive.{value.name}")
-                new = _new_hook(label, counts, cell, hook, attributes_of(value))
-                operator = _Operator(value, new, in_graph=in_graph)
+            if isinstance(value, ops.Primitive) and not name.startswith("asd_") and _is_recorded(value):
+                text = f"Primitive.{name}.{type(value).__name__}"
+                new = _new_hook(Label(text, module=False, counted=text), counts, cell, hook, attributes_of(value))
+                computes = not _COMPUTES_NOTHING.match(value.name)
+                operator = _Operator(value, new, in_graph=in_graph and computes)
                 # What `to_float` says: the compiler casts what goes into an operator.
                 operator.add_flags(**{name: flag for name, flag in cell.get_flags().items() if name in _CASTS})
                 object.__setattr__(holder, place, operator)
+
+
+def _is_recorded(operator: ops.Primitive) -> bool:
+    in_graph = context.get_context("mode") == context.GRAPH_MODE
+    return not _NOT_RECORDED.match(operator.name) and not (in_graph and _COMPUTES_NOTHING.match(operator.name))
 
 
 def unhook(nets: Sequence[nn.Cell]) -> None:

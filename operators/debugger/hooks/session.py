@@ -36,7 +36,7 @@ class Label(NamedTuple):
     Attributes:
         text: `Cell.layers.0.Dense` or `Mint.add`.
         module: Whether it is a module: those end `.forward.0`, APIs `.0.forward`.
-        counted: What is counted: operators count by class, `Primitive.MatMul`.
+        counted: What is counted, which is the same name but for functions of Python whose two sides may change.
     """
 
     text: str
@@ -142,8 +142,9 @@ class Session:
                 if parameters is not None:
                     self._put(name, "parameters", parameters)
                 self._put(name, "output", output if isinstance(output, (tuple, list)) else (output,))
-                self._close(name)
-            self.selection.leaves(name)
+            stays = self.selection.leaves(name)
+            if chosen:
+                self.end(name, stays=stays)
             if "backward" in self.config.data_mode and supported():
                 self._watch(label, number, back, args, output, parameters)
                 if not self._running:  # a session may last for a whole training, which must not keep its graphs
@@ -192,9 +193,13 @@ class Session:
         for path, leaf in leaves(value):
             self.recording.put(name, part, path, leaf)
 
-    def _close(self, name: str) -> None:
-        self.entries += 1
-        self.recording.close(name)
+    def end(self, name: str, *, stays: bool) -> None:
+        """All of an entry is known, also whether it is inside the scope."""
+        if stays:
+            self.entries += 1
+            self.recording.close(name)
+        else:
+            self.recording.drop(name)
 
     def _watch(self, label: Label, number: int, back: str, args: tuple[Any, ...], output: Any,
                parameters: dict[str, Parameter] | None) -> None:  # fmt: skip
@@ -218,8 +223,7 @@ class Session:
 
         def done() -> None:
             self.after_graph()
-            self._close(back)
-            self.selection.leaves(back)
+            self.end(back, stays=self.selection.leaves(back))
 
         self._gradients.watch([leaf for _, leaf in ins], [leaf for _, leaf in outs], begin, tell, done)
         for parameter_name, parameter in (parameters or {}).items():
@@ -234,7 +238,7 @@ class Session:
         def hook(gradient: Any) -> None:
             number = self._watched_parameters[id(parameter)] - 1
             self._watched_parameters[id(parameter)] += 1
-            if self.selection.enters(f"{prefix}.{number}", above) and "output" in self.config.data_mode:
+            if self.selection.takes_gradients(f"{prefix}.{number}", above) and "output" in self.config.data_mode:
                 with self._quiet():
                     self.recording.put(f"{prefix}.{number}", name, [0], gradient)
 

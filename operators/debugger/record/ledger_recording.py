@@ -100,6 +100,13 @@ class LedgerRecording:
         if attributes is not None:
             writer.value(name, "attributes", [], attributes)
 
+    def drop(self, name: str) -> None:
+        """See `Recording`."""
+        for known in (self._opened, self._values, self._differs):
+            known.pop(name, None)
+        if self._writer is not None and name in self._kept:
+            self._writer.drop(name)
+
     def finish(self) -> None:
         """See `Recording`."""
         for name in list(self._values):

@@ -22,8 +22,8 @@ from asd.dumps.overflow.judged_call import (
     magnitude_of,
     trouble,
 )
-from asd.dumps.overflow.record import OverflowRecord
 from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.dumps.record.overflow_record import OverflowRecord
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import OverflowDetected
 from asd.operators.debugger.record.delivery import crc32, dtype_name, read_moments, to_array
@@ -145,6 +145,11 @@ class OverflowRecording:
         unseen = not self._sees_all and not self._counter.count
         if kind in (OVERFLOW, WEIGHT) or (kind == ALREADY and (unseen or "nan" in call.outputs)):
             self._counter.add(name, kind, self._keep(name, kind, parts, opened))
+
+    def drop(self, name: str) -> None:
+        """See `Recording`."""
+        for known in (self._calls, self._data, self._opened):
+            known.pop(name, None)
 
     def finish(self) -> None:
         """See `Recording`."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+from mindspore import Tensor
 
 from asd.dumps.record.writer import DumpWriter
+from asd.operators.debugger.record.delivery import dtype_name
 from asd.operators.debugger.record.values import Path, encode
 
 __all__ = ["DumpRecording", "StepRecording", "file_name_of"]
@@ -32,15 +34,24 @@ class StepRecording(Protocol):
     def close(self, name: str) -> None:
         """All values of an entry are known."""
 
+    def drop(self, name: str) -> None:
+        """An entry does not belong to what is asked for, which is known only now."""
+
     def finish(self) -> None:
         """The step is over."""
 
 
 class DumpRecording:
-    """Everything goes into a dump."""
+    """Everything goes into a dump.
 
-    def __init__(self, writer: DumpWriter) -> None:
+    Args:
+        writer: Of the dump.
+        floats_only: Only floating-point tensors do.
+    """
+
+    def __init__(self, writer: DumpWriter, *, floats_only: bool = False) -> None:
         self._writer = writer
+        self._floats_only = floats_only
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
         """See `StepRecording`."""
@@ -52,25 +63,36 @@ class DumpRecording:
 
     def put(self, name: str, part: str, path: Path, value: Any) -> None:
         """See `StepRecording`."""
+        if self._floats_only and not (isinstance(value, Tensor) and _is_float(dtype_name(value))):
+            return
         file_name = file_name_of(name, part, path)
         told = encode(value, lambda array, dtype: self._writer.tensor(file_name, array, dtype, name))
         self._writer.value(name, part, path, told)
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
         """See `StepRecording`."""
-        told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
-        self._writer.value(name, part, path, told)
+        if not self._floats_only or _is_float(dtype):
+            told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
+            self._writer.value(name, part, path, told)
 
     def summaries(self) -> DumpWriter | None:
         """See `StepRecording`."""
-        return self._writer if self._writer.only_tells else None
+        return self._writer if self._writer.only_tells and not self._floats_only else None
 
     def close(self, name: str) -> None:
         """See `StepRecording`."""
 
+    def drop(self, name: str) -> None:
+        """See `StepRecording`."""
+        self._writer.drop(name)
+
     def finish(self) -> None:
         """See `StepRecording`."""
         self._writer.finish()
+
+
+def _is_float(dtype: str) -> bool:
+    return "Float" in dtype or "Complex" in dtype
 
 
 def file_name_of(name: str, part: str, path: Path) -> str:

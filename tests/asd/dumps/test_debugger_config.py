@@ -116,6 +116,37 @@ def test_a_scope_reaches_from_its_first_name_to_its_last():
     assert chosen == names[1:4]
 
 
+def chosen_of(scope, step):
+    """The names that stay of `step`: pairs of a name and what it runs in, in the order of their ends."""
+    selection = Selection(DebuggerConfig.of({"level": "mix", "statistics": {"scope": scope}}))
+    found = []
+    for name, parents in step:
+        wanted = selection.enters(name, parents)
+        if selection.leaves(name) and wanted:
+            found.append(name)
+    return found
+
+
+BLOCK, CHILD, OTHER = (f"Cell.{path}.forward.0" for path in ("a.Block", "a.b.Dense", "c.Dense"))
+INNER, LATER = "Primitive.matmul.MatMul.0.forward", "Primitive.matmul.MatMul.1.forward"
+STEP = [(INNER, [CHILD, BLOCK]), (CHILD, [BLOCK]), (LATER, [BLOCK]), (BLOCK, []), (OTHER, [])]
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ([INNER, CHILD], [INNER, CHILD]),  # the module that ends after the last is not in it
+        ([CHILD, OTHER], [INNER, CHILD, LATER, OTHER]),  # nor is one that was begun before the first
+        ([CHILD, BLOCK], [INNER, CHILD, LATER, BLOCK]),
+        ([BLOCK, CHILD], [INNER, CHILD, BLOCK]),
+        ([BLOCK, OTHER], [INNER, CHILD, LATER, BLOCK, OTHER]),
+        ([OTHER, CHILD], [OTHER]),  # the last comes before the first
+    ],
+)
+def test_a_scope_of_modules_has_what_is_inside_and_no_module_around_its_ends(scope, expected):
+    assert chosen_of(scope, STEP) == expected
+
+
 def test_a_module_in_the_list_is_expanded_with_mix_only():
     for level, expected in (("mix", True), ("L1", False)):
         selection = Selection(DebuggerConfig.of({"level": level, "statistics": {"list": ["layers.0"]}}))

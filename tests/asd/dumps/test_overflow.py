@@ -16,7 +16,8 @@ from asd.dumps.overflow.judged_call import (
     classify,
     trouble,
 )
-from asd.dumps.overflow.record import OverflowRecord, old_name
+from asd.dumps.record.overflow_record import OverflowRecord
+from asd.dumps.record.ptdbg_lines import old_name
 
 
 @pytest.mark.parametrize(

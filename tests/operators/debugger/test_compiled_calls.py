@@ -115,8 +115,10 @@ def test_losses_and_weights_are_bit_equal_with_and_without_the_debugger(mode, du
 
 def test_both_modes_record_the_same_entries_with_the_same_parents(dumps):
     (_, graph, graph_parents), (_, pynative, parents) = dumps["graph"], dumps["pynative"]
-    assert set(graph) == set(pynative)
-    assert graph_parents == parents
+    shapes = {name for name in pynative if name.startswith("Primitive.shape_op.Shape.")}
+    assert len(shapes) == 4  # a compiled graph computes none
+    assert set(graph) == set(pynative) - shapes
+    assert graph_parents == {name: parent for name, parent in parents.items() if name not in shapes}
     expected = {
         "Functional.tanh.0.forward", "Functional.concat.1.backward", "Functional.pow.0.backward", "Mint.add.0.forward",
         "MintFunctional.relu.0.backward", "Tensor.__rmul__.1.forward", "Tensor.exp.0.backward",
@@ -129,7 +131,7 @@ def test_both_modes_record_the_same_entries_with_the_same_parents(dumps):
 def test_both_modes_record_the_same_values_to_the_rounding_of_float32(dumps):
     (_, graph, _), (_, pynative, _) = dumps["graph"], dumps["pynative"]
     seen = 0
-    for name, entry in pynative.items():
+    for name, entry in ((name, pynative[name]) for name in graph):
         here, there = dict(values_of(graph[name])), dict(values_of(entry))
         assert set(here) == set(there), name
         for path, value in there.items():

@@ -13,6 +13,7 @@ from mindspore import Tensor, mint, nn
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError, OverflowDetected
 from asd.operators import DumpConfig, PrecisionDebugger, ptdbg
+from asd.operators.debugger.switch_modes import todays_name
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -208,7 +209,7 @@ def test_the_classic_functions_need_only_their_import_line_changed(tmp_path):
     assert "Primitive.matmul.MatMul.0.forward" in dump_of(tmp_path / "npu" / "ptdbg_dump_v2.0")[0]["data"]
     with pytest.raises(ConfigError, match="can't be on together"):
         ptdbg.register_hook(net, ptdbg.overflow_check, overflow_nums=1)
-    assert ptdbg._todays("Functional_linear_145_backward") == "Functional.linear.145.backward"
+    assert todays_name("Functional_linear_145_backward") == "Functional.linear.145.backward"
 
 
 def test_dump_config_keeps_its_rules(tmp_path, monkeypatch):

@@ -1,10 +1,13 @@
-"""What each level records, and that a debugger records its own level where an earlier one had another."""
+"""What each level and scope records, and that a debugger records its own level where an earlier one had another."""
+
+import json
 
 import mindspore as ms
 import pytest
 from debugged_nets import Net, batches, dump_of
 from mindspore import nn
 
+from asd.dumps.formats.journal_file import JOURNAL, read_journal
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 
@@ -33,3 +36,59 @@ def test_each_level_has_its_entries_after_a_debugger_of_another_level_too(mode, 
     assert "Functional.tanh.0.forward" in names["L1"]
     assert parents["L1"] == {}
     assert parents["L0"]["Cell.branches.dense.Dense.forward.0"] == "Cell.branches.Branches.forward.0"
+
+
+FIRST, LAST = "Cell.first.Dense.{}.0", "Cell.branches.dense.Dense.{}.0"
+FORWARD = [
+    "Cell.first.Dense.forward.0",
+    "Tensor.__mul__.0.forward",
+    "Functional.tanh.0.forward",
+    "Cell.branches.dense.Dense.forward.0",
+]
+
+
+def one_step(mode, config):
+    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+    net = Net()
+    step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
+    debugger = PrecisionDebugger(DebuggerConfig.of(config))
+    debugger.start(net)
+    step(batches(1)[0]).asnumpy()
+    debugger.stop()
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_a_scope_ends_with_its_last_entry(level, mode, tmp_path):
+    scope = [FIRST.format("forward"), LAST.format("forward")]
+    one_step(mode, {"task": "tensor", "level": level, "dump_path": str(tmp_path), "tensor": {"scope": scope}})
+    dump, stack, construct = dump_of(tmp_path)
+    names = [name for name in dump["data"] if not name.startswith("Primitive.")]
+    assert names == [name for name in FORWARD if level == "mix" or name in scope]
+    # The product and the sum of either Dense; a compiled graph computes no shapes.
+    shapes = 2 if mode == "pynative" else 0
+    assert len(dump["data"]) == len(names) + (4 + shapes if level == "mix" else 0)
+    assert set(stack) == set(construct) == set(dump["data"])
+    files = {path.name for path in tmp_path.rglob("*.npy")}
+    assert files
+    assert all(name.startswith(tuple(dump["data"])) for name in files)
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_a_scope_of_the_backward_pass_has_the_gradients_of_its_own_modules_parameters(mode, tmp_path):
+    scope = ["Cell.head.Dense.backward.0", LAST.format("backward")]
+    one_step(mode, {"task": "md5", "level": "L0", "dump_path": str(tmp_path), "md5": {"scope": scope}})
+    assert set(dump_of(tmp_path)[0]["data"]) == {
+        *scope, "Cell.head.Dense.parameters_grad.0", "Cell.branches.dense.Dense.parameters_grad.0"
+    }  # fmt: skip
+
+
+def test_a_journal_forgets_what_was_found_to_be_outside_the_scope(tmp_path):
+    lines = [
+        {"header": {"task": "tensor", "level": "L0"}}, {"name": "a", "parent": None}, {"name": "a", "stack": 0},
+        {"frames": [], "number": 0}, {"name": "a", "part": "output", "path": [0], "value": 1}, {"dropped": "a"},
+        {"name": "b", "part": "output", "path": [0], "value": 1},
+    ]  # fmt: skip
+    (tmp_path / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    gathered = read_journal(tmp_path / JOURNAL)
+    assert (list(gathered.data), gathered.stacks, gathered.parents) == (["b"], {}, {})
