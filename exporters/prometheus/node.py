@@ -69,4 +69,5 @@ def serve_node(
         address=address,
         port=port,
         web_config=web_config,
+        journal=agent.journal,
     )
