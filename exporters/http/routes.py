@@ -202,6 +202,8 @@ class Routes:
             return sentence(503, f"{request.path} took longer than {_PATIENCE_SECONDS:g} s.")
         except event_query.QueryError as error:
             return _json_error(400, str(error))
+        except StateError as error:
+            return _json_error(503, str(error))
         except Exception as error:  # a collector is anybody's code
             return sentence(500, f"{request.path} can't be answered: {type(error).__name__}: {error}")
 
@@ -244,10 +246,7 @@ class Routes:
         end = time.monotonic() + wanted.wait_seconds
         while not journal.has_after(wanted.cursors) and time.monotonic() < end:
             await asyncio.sleep(_GLANCE_SECONDS)
-        try:
-            page = await self._events_worker.do(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
-        except StateError as error:
-            return _json_error(503, str(error))
+        page = await self._events_worker.do(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
         body = ("[" + ",\n".join(page.events) + "]\n").encode()
         return Response(
             200, body, "application/json", {"X-ASD-Cursor": page.cursor, "X-ASD-Missed": str(page.missed)}
