@@ -109,10 +109,11 @@ class Cluster:
         beside.write_text(json.dumps(groups))
         beside.replace(self.folder / "agents.json")
 
-    def start_handler(self, *options):
+    def start_handler(self, *options, agents=()):
+        agents = agents or ("--agents", self.folder / "agents.json")
         self.handler = start(
-            self.folder / "handler.err", "handler", "--agents", self.folder / "agents.json", "--agents-config",
-            self.folder / "client.yml", "--state", self.folder / "state" / "handler.sqlite", "--metrics",
+            self.folder / "handler.err", "handler", *agents, "--agents-config", self.folder / "client.yml",
+            "--state", self.folder / "state" / "handler.sqlite", "--metrics",
             f"127.0.0.1:{self.metrics_port}", "--from-beginning", "--max-devices", "100", "--max-percent", "100",
             *options, ASD_RUN_DIR=self.folder / "handler_home",
         )  # fmt: skip
@@ -314,6 +315,32 @@ def in_order(cluster):
         return [row[0].hex() for row in db.execute("SELECT id FROM noise ORDER BY n")]
 
 
+def test_agents_behind_a_name_are_found_and_their_certificates_say_which_nodes_they_are(cluster):
+    port = cluster.port_of("node7")
+    cluster.issue("node7", "localhost", "node7")
+    cluster.write_on("node7", verdict("node8"))
+    cluster.write_on("node7", verdict("localhost", "Ascend:2", rank=2))  # the name of all of them is no node
+    cluster.write(verdict("node7", "Ascend:1", rank=1))
+    cluster.start_agent("node7")
+    cluster.start_handler(agents=("--agents-dns", f"localhost:{port}"))
+    wait_for(lambda: cluster.isolations() == [("node7", "Ascend:1")])
+    wait_for(lambda: cluster.metric("asd_handler_refused_events_total") == 2)
+
+
+def test_once_takes_in_what_the_agents_have_and_tells_by_its_exit_code_that_one_is_missing(cluster):
+    cluster.write(verdict("node7"))
+    cluster.start_agent("node7")
+    wait_for(lambda: listens(cluster.ports["node7"]))
+    cluster.name_agents("node7")
+    cluster.start_handler("--once")
+    assert cluster.handler.wait(60) == 0
+    assert cluster.isolations() == [("node7", "Ascend:3")]
+    cluster.name_agents("node7", "node8")
+    cluster.start_handler("--once")
+    assert cluster.handler.wait(60) == 1
+
+
+@pytest.mark.slow
 def test_whoever_is_killed_no_event_is_lost_and_none_is_doubled(cluster):
     nodes = ("node7", "node8")
     for node in nodes:

@@ -79,7 +79,6 @@ def test_filters_choose_devices(handler, server):
     handler.handle(event(kind="replay", verdict="persistent"))
     handler.handle(event(2, "node8"))
     handler.handle(event(3, "node8", "Ascend:4", 4))
-    assert names(server, "?health=OK") == []
     assert names(server) == ["node7 Ascend:3", "node8 Ascend:3", "node8 Ascend:4"]
     assert names(server, "?node=node8") == ["node8 Ascend:3", "node8 Ascend:4"]
     assert names(server, "?node=node8&device=Ascend:4") == ["node8 Ascend:4"]
@@ -88,7 +87,8 @@ def test_filters_choose_devices(handler, server):
     assert names(server, "?state=in+use&rank=4") == ["node8 Ascend:4"]
     assert names(server, "?node=nobody") == []
     handler.know([Device("node9", "Ascend:0", 0)])
-    assert names(server, "?health=OK") == ["node9 Ascend:0"]
+    assert names(server, "?health=OK&node=node9") == ["node9 Ascend:0"]
+    assert names(server, "?health=Warning&node=node9&node=node7") == ["node7 Ascend:3"]
 
 
 @pytest.mark.parametrize(
