@@ -10,14 +10,13 @@ import argparse
 import contextlib
 import json
 import math
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from asd.cli.act.handler_endpoints import Shown, add_endpoint_arguments, read_endpoints, say
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
@@ -25,7 +24,7 @@ from asd.cli.shared.policy_options import add_policy_arguments, number, read_pol
 from asd.cli.shared.printable import printable
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
-from asd.errors import ConfigError, StateError
+from asd.errors import StateError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.decision import NEWS
@@ -35,9 +34,6 @@ from asd.handler.inputs.alerts import AlertBox
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.tally import HandlerTally
 from asd.handler.uptime import machine_uptime
-
-if TYPE_CHECKING:
-    from asd.exporters.http.web_config import WebConfig
 
 __all__ = ["add_arguments", "run"]
 
@@ -78,14 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
     )
     add_agent_arguments(parser)
-    parser.add_argument(
-        "--metrics", metavar="ADDRESS:PORT", help="serve the handler's own metrics to Prometheus there, and /devices"
-    )
-    parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
-    parser.add_argument(
-        "--web-config", metavar="FILE",
-        help="TLS, client certificates and passwords of both (default: ASD_WEB_CONFIG, or none)",
-    )  # fmt: skip
+    add_endpoint_arguments(parser)
     parser.add_argument(
         "--isolator", default="none", metavar="NAME", help="the engine (default: %(default)s, record only)"
     )
@@ -118,23 +107,22 @@ def run(args: argparse.Namespace) -> int:
     home = args.run_dir[0] if args.run_dir else Path(Config.of_process().run_dir)
     policy = read_policy(args, dry_run=args.dry_run)
     interval = number("--interval", args.interval, 0.01, 3600)
-    place = _place("--webhook", args.webhook, "9095") if args.webhook is not None else None
-    metrics = _place("--metrics", args.metrics, "9465") if args.metrics is not None else None
+    endpoints = read_endpoints(args)
     store = Store(args.state or state_file(home, dry_run=args.dry_run), set_aside=args.set_aside)
     try:
         if store.set_aside_as is not None:
-            _say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
+            say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
         job = _HandlerJob(args, home, store, policy, agents)
         if args.reset_breaker:
             return job.reset_breaker()
         if job.handler.standby:
-            _say(job.handler.standby)
+            say(job.handler.standby)
             if not args.standby:
                 return 1
         with stopped(job.wake.set) as stop:
             if not job.take_over(stop):
                 return 0
-            with job.pulling(), job.webhook(place), job.metrics(metrics):
+            with job.pulling(), endpoints.webhook(job.alerts), endpoints.metrics(job.shown()):
                 return job.read_all(stop) if args.once else job.follow(stop, interval)
     finally:
         store.close()
@@ -157,7 +145,7 @@ class _HandlerJob:
         self._tally = HandlerTally()
         self._published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
-        self._alerts = AlertBox(self.wake)
+        self.alerts = AlertBox(self.wake)
         self.store = store
         if args.reset_breaker:
             return
@@ -177,12 +165,12 @@ class _HandlerJob:
             self.handler.handle_many([])  # and no `tick`: no strike may settle before all logs were read
             waited = True
         if waited:
-            _say("the other fault handler has ended; this one acts now.")
+            say("the other fault handler has ended; this one acts now.")
         with self.store.transaction():  # for `asd devices release`
             self.store.set_meta("isolator", json.dumps([self._args.isolator, self._args.option]))
         self.feed = LogFeed(self.handler, self._run_dirs, self._args.follow)
         if self.feed.cursor_problem:
-            _say(self.feed.cursor_problem)
+            say(self.feed.cursor_problem)
         return True
 
     def reset_breaker(self) -> int:
@@ -209,50 +197,9 @@ class _HandlerJob:
         finally:
             self._agents.close()
 
-    @contextlib.contextmanager
-    def webhook(self, place: tuple[str, int] | None) -> Iterator[None]:
-        """Takes alerts while it lasts."""
-        if place is None:
-            yield
-            return
-        from asd.exporters.http.webhook import start_webhook
-
-        webhook = start_webhook(*place, self._alerts.take, self._web_config())
-        _say(f"alerts are taken at {webhook.url}/")
-        try:
-            yield
-        finally:
-            webhook.close()
-
-    @contextlib.contextmanager
-    def metrics(self, place: tuple[str, int] | None) -> Iterator[None]:
-        """Serves the handler's metrics, and what it published, while it lasts."""
-        if place is None:
-            yield
-            return
-        from asd.exporters.http.server import start_server
-        from asd.exporters.prometheus.device_page import DevicePage
-        from asd.exporters.prometheus.handler import handler_registry
-
-        devices = DevicePage(self.store)
-        server = start_server(
-            registry=handler_registry(self._tally), ledger_events=lambda: list(self._published),
-            ready=lambda: self._nothing_found, devices=devices,
-            address=place[0], port=place[1], web_config=self._web_config(),
-        )  # fmt: skip
-        _say(f"metrics are served at {server.url}/metrics")
-        try:
-            yield
-        finally:
-            server.close()
-            devices.close()
-
-    def _web_config(self) -> WebConfig | None:
-        from asd.exporters.http.web_config import WebConfig
-
-        chosen = self._args.web_config
-        path = Config.of_process().web_config if chosen is None else chosen
-        return WebConfig(Path(path)) if path else None
+    def shown(self) -> Shown:
+        """What others may see of it."""
+        return Shown(self.store, self._tally, lambda: list(self._published), lambda: self._nothing_found)
 
     def follow(self, stop: threading.Event, interval: float) -> int:
         """Works until `stop` is set."""
@@ -327,13 +274,13 @@ class _HandlerJob:
         for sentence in [*self.feed.complaints, *(self._agents.complaints if self._agents else [])]:
             self._once(sentence, sentence)
         for sentence in self._agents.news() if self._agents else []:
-            _say(sentence)
+            say(sentence)
         if self._nothing_found and not self._agents:
             self._once("nothing", f"{self._nothing_found}.")
         if not told and (self._agents is None or self._agents.may_settle):
             # A strike must not settle before all logs were read, and all agents heard, up to now.
             self._print(self.handler.tick())
-            self._print(self._alerts.empty_into(self.handler))
+            self._print(self.alerts.empty_into(self.handler))
         return bool(told)
 
     def _count(self) -> None:
@@ -361,15 +308,4 @@ class _HandlerJob:
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:
             self._said.add(topic)
-            _say(sentence)
-
-
-def _place(option: str, text: str, example: str) -> tuple[str, int]:
-    address, colon, port = text.rpartition(":")
-    if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
-        raise ConfigError(option, text, f"it must be ADDRESS:PORT, for example 127.0.0.1:{example}")
-    return address.strip("[]"), int(port)
-
-
-def _say(sentence: str) -> None:
-    print(f"asd handler: {printable(sentence)}", file=sys.stderr, flush=True)
+            say(sentence)
