@@ -235,7 +235,8 @@ class Agent:
         What can't be kept now is tried again, and read again after a restart.
         """
         if not self._lock.has_folder():
-            self._wait_for_journal(f"{self.state_file.parent} is not there.")
+            self._bound_unkept()
+            self.journal.fail(f"{self.state_file.parent} is not there." if self._unkept or self._refill else "")
             return True  # nothing is saved without a folder
         try:
             self._lock.take()
@@ -244,17 +245,21 @@ class Agent:
                 self._fill_journal()
             self.journal.add(self._unkept)
         except StateError as error:
-            self._problem("cursor", str(error))
-            self._wait_for_journal(str(error))
+            if self._unkept or self._refill:
+                self._problem("cursor", str(error))
+            else:
+                self._tell(str(error))  # nothing is lost so far
+            self._bound_unkept()
+            self.journal.fail(str(error))
             return False
         self._unkept = []
         self.journal.fail("")
         return True
 
-    def _wait_for_journal(self, problem: str) -> None:
+    def _bound_unkept(self) -> None:
+        """Lets too many events go that wait for the journal: they are read again when it can be written."""
         if len(self._unkept) > _MOST_UNKEPT:
             self._unkept, self._refill = [], True
-        self.journal.fail(problem if self._unkept or self._refill else "")
 
     def _fill_journal(self) -> None:
         """Reads the logs once more for a journal that was made after they were read, or could not be written then."""

@@ -204,6 +204,21 @@ def test_a_journal_that_can_not_be_written_is_told_to_who_asks_and_lacks_nothing
     agent.close()
 
 
+def test_a_journal_that_can_not_be_made_counts_as_a_problem_once_there_is_something_to_keep(folder, caplog):
+    cursor_file(folder, "exporter").with_name("exporter.cursor.json.events.sqlite").mkdir()
+    agent = Agent([folder])
+    agent.poll()
+    agent.poll()
+    assert agent.problems["cursor"] == 0
+    with pytest.raises(StateError, match="can't be kept or read: Is a directory"):
+        agent.journal.page((), 10)
+    assert len([line for line in caplog.messages if "can't be kept or read" in line]) == 1
+    write(folder, event(1))
+    agent.poll()
+    assert agent.problems["cursor"] == 1
+    agent.close()
+
+
 def test_what_was_read_before_there_was_a_journal_is_in_it_too(folder):
     write(folder, event(1), event(2))
     agent = Agent([folder])
