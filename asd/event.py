@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from json.encoder import encode_basestring as _quote
@@ -191,7 +192,15 @@ class Event:
         Raises:
             StateError: The text is not such an event; the sentence names the field.
         """
-        cloud_event = parse(text, "event", "one CloudEvent in JSON")
+        return cls.from_cloud_event(parse(text, "event", "one CloudEvent in JSON"))
+
+    @classmethod
+    def from_cloud_event(cls, cloud_event: Mapping[str, Any]) -> Event:
+        """The same of what its JSON was parsed to.
+
+        Raises:
+            StateError: As `from_json`.
+        """
         if cloud_event.get("specversion") != "1.0":
             raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; valid is 1.0.")
         data, when = cloud_event.get("data"), _when(cloud_event.get("time"))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from asd import fault_code
+from asd.counts.strikes import LIMIT, WINDOW_SECONDS
 from asd.event import VERDICTS
+from asd.handler.db.agent_rows import silent_agents
 from asd.handler.db.isolations import Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import Suspicion
 from asd.handler.policy import Policy
 
-__all__ = ["DeviceStanding", "device_standings"]
+__all__ = ["DeviceStanding", "device_standings", "policy_of", "standings_json"]
 
 _INFORMATION = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 
@@ -40,6 +44,8 @@ class DeviceStanding:
         next_try: When it is asked again, in seconds since the epoch; 0 when it is not.
         tested: When its last stress test was, in seconds since the epoch; 0 when there was none.
         sound: Whether it passed that.
+        unheard_since: Since when the agent of its machine can't be reached, in seconds since the epoch; 0 while it can,
+            and where no agent is pulled from.
     """
 
     number: int
@@ -59,6 +65,7 @@ class DeviceStanding:
     next_try: float
     tested: float
     sound: bool
+    unheard_since: float = 0.0
 
     @property
     def healthy(self) -> bool:
@@ -76,12 +83,24 @@ class DeviceStanding:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, JSON-able."""
-        times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try")}
+        times = {name: _moment(getattr(self, name)) for name in ("since", "tested", "next_try", "unheard_since")}
         return {**asdict(self), **times, "sound": self.sound if self.tested else None, "health": self.health}
 
 
 def _moment(seconds: float) -> str | None:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds") if seconds else None
+
+
+def policy_of(store: Store) -> Policy:
+    """The numbers by which the handler that acts on a store counts strikes."""
+    return Policy(
+        strikes=int(store.number("strikes", LIMIT)), window_seconds=store.number("window_seconds", WINDOW_SECONDS)
+    )
+
+
+def standings_json(standings: Sequence[DeviceStanding]) -> str:
+    """What `asd devices --json` prints and `/devices` answers, without the end of the line."""
+    return json.dumps([each.to_json() for each in standings], ensure_ascii=False, indent=1)
 
 
 def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceStanding]:
@@ -92,6 +111,7 @@ def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceSta
         "FROM device ORDER BY host, length(name), name, shared_rank"
     ).fetchall()
     strikes = book.standings(now)
+    unheard = {agent.node: agent.since for agent in silent_agents(store).values()}
     standings = []
     for number, host, name, rank, *counts, evidence, tested, sound in rows:
         case = cases.last(number)
@@ -116,6 +136,7 @@ def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceSta
                 next_try=case.next_try if case is not None and is_open else 0.0,
                 tested=tested,
                 sound=bool(sound),
+                unheard_since=unheard.get(host, 0.0),
             )
         )
     return standings

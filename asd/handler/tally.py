@@ -23,6 +23,10 @@ class HandlerTally:
         devices_refused: Those of them whose last try the engine refused or failed.
         failed_tries: How often the engine was asked and did not do it.
         run_folders: Folders in which ranks have left something.
+        agents: Whether each agent that is pulled from can be reached, by where it is.
+        agent_failures: How often an agent was asked in vain.
+        events_refused: Events of agents about devices of other nodes than their own.
+        events_missed: Events that agents had dropped before they were fetched.
         last_event: When an event was last taken in, in seconds since the epoch; 0 before the first.
         last_look: When `look` was last called.
     """
@@ -32,6 +36,8 @@ class HandlerTally:
         self.events = 0
         self.circuit_open = False
         self.run_folders = 0
+        self.agents: dict[str, bool] = {}
+        self.agent_failures = self.events_refused = self.events_missed = 0
         self.devices_known = self.devices_isolated = self.devices_refused = self.failed_tries = 0
         self.last_event = self.last_look = 0.0
 

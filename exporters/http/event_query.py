@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timezone
+from typing import NamedTuple
 
 from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.records import read_time
 
-__all__ = ["FILTERS", "QueryError", "newest_first", "to_json"]
+__all__ = ["FILTERS", "After", "QueryError", "after", "newest_first", "to_json"]
 
 _DEFAULT_LIMIT, _LARGEST_LIMIT = 100, 1000
 _ZONE = re.compile(r"(T[0-9:.]+) (\d\d:?\d\d)$", re.ASCII)  # a "+" that was not encoded has become a space
@@ -17,8 +18,50 @@ FILTERS = ("since", "until", "device", "rank", "level", "kind", "run", "limit")
 """`since` and `until` are inclusive. A filter of the others that is given several times takes any of its values."""
 
 
+_CURSOR = re.compile(r"[0-9a-f]{32}\.[0-9]{1,18}", re.ASCII)
+_MOST_CURSORS = 20
+_LONGEST_WAIT = 60.0  # seconds
+_READING = ("after", "limit", "wait")
+
+
 class QueryError(ValueError):
     """A filter that is not valid; the sentence says what is."""
+
+
+class After(NamedTuple):
+    """What a reader asks for who wants every event once.
+
+    Attributes:
+        cursors: How far it has read, of one journal or of several; none for all there is.
+        limit: So many events at most.
+        wait_seconds: How long to wait for one where there is none.
+    """
+
+    cursors: tuple[str, ...]
+    limit: int
+    wait_seconds: float
+
+
+def after(query: Mapping[str, list[str]]) -> After:
+    """Reads a query with `after`, which goes with `limit` and `wait` alone.
+
+    Raises:
+        QueryError: Another filter, or a value that is not valid.
+    """
+    for name in query:
+        if name not in _READING:
+            raise QueryError(f"the filter {name!r} does not go with 'after'; valid are {', '.join(_READING)}.")
+    cursors = [text for text in query["after"] if text]
+    for text in cursors:
+        if _CURSOR.fullmatch(text) is None or len(cursors) > _MOST_CURSORS:
+            raise QueryError(
+                f"the filter 'after' is {text[:80]!r}, one of {len(cursors)}; valid are at most {_MOST_CURSORS} "
+                "cursors from the header X-ASD-Cursor, or an empty text for all events."
+            )
+    wait = _only("wait", query.get("wait", ["0"]))
+    if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?", wait, re.ASCII) or float(wait) > _LONGEST_WAIT:
+        raise QueryError(f"the filter 'wait' is {wait[:80]!r}; valid is a number of seconds from 0 to 60.")
+    return After(tuple(cursors), _limit(query), float(wait))
 
 
 def newest_first(events: Sequence[Event], query: Mapping[str, list[str]]) -> list[Event]:

@@ -1,26 +1,55 @@
-"""What the endpoint answers: `/metrics`, `/healthz`, `/readyz`, `/events`, and nothing else."""
+"""What the endpoint answers: `/metrics`, `/healthz`, `/readyz`, `/events`, and `/devices` of a fault handler."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import gzip_accepted
 
+from asd.errors import StateError
 from asd.event import Event
 from asd.exporters.http import event_query, exposition, worker
-from asd.exporters.http.basic_auth import BasicAuth
-from asd.exporters.http.door import Door
+from asd.exporters.http.access.basic_auth import BasicAuth
+from asd.exporters.http.access.door import Door
 from asd.exporters.http.http_message import HttpRequest, Response, sentence
 from asd.exporters.http.worker import Worker
 
-__all__ = ["Routes"]
+__all__ = ["Journal", "JournalPage", "Routes"]
 
-_PATHS = "/metrics, /healthz, /readyz, /events"
+_GLANCE_SECONDS = 0.1
 _GZIP_LEVEL = 1  # a third of the time of the default, for a tenth more bytes
+
+
+class JournalPage(Protocol):
+    """Some events of a journal, see `asd.exporters.prometheus.event_journal.Page`."""
+
+    @property
+    def events(self) -> list[str]:
+        """The events in JSON."""
+
+    @property
+    def cursor(self) -> str:
+        """Where to go on."""
+
+    @property
+    def missed(self) -> int:
+        """How many were dropped before."""
+
+
+class Journal(Protocol):
+    """What keeps events for a reader that wants each once, see `asd.exporters.prometheus.event_journal`."""
+
+    def page(self, after: Sequence[str], limit: int) -> JournalPage:
+        """The events after cursors."""
+
+    def has_after(self, after: Sequence[str]) -> bool:
+        """Whether there are any; must not wait."""
 
 
 class Routes:
@@ -30,16 +59,24 @@ class Routes:
         registry: What `/metrics` shows.
         events: What `/events` shows.
         ready: Empty when ready, else the reason why not, for `/readyz`.
+        journal: What `/events?after=` reads; None where there is no such thing.
+        devices: The JSON of `/devices` for a query; None where there is no such path. It may raise `QueryError`.
     """
 
     longest_body = 0
 
     def __init__(
-        self, registry: CollectorRegistry, events: Callable[[], Sequence[Event]], ready: Callable[[], str]
+        self,
+        registry: CollectorRegistry,
+        events: Callable[[], Sequence[Event]],
+        ready: Callable[[], str],
+        journal: Journal | None = None,
+        devices: Callable[[Mapping[str, list[str]]], bytes] | None = None,
     ) -> None:
         self._registry = registry
         self._events = events
         self._ready = ready
+        self._journal = journal
         self._metrics_worker = Worker("asd-metrics")
         self._events_worker = Worker("asd-events")
         self._door = Door()
@@ -49,6 +86,9 @@ class Routes:
             "/readyz": self._answer_ready,
             "/events": self._answer_events,
         }
+        if devices is not None:
+            self._devices = devices
+            self._routes["/devices"] = self._answer_devices
 
     async def answer(self, request: HttpRequest, auth: BasicAuth | None) -> Response:
         """The response to `request`; whatever goes wrong is a response, too."""
@@ -58,12 +98,16 @@ class Routes:
                 return refusal
             route = self._routes.get(request.path)
             if route is None:
-                return sentence(404, f"There is nothing here; valid are {_PATHS}.")
+                return sentence(404, f"There is nothing here; valid are {', '.join(self._routes)}.")
             if request.method not in ("GET", "HEAD"):
                 return sentence(405, "Valid methods are GET and HEAD.", {"Allow": "GET, HEAD"})
             return await route(request)
         except asyncio.TimeoutError:
             return sentence(503, f"{request.path} took longer than {worker.PATIENCE_SECONDS:g} s.")
+        except event_query.QueryError as error:
+            return _json_error(400, str(error))
+        except StateError as error:
+            return _json_error(503, str(error))
         except Exception as error:  # a collector is anybody's code
             return sentence(500, f"{request.path} can't be answered: {type(error).__name__}: {error}")
 
@@ -93,14 +137,34 @@ class Routes:
         return sentence(503, f"not ready: {reason}") if reason else sentence(200, "ready")
 
     async def _answer_events(self, request: HttpRequest) -> Response:
+        if "after" in request.query and self._journal is not None:
+            return await self._answer_after(self._journal, event_query.after(request.query))
+
         def find() -> bytes:
             return event_query.to_json(event_query.newest_first(self._events(), request.query))
 
-        key = tuple(sorted((name, tuple(values)) for name, values in request.query.items()))
-        try:
-            return Response(200, await self._events_worker.do(key, find), "application/json")
-        except event_query.QueryError as error:
-            return _json_error(400, str(error))
+        return Response(200, await self._events_worker.do(_key_of(request), find), "application/json")
+
+    async def _answer_after(self, journal: Journal, wanted: event_query.After) -> Response:
+        """The events after a cursor, and where to go on; who has seen all may wait for the next."""
+        end = time.monotonic() + wanted.wait_seconds
+        while not journal.has_after(wanted.cursors) and time.monotonic() < end:
+            await asyncio.sleep(_GLANCE_SECONDS)
+        page = await self._events_worker.do(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
+        body = ("[" + ",\n".join(page.events) + "]\n").encode()
+        return Response(
+            200, body, "application/json", {"X-ASD-Cursor": page.cursor, "X-ASD-Missed": str(page.missed)}
+        )  # fmt: skip
+
+    async def _answer_devices(self, request: HttpRequest) -> Response:
+        def find() -> bytes:
+            return self._devices(request.query)
+
+        return Response(200, await self._events_worker.do(("devices", _key_of(request)), find), "application/json")
+
+
+def _key_of(request: HttpRequest) -> Hashable:
+    return tuple(sorted((name, tuple(values)) for name, values in request.query.items()))
 
 
 def _choose(accept: str) -> tuple[exposition.Encoder, str]:

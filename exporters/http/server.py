@@ -15,17 +15,17 @@ import resource
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
 from asd.errors import ConfigError
 from asd.event import Event
-from asd.exporters.http.basic_auth import BasicAuth
+from asd.exporters.http.access.basic_auth import BasicAuth
+from asd.exporters.http.access.web_config import WebConfig, WebSettings
 from asd.exporters.http.http_message import HttpError, HttpRequest, Response, body_size, parse_head, sentence
-from asd.exporters.http.routes import Routes
-from asd.exporters.http.web_config import WebConfig, WebSettings
+from asd.exporters.http.routes import Journal, Routes
 
 __all__ = ["HttpServer", "Site", "listen", "start_server"]
 
@@ -229,8 +229,10 @@ def start_server(
     address: str = "127.0.0.1",
     port: int = 9464,
     web_config: WebConfig | None = None,
+    journal: Journal | None = None,
+    devices: Callable[[Mapping[str, list[str]]], bytes] | None = None,
 ) -> HttpServer:
-    """Serves `/metrics`, `/healthz`, `/readyz` and `/events` from a thread of its own.
+    """Serves `/metrics`, `/healthz`, `/readyz`, `/events` and what else is given from a thread of its own.
 
     Args:
         registry: What `/metrics` shows.
@@ -239,12 +241,14 @@ def start_server(
         address: An IP address or host name of this machine; `0.0.0.0` or `::` for all of its addresses.
         port: 0..65535; 0 picks a free one.
         web_config: TLS and passwords; None for neither.
+        journal: Events for who wants each once, with `/events?after=`.
+        devices: The JSON of `/devices`, as of `asd.exporters.http.routes.Routes`; called in another thread.
 
     Raises:
         ConfigError: The address is none of this machine's, or the port is in use or not allowed.
     """
     listener = listen(address, port, "the address to serve metrics on")
-    return HttpServer(listener, Routes(registry, ledger_events, ready), web_config)
+    return HttpServer(listener, Routes(registry, ledger_events, ready, journal, devices), web_config)
 
 
 def listen(address: str, port: int, setting: str) -> socket.socket:

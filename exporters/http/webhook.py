@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from asd.exporters.http.basic_auth import BasicAuth
-from asd.exporters.http.door import Door
+from asd.exporters.http.access.basic_auth import BasicAuth
+from asd.exporters.http.access.door import Door
+from asd.exporters.http.access.web_config import WebConfig
 from asd.exporters.http.http_message import HttpRequest, Response, sentence
 from asd.exporters.http.server import HttpServer, listen
-from asd.exporters.http.web_config import WebConfig
 
 __all__ = ["start_webhook"]
 

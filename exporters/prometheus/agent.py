@@ -24,6 +24,7 @@ from asd.counts.status import Status
 from asd.errors import ConfigError, StateError
 from asd.event import Event
 from asd.exporters.prometheus.collector import PROBLEMS
+from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.prometheus.state_lock import StateLock
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
@@ -43,6 +44,7 @@ _STUCK_INTERVALS = 10
 _TAIL_BYTES = 1 << 18  # of each event log, to find its last events again
 _MOST_BYTES = 1 << 28
 _MOST_TOLD = 100
+_MOST_UNKEPT = 10_000  # events that wait for the journal; of more the logs are read again
 _FEW = 3
 
 _log = logging.getLogger("asd.exporter")
@@ -64,6 +66,7 @@ class Agent:
 
     Attributes:
         ledger: What the events add up to.
+        journal: The events for a fault handler that pulls, in a file beside the state file.
         problems: What went wrong, by reason; see `asd.exporters.prometheus.collector.PROBLEMS`.
         alive: Tells whether the process of a status lives.
         left_out: Ranks of other machines whose statuses were left out at the last poll.
@@ -105,6 +108,9 @@ class Agent:
         self._told: set[str] = set()
         self._lock = StateLock(self.state_file, self.run_dirs)
         self._lock.take()
+        self.journal = EventJournal(self.state_file.with_name(f"{self.state_file.name}.events.sqlite"))
+        self._unkept: list[Event] = []
+        self._refill = False
         self._follower = self._begin()
 
     def statuses(self) -> list[Status]:
@@ -150,7 +156,8 @@ class Agent:
                 self._take(line)
             self._look_at_follower()
             self._look_at_disks()
-            self._save()
+            if self._keep():
+                self._save()
             self._last_poll, self._last_sign = self._clock(), self._monotonic()
             if len(lines) < _AT_ONCE:
                 self._polled = True
@@ -164,6 +171,7 @@ class Agent:
 
     def close(self) -> None:
         """Lets another agent use the state file."""
+        self.journal.close()
         self._lock.release()
 
     def _look_at_statuses(self) -> None:
@@ -219,10 +227,53 @@ class Agent:
         else:
             if self.host in ("", event.host):
                 self.ledger.add(event)
+                self._unkept.append(event)
+
+    def _keep(self) -> bool:
+        """Puts the new events into the journal; returns whether it has all that was read, and so the cursor may move.
+
+        What can't be kept now is tried again, and read again after a restart.
+        """
+        if not self._lock.has_folder():
+            self._bound_unkept()
+            self.journal.fail(f"{self.state_file.parent} is not there." if self._unkept or self._refill else "")
+            return True  # nothing is saved without a folder
+        try:
+            self._lock.take()
+            self.journal.open()
+            if self._refill or not self.journal.is_whole:
+                self._fill_journal()
+            self.journal.add(self._unkept)
+        except StateError as error:
+            if self._unkept or self._refill:
+                self._problem("cursor", str(error))
+            else:
+                self._tell(str(error))  # nothing is lost so far
+            self._bound_unkept()
+            self.journal.fail(str(error))
+            return False
+        self._unkept = []
+        self.journal.fail("")
+        return True
+
+    def _bound_unkept(self) -> None:
+        """Lets too many events go that wait for the journal: they are read again when it can be written."""
+        if len(self._unkept) > _MOST_UNKEPT:
+            self._unkept, self._refill = [], True
+
+    def _fill_journal(self) -> None:
+        """Reads the logs once more for a journal that was made after they were read, or could not be written then."""
+        if self._refill or self._had_state:
+            follower = Follower(self._folders.event_files)
+            while lines := follower.poll(_AT_ONCE):
+                self.journal.add(event for event in map(_event, lines) if event and self.host in ("", event.host))
+        self.journal.note_whole()
+        self._refill = False
 
     def _begin(self) -> Follower:
         """Begins where cursor and counts were last saved together; with the first lines when they were not."""
         saved = None
+        self._unkept = []
         try:
             saved = _load(self.state_file)
             follower = self._follow(saved.cursor if saved else None)
@@ -232,6 +283,7 @@ class Agent:
             follower = self._follow(None)
             self.ledger.restore(Ledger().state())
         self._saved = follower.state()
+        self._had_state = saved is not None
         if saved:
             for event in _last_events(self._folders.event_files()):
                 self.ledger.recall(event)
@@ -277,6 +329,12 @@ class _Saved:
 def _load(path: Path) -> _Saved | None:
     data = load_if_there(path, "state file", "the JSON that an agent saves", version=VERSION, most=_MOST_BYTES)
     return None if data is None else fill(_Saved, data, f"state file {path}")
+
+
+def _event(line: Line) -> Event | None:
+    with contextlib.suppress(StateError):
+        return Event.from_json(line.text)
+    return None
 
 
 def _last_events(paths: Iterable[Path]) -> list[Event]:

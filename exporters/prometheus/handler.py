@@ -27,6 +27,12 @@ _GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
         "Folders in which the handler found something of a rank.",
         lambda tally: tally.run_folders,
     ),
+    ("asd_handler_agents", "Agents that events are pulled from.", lambda tally: len(tally.agents)),
+    (
+        "asd_handler_agents_unreachable",
+        "Those of them that can't be reached; what they keep is fetched later.",
+        lambda tally: sum(not up for up in tally.agents.copy().values()),
+    ),
     (
         "asd_handler_last_event_timestamp_seconds",
         "When an event was last taken in, in seconds since the epoch; 0 before the first.",
@@ -36,6 +42,26 @@ _GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
         "asd_handler_last_look_timestamp_seconds",
         "When the handler last looked for events, in seconds since the epoch.",
         lambda tally: tally.last_look,
+    ),
+)
+
+_COUNTERS: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
+    ("asd_handler_events_total", "Events taken in.", lambda tally: tally.events),
+    (
+        "asd_handler_refused_events_total",
+        "Events that an agent told of devices of other nodes than its own; they were refused.",
+        lambda tally: tally.events_refused,
+    ),
+    (
+        "asd_handler_missed_events_total",
+        "Events that agents had dropped, for there were too many, before they were fetched.",
+        lambda tally: tally.events_missed,
+    ),
+    ("asd_handler_agent_failures_total", "Times that an agent was asked in vain.", lambda tally: tally.agent_failures),
+    (
+        "asd_handler_failed_tries_total",
+        "Times that the engine was asked and did not do it.",
+        lambda tally: tally.failed_tries,
     ),
 )
 
@@ -54,11 +80,12 @@ class HandlerCollector(Collector):
         """All metrics."""
         for name, about, read in _GAUGES:
             yield GaugeMetricFamily(name, about, value=float(read(self._tally)))
-        yield CounterMetricFamily("asd_handler_events_total", "Events taken in.", value=self._tally.events)
-        yield CounterMetricFamily(
-            "asd_handler_failed_tries_total", "Times that the engine was asked and did not do it.",
-            value=self._tally.failed_tries,
-        )  # fmt: skip
+        for name, about, read in _COUNTERS:
+            yield CounterMetricFamily(name, about, value=read(self._tally))
+        up = GaugeMetricFamily("asd_handler_agent_up", "Whether an agent can be reached.", labels=["agent"])
+        for place, is_up in self._tally.agents.copy().items():
+            up.add_metric([place], is_up)
+        yield up
         actions = CounterMetricFamily("asd_handler_actions_total", "Decisions, by what was done.", labels=["action"])
         for action, count in self._tally.actions.copy().items():
             actions.add_metric([action], count)

@@ -50,8 +50,8 @@ class Endpoint:
     def __init__(self, config: Config) -> None:
         from prometheus_client import CollectorRegistry
 
+        from asd.exporters.http.access.web_config import WebConfig
         from asd.exporters.http.server import start_server
-        from asd.exporters.http.web_config import WebConfig
         from asd.exporters.prometheus.collector import AsdCollector
 
         self.ledger = Ledger()

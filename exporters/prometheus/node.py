@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from asd.exporters.http.access.web_config import WebConfig
 from asd.exporters.http.server import HttpServer, start_server
-from asd.exporters.http.web_config import WebConfig
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import AsdCollector
@@ -69,4 +69,5 @@ def serve_node(
         address=address,
         port=port,
         web_config=web_config,
+        journal=agent.journal,
     )

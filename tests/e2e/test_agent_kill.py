@@ -52,7 +52,11 @@ def report(folder, results):
     agent = Agent([folder])
     for _ in range(3):
         agent.poll()
-    write_whole(results, json.dumps([agent.problems, agent.ledger.state()]))
+    page, kept = agent.journal.page((), 1000), []
+    while page.events:
+        kept += [Event.from_json(text).id for text in page.events]
+        page = agent.journal.page((page.cursor,), 1000)
+    write_whole(results, json.dumps([agent.problems, agent.ledger.state(), kept]))
 
 
 def start(function, *arguments):
@@ -94,13 +98,17 @@ def test_every_event_survives_the_death_of_everyone(tmp_path, seed):
         kill(process)
     start(report, folder, results).join(30)
 
-    problems, counted = json.loads(results.read_text())
+    problems, counted, kept = json.loads(results.read_text())
     truth = [event for rank in range(RANKS) for event in written(folder, rank)]
     levels = {Level.ERROR: "first", Level.WARNING: "second"}
     expected = Counter((event.rank, levels[event.level]) for event in truth)
     tallies = {rank: (anomalies, strikes) for _, rank, _, _, anomalies, strikes, *_ in counted["tallies"]}
     assert {(rank, level): each[level] for rank, (each, _) in tallies.items() for level in each} == expected
     assert all(strikes == each["first"] for each, strikes in tallies.values())
+    for rank in range(RANKS):  # what a fault handler would pull: each once, of every rank in its order
+        ids = [event.id for event in truth if event.rank == rank]
+        assert [each for each in kept if each in set(ids)] == ids
+    assert len(kept) == len(truth)
     assert len(run_dir.event_files(folder)) > RANKS
     assert sum(expected.values()) > 100
     assert not any(problems.values())

@@ -17,7 +17,7 @@ RUNBOOK = Path(__file__).parents[2] / "docs" / "alerts.md"
 ALERTS = {
     "AsdExporterDown", "AsdDetectionSilent", "AsdRankLost", "AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated",
     "AsdCircuitOpen", "AsdIsolationRefused", "AsdDetectorProblem", "AsdEventLogWriteFailed", "AsdEvidenceDropped",
-    "AsdAgentProblem", "AsdAgentStale",
+    "AsdAgentProblem", "AsdAgentStale", "AsdAgentUnreachable", "AsdForeignEvents", "AsdEventsMissed",
 }  # fmt: skip
 OF_A_DEVICE = {"AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated"}
 

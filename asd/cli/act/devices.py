@@ -14,16 +14,16 @@ from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
 from asd.cli.shared.printable import printable
 from asd.config import Config
-from asd.counts.strikes import LIMIT, WINDOW_SECONDS
 from asd.errors import ConfigError, StateError
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
 from asd.handler.act.outbox import Outbox
 from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
+from asd.handler.db.agent_rows import silent_agents
 from asd.handler.db.isolations import Isolations
 from asd.handler.decide.suspicion import Suspicion
 from asd.handler.files import state_file
-from asd.handler.standing import DeviceStanding, device_standings
+from asd.handler.standing import DeviceStanding, device_standings, policy_of, standings_json
 
 __all__ = ["add_arguments", "run"]
 
@@ -87,19 +87,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace, store: Store) -> int:
-    policy = Policy(
-        strikes=int(store.number("strikes", LIMIT)), window_seconds=store.number("window_seconds", WINDOW_SECONDS)
-    )
-    standings = device_standings(store, policy, time.time())
+    standings = device_standings(store, policy_of(store), time.time())
     if args.host is not None:
         number = find_device(store, args.host, args.device, _rank(args.rank))
         standings = [each for each in standings if each.number == number]
     if args.json:
-        print(json.dumps([each.to_json() for each in standings], ensure_ascii=False, indent=1))
+        print(standings_json(standings))
     elif args.health:
         _print_health(standings, heads=args.host is None)
     else:
         _print_table(standings)
+        if args.host is None:
+            _print_silent(store)
     return 0
 
 
@@ -136,6 +135,16 @@ def _print_table(standings: list[DeviceStanding]) -> None:
     for each in standings:
         if each.state != "in use" or each.isolated_by == "others":
             print(printable(f"{each.device} on {each.host}: {each.reason}.{_failure(each)}"))
+
+
+def _print_silent(store: Store) -> None:
+    """Says of which machines nothing is heard: devices that look well there may not be."""
+    for place, agent in silent_agents(store).items():
+        print(
+            printable(
+                f"The agent of {agent.node} at {place} can't be reached since {_moment(agent.since)}: {agent.reason}."
+            )
+        )
 
 
 def _failure(each: DeviceStanding) -> str:

@@ -10,32 +10,30 @@ import argparse
 import contextlib
 import json
 import math
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from asd.cli.act.handler_endpoints import Shown, add_endpoint_arguments, read_endpoints, say
+from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
 from asd.cli.shared.policy_options import add_policy_arguments, number, read_policy
 from asd.cli.shared.printable import printable
 from asd.cli.shared.stopping import stopped
 from asd.config import Config
-from asd.errors import ConfigError, StateError
+from asd.errors import StateError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
 from asd.handler.decision import NEWS
 from asd.handler.files import state_file
+from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.alerts import AlertBox
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.tally import HandlerTally
 from asd.handler.uptime import machine_uptime
-
-if TYPE_CHECKING:
-    from asd.exporters.http.web_config import WebConfig
 
 __all__ = ["add_arguments", "run"]
 
@@ -45,8 +43,15 @@ Examples:
   asd handler --run-dir job1 --run-dir job2 --isolator slurm
   asd handler --dry-run --once --from-beginning      what would be isolated by what is in the logs, and end
   asd handler --webhook 127.0.0.1:9095               let Alertmanager wake it; the logs stay what counts
-  asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, and what it did
+  asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, what it did, and /devices
+  asd handler --agents agents.json --agents-config tls.yml --isolator kubernetes
+                                                     pull from the agents of the nodes; no folder is shared
   asd handler --reset-breaker                        isolate again after the circuit breaker has opened
+
+agents.json has the form of Prometheus' file_sd: [{"targets": ["node7:9464"], "labels": {"node": "node7"}}], and is
+read again when it changes. tls.yml has tls_config with ca_file, cert_file and key_file, and basic_auth with username
+and password_file. An agent may speak of devices of its own node only: of the label node, or else of the names in its
+certificate.
 
 Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
 the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.
@@ -55,6 +60,7 @@ exit codes: 0 done or ended by SIGTERM, 1 the job failed or another handler is a
 
 _LEARN_SECONDS = 10.0
 _TAKE_OVER_SECONDS = 1.0
+_GLANCE_SECONDS = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,17 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument(
         "--run-dir", action="append", type=Path, metavar="D",
-        help="folder of a run; may be given several times (default: ASD_RUN_DIR)",
+        help="folder of a run; may be given several times (default: ASD_RUN_DIR, or none to read with --agents)",
     )  # fmt: skip
     parser.add_argument(
         "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
     )
-    parser.add_argument("--metrics", metavar="ADDRESS:PORT", help="serve the handler's own metrics to Prometheus there")
-    parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
-    parser.add_argument(
-        "--web-config", metavar="FILE",
-        help="TLS, client certificates and passwords of both (default: ASD_WEB_CONFIG, or none)",
-    )  # fmt: skip
+    add_agent_arguments(parser)
+    add_endpoint_arguments(parser)
     parser.add_argument(
         "--isolator", default="none", metavar="NAME", help="the engine (default: %(default)s, record only)"
     )
@@ -101,26 +103,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Works until SIGTERM, an interrupt, or the end of what is there with `--once`."""
-    run_dirs = args.run_dir or [Path(Config.of_process().run_dir)]
+    agents = read_agents(args)
+    home = args.run_dir[0] if args.run_dir else Path(Config.of_process().run_dir)
     policy = read_policy(args, dry_run=args.dry_run)
     interval = number("--interval", args.interval, 0.01, 3600)
-    place = _place("--webhook", args.webhook, "9095") if args.webhook is not None else None
-    metrics = _place("--metrics", args.metrics, "9465") if args.metrics is not None else None
-    store = Store(args.state or state_file(run_dirs[0], dry_run=args.dry_run), set_aside=args.set_aside)
+    endpoints = read_endpoints(args)
+    store = Store(args.state or state_file(home, dry_run=args.dry_run), set_aside=args.set_aside)
     try:
         if store.set_aside_as is not None:
-            _say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
-        job = _HandlerJob(args, run_dirs, store, policy)
+            say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
+        job = _HandlerJob(args, home, store, policy, agents)
         if args.reset_breaker:
             return job.reset_breaker()
         if job.handler.standby:
-            _say(job.handler.standby)
+            say(job.handler.standby)
             if not args.standby:
                 return 1
         with stopped(job.wake.set) as stop:
             if not job.take_over(stop):
                 return 0
-            with job.webhook(place), job.metrics(metrics):
+            with job.pulling(), endpoints.webhook(job.alerts), endpoints.metrics(job.shown()):
                 return job.read_all(stop) if args.once else job.follow(stop, interval)
     finally:
         store.close()
@@ -129,17 +131,21 @@ def run(args: argparse.Namespace) -> int:
 class _HandlerJob:
     """One run of the command."""
 
-    def __init__(self, args: argparse.Namespace, run_dirs: Sequence[Path], store: Store, policy: Policy) -> None:
+    def __init__(
+        self, args: argparse.Namespace, home: Path, store: Store, policy: Policy, agents: Agents | None
+    ) -> None:
         self._args = args
-        self._run_dirs = run_dirs
-        self._log = IsolationLog(run_dirs[0])
+        self._wanted_agents = agents
+        self._agents: AgentFeed | None = None
+        self._run_dirs = args.run_dir or ([] if agents else [home])
+        self._log = IsolationLog(home)
         self._said: set[str] = set()
         self._stale = 0
         self._nothing_found = "it has not looked yet"
         self._tally = HandlerTally()
         self._published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
-        self._alerts = AlertBox(self.wake)
+        self.alerts = AlertBox(self.wake)
         self.store = store
         if args.reset_breaker:
             return
@@ -159,12 +165,12 @@ class _HandlerJob:
             self.handler.handle_many([])  # and no `tick`: no strike may settle before all logs were read
             waited = True
         if waited:
-            _say("the other fault handler has ended; this one acts now.")
+            say("the other fault handler has ended; this one acts now.")
         with self.store.transaction():  # for `asd devices release`
             self.store.set_meta("isolator", json.dumps([self._args.isolator, self._args.option]))
         self.feed = LogFeed(self.handler, self._run_dirs, self._args.follow)
         if self.feed.cursor_problem:
-            _say(self.feed.cursor_problem)
+            say(self.feed.cursor_problem)
         return True
 
     def reset_breaker(self) -> int:
@@ -178,46 +184,22 @@ class _HandlerJob:
         return 0
 
     @contextlib.contextmanager
-    def webhook(self, place: tuple[str, int] | None) -> Iterator[None]:
-        """Takes alerts while it lasts."""
-        if place is None:
+    def pulling(self) -> Iterator[None]:
+        """Pulls from agents while it lasts, if any are to be."""
+        if self._wanted_agents is None:
             yield
             return
-        from asd.exporters.http.webhook import start_webhook
-
-        webhook = start_webhook(*place, self._alerts.take, self._web_config())
-        _say(f"alerts are taken at {webhook.url}/")
+        allow_many_files()
+        access = self._wanted_agents.access
+        self._agents = AgentFeed(self.handler, self._wanted_agents.sources, access, self.wake.set)
         try:
             yield
         finally:
-            webhook.close()
+            self._agents.close()
 
-    @contextlib.contextmanager
-    def metrics(self, place: tuple[str, int] | None) -> Iterator[None]:
-        """Serves the handler's metrics, and what it published, while it lasts."""
-        if place is None:
-            yield
-            return
-        from asd.exporters.http.server import start_server
-        from asd.exporters.prometheus.handler import handler_registry
-
-        server = start_server(
-            registry=handler_registry(self._tally), ledger_events=lambda: list(self._published),
-            ready=lambda: self._nothing_found,
-            address=place[0], port=place[1], web_config=self._web_config(),
-        )  # fmt: skip
-        _say(f"metrics are served at {server.url}/metrics")
-        try:
-            yield
-        finally:
-            server.close()
-
-    def _web_config(self) -> WebConfig | None:
-        from asd.exporters.http.web_config import WebConfig
-
-        chosen = self._args.web_config
-        path = Config.of_process().web_config if chosen is None else chosen
-        return WebConfig(Path(path)) if path else None
+    def shown(self) -> Shown:
+        """What others may see of it."""
+        return Shown(self.store, self._tally, lambda: list(self._published), lambda: self._nothing_found)
 
     def follow(self, stop: threading.Event, interval: float) -> int:
         """Works until `stop` is set."""
@@ -240,7 +222,7 @@ class _HandlerJob:
     def read_all(self, stop: threading.Event) -> int:
         """Takes in what is there and waits for what follows from it."""
         self.feed.learn_devices()
-        while not stop.is_set() and (self._look() or self._waits()):
+        while not stop.is_set() and (self._look() or self._waits_for_agents() or self._waits()):
             pass
         open_cases = self.store.db.execute(
             "SELECT count(*) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing')"
@@ -248,10 +230,19 @@ class _HandlerJob:
         if not self._args.json:
             devices = self.store.db.execute("SELECT count(*) FROM device").fetchone()[0]
             out = self.store.db.execute("SELECT count(*) FROM cases WHERE state = 'isolated'").fetchone()[0]
-            print(f"{self.feed.events} events taken in, {devices} devices known, {out} isolated.")
+            print(f"{self._tally.events} events taken in, {devices} devices known, {out} isolated.")
             if self._stale:
                 print(f"{self._stale} events were too old to act upon; see --from-beginning.")
-        return 1 if open_cases and not self._args.dry_run else 0
+        silent = self._agents is not None and not all(self._tally.agents.values())
+        return 1 if silent or (open_cases and not self._args.dry_run) else 0
+
+    def _waits_for_agents(self) -> bool:
+        """Waits for agents that were not heard yet, if there are some."""
+        if self._agents is None or self._agents.caught_up:
+            return False
+        self.wake.wait(_GLANCE_SECONDS)
+        self.wake.clear()
+        return True
 
     def _waits(self) -> bool:
         """Waits for the next thing that is due, if there is one."""
@@ -271,23 +262,37 @@ class _HandlerJob:
 
     def _look(self) -> bool:
         """Takes in what is new; returns whether there may be more."""
-        decisions = self.feed.step()
-        self._tally.look(self.handler, self.feed.events, time.time())
-        self._tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
-        self._print(decisions or [])
-        for decision in decisions or []:
+        told = [each for each in (self.feed.step(), self._agents.step() if self._agents else None) if each is not None]
+        decisions = [decision for each in told for decision in each]
+        self._count()
+        self._print(decisions)
+        for decision in decisions:
             if decision.action == "stale":
                 self._stale += 1
                 host = decision.device.host if decision.device else ""
                 self._once(f"stale {host}", f"{decision.reason} Where it is news, the clock of {host} is behind.")
-        for sentence in self.feed.complaints:
+        for sentence in [*self.feed.complaints, *(self._agents.complaints if self._agents else [])]:
             self._once(sentence, sentence)
-        if self._nothing_found:
+        for sentence in self._agents.news() if self._agents else []:
+            say(sentence)
+        if self._nothing_found and not self._agents:
             self._once("nothing", f"{self._nothing_found}.")
-        if decisions is None:  # a strike must not settle before all logs were read up to now
+        if not told and (self._agents is None or self._agents.may_settle):
+            # A strike must not settle before all logs were read, and all agents heard, up to now.
             self._print(self.handler.tick())
-            self._print(self._alerts.empty_into(self.handler))
-        return decisions is not None
+            self._print(self.alerts.empty_into(self.handler))
+        return bool(told)
+
+    def _count(self) -> None:
+        """Lets others see how it stands."""
+        tally, agents = self._tally, self._agents
+        tally.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
+        tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
+        if agents is not None:
+            tally.agents = {place: not state.since for place, state in agents.states.items()}
+            tally.agent_failures, tally.events_refused = agents.failures, agents.refused
+            tally.events_missed = agents.missed
+            self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
 
     def _publish(self, event: Event) -> None:
         self._log(event)
@@ -303,15 +308,4 @@ class _HandlerJob:
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:
             self._said.add(topic)
-            _say(sentence)
-
-
-def _place(option: str, text: str, example: str) -> tuple[str, int]:
-    address, colon, port = text.rpartition(":")
-    if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
-        raise ConfigError(option, text, f"it must be ADDRESS:PORT, for example 127.0.0.1:{example}")
-    return address.strip("[]"), int(port)
-
-
-def _say(sentence: str) -> None:
-    print(f"asd handler: {printable(sentence)}", file=sys.stderr, flush=True)
+            say(sentence)

@@ -22,7 +22,7 @@ from asd.config import Config
 from asd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from asd.exporters.http.web_config import WebConfig
+    from asd.exporters.http.access.web_config import WebConfig
     from asd.exporters.prometheus.agent import Agent
     from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.device_map import DeviceMap
@@ -150,7 +150,7 @@ class _Wanted(NamedTuple):
 
 
 def _read(args: argparse.Namespace, config: Config) -> _Wanted:
-    from asd.exporters.http.web_config import WebConfig
+    from asd.exporters.http.access.web_config import WebConfig
     from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.device_map import name_device, read_device_map
 

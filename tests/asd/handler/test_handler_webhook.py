@@ -9,7 +9,7 @@ from base64 import b64encode
 import pytest
 
 from asd import ConfigError
-from asd.exporters.http.web_config import WebConfig
+from asd.exporters.http.access.web_config import WebConfig
 from asd.exporters.http.webhook import start_webhook
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.alerts import Alert, AlertBox, parse_alerts

@@ -9,7 +9,7 @@ import bcrypt
 import pytest
 
 from asd import UnsupportedError
-from asd.exporters.http.basic_auth import BCRYPT, BasicAuth
+from asd.exporters.http.access.basic_auth import BCRYPT, BasicAuth
 
 
 def hashed(password, cost=4):

@@ -9,8 +9,8 @@ import pytest
 
 bcrypt = pytest.importorskip("bcrypt")
 
-from asd.exporters.http.basic_auth import BasicAuth  # noqa: E402
-from asd.exporters.http.door import Door  # noqa: E402
+from asd.exporters.http.access.basic_auth import BasicAuth  # noqa: E402
+from asd.exporters.http.access.door import Door  # noqa: E402
 from asd.exporters.http.http_message import HttpRequest  # noqa: E402
 
 

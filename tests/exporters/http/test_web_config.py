@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry
 
 from asd import ConfigError, UnsupportedError
 from asd.exporters.http import server as server_module
+from asd.exporters.http.access.web_config import WebConfig
 from asd.exporters.http.server import start_server
-from asd.exporters.http.web_config import WebConfig
 
 TLS = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
 MUTUAL = TLS + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"

@@ -371,7 +371,7 @@ from asd.exporters.prometheus.agent import Agent
 AFTER = """
 agent.poll()
 agent.close()
-assert sorted(os.listdir(disk)) == [".state.json.lock", "state.json"]
+assert sorted(os.listdir(disk)) == [".state.json.lock", "state.json", "state.json.events.sqlite"], os.listdir(disk)
 assert second(Agent([logs], disk / "state.json")) == {0: 3}
 print("good")
 """
@@ -386,7 +386,7 @@ print("good")
 def test_when_its_state_can_not_be_written_it_says_so_and_counts_on(tmp_path, program):
     logs, disk = tmp_path / "logs", tmp_path / "disk"
     disk.mkdir()
-    script = 'mount -t tmpfs -o size=64k tmpfs "$3" && exec "$0" -c "$@"'
+    script = 'mount -t tmpfs -o size=256k tmpfs "$3" && exec "$0" -c "$@"'
     arguments = [sys.executable, BEFORE + program + AFTER, logs, disk, Path(__file__).parent]
     command = ["unshare", "-rm", "sh", "-c", script, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)

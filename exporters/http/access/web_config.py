@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.exporters.http.basic_auth import BCRYPT, BasicAuth
-from asd.exporters.http.tls import TlsSettings
+from asd.exporters.http.access.basic_auth import BCRYPT, BasicAuth
+from asd.exporters.http.access.tls import TlsSettings
+from asd.exporters.http.access.yaml_file import Section, is_flag, is_text, is_texts, read_yaml, stamp
 
 if TYPE_CHECKING:
     import ssl
@@ -84,19 +85,11 @@ class WebConfig:
 
     def _signature(self) -> tuple[object, ...]:
         tls = self._settings.tls
-        return tuple(_stamp(path) for path in (self.path, *(tls.files if tls is not None else ())))
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+        return tuple(stamp(path) for path in (self.path, *(tls.files if tls is not None else ())))
 
 
 def _read(path: Path) -> WebSettings:
-    content = _Section(_load(path), path, "")
+    content = Section(read_yaml(path, "web configuration"), path, "")
     content.check(("tls_server_config", "http_server_config", "basic_auth_users"), _UNSUPPORTED)
     tls = _tls(content.section("tls_server_config"))
     users = content.section("basic_auth_users").content
@@ -117,104 +110,33 @@ def _read(path: Path) -> WebSettings:
     )
 
 
-def _load(path: Path) -> object:
-    try:
-        import yaml
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            "a web configuration needs PyYAML, which is not installed; pip install 'mindspore-asd[web]' brings it."
-        ) from error
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError("the web configuration", str(path), f"it can't be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("the web configuration", str(path), "it must be text in UTF-8") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # Without the parser's own words: they quote the line, and that may hold a secret.
-        mark = getattr(error, "problem_mark", None)
-        place = f"; line {mark.line + 1}, column {mark.column + 1} is not" if mark is not None else ""
-        raise ConfigError("the web configuration", str(path), f"it must be YAML{place}") from None
-
-
-class _Section:
-    """A part of the file: its keys, and where they stand for error messages."""
-
-    def __init__(self, content: object, path: Path, name: str) -> None:
-        self.path = path
-        self.name = name
-        if content is None:
-            content = {}
-        if not isinstance(content, dict):
-            raise ConfigError(
-                f"{name or 'the content'} in {path}", type(content).__name__, "it must be a mapping of keys to values"
-            )
-        self.content: dict[Any, Any] = content
-
-    def wrong(self, key: str, value: object, valid: str) -> ConfigError:
-        return ConfigError(f"{self._full(key)} in {self.path}", value, valid)
-
-    def check(self, known: tuple[str, ...], unsupported: Mapping[str, str]) -> None:
-        for key in self.content:
-            if key in unsupported:
-                raise UnsupportedError(f"{self._full(key)} in {self.path} {unsupported[key]}.")
-            if key not in known:
-                raise ConfigError(f"a key in {self.path}", self._full(key), f"valid are {', '.join(known)}")
-
-    def section(self, key: str) -> _Section:
-        return _Section(self.content.get(key), self.path, key)
-
-    def get(self, key: str, default: Any, accepts: Callable[[Any], bool], valid: str) -> Any:
-        value = self.content.get(key)
-        if value is None:
-            return default
-        if not accepts(value):
-            raise self.wrong(key, value, valid)
-        return value
-
-    def _full(self, key: object) -> str:
-        return f"{self.name}.{key}" if self.name else str(key)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable()
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _tls(section: _Section) -> TlsSettings | None:
+def _tls(section: Section) -> TlsSettings | None:
     section.check(TlsSettings.KEYS, TlsSettings.UNSUPPORTED)
     if not section.content:
         return None
     text, texts = "valid is a text", "valid is a list of texts"
     files = {
-        key: section.path.parent / name if (name := section.get(key, "", _is_text, "valid is a file's name")) else None
+        key: section.path.parent / name if (name := section.get(key, "", is_text, "valid is a file's name")) else None
         for key in ("cert_file", "key_file", "client_ca_file")
     }
     return TlsSettings(
         where=str(section.path),
         **files,
-        client_auth_type=section.get("client_auth_type", "NoClientCert", _is_text, text),
-        client_allowed_sans=tuple(section.get("client_allowed_sans", (), _is_texts, texts)),
-        min_version=section.get("min_version", "TLS12", _is_text, text),
-        max_version=section.get("max_version", "TLS13", _is_text, text),
-        cipher_suites=tuple(section.get("cipher_suites", (), _is_texts, texts)),
+        client_auth_type=section.get("client_auth_type", "NoClientCert", is_text, text),
+        client_allowed_sans=tuple(section.get("client_allowed_sans", (), is_texts, texts)),
+        min_version=section.get("min_version", "TLS12", is_text, text),
+        max_version=section.get("max_version", "TLS13", is_text, text),
+        cipher_suites=tuple(section.get("cipher_suites", (), is_texts, texts)),
         prefer_server_cipher_suites=section.get(
-            "prefer_server_cipher_suites", True, _is_flag, "valid are true and false"
+            "prefer_server_cipher_suites", True, is_flag, "valid are true and false"
         ),
     )
 
 
-def _headers(section: _Section) -> dict[str, str]:
+def _headers(section: Section) -> dict[str, str]:
     # HTTP/2 may be asked for, and clients are simply not offered it; the file's default asks for it, too.
     section.check(("http2", "headers"), {})
-    section.get("http2", True, _is_flag, "valid are true and false")
+    section.get("http2", True, is_flag, "valid are true and false")
     headers = section.section("headers")
     headers.check(_HEADERS, {})
-    return {name: text for name in _HEADERS if (text := headers.get(name, "", _is_text, "valid is a text in one line"))}
+    return {name: text for name in _HEADERS if (text := headers.get(name, "", is_text, "valid is a text in one line"))}

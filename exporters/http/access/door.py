@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from asd.exporters.http import worker
-from asd.exporters.http.basic_auth import BasicAuth
+from asd.exporters.http.access.basic_auth import BasicAuth
 from asd.exporters.http.http_message import HttpRequest, Response, sentence
 
 __all__ = ["Door"]

@@ -1,0 +1,133 @@
+"""What `asd handler` serves: its metrics and devices, and the webhook that wakes it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from asd.cli.shared.printable import printable
+from asd.config import Config
+from asd.errors import ConfigError
+from asd.event import Event
+from asd.handler import Store
+from asd.handler.inputs.alerts import AlertBox
+from asd.handler.tally import HandlerTally
+
+if TYPE_CHECKING:
+    from asd.exporters.http.access.web_config import WebConfig
+
+__all__ = ["Endpoints", "Shown", "add_endpoint_arguments", "read_endpoints", "say"]
+
+
+class Shown(NamedTuple):
+    """What of a handler is served.
+
+    Attributes:
+        store: For `/devices`.
+        tally: For `/metrics`.
+        published: For `/events`.
+        nothing_found: For `/readyz`: why it is not ready; empty when it is.
+    """
+
+    store: Store
+    tally: HandlerTally
+    published: Callable[[], Sequence[Event]]
+    nothing_found: Callable[[], str]
+
+
+class Endpoints(NamedTuple):
+    """Where to serve what.
+
+    Attributes:
+        alerts_at: Address and port of the webhook; None for none.
+        metrics_at: The same of the metrics.
+        web_config: TLS and passwords of both, read anew for each; None for neither.
+    """
+
+    alerts_at: tuple[str, int] | None
+    metrics_at: tuple[str, int] | None
+    web_config: str
+
+    @contextlib.contextmanager
+    def webhook(self, alerts: AlertBox) -> Iterator[None]:
+        """Takes alerts while it lasts."""
+        if self.alerts_at is None:
+            yield
+            return
+        from asd.exporters.http.webhook import start_webhook
+
+        webhook = start_webhook(*self.alerts_at, alerts.take, self._web_config())
+        say(f"alerts are taken at {webhook.url}/")
+        try:
+            yield
+        finally:
+            webhook.close()
+
+    @contextlib.contextmanager
+    def metrics(self, shown: Shown) -> Iterator[None]:
+        """Serves metrics, devices and what was published while it lasts."""
+        if self.metrics_at is None:
+            yield
+            return
+        from asd.exporters.http.server import start_server
+        from asd.exporters.prometheus.device_page import DevicePage
+        from asd.exporters.prometheus.handler import handler_registry
+
+        address, port = self.metrics_at
+        devices = DevicePage(shown.store)
+        server = start_server(
+            registry=handler_registry(shown.tally), ledger_events=shown.published, ready=shown.nothing_found,
+            devices=devices, address=address, port=port, web_config=self._web_config(),
+        )  # fmt: skip
+        say(f"metrics are served at {server.url}/metrics")
+        try:
+            yield
+        finally:
+            server.close()
+            devices.close()
+
+    def _web_config(self) -> WebConfig | None:
+        from asd.exporters.http.access.web_config import WebConfig
+
+        return WebConfig(Path(self.web_config)) if self.web_config else None
+
+
+def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of what is served."""
+    parser.add_argument(
+        "--metrics", metavar="ADDRESS:PORT", help="serve the handler's own metrics to Prometheus there, and /devices"
+    )
+    parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
+    parser.add_argument(
+        "--web-config", metavar="FILE",
+        help="TLS, client certificates and passwords of both (default: ASD_WEB_CONFIG, or none)",
+    )  # fmt: skip
+
+
+def read_endpoints(args: argparse.Namespace) -> Endpoints:
+    """Reads the options.
+
+    Raises:
+        ConfigError: One has no valid value.
+    """
+    return Endpoints(
+        alerts_at=_place("--webhook", args.webhook, "9095") if args.webhook is not None else None,
+        metrics_at=_place("--metrics", args.metrics, "9465") if args.metrics is not None else None,
+        web_config=Config.of_process().web_config if args.web_config is None else args.web_config,
+    )
+
+
+def _place(option: str, text: str, example: str) -> tuple[str, int]:
+    address, colon, port = text.rpartition(":")
+    if not colon or not address or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
+        raise ConfigError(option, text, f"it must be ADDRESS:PORT, for example 127.0.0.1:{example}")
+    return address.strip("[]"), int(port)
+
+
+def say(sentence: str) -> None:
+    """Tells people something on standard error."""
+    print(f"asd handler: {printable(sentence)}", file=sys.stderr, flush=True)

@@ -1,0 +1,83 @@
+"""The options of `asd handler` about the agents that it pulls from."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from asd.errors import ConfigError
+from asd.handler.inputs.agent_client import Access
+from asd.handler.inputs.targets import DnsTargets, FileTargets, TargetSource, read_place
+
+__all__ = ["Agents", "add_agent_arguments", "allow_many_files", "read_agents"]
+
+_MOST_FILES = 65536
+
+
+class Agents(NamedTuple):
+    """What to pull from.
+
+    Attributes:
+        sources: What knows the agents.
+        access: How to speak to them.
+    """
+
+    sources: list[TargetSource]
+    access: Callable[[], Access]
+
+
+def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument(
+        "--agents", action="append", type=Path, default=[], metavar="FILE",
+        help="pull events from the agents in FILE, JSON as of Prometheus' file_sd; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--agents-dns", action="append", default=[], metavar="NAME:PORT",
+        help="pull from all addresses of NAME; each agent's certificate has to be for NAME and its node",
+    )  # fmt: skip
+    parser.add_argument(
+        "--agents-config", type=Path, metavar="FILE",
+        help="TLS, our certificate and password for the agents, as of Prometheus: tls_config, basic_auth",
+    )  # fmt: skip
+
+
+def read_agents(args: argparse.Namespace) -> Agents | None:
+    """Reads the options; None when there is nothing to pull from.
+
+    Raises:
+        ConfigError: One has no valid value.
+        UnsupportedError: PyYAML is needed and not there.
+    """
+    sources: list[TargetSource] = [FileTargets(path) for path in args.agents]
+    sources += [DnsTargets(*read_place(text, "--agents-dns")) for text in args.agents_dns]
+    if not sources:
+        if args.agents_config is not None:
+            raise ConfigError("--agents-config", str(args.agents_config), "it goes with --agents or --agents-dns")
+        return None
+    access = _access(args.agents_config)
+    if args.agents_dns and access().context is None:
+        why = "it needs --agents-config with tls_config, for only a certificate says which node an agent is of"
+        raise ConfigError("--agents-dns", args.agents_dns[0], why)
+    return Agents(sources, access)
+
+
+def _access(path: Path | None) -> Callable[[], Access]:
+    if path is None:
+        return Access
+    from asd.exporters.http.access.client_config import ClientConfig
+
+    return ClientConfig(path).current
+
+
+def allow_many_files() -> None:
+    """Lets this process have a connection to every agent of a large cluster."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,56 @@
+"""What the store knows of the agents that are pulled from: how far each was read, and who can't be reached."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from asd.handler.db.store import Store
+
+__all__ = ["SilentAgent", "cursor_name", "forget_silent", "note_silent", "read_cursors", "silent_agents"]
+
+_CURSORS, _SILENT = "cursors of ", "silent "
+
+
+class SilentAgent(NamedTuple):
+    """An agent that can't be reached.
+
+    Attributes:
+        node: Its node, or where the agent is when that is not known.
+        since: Since when, in seconds since the epoch.
+        reason: Why, without a full stop.
+    """
+
+    node: str
+    since: float
+    reason: str
+
+
+def cursor_name(node: str) -> str:
+    """Under which name the cursors of a node are kept, as a JSON list of texts."""
+    return _CURSORS + node
+
+
+def read_cursors(store: Store) -> dict[str, list[str]]:
+    """The cursors of every node."""
+    return _rows(store, _CURSORS)
+
+
+def silent_agents(store: Store) -> dict[str, SilentAgent]:
+    """The agents that can't be reached, by where they are."""
+    return {place: SilentAgent(*found) for place, found in _rows(store, _SILENT).items()}
+
+
+def note_silent(store: Store, place: str, agent: SilentAgent) -> None:
+    """Keeps that an agent can't be reached; within a transaction."""
+    store.set_meta(_SILENT + place, json.dumps(agent))
+
+
+def forget_silent(store: Store, place: str) -> None:
+    """Keeps that it can, or is not asked any more; within a transaction."""
+    store.db.execute("DELETE FROM meta WHERE name = ?", (_SILENT + place,))
+
+
+def _rows(store: Store, head: str) -> dict[str, list[Any]]:
+    rows = store.db.execute("SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(head), head))
+    return {name.removeprefix(head): json.loads(value) for name, value in rows}

@@ -1,0 +1,216 @@
+"""Feeds a fault handler from the agents of its nodes, each event exactly once, however often either is killed.
+
+How far an agent was read is kept in the same transaction as what its events led to. An agent may speak of the devices
+of its own node and of no other.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from asd.handler.db.agent_rows import SilentAgent, cursor_name, forget_silent, note_silent, read_cursors, silent_agents
+from asd.handler.decision import Decision
+from asd.handler.handler import FaultHandler
+from asd.handler.inputs.agent_client import Access
+from asd.handler.inputs.puller import AgentState, Batch, Puller
+from asd.handler.inputs.targets import TargetSource
+
+__all__ = ["AgentFeed"]
+
+_AT_ONCE = 5000  # events in one transaction
+_MOST_JOURNALS = 8  # of one node, whose cursors are kept
+_SETTLING_SECONDS = 30.0
+
+
+class AgentFeed:
+    """Takes in what the agents tell.
+
+    Args:
+        handler: Takes the events.
+        sources: What knows the agents.
+        access: How to speak to them.
+        wake: Is called, in another thread, when there is something to take in.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        events: Events so far.
+        refused: Events so far of devices of other nodes.
+        missed: Events that agents had dropped before they were fetched.
+        bad: What was told and is no event.
+    """
+
+    def __init__(
+        self,
+        handler: FaultHandler,
+        sources: Sequence[TargetSource],
+        access: Callable[[], Access],
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.events = 0
+        self.refused = 0
+        self.missed = 0
+        self.bad = 0
+        self._handler = handler
+        self._sources = sources
+        self._complaints: dict[str, str] = {}
+        self._cursors = read_cursors(handler.store)
+        self._silent = silent_agents(handler.store)
+        self._told: set[str] = set()
+        self._began = time.monotonic()
+        self._puller = Puller(sources, access, self._cursors_of, wake, clock)
+
+    @property
+    def states(self) -> dict[str, AgentState]:
+        """How each agent stands, by its place."""
+        return self._puller.states.copy()
+
+    @property
+    def failures(self) -> int:
+        """How often an agent was asked in vain."""
+        return self._puller.failures
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every agent told all it had, or could not be reached, since the beginning."""
+        return self._puller.caught_up
+
+    @property
+    def may_settle(self) -> bool:
+        """Whether strikes may settle: all agents were heard, or had time enough."""
+        return self.caught_up or time.monotonic() - self._began > _SETTLING_SECONDS
+
+    @property
+    def nothing_found(self) -> str:
+        """What to say where no agent is known or none can be reached; empty when one can."""
+        states = self.states.values()
+        if not states:
+            return "no agent is known" if self._puller.looked else "the agents were not looked up yet"
+        return "" if any(state.reached and not state.since for state in states) else "no agent can be reached"
+
+    @property
+    def complaints(self) -> list[str]:
+        """What is wrong with the agents now, one sentence each."""
+        problems = [f"{each.problem}." for each in self._sources if each.problem]
+        if self._puller.looked and not self._puller.states:
+            problems.append("no agent is known, so nothing is pulled.")
+        return [*problems, *self._complaints.values()]
+
+    def step(self) -> list[Decision] | None:
+        """Takes in what is new; None when nothing is.
+
+        Raises:
+            StateError: The store can't be written; the same is taken in the next time.
+        """
+        batches: list[Batch] = []
+        for batch in tuple(self._puller.batches):
+            if batches and sum(len(each.answer.events) for each in (*batches, batch)) > _AT_ONCE:
+                break
+            batches.append(batch)
+        if not batches:
+            return None
+        events = [event for batch in batches for event in batch.answer.events if event.host in batch.answer.nodes]
+        moved = self._moved(batches)
+        decisions = self._handler.handle_many(events, {cursor_name(key): json.dumps(moved[key]) for key in moved})
+        self._cursors.update(moved)
+        self.events += len(events)
+        for batch in batches:
+            self._puller.batches.popleft()
+            self._look_at(batch)
+            self._puller.done(batch)
+        return decisions
+
+    def news(self) -> list[str]:
+        """Who can't be reached any more, and who can again, one sentence each; it is kept for those who look.
+
+        Raises:
+            StateError: The store can't be written; the same is told the next time.
+        """
+        states = self.states
+        if not self._puller.looked:
+            return []
+        new = [place for place, state in states.items() if state.since and place not in self._told]
+        back = [
+            place
+            for place in self._silent
+            if place not in states or (states[place].reached and not states[place].since)
+        ]
+        silent = {place: self._as_silent(place, states[place]) for place in new}
+        if new or back:
+            with self._handler.store.transaction():
+                for place in back:
+                    forget_silent(self._handler.store, place)
+                for place in new:
+                    note_silent(self._handler.store, place, silent[place])
+        told = []
+        for place in back:
+            agent = self._silent.pop(place)
+            self._told.discard(place)
+            if place in states:
+                seconds = max(states[place].reached - agent.since, 0.0)
+                told.append(f"the agent of {agent.node} at {place} is reached again, after {seconds:.0f} s.")
+        for place, agent in silent.items():
+            self._silent[place] = agent
+            self._told.add(place)
+            told.append(
+                f"the agent of {agent.node} at {place} can't be reached: {agent.reason}; it is tried again, and what "
+                "it keeps is fetched then."
+            )
+        return told
+
+    def close(self) -> None:
+        """Ends the pulling."""
+        self._puller.close()
+
+    def _as_silent(self, place: str, state: AgentState) -> SilentAgent:
+        """How it is kept; one that could not be reached before we were started was silent since then."""
+        known = self._silent.get(place)
+        return SilentAgent(state.node or place, known.since if known else state.since, state.reason)
+
+    def _moved(self, batches: Sequence[Batch]) -> dict[str, list[str]]:
+        """The cursors of the nodes after these batches: the last ones of each journal, the last used last."""
+        moved: dict[str, list[str]] = {}
+        for batch in batches:
+            key, cursor = _key(batch.answer.nodes), batch.answer.cursor
+            before = moved.get(key, self._cursors.get(key, []))
+            journal = cursor.partition(".")[0]
+            moved[key] = [*(each for each in before if each.partition(".")[0] != journal), cursor][-_MOST_JOURNALS:]
+        return moved
+
+    def _cursors_of(self, nodes: frozenset[str]) -> Sequence[str]:
+        return self._cursors.get(_key(nodes), ())
+
+    def _look_at(self, batch: Batch) -> None:
+        """Counts and tells what was not taken in."""
+        answer = batch.answer
+        strange = Counter(event.host for event in answer.events if event.host not in answer.nodes)
+        self.refused += strange.total()
+        self.missed += answer.missed
+        self.bad += answer.bad
+        own = " or ".join(sorted(answer.nodes))
+        if strange:
+            self._complain(
+                batch.place, "stranger",
+                f"the agent at {batch.place} speaks of devices of {next(iter(strange))!r:.100}, and may speak of those "
+                f"of {own} alone; what it tells of other nodes is refused.",
+            )  # fmt: skip
+        if answer.missed:
+            self._complain(
+                batch.place, "missed",
+                f"the agent at {batch.place} had dropped {answer.missed} events, for there were too many, before they "
+                "were fetched.",
+            )  # fmt: skip
+        if answer.bad:
+            self._complain(
+                batch.place, "bad", f"the agent at {batch.place} tells what are no events; they are left out."
+            )
+
+    def _complain(self, place: str, topic: str, sentence: str) -> None:
+        self._complaints.setdefault(f"{topic} {place}", sentence)
+
+
+def _key(nodes: frozenset[str]) -> str:
+    return ",".join(sorted(nodes))

@@ -1,0 +1,198 @@
+"""Pulls from all agents at once, in one thread: asks each for what is new, and hands it over in its order.
+
+An agent is asked again only after what it told was taken in, so that the cursors of the store always fit. One that has
+nothing new keeps the question until it has, so idle agents cost next to nothing and news comes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from asd.handler.inputs.agent_client import Access, AgentAnswer, AgentError, fetch
+from asd.handler.inputs.targets import Target, TargetSource
+
+__all__ = ["AgentState", "Batch", "Puller"]
+
+_WAIT_SECONDS = 20.0
+_MOST_AT_ONCE = 1000  # events of one answer, of an agent that may have many
+_FEW = 100  # the same of one that was asked to wait
+_BUSY = 16  # agents with many events that are read at the same time: bounds the memory
+_CONNECTING = 64  # agents that are connected to at the same time
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds between two tries
+_LOOK_SECONDS = 1.0
+_ENDING_SECONDS = 5.0
+
+
+class AgentState(NamedTuple):
+    """How an agent stands.
+
+    Attributes:
+        node: Whose devices it speaks of, as far as that is known.
+        reached: When it last answered, in seconds since the epoch; 0 for never.
+        since: Since when it does not, in seconds since the epoch; 0 while it does.
+        reason: Why not, without a full stop.
+    """
+
+    node: str
+    reached: float = 0.0
+    since: float = 0.0
+    reason: str = ""
+
+
+class Batch(NamedTuple):
+    """What one agent told at once.
+
+    Attributes:
+        place: Where the agent is.
+        answer: What it told.
+        taken: Is set in the thread of the puller once it was taken in.
+    """
+
+    place: str
+    answer: AgentAnswer
+    taken: asyncio.Event
+
+
+class Puller:
+    """Pulls from when it is made until `close`.
+
+    Args:
+        sources: What knows the agents.
+        access: How to speak to agents; asked before every request.
+        cursors: How far agents of these nodes were read; called in another thread.
+        wake: Is called when there is something to take in, in another thread.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        batches: What was told and not taken in yet, the oldest first.
+        states: How each agent stands, by its place.
+        failures: How often an agent was asked in vain.
+        caught_up: Whether every agent has told all it had, or could not be reached, since this was made.
+        looked: Whether the agents are known.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[TargetSource],
+        access: Callable[[], Access],
+        cursors: Callable[[frozenset[str]], Sequence[str]],
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.batches: deque[Batch] = deque()
+        self.states: dict[str, AgentState] = {}
+        self.failures = 0
+        self.looked = False
+        self._sources = sources
+        self._access = access
+        self._cursors = cursors
+        self._wake = wake
+        self._clock = clock
+        self._behind: set[str] = set()
+        self._tasks: dict[Target, asyncio.Task[None]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(lambda *_: None)  # an agent that fails is told of as one
+        self._end = asyncio.Event()
+        self._busy = asyncio.Semaphore(_BUSY)
+        self._connecting = asyncio.Semaphore(_CONNECTING)
+        self._thread = threading.Thread(target=self._run, name="asd-puller", daemon=True)
+        self._thread.start()
+
+    @property
+    def caught_up(self) -> bool:
+        """See the class."""
+        return self.looked and not self._behind and not self.batches
+
+    def done(self, batch: Batch) -> None:
+        """Lets the agent of a batch be asked again, as the batch was taken in."""
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            self._loop.call_soon_threadsafe(batch.taken.set)
+
+    def close(self) -> None:
+        """Ends the thread; what was not taken in is fetched again some time."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(_ENDING_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._attend())
+        finally:
+            self._loop.close()
+
+    async def _attend(self) -> None:
+        while not self._end.is_set():
+            found = [await self._loop.run_in_executor(None, each.look) for each in self._sources]
+            self._follow({target.place: target for targets in found for target in targets})
+            self.looked = True
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._end.wait(), _LOOK_SECONDS)
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _follow(self, wanted: dict[str, Target]) -> None:
+        """Begins with agents that are new, and ends with those that are gone."""
+        targets = set(wanted.values())
+        for target in set(self._tasks) - targets:
+            self._tasks.pop(target).cancel()
+            if target.place not in wanted:
+                self.states.pop(target.place, None)
+                self._behind.discard(target.place)
+        for target in targets - set(self._tasks):
+            self.states[target.place] = AgentState(target.node or ("" if target.is_shared else target.name))
+            self._behind.add(target.place)
+            self._tasks[target] = self._loop.create_task(self._pull_from(target))
+
+    async def _pull_from(self, target: Target) -> None:
+        pause, has_more = _SHORTEST_PAUSE, True
+        while True:
+            try:
+                has_more = await self._ask(target, has_more=has_more)
+            except Exception as error:  # whatever goes wrong with one agent, it is asked again
+                self._failed(
+                    target, str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
+                )
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            pause = _SHORTEST_PAUSE
+            if not has_more:
+                await asyncio.sleep(_SHORTEST_PAUSE)
+
+    async def _ask(self, target: Target, *, has_more: bool) -> bool:
+        """Asks once and hands over what is told; returns whether there was something."""
+        if not has_more:
+            answer = await fetch(
+                target, self._access(), self._cursors, self._connecting, limit=_FEW, wait=_WAIT_SECONDS
+            )  # fmt: skip
+            return await self._hand_over(target, answer)
+        async with self._busy:
+            answer = await fetch(target, self._access(), self._cursors, self._connecting, limit=_MOST_AT_ONCE)
+            return await self._hand_over(target, answer)
+
+    async def _hand_over(self, target: Target, answer: AgentAnswer) -> bool:
+        self.states[target.place] = AgentState(",".join(sorted(answer.nodes)), self._clock())
+        is_news = bool(answer.events or answer.bad or answer.missed)
+        if is_news:
+            batch = Batch(target.place, answer, asyncio.Event())
+            self.batches.append(batch)
+            self._wake()
+            await batch.taken.wait()
+        else:
+            self._behind.discard(target.place)
+            self._wake()
+        return is_news
+
+    def _failed(self, target: Target, reason: str) -> None:
+        self.failures += 1
+        known = self.states[target.place]
+        self.states[target.place] = known._replace(since=known.since or self._clock(), reason=reason)
+        self._behind.discard(target.place)
+        self._wake()

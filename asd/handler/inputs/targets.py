@@ -1,0 +1,174 @@
+"""Where the agents are that a fault handler pulls from: a file in Prometheus' `file_sd` form, or a name in DNS."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from asd.errors import ConfigError
+from asd.rundir.disk import read_regular
+
+__all__ = ["DnsTargets", "FileTargets", "Target", "TargetSource", "read_place"]
+
+_MOST_BYTES = 16 << 20
+_DNS_SECONDS = 30.0
+_PLACE = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]\s]+)):(?P<port>[0-9]{1,5})", re.ASCII)
+_FORM = "it must be HOST:PORT, for example node7:9464"
+
+
+class Target(NamedTuple):
+    """One agent.
+
+    Attributes:
+        host: Where to connect to: a name or an address.
+        port: Its port, 1..65535.
+        node: The one node whose devices it may speak of; empty when its certificate, or `name`, says so.
+        name: What its certificate must be for.
+        is_shared: Whether `name` is that of many agents, and so of no node.
+    """
+
+    host: str
+    port: int
+    node: str
+    name: str
+    is_shared: bool = False
+
+    @property
+    def place(self) -> str:
+        """As people write it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TargetSource(Protocol):
+    """What knows agents.
+
+    Attributes:
+        problem: What keeps it from knowing them now, in one sentence without a full stop; empty for nothing.
+    """
+
+    problem: str
+
+    def look(self) -> list[Target]:
+        """The agents there are now; when that can't be told, those of the last time. It may wait."""
+
+
+@dataclass
+class _Group:
+    targets: Annotated[list[str], Meta(description="a list of HOST:PORT")]
+    labels: Annotated[dict[str, str], Meta(description="texts by name")] = field(default_factory=dict)
+
+
+def read_place(text: str, setting: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`.
+
+    Raises:
+        ConfigError: It is none; the sentence names `setting`.
+    """
+    match = _PLACE.fullmatch(text)
+    if match is None or not 1 <= int(match["port"]) <= 65535:
+        raise ConfigError(setting, text, _FORM)
+    return match["v6"] or match["host"], int(match["port"])
+
+
+class FileTargets:
+    """The agents that a file names; it is read again when it changes.
+
+        [{"targets": ["node7:9464"], "labels": {"node": "node7"}}]
+
+    Args:
+        path: The file, JSON in the form of Prometheus' `file_sd`. Of the labels only `node` counts.
+
+    Raises:
+        ConfigError: It can't be read or is not valid.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+        self._seen = self._stamp()
+        self._targets = _read(path)
+
+    def look(self) -> list[Target]:
+        """As it stands in the file; as it stood before where a change of it is not valid."""
+        seen = self._stamp()
+        if seen != self._seen or self.problem:
+            self._seen = seen
+            try:
+                self._targets, self.problem = _read(self.path), ""
+            except ConfigError as error:
+                self.problem = f"the agents stay as they were, for {str(error).removesuffix('.')}"
+        return self._targets
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: Path) -> list[Target]:
+    setting = f"the file of agents {path}"
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(setting, "", f"it may have {_MOST_BYTES} bytes")
+        data = json.loads(read_regular(path))
+        groups = msgspec.convert(data, list[_Group])
+    except OSError as error:
+        raise ConfigError(setting, "", f"it can't be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # no JSON, or of another form
+        form = '[{"targets": ["node7:9464"], "labels": {"node": "node7"}}]'
+        raise ConfigError(setting, str(error)[:200], f"it must be JSON such as {form}") from error
+    targets: dict[str, Target] = {}
+    for group in groups:
+        for text in group.targets:
+            host, port = read_place(text, f"a target in {path}")
+            target = Target(host, port, group.labels.get("node", ""), host)
+            targets[target.place] = target
+    return list(targets.values())
+
+
+class DnsTargets:
+    """The agents behind a name that has many addresses, as a headless Service of Kubernetes has; asked every 30 s.
+
+    Which node an agent is of, its certificate has to say.
+
+    Args:
+        name: The name.
+        port: The port of all of them.
+        clock: Seconds from any point in time.
+    """
+
+    def __init__(self, name: str, port: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self.port = port
+        self.problem = ""
+        self._clock = clock
+        self._next = clock()
+        self._targets: list[Target] = []
+
+    def look(self) -> list[Target]:
+        """One for each address."""
+        if self._clock() < self._next:
+            return self._targets
+        self._next = self._clock() + _DNS_SECONDS
+        try:
+            found = socket.getaddrinfo(self.name, self.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self.problem = f"the agents stay as they were, for {self.name} can't be looked up: {reason}"
+        else:
+            hosts = dict.fromkeys(str(place[0]) for *_, place in found)
+            self._targets = [Target(host, self.port, "", self.name, is_shared=True) for host in hosts]
+            self.problem = ""
+        return self._targets

@@ -1,0 +1,241 @@
+"""What an agent keeps for a fault handler that pulls: its events in the order it took them in, each once.
+
+They are numbered, and a cursor is the journal's name with the number of the last event that was fetched. An agent that
+was killed reads the last lines of the logs again; their events have the ids of what is there, and are no news.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from asd.errors import StateError
+from asd.event import Event
+from asd.rundir.disk import open_own
+
+__all__ = ["CURSOR", "EventJournal", "Page"]
+
+CURSOR = re.compile(r"(?P<name>[0-9a-f]{32})\.(?P<number>[0-9]{1,18})", re.ASCII)
+"""How a cursor looks."""
+
+_MOST = 200_000  # events that are kept; about 200 MB
+_MOST_BYTES = 4 << 20  # of one page
+_SLACK = 1000  # events more than the most before the oldest are dropped
+_PATIENCE_SECONDS = 1.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, is_whole INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, text TEXT NOT NULL);
+"""
+
+
+class Page(NamedTuple):
+    """Some events of a journal.
+
+    Attributes:
+        events: CloudEvents in JSON, in the order in which they were taken in.
+        cursor: Where to go on; empty while there is no journal.
+        missed: How many were dropped, for there were too many, before they were asked for.
+    """
+
+    events: list[str]
+    cursor: str
+    missed: int = 0
+
+
+class EventJournal:
+    """Keeps the last 200,000 events in a file; every method may be called from any thread.
+
+    Args:
+        path: The file, of this process alone. It is made with the first event, in a folder that is there.
+        most: So many events are kept.
+
+    Attributes:
+        is_whole: Whether it has all that was read before it was made; see `note_whole`.
+    """
+
+    def __init__(self, path: Path, most: int = _MOST) -> None:
+        self.path = path
+        self.is_whole = False
+        self._most = most
+        self._name = ""
+        self._first = self._last = 0  # numbers of the oldest and of the newest event; 0 when there is none
+        self._db: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._problem = ""
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0 before the first."""
+        return self._last
+
+    def open(self) -> None:
+        """Opens the file, which is made when it is not there; one that is corrupt gets another name.
+
+        Raises:
+            StateError: It can't be opened.
+        """
+        with self._lock, self._guard():
+            if self._db is None:
+                self._open()
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Keeps events; they are on the disk once this returns. Those that were kept before are passed over.
+
+        Raises:
+            StateError: They can't be written, none of them.
+        """
+        rows = [(bytes.fromhex(event.id), _text(event)) for event in events]
+        with self._lock, self._guard():
+            db = self._db or self._open()
+            if not rows:
+                return
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                db.executemany("INSERT OR IGNORE INTO event (id, text) VALUES (?, ?)", rows)
+                last = db.execute("SELECT max(n) FROM event").fetchone()[0] or 0
+                if last - self._first >= self._most + _SLACK:
+                    db.execute("DELETE FROM event WHERE n <= ?", (last - self._most,))
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            self._look(db)
+
+    def note_whole(self) -> None:
+        """Notes that the logs were read from their beginning, or as far back as they go, for this journal.
+
+        Raises:
+            StateError: It can't be written.
+        """
+        with self._lock, self._guard():
+            (self._db or self._open()).execute("UPDATE journal SET is_whole = 1")
+            self.is_whole = True
+
+    def fail(self, problem: str) -> None:
+        """Notes why events can't be kept now, for who asks for them; empty when they can."""
+        self._problem = problem
+
+    def page(self, after: Sequence[str], limit: int) -> Page:
+        """The events after a cursor.
+
+        Args:
+            after: Cursors that the asker has; the one of this journal counts. Without it all events are new.
+            limit: So many events at most; fewer when they are long.
+
+        Raises:
+            StateError: What there is can't be kept, or can't be read.
+        """
+        with self._lock, self._guard():
+            if self._problem:
+                raise StateError(self._problem)
+            if self._db is None:
+                return Page([], "")
+            start = self._start(after)
+            first = self._first or self._last + 1
+            missed = max(first - 1 - start, 0)
+            events: list[str] = []
+            reached, size = start + missed, 0
+            rows = self._db.execute("SELECT n, text FROM event WHERE n > ? ORDER BY n LIMIT ?", (start, limit))
+            for number, text in rows:
+                size += len(text)
+                if events and size > _MOST_BYTES:
+                    break
+                events.append(text)
+                reached = number
+            return Page(events, f"{self._name}.{reached}", missed)
+
+    def has_after(self, after: Sequence[str]) -> bool:
+        """Whether there is something after the cursors, or something to complain about; looks at no file."""
+        return bool(self._problem) or self._start(after) < self._last
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            if self._db is not None:
+                self._db.close()
+            self._db = None
+
+    def _start(self, after: Sequence[str]) -> int:
+        """The number of the last event that the asker has; one that is not there yet is of a file that was put back."""
+        found = (CURSOR.fullmatch(text) for text in after)
+        numbers = [int(match["number"]) for match in found if match is not None and match["name"] == self._name]
+        number = max(numbers, default=0)
+        return number if number <= self._last else 0
+
+    def _look(self, db: sqlite3.Connection) -> None:
+        self._first, self._last = db.execute(
+            "SELECT (SELECT coalesce(min(n), 0) FROM event), "
+            "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)"
+        ).fetchone()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            db = self._connect()
+        except sqlite3.OperationalError:  # locked, or of a file system that is read-only
+            raise
+        except sqlite3.DatabaseError:
+            os.replace(self.path, f"{self.path}.corrupt-{time.time_ns()}")
+            for suffix in ("-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            db = self._connect()
+        self._db = db
+        return db
+
+    def _connect(self) -> sqlite3.Connection:
+        for name in (f"{self.path}-wal", f"{self.path}-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.close(open_own(name, os.O_RDONLY))
+        os.close(open_own(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        db = sqlite3.connect(self.path, _PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # no memory is shared, as no file system of a network has it
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            _check(db)
+            self._name = self._prepare(db)
+            self._look(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> str:
+        """Makes the tables if they are not there; returns the name of the journal."""
+        db.execute("BEGIN EXCLUSIVE")
+        for statement in _TABLES.split(";"):
+            db.execute(statement)
+        row = db.execute("SELECT name, is_whole FROM journal").fetchone()
+        if row is None:
+            row = (uuid.uuid4().hex, 0)
+            db.execute("INSERT INTO journal VALUES (?, ?)", row)
+        db.execute("COMMIT")
+        self.is_whole = bool(row[1])
+        return str(row[0])
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise StateError(f"the events in {self.path} can't be kept or read: {reason}.") from error
+
+
+def _check(db: sqlite3.Connection) -> None:
+    damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if damage != "ok":
+        raise sqlite3.DatabaseError(damage)
+
+
+def _text(event: Event) -> str:
+    """The event in JSON, without half a surrogate pair, which no database keeps; JSON has another spelling for it."""
+    return event.to_json().encode(errors="backslashreplace").decode()

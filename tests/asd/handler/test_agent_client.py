@@ -1,0 +1,128 @@
+"""What an agent answers is that of a stranger: whatever it is, the handler names it and goes on."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from asd import Event, Level
+from asd.handler.inputs import agent_client
+from asd.handler.inputs.agent_client import Access, AgentError, fetch
+from asd.handler.inputs.targets import Target
+
+CURSOR = f"{'a' * 32}.7"
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
+        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
+        "reason": "r", "refused": True, "time": 1e9 + step,
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+class Canned:
+    """An agent that answers with the same bytes, whatever it is asked."""
+
+    def __init__(self, answer, *, pause=0.0):
+        self.asked = b""
+        self._answer = answer
+        self._pause = pause
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.target = Target("127.0.0.1", self._listener.getsockname()[1], "node7", "127.0.0.1")
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with self._listener:
+            client, _ = self._listener.accept()
+        with client:
+            self.asked = client.recv(65536)
+            for byte in self._answer if self._pause else ():
+                time.sleep(self._pause)
+                try:
+                    client.send(bytes([byte]))
+                except OSError:
+                    return
+            if not self._pause:
+                client.sendall(self._answer)
+
+
+def response(body, status="200 OK", cursor=CURSOR, missed="0"):
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nX-ASD-Cursor: {cursor}\r\nX-ASD-Missed: {missed}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def asked(agent, cursors=(), access=None, **options):
+    async def ask():
+        known = asyncio.Semaphore(1)
+        return await fetch(agent.target, access or Access(), lambda _: cursors, known, limit=5, **options)
+
+    return asyncio.run(ask())
+
+
+def test_it_asks_with_its_cursors_and_reads_events_in_their_order():
+    told = [event(2), event(1)]
+    agent = Canned(response(f"[{told[0].to_json()},\n{told[1].to_json()}]\n".encode()))
+    answer = asked(agent, [CURSOR], Access(headers={"Authorization": "Basic eA=="}), wait=3.0)
+    assert (answer.nodes, answer.events, answer.bad, answer.cursor, answer.missed) == ({"node7"}, told, 0, CURSOR, 0)
+    line, *headers = agent.asked.decode().split("\r\n")
+    assert line == f"GET /events?after={CURSOR}&limit=5&wait=3 HTTP/1.1"
+    assert "Authorization: Basic eA==" in headers
+
+
+def test_what_is_no_event_is_counted_and_hides_none_of_the_others():
+    body = json.dumps([json.loads(event(1).to_json()), {}, 7, None, [], json.loads(event(2).to_json())]).encode()
+    answer = asked(Canned(response(body, missed="12")))
+    assert ([each.step for each in answer.events], answer.bad, answer.missed) == ([1, 2], 4, 12)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"", "it ended the connection without a whole answer, as who wants another certificate does"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "it answers something else than an agent, or more than 16777216 bytes"),
+        (b"HTTP/1.1 200 OK\r\n\r\n[]", "it answers something else than an agent, or more than 16777216 bytes"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n[]",
+            "it answers something else than an agent, or more than 16777216 bytes",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "it ended the connection without a whole answer"),
+        (b"x" * 200_000, "it ended the connection without a whole answer"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n", "it ended the connection without a whole answer"),
+        (response(b"{}"), "its answer is no list of events with a cursor"),
+        (response(b"[1]", cursor=""), "its answer is no list of events with a cursor"),
+        (response(b"["), "its answer is no JSON"),
+        (response(b"[" * 200_000), "its answer is no JSON"),
+        (response(b"[]", cursor="../../etc"), "its answer has no cursor that is one"),
+        (response(b"[]", missed="-1"), "its answer has no cursor that is one"),
+        (
+            response(b'{"error": "the filter \'after\' is not known; valid are since."}', "400 Bad Request"),
+            "it answers 400: the filter 'after' is not known; valid are since",
+        ),
+        (response(b"This needs a user name.\n", "401 Unauthorized"), "it answers 401: This needs a user name"),
+    ],
+)
+def test_an_answer_of_another_kind_is_named(answer, reason):
+    with pytest.raises(AgentError) as failure:
+        asked(Canned(answer))
+    assert str(failure.value).startswith(reason)
+
+
+def test_an_agent_that_answers_byte_by_byte_keeps_nobody_waiting(monkeypatch):
+    monkeypatch.setattr(agent_client, "_ANSWER_SECONDS", 0.5)
+    with pytest.raises(AgentError, match="it did not answer in time"):
+        asked(Canned(response(b"[" + b" " * 1000 + b"]"), pause=0.05))
+
+
+def test_a_place_where_nobody_listens_is_named():
+    agent = Canned(b"")
+    with pytest.raises(AgentError, match="it ended the connection"):
+        asked(agent)
+    with pytest.raises(AgentError, match="Connection refused"):
+        asked(agent)

@@ -1,0 +1,190 @@
+"""From agents to decisions, in one process with a real store: whose events count, and how far each agent was read."""
+
+import json
+import threading
+import time
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from asd import Event, Level, StateError
+from asd.handler import FaultHandler, NoIsolator, Policy, Store
+from asd.handler.db.agent_rows import read_cursors, silent_agents
+from asd.handler.inputs.agent_client import Access
+from asd.handler.inputs.agent_feed import AgentFeed
+from asd.handler.inputs.targets import FileTargets
+
+
+def event(step=1, host="node7", **changes):
+    fields = {
+        "run": "run1", "rank": 0, "host": host, "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
+        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
+        "reason": "r", "refused": True, "time": time.time(),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+class Agent:
+    """Gives the events it is told to, after the cursor that it is asked with, and remembers what it was asked."""
+
+    def __init__(self, journal):
+        self.journal = journal
+        self.events = []
+        self.asked = []
+        self.cursor = None
+        agent = self
+
+        class Answers(BaseHTTPRequestHandler):
+            def do_GET(self):
+                query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+                agent.asked.append(query["after"])
+                own = [int(each.partition(".")[2]) for each in query["after"] if each.startswith(agent.journal * 32)]
+                start = max(own, default=0)
+                body = json.dumps([json.loads(each.to_json()) for each in agent.events[start:]]).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("X-ASD-Cursor", agent.cursor or f"{agent.journal * 32}.{len(agent.events)}")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        self.place = f"127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def running(tmp_path):
+    """Starts feeds on one store, from agents by node."""
+    with ExitStack() as open_things:
+        store = Store(tmp_path / "handler.sqlite")
+        open_things.callback(store.close)
+        handler = FaultHandler(store, Policy(), NoIsolator(store), lambda _event: None, from_beginning=True)
+
+        def start(agents):
+            groups = [{"targets": [agent.place], "labels": {"node": node}} for node, agent in agents.items()]
+            (tmp_path / "agents.json").write_text(json.dumps(groups))
+            feed = AgentFeed(handler, [FileTargets(tmp_path / "agents.json")], Access, lambda: None)
+            open_things.callback(feed.close)
+            return feed
+
+        start.store, start.handler = store, handler
+        yield start
+
+
+@pytest.fixture
+def agents():
+    made = [Agent("a"), Agent("b")]
+    yield made
+    for agent in made:
+        agent.close()
+
+
+def work(feed, until, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    decisions = []
+    while not until():
+        assert time.monotonic() < deadline, "it did not happen"
+        decisions += feed.step() or []
+        time.sleep(0.01)
+    return decisions
+
+
+def test_an_agent_that_names_the_journal_of_another_moves_no_cursor_of_that_one(running, agents):
+    one, forger = agents
+    one.events = [event(1)]
+    forger.events, forger.cursor = [event(1, "node8")], f"{'a' * 32}.999999"
+    feed = running({"node7": one, "node8": forger})
+    work(feed, lambda: set(read_cursors(running.store)) == {"node7", "node8"})
+    assert read_cursors(running.store)["node7"] == [f"{'a' * 32}.1"]
+    one.events.append(event(2))
+    work(feed, lambda: read_cursors(running.store)["node7"] == [f"{'a' * 32}.2"])
+    assert all("999999" not in cursor for query in one.asked for cursor in query)
+
+
+def test_it_goes_on_where_it_was_also_when_an_agent_gets_its_earlier_journal_back(running, agents):
+    one, _ = agents
+    one.events = [event(1), event(2)]
+    feed = running({"node7": one})
+    work(feed, lambda: feed.events == 2 and feed.caught_up)
+    feed.close()
+    one.journal, one.events = "c", [event(3)]
+    feed = running({"node7": one})
+    work(feed, lambda: feed.events == 1 and feed.caught_up)
+    feed.close()
+    one.journal, one.events = "a", [event(1), event(2), event(4)]
+    feed = running({"node7": one})
+    work(feed, lambda: feed.caught_up)
+    assert feed.events == 1
+    assert read_cursors(running.store)["node7"] == [f"{'c' * 32}.1", f"{'a' * 32}.3"]
+
+
+def test_what_the_store_could_not_take_is_taken_the_next_time(running, agents, monkeypatch):
+    one, _ = agents
+    one.events = [event(1), event(2)]
+    feed = running({"node7": one})
+    whole = running.handler.handle_many
+    monkeypatch.setattr(running.handler, "handle_many", fail)
+    with pytest.raises(StateError, match="the disk is full"):
+        work(feed, lambda: False)
+    monkeypatch.setattr(running.handler, "handle_many", whole)
+    decisions = work(feed, lambda: feed.events == 2)
+    assert [decision.action for decision in decisions] == ["strike", "strike"]
+
+
+def fail(*_):
+    raise StateError("the disk is full.")
+
+
+def test_no_strike_may_settle_before_all_agents_were_heard_or_had_time_enough(running, agents, monkeypatch):
+    one, silent = agents
+    silent.server.server_close()  # who connects waits for nobody
+    feed = running({"node7": one, "node8": silent})
+    assert not feed.may_settle
+    work(feed, lambda: feed.may_settle)
+    assert feed.states[silent.place].since
+    monkeypatch.setattr("asd.handler.inputs.agent_feed._SETTLING_SECONDS", -1.0)
+    assert running({"node7": one, "node8": silent}).may_settle
+
+
+def test_who_can_not_be_reached_is_told_once_and_kept_until_it_can_or_is_not_asked_any_more(running, agents):
+    one, other = agents
+    other.server.server_close()
+    feed = running({"node7": one, "node8": other})
+    work(feed, lambda: feed.caught_up)
+    (sentence,) = feed.news()
+    assert sentence.startswith(f"the agent of node8 at {other.place} can't be reached: Connection refused; ")
+    assert feed.news() == []
+    since = silent_agents(running.store)[other.place].since
+    feed.close()
+
+    feed = running({"node7": one, "node8": other})  # as after a restart
+    work(feed, lambda: feed.caught_up)
+    assert len(feed.news()) == 1
+    assert silent_agents(running.store)[other.place].since == since
+    feed.close()
+
+    feed = running({"node7": one})
+    work(feed, lambda: feed.caught_up)
+    assert feed.news() == []
+    assert silent_agents(running.store) == {}
+
+
+def test_nothing_to_pull_from_is_no_reason_to_be_ready(running, agents):
+    feed = running({})
+    work(feed, lambda: feed.nothing_found == "no agent is known")
+    assert feed.complaints == ["no agent is known, so nothing is pulled."]
+    one, other = agents
+    other.server.server_close()
+    feed = running({"node8": other})
+    work(feed, lambda: feed.nothing_found == "no agent can be reached" and feed.states[other.place].since)
+    feed = running({"node7": one, "node8": other})
+    work(feed, lambda: feed.nothing_found == "")

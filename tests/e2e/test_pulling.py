@@ -1,0 +1,373 @@
+"""`asd handler` pulls from `asd exporter` processes over mutual TLS, whoever is killed: each event once, none lost."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import trustme
+
+import asd
+from asd import Event, Level
+from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.handler.files import events_file
+from asd.rundir.names import event_file
+
+MUTUAL = """
+tls_server_config:
+  cert_file: {name}.pem
+  key_file: {name}.key
+  client_auth_type: RequireAndVerifyClientCert
+  client_ca_file: ca.pem
+"""
+
+
+def event(step=1, host="node7", device="Ascend:3", rank=3, **changes):
+    fields = {
+        "run": "llama", "rank": rank, "host": host, "device": device, "step": step, "checkpoint": "a",
+        "value": 2e6 + step, "limits": (1e6,), "level": Level.WARNING, "kind": "anomaly", "rule": "threshold",
+        "feature": "l2", "reason": "r", "refused": True, "time": time.time(),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def verdict(host, device="Ascend:3", **changes):
+    return event(1, host, device, kind="replay", verdict="persistent", level=Level.ERROR, **changes)
+
+
+def wait_for(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+    return found
+
+
+class Cluster:
+    """Nodes with an agent each, and a handler that knows them from a file."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+        self.ports, self.agents, self.handler = {}, {}, None
+        self.issue("handler", "handler.example")
+        (folder / "client.yml").write_text(
+            "tls_config: {ca_file: ca.pem, cert_file: handler.pem, key_file: handler.key}\n"
+        )
+
+    def issue(self, name, *names, authority=None):
+        certificate = (authority or self.authority).issue_cert(*names)
+        certificate.private_key_pem.write_to_path(str(self.folder / f"{name}.key"))
+        (self.folder / f"{name}.pem").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+
+    def port_of(self, node):
+        if node not in self.ports:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.ports[node] = free.getsockname()[1]
+            self.issue(node, "127.0.0.1", node)
+            web = self.folder / f"{node}.yml"
+            web.write_text(MUTUAL.format(name=node))
+            web.chmod(0o600)
+        return self.ports[node]
+
+    def start_agent(self, node, *options):
+        port = self.port_of(node)
+        self.agents[node] = start(
+            self.folder / f"{node}.err", "exporter", "--run-dir", self.run_dir(node), "--poll", "0.05", "--port", port,
+            "--web-config", self.folder / f"{node}.yml", *options,
+        )  # fmt: skip
+
+    def run_dir(self, node):
+        path = self.folder / node
+        path.mkdir(exist_ok=True)
+        return path
+
+    def write(self, *events):
+        for told in events:
+            self.write_on(told.host, told)
+
+    def write_on(self, node, told):
+        EventLog(event_file(self.run_dir(node), told.rank))(told)
+
+    def name_agents(self, *nodes, labels=True):
+        groups = [
+            {"targets": [f"127.0.0.1:{self.port_of(node)}"], "labels": {"node": node} if labels else {}}
+            for node in nodes
+        ]
+        beside = self.folder / "agents.new"
+        beside.write_text(json.dumps(groups))
+        beside.replace(self.folder / "agents.json")
+
+    def start_handler(self, *options, agents=()):
+        agents = agents or ("--agents", self.folder / "agents.json")
+        self.handler = start(
+            self.folder / "handler.err", "handler", *agents, "--agents-config", self.folder / "client.yml",
+            "--state", self.folder / "state" / "handler.sqlite", "--metrics",
+            f"127.0.0.1:{self.metrics_port}", "--from-beginning", "--max-devices", "100", "--max-percent", "100",
+            *options, ASD_RUN_DIR=self.folder / "handler_home",
+        )  # fmt: skip
+
+    @property
+    def metrics_port(self):
+        return self.port_of("metrics")
+
+    def ask(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=10) as response:
+            return response.read().decode()
+
+    def metric(self, series):
+        with contextlib.suppress(OSError):
+            for line in self.ask("/metrics").splitlines():
+                if line.startswith(f"{series} "):
+                    return float(line.rpartition(" ")[2])
+        return None
+
+    def kill(self, node=None):
+        process = self.agents[node] if node else self.handler
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+
+    def taken_in(self):
+        """The ids that the handler has taken in."""
+        path = self.folder / "state" / "handler.sqlite"
+        if not path.exists():
+            return set()
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            return {row[0].hex() for row in db.execute("SELECT id FROM seen UNION SELECT id FROM noise")}
+
+    def isolations(self):
+        log = events_file(self.folder / "handler_home")
+        return [(told.host, told.device) for told in read_events(log)] if log.exists() else []
+
+    def said(self):
+        return (self.folder / "handler.err").read_text().splitlines()
+
+    def close(self):
+        for process in (*self.agents.values(), self.handler):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait(30)
+
+
+def start(log, *arguments, **environ):
+    environ = {name: str(value) for name, value in environ.items()}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ASD_")}
+    with open(log, "a", encoding="utf-8") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "asd", *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=errors,
+            env={**clean, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ},
+        )  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+def test_events_of_every_node_come_over_mutual_tls_and_lead_to_isolations(cluster):
+    cluster.write(verdict("node7"), verdict("node8", "Ascend:1"))
+    for node in ("node7", "node8"):
+        cluster.start_agent(node)
+    cluster.name_agents("node7", "node8")
+    cluster.start_handler()
+    wait_for(lambda: sorted(cluster.isolations()) == [("node7", "Ascend:3"), ("node8", "Ascend:1")])
+    cluster.write(verdict("node8", "Ascend:2", rank=2))
+    wait_for(lambda: ("node8", "Ascend:2") in cluster.isolations())
+    assert cluster.metric("asd_handler_agents") == 2
+    assert cluster.metric("asd_handler_agents_unreachable") == 0
+    assert cluster.ask("/readyz") == "ready\n"
+
+
+def test_a_node_that_joins_the_file_is_pulled_from_and_one_that_left_it_is_not(cluster):
+    for node in ("node7", "node8"):
+        cluster.start_agent(node)
+    cluster.name_agents("node7")
+    cluster.start_handler()
+    wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 0)
+    cluster.write(verdict("node8"))
+    cluster.name_agents("node8")
+    wait_for(lambda: cluster.isolations() == [("node8", "Ascend:3")])
+    cluster.write(verdict("node7"))
+    assert cluster.metric("asd_handler_agents") == 1
+    (cluster.folder / "agents.json").write_text("[{]")
+    wait_for(lambda: any("stay as they were" in line for line in cluster.said()))
+    cluster.write(verdict("node8", "Ascend:4", rank=4))
+    wait_for(lambda: len(cluster.isolations()) == 2)
+    assert cluster.isolations() == [("node8", "Ascend:3"), ("node8", "Ascend:4")]
+
+
+def test_an_agent_speaks_of_its_own_node_only(cluster):
+    cluster.write_on("node7", verdict("node8"))  # a forged event, in the folder of node7
+    cluster.write(verdict("node7", "Ascend:1", rank=1))
+    cluster.start_agent("node7")
+    cluster.start_agent("node8")
+    cluster.name_agents("node7", "node8")
+    cluster.start_handler()
+    wait_for(lambda: cluster.isolations() == [("node7", "Ascend:1")])
+    wait_for(lambda: cluster.metric("asd_handler_refused_events_total") == 1)
+    port = cluster.ports["node7"]
+    refusals = [line for line in cluster.said() if "speaks of" in line]
+    assert refusals == [
+        f"asd handler: the agent at 127.0.0.1:{port} speaks of devices of 'node8', and may speak of those of node7 "
+        "alone; what it tells of other nodes is refused."
+    ]
+    assert verdict("node8").id not in cluster.taken_in()
+
+
+def test_without_a_label_the_certificate_says_which_node_it_is(cluster):
+    cluster.write_on("node7", verdict("node8"))
+    cluster.write(verdict("node7", "Ascend:1", rank=1))
+    cluster.start_agent("node7")
+    cluster.name_agents("node7", labels=False)
+    cluster.start_handler()
+    wait_for(lambda: cluster.isolations() == [("node7", "Ascend:1")])
+    wait_for(lambda: cluster.metric("asd_handler_refused_events_total") == 1)
+
+
+def test_a_forged_agent_without_a_certificate_of_our_authority_is_not_heard(cluster):
+    port = cluster.port_of("node7")
+    cluster.issue("node7", "127.0.0.1", "node7", authority=trustme.CA())
+    cluster.write(verdict("node7"))
+    cluster.start_agent("node7")
+    cluster.name_agents("node7")
+    cluster.start_handler()
+    line = wait_for(lambda: [line for line in cluster.said() if "certificate" in line])
+    assert len(line) == 1
+    assert line[0].startswith(
+        f"asd handler: the agent of node7 at 127.0.0.1:{port} can't be reached: its certificate is refused: "
+    )
+    assert cluster.taken_in() == set()
+
+
+def test_a_handler_without_a_certificate_hears_nothing(cluster):
+    (cluster.folder / "client.yml").write_text("tls_config: {ca_file: ca.pem}\n")
+    cluster.write(verdict("node7"))
+    cluster.start_agent("node7")
+    wait_for(lambda: listens(cluster.ports["node7"]))
+    cluster.name_agents("node7")
+    cluster.start_handler()
+    wait_for(lambda: any("can't be reached" in line for line in cluster.said()))
+    assert cluster.taken_in() == set()
+    with pytest.raises((ssl.SSLError, OSError)):
+        urllib.request.urlopen(
+            f"https://127.0.0.1:{cluster.ports['node7']}/events?after=",
+            context=ssl.create_default_context(cafile=str(cluster.folder / "ca.pem")),
+        )
+
+
+def listens(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_an_agent_that_is_down_is_said_once_and_shown_and_what_it_kept_comes_later_in_order(cluster):
+    cluster.name_agents("node7", "node8")
+    cluster.start_agent("node7")
+    cluster.start_agent("node8")
+    wait_for(lambda: all(map(listens, (cluster.ports["node7"], cluster.ports["node8"]))))
+    first = event(1, level=Level.ERROR)
+    cluster.write(first)
+    cluster.start_handler()
+    wait_for(lambda: first.id in cluster.taken_in())
+    cluster.kill("node7")
+    wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 1)
+    place = f"127.0.0.1:{cluster.ports['node7']}"
+    assert cluster.metric(f'asd_handler_agent_up{{agent="{place}"}}') == 0
+    failures = cluster.metric("asd_handler_agent_failures_total")
+    wait_for(lambda: cluster.metric("asd_handler_agent_failures_total") >= failures + 2)
+    shown = [each for each in json.loads(cluster.ask("/devices")) if each["unheard_since"]]
+    assert [each["host"] for each in shown] == ["node7"]
+    state = cluster.folder / "state" / "handler.sqlite"
+    listed = subprocess.run(
+        [sys.executable, "-m", "asd", "devices", "--state", state], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])},
+    )  # fmt: skip
+    assert f"The agent of node7 at {place} can't be reached since " in listed.stdout
+    told = [event(step) for step in range(2, 300)]
+    cluster.write(*told)
+    cluster.start_agent("node7")
+    wait_for(lambda: {each.id for each in told} <= cluster.taken_in())
+    wait_for(lambda: cluster.metric("asd_handler_agents_unreachable") == 0)
+    assert in_order(cluster) == [each.id for each in told]
+    said = [line for line in cluster.said() if "reached" in line]
+    assert said[0].startswith(f"asd handler: the agent of node7 at {place} can't be reached: ")
+    assert said[1].startswith(f"asd handler: the agent of node7 at {place} is reached again, after ")
+    assert len(said) == 2
+    assert all(each["unheard_since"] is None for each in json.loads(cluster.ask("/devices")))
+
+
+def in_order(cluster):
+    path = cluster.folder / "state" / "handler.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return [row[0].hex() for row in db.execute("SELECT id FROM noise ORDER BY n")]
+
+
+def test_agents_behind_a_name_are_found_and_their_certificates_say_which_nodes_they_are(cluster):
+    port = cluster.port_of("node7")
+    cluster.issue("node7", "localhost", "node7")
+    cluster.write_on("node7", verdict("node8"))
+    cluster.write_on("node7", verdict("localhost", "Ascend:2", rank=2))  # the name of all of them is no node
+    cluster.write(verdict("node7", "Ascend:1", rank=1))
+    cluster.start_agent("node7")
+    cluster.start_handler(agents=("--agents-dns", f"localhost:{port}"))
+    wait_for(lambda: cluster.isolations() == [("node7", "Ascend:1")])
+    wait_for(lambda: cluster.metric("asd_handler_refused_events_total") == 2)
+
+
+def test_once_takes_in_what_the_agents_have_and_tells_by_its_exit_code_that_one_is_missing(cluster):
+    cluster.write(verdict("node7"))
+    cluster.start_agent("node7")
+    wait_for(lambda: listens(cluster.ports["node7"]))
+    cluster.name_agents("node7")
+    cluster.start_handler("--once")
+    assert cluster.handler.wait(60) == 0
+    assert cluster.isolations() == [("node7", "Ascend:3")]
+    cluster.name_agents("node7", "node8")
+    cluster.start_handler("--once")
+    assert cluster.handler.wait(60) == 1
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_no_event_is_lost_and_none_is_doubled(cluster):
+    nodes = ("node7", "node8")
+    for node in nodes:
+        cluster.start_agent(node)
+    cluster.name_agents(*nodes)
+    cluster.start_handler()
+    told, step = [], 0
+    for turn in range(8):
+        known = len(cluster.taken_in())
+        for _ in range(60):
+            step += 1
+            for node in nodes:
+                told.append(event(step, node, f"Ascend:{step % 8}", step % 8))
+                cluster.write(told[-1])
+        told.append(verdict(nodes[turn % 2], f"Ascend:{turn}", rank=turn))
+        cluster.write(told[-1])
+        if turn % 3 == 0:
+            cluster.kill(nodes[turn % 2])
+            cluster.start_agent(nodes[turn % 2])
+        if turn % 2:
+            wait_for(lambda known=known: len(cluster.taken_in()) > known)
+            assert cluster.metric('asd_handler_actions_total{action="duplicate"}') in (None, 0)
+            cluster.kill()
+            cluster.start_handler()
+    wait_for(lambda: {each.id for each in told} <= cluster.taken_in(), 120)
+    guilty = [(each.host, each.device) for each in told if each.kind == "replay"]
+    wait_for(lambda: len(cluster.isolations()) >= len(guilty))
+    assert sorted(cluster.isolations()) == sorted(guilty)
+    assert cluster.metric('asd_handler_actions_total{action="duplicate"}') == 0
+    assert cluster.metric("asd_handler_missed_events_total") == 0

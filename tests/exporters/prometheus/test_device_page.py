@@ -1,0 +1,145 @@
+"""`/devices` of a handler: what `asd devices --json` prints, with filters, while the handler is at work."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from asd import Event, Level
+from asd.cli import main
+from asd.exporters.http.server import start_server
+from asd.exporters.prometheus.device_page import DevicePage
+from asd.handler import FaultHandler, NoIsolator, Policy, Store
+from asd.handler.db.agent_rows import SilentAgent, note_silent
+from asd.isolator import Device
+
+
+def event(step=1, host="node7", device="Ascend:3", rank=3, **changes):
+    fields = {
+        "run": "llama", "rank": rank, "host": host, "device": device, "step": step, "checkpoint": "a",
+        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
+        "feature": "l2", "reason": "r", "refused": True, "time": time.time(),
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path / "handler.sqlite")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def handler(store):
+    return FaultHandler(store, Policy(), NoIsolator(store), lambda _event: None, from_beginning=True)
+
+
+@pytest.fixture
+def server(store):
+    page = DevicePage(store)
+    running = start_server(registry=CollectorRegistry(), ledger_events=list, ready=str, port=0, devices=page)
+    yield running
+    running.close()
+    page.close()
+
+
+def ask(server, query=""):
+    with urllib.request.urlopen(f"{server.url}/devices{query}") as response:
+        assert response.headers["Content-Type"] == "application/json"
+        return response.read().decode()
+
+
+def names(server, query=""):
+    return [f"{each['host']} {each['device']}" for each in json.loads(ask(server, query))]
+
+
+def test_it_is_what_the_command_prints(store, handler, server, capsys):
+    handler.handle(event(kind="replay", verdict="persistent"))
+    handler.handle(event(2, "node8"))
+    with store.transaction():
+        note_silent(store, "node8:9464", SilentAgent("node8", 1e9, "Connection refused"))
+    served = ask(server)
+    assert main(["devices", "--json", "--state", str(store.path)]) == 0
+    assert served == capsys.readouterr().out
+    assert [each["unheard_since"] for each in json.loads(served)] == [None, "2001-09-09T01:46:40+00:00"]
+
+
+def test_before_the_first_device_it_is_an_empty_list(handler, server):
+    assert ask(server) == "[]\n"
+
+
+def test_filters_choose_devices(handler, server):
+    handler.handle(event(kind="replay", verdict="persistent"))
+    handler.handle(event(2, "node8"))
+    handler.handle(event(3, "node8", "Ascend:4", 4))
+    assert names(server) == ["node7 Ascend:3", "node8 Ascend:3", "node8 Ascend:4"]
+    assert names(server, "?node=node8") == ["node8 Ascend:3", "node8 Ascend:4"]
+    assert names(server, "?node=node8&device=Ascend:4") == ["node8 Ascend:4"]
+    assert names(server, "?device=Ascend:3&device=Ascend:4&node=node8") == ["node8 Ascend:3", "node8 Ascend:4"]
+    assert names(server, "?state=isolated") == ["node7 Ascend:3"]
+    assert names(server, "?state=in+use&rank=4") == ["node8 Ascend:4"]
+    assert names(server, "?node=nobody") == []
+    handler.know([Device("node9", "Ascend:0", 0)])
+    assert names(server, "?health=OK&node=node9") == ["node9 Ascend:0"]
+    assert names(server, "?health=Warning&node=node9&node=node7") == ["node7 Ascend:3"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("?host=a", "the filter 'host' is not known; valid are node, device, rank, state, health."),
+        ("?state=out", "the filter 'state' is 'out'; valid are in use, isolating, isolated, releasing, dry."),
+        ("?health=ok", "the filter 'health' is 'ok'; valid are OK, Warning."),
+        ("?rank=x", "the filter 'rank' is 'x'; valid is a whole number from 0 on, or -1."),
+    ],
+)
+def test_a_filter_that_is_not_valid_is_named(server, query, sentence):
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        ask(server, query)
+    assert failure.value.code == 400
+    assert json.load(failure.value) == {"error": sentence}
+
+
+def test_who_asks_neither_sees_half_a_transaction_nor_takes_a_lock_from_the_handler(store, handler, server, tmp_path):
+    handler.handle(event())
+    assert names(server) == ["node7 Ascend:3"]
+    with store.transaction():
+        handler._judge.book.device("node9", "Ascend:0", 0, time.time())
+        assert names(server) == ["node7 Ascend:3"]
+        # Another process still can't write, as it could if reading had ended the locks of this one.
+        other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0.1).execute('BEGIN IMMEDIATE')"
+        assert b"database is locked" in run(other, store.path)
+    assert names(server, "?node=node9") == ["node9 Ascend:0"]
+
+
+def run(program, *arguments):
+    return subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True).stderr
+
+
+def test_a_server_that_is_no_handlers_has_no_such_path():
+    server = start_server(registry=CollectorRegistry(), ledger_events=list, ready=str, port=0)
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        ask(server)
+    assert failure.value.code == 404
+    assert failure.value.read() == b"There is nothing here; valid are /metrics, /healthz, /readyz, /events.\n"
+    failure.value.close()
+    server.close()
+
+
+def test_many_who_ask_at_once_all_get_an_answer_while_the_handler_works(handler, server):
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(ask(server, "?node=node7"))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for step in range(30):
+        handler.handle(event(step, kind="replay", verdict="transient"))
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 20

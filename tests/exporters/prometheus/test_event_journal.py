@@ -1,0 +1,271 @@
+"""The journal of an agent: each event once, in order, for whoever asks with a cursor."""
+
+import json
+import os
+import sqlite3
+import urllib.error
+import urllib.request
+
+import pytest
+
+from asd import Event, Level, StateError
+from asd.exporters.prometheus.agent import Agent
+from asd.exporters.prometheus.event_journal import EventJournal
+from asd.exporters.prometheus.node import serve_node
+from asd.exporters.run_files.event_log import EventLog
+from asd.rundir.names import cursor_file, event_file
+
+
+def event(step=1, **changes):
+    fields = {
+        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
+        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
+        "reason": "r", "refused": True, "time": 1e9 + step,
+    }  # fmt: skip
+    return Event(**{**fields, **changes})
+
+
+def steps(page):
+    return [Event.from_json(text).step for text in page.events]
+
+
+@pytest.fixture
+def journal(tmp_path):
+    made = EventJournal(tmp_path / "journal.sqlite")
+    yield made
+    made.close()
+
+
+def test_every_event_comes_once_and_in_the_order_in_which_it_was_taken_in(journal):
+    assert journal.page((), 10) == ([], "", 0)
+    journal.add([event(3), event(1)])
+    journal.add([event(1), event(2)])
+    first = journal.page((), 2)
+    assert steps(first) == [3, 1]
+    second = journal.page((first.cursor,), 2)
+    assert steps(second) == [2]
+    assert journal.has_after((first.cursor,))
+    assert not journal.has_after((second.cursor,))
+    assert journal.page((second.cursor,), 2) == ([], second.cursor, 0)
+
+
+def test_a_restart_changes_no_cursor_and_what_is_read_again_is_no_news(journal):
+    journal.add([event(1), event(2)])
+    cursor = journal.page((), 10).cursor
+    journal.close()
+    again = EventJournal(journal.path)
+    again.add([event(2), event(3)])
+    assert steps(again.page((cursor,), 10)) == [3]
+    again.close()
+
+
+def test_a_cursor_of_another_journal_says_nothing(journal, tmp_path):
+    other = EventJournal(tmp_path / "other.sqlite")
+    other.add([event(1), event(2), event(3)])
+    journal.add([event(4)])
+    strange = other.page((), 10).cursor
+    assert steps(journal.page((strange,), 10)) == [4]
+    known = journal.page((), 10).cursor
+    assert steps(journal.page((strange, known), 10)) == []
+    other.close()
+
+
+def test_a_journal_that_was_put_back_to_an_older_state_is_read_anew(journal):
+    journal.add([event(1)])
+    journal.close()
+    older = journal.path.read_bytes()
+    later = EventJournal(journal.path)
+    later.add([event(2), event(3)])
+    cursor = later.page((), 10).cursor
+    later.close()
+    journal.path.write_bytes(older)
+    back = EventJournal(journal.path)
+    back.add([event(4)])
+    assert steps(back.page((cursor,), 10)) == [1, 4]
+    back.close()
+
+
+def test_the_oldest_of_too_many_are_dropped_and_who_has_not_seen_them_is_told_how_many(tmp_path):
+    journal = EventJournal(tmp_path / "journal.sqlite", most=10)
+    journal.add([event(1)])
+    cursor = journal.page((), 10).cursor
+    journal.add(event(step) for step in range(2, 1100))
+    page = journal.page((cursor,), 1000)
+    assert (steps(page), page.missed) == (list(range(1090, 1100)), 1088)
+    journal.close()
+
+
+def test_long_events_make_short_pages(journal):
+    journal.add(event(step, reason="x" * (1 << 20)) for step in range(1, 8))
+    page, seen = journal.page((), 1000), []
+    while page.events:
+        assert sum(map(len, page.events)) < 5 << 20
+        seen += steps(page)
+        page = journal.page((page.cursor,), 1000)
+    assert seen == list(range(1, 8))
+
+
+def test_a_name_that_is_no_unicode_is_kept_as_json_spells_it(journal):
+    told = event(reason="\udc80")
+    journal.add([told])
+    assert Event.from_json(journal.page((), 1).events[0]) == told
+
+
+def test_a_corrupt_file_gets_another_name_and_a_new_journal_is_begun(journal):
+    journal.path.write_bytes(b"no database " * 1000)
+    journal.add([event(1)])
+    assert steps(journal.page((), 10)) == [1]
+    assert [path.name for path in journal.path.parent.glob("*.corrupt-*")] != []
+
+
+def test_a_link_in_its_place_is_not_followed(journal, tmp_path):
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    journal.path.symlink_to(target)
+    with pytest.raises(StateError, match="it is a symbolic link, which is not followed"):
+        journal.add([event(1)])
+    assert target.read_text() == "precious"
+
+
+def test_a_second_process_can_not_use_it(journal):
+    journal.add([event(1)])
+    with pytest.raises(StateError, match="database is locked"):
+        EventJournal(journal.path).add([event(2)])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    return path
+
+
+def write(folder, *events):
+    for told in events:
+        EventLog(event_file(folder, told.rank))(told)
+
+
+def ask(server, query):
+    with urllib.request.urlopen(f"{server.url}/events?{query}") as response:
+        return [each["data"]["step"] for each in json.load(response)], response.headers
+
+
+def refusal(server, query):
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        ask(server, query)
+    return failure.value.code, json.load(failure.value)["error"]
+
+
+def test_the_endpoint_gives_what_comes_after_a_cursor_and_stays_as_it_was_without_one(folder):
+    agent = Agent([folder])
+    server = serve_node(agent, port=0)
+    write(folder, event(1), event(2), event(3))
+    agent.poll()
+    assert ask(server, "limit=2")[0] == [3, 2]
+    found, headers = ask(server, "after=&limit=2")
+    assert (found, headers["X-ASD-Missed"]) == ([1, 2], "0")
+    found, headers = ask(server, f"after={headers['X-ASD-Cursor']}")
+    assert found == [3]
+    write(folder, event(4))
+    agent.poll()
+    assert ask(server, f"after={headers['X-ASD-Cursor']}&wait=30")[0] == [4]
+    assert refusal(server, "after=x") == (
+        400,
+        "the filter 'after' is 'x', one of 1; valid are at most 20 cursors from the header X-ASD-Cursor, or an empty "
+        "text for all events.",
+    )
+    assert refusal(server, "after=&rank=1") == (
+        400, "the filter 'rank' does not go with 'after'; valid are after, limit, wait.",
+    )  # fmt: skip
+    assert refusal(server, "after=&wait=61") == (
+        400, "the filter 'wait' is '61'; valid is a number of seconds from 0 to 60.",
+    )  # fmt: skip
+    server.close()
+    agent.close()
+
+
+def test_a_journal_that_can_not_be_written_is_told_to_who_asks_and_lacks_nothing_later(folder):
+    saved = cursor_file(folder, "exporter")
+    place = saved.with_name(f"{saved.name}.events.sqlite")
+    place.mkdir()
+    agent = Agent([folder])
+    server = serve_node(agent, port=0)
+    write(folder, event(1))
+    agent.poll()
+    assert agent.problems["cursor"] == 1
+    code, sentence = refusal(server, "after=")
+    assert (code, sentence) == (503, f"the events in {place} can't be kept or read: Is a directory.")
+    assert not saved.exists()  # a restart reads them again
+    place.rmdir()
+    write(folder, event(2))
+    agent.poll()
+    assert ask(server, "after=")[0] == [1, 2]
+    server.close()
+    agent.close()
+
+
+def test_a_journal_that_can_not_be_made_counts_as_a_problem_once_there_is_something_to_keep(folder, caplog):
+    cursor_file(folder, "exporter").with_name("exporter.cursor.json.events.sqlite").mkdir()
+    agent = Agent([folder])
+    agent.poll()
+    agent.poll()
+    assert agent.problems["cursor"] == 0
+    with pytest.raises(StateError, match="can't be kept or read: Is a directory"):
+        agent.journal.page((), 10)
+    assert len([line for line in caplog.messages if "can't be kept or read" in line]) == 1
+    write(folder, event(1))
+    agent.poll()
+    assert agent.problems["cursor"] == 1
+    agent.close()
+
+
+def test_what_was_read_before_there_was_a_journal_is_in_it_too(folder):
+    write(folder, event(1), event(2))
+    agent = Agent([folder])
+    agent.poll()
+    agent.close()
+    os.unlink(agent.journal.path)
+    write(folder, event(3))
+    again = Agent([folder])
+    again.poll()
+    assert sorted(steps(again.journal.page((), 10))) == [1, 2, 3]
+    assert again.ledger.state()["tallies"][0][4]["first"] == 3
+    again.close()
+
+
+def test_an_agent_that_was_killed_while_it_filled_a_journal_fills_it_when_it_is_started(folder):
+    write(folder, event(1), event(2))
+    agent = Agent([folder])
+    agent.poll()
+    agent.close()
+    with sqlite3.connect(agent.journal.path) as db:  # as it is right after it was made
+        db.execute("DELETE FROM event")
+        db.execute("UPDATE journal SET is_whole = 0")
+    db.close()
+    again = Agent([folder])
+    again.poll()
+    assert steps(again.journal.page((), 10)) == [1, 2]
+    again.close()
+
+
+def test_an_agent_of_one_node_keeps_no_events_of_another(folder):
+    write(folder, event(1), event(2, host="node8"))
+    agent = Agent([folder], host="node7")
+    agent.poll()
+    assert steps(agent.journal.page((), 10)) == [1]
+    agent.close()
+
+
+def test_events_that_wait_for_the_journal_take_a_bounded_amount_of_memory(folder, monkeypatch):
+    monkeypatch.setattr("asd.exporters.prometheus.agent._MOST_UNKEPT", 3)
+    place = cursor_file(folder, "exporter").with_name("exporter.cursor.json.events.sqlite")
+    place.mkdir()
+    agent = Agent([folder])
+    for step in range(1, 9):
+        write(folder, event(step))
+        agent.poll()
+        assert len(agent._unkept) <= 3
+    place.rmdir()
+    agent.poll()
+    assert steps(agent.journal.page((), 10)) == list(range(1, 9))
+    agent.close()
