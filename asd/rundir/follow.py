@@ -79,8 +79,21 @@ class Follower:
         """
         batch = Batch(limit, self._longest)
         is_old = bool(self._waiting)
-        if not is_old:
+        if is_old:
+            self._go_on(batch, is_old=True)
+        if not is_old or not (batch.lines or self._waiting):  # an old round knows nothing of what came since
             self._begin_round()
+            self._go_on(batch, is_old=False)
+        self.lost, self._cursors.lost = self.lost + self._cursors.lost, 0
+        self.skipped += batch.skipped
+        return batch.lines
+
+    def state(self) -> dict[str, Any]:
+        """How far all lines returned so far reach, as something JSON can hold; a bounded amount per file."""
+        return self._cursors.state()
+
+    def _go_on(self, batch: Batch, *, is_old: bool) -> None:
+        """Looks at the files of a round, until there is enough."""
         while self._waiting and not batch.full:
             key = next(iter(self._waiting))
             if self._is_there(key, batch, is_old=is_old):
@@ -94,13 +107,6 @@ class Follower:
         if self._is_whole and not self._waiting:
             self._is_whole = False
             self._cursors.age(self._scan.found, self.unreadable)
-        self.lost, self._cursors.lost = self.lost + self._cursors.lost, 0
-        self.skipped += batch.skipped
-        return batch.lines
-
-    def state(self) -> dict[str, Any]:
-        """How far all lines returned so far reach, as something JSON can hold; a bounded amount per file."""
-        return self._cursors.state()
 
     def _begin_round(self) -> None:
         """Finds the files to look at: all, or those that were written when that is known."""

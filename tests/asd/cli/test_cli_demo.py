@@ -24,7 +24,7 @@ def _clean(monkeypatch, tmp_path):
         (["--steps", "many"], "argument --steps: invalid int value: 'many'; see `asd demo --help`."),
         (["--mode", "eager"],
          "argument --mode: invalid choice: 'eager' (choose from "),
-        (["--rule", "none"], "rule has the value 'none', which is not valid: it must be one of threshold, "),
+        (["--rule", "none"], "argument --rule: invalid choice: 'none' (choose from 'threshold', "),
         (["--fault", "flip"], "fault has the value 'flip', which is not valid: valid is such as gradient:"),
         (["--fault", "gradient:norm:flip=30:step=61"],
          "--fault has the value 'gradient:norm:flip=30:step=61', which is not valid: valid is a fault whose step is "

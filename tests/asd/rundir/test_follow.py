@@ -419,6 +419,15 @@ def test_a_folder_that_can_not_be_listed_for_a_while_costs_nothing(tmp_path):
     assert [line.text for line in follower.poll()] == ["two"]
 
 
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_file_that_came_while_a_round_went_on_is_read_before_nothing_more_is_said(folder, lines):
+    add(folder.x, "".join(f"{number}\n" for number in range(lines)))
+    folder.x.replace(folder.x1)
+    assert [folder.texts(1) for _ in range(lines)] == [[str(number)] for number in range(lines)]
+    add(folder.x, "new\n")
+    assert folder.texts() == ["new"]
+
+
 def test_its_state_stays_small_when_files_come_and_go(folder):
     for number in range(400):
         folder.x.write_text(f"{number}\n")

@@ -147,8 +147,8 @@ class Recorder(FaultInjector):
         super().__init__(fault)
         self.shown = []
 
-    def _strike(self, array):
-        faulty = super()._strike(array)
+    def _strike(self, array, **place):
+        faulty = super()._strike(array, **place)
         self.shown.append(faulty.copy())
         return faulty
 
