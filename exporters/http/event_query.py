@@ -8,6 +8,7 @@ from datetime import timezone
 from typing import NamedTuple
 
 from asd.event import KINDS, LEVEL_NAMES, Event
+from asd.event_cursor import CURSOR
 from asd.records import read_time
 
 __all__ = ["FILTERS", "After", "QueryError", "after", "newest_first", "to_json"]
@@ -18,7 +19,6 @@ FILTERS = ("since", "until", "device", "rank", "level", "kind", "run", "limit")
 """`since` and `until` are inclusive. A filter of the others that is given several times takes any of its values."""
 
 
-_CURSOR = re.compile(r"[0-9a-f]{32}\.[0-9]{1,18}", re.ASCII)
 _MOST_CURSORS = 20
 _LONGEST_WAIT = 60.0  # seconds
 _READING = ("after", "limit", "wait")
@@ -53,7 +53,7 @@ def after(query: Mapping[str, list[str]]) -> After:
             raise QueryError(f"the filter {name!r} does not go with 'after'; valid are {', '.join(_READING)}.")
     cursors = [text for text in query["after"] if text]
     for text in cursors:
-        if _CURSOR.fullmatch(text) is None or len(cursors) > _MOST_CURSORS:
+        if CURSOR.fullmatch(text) is None or len(cursors) > _MOST_CURSORS:
             raise QueryError(
                 f"the filter 'after' is {text[:80]!r}, one of {len(cursors)}; valid are at most {_MOST_CURSORS} "
                 "cursors from the header X-ASD-Cursor, or an empty text for all events."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 import threading
 import time
@@ -19,12 +18,10 @@ from typing import NamedTuple
 
 from asd.errors import StateError
 from asd.event import Event
+from asd.event_cursor import CURSOR
 from asd.rundir.disk import open_own
 
-__all__ = ["CURSOR", "EventJournal", "Page"]
-
-CURSOR = re.compile(r"(?P<name>[0-9a-f]{32})\.(?P<number>[0-9]{1,18})", re.ASCII)
-"""How a cursor looks."""
+__all__ = ["EventJournal", "Page"]
 
 _MOST = 200_000  # events that are kept; about 200 MB
 _MOST_BYTES = 4 << 20  # of one page

@@ -62,6 +62,23 @@ def test_a_healthy_training_has_the_same_losses_with_and_without_detection(runne
     assert left == {"status-rank0.json", ".status-rank0.json.lock"}  # what it counted; no event
 
 
+@both_modes
+def test_one_switch_turns_on_what_changes_no_number_and_says_so(runner, mode):
+    bare = runner.program("loops.py", "cell", mode, 6)
+    for style in ("model", "cell"):
+        done = runner.asd_run("loops.py", style, mode, 6, ASD_PROTECTION="full")
+        assert (done.code, done.result) == (0, bare.result), style
+        for what in (
+            "rule: adaptive",
+            "matrix products",
+            "bounds on weights",
+            "second look: of 1 %",
+            "replay: of refused steps",
+        ):
+            assert what in done.err, (style, what)
+    assert anomalies(runner) == []
+
+
 def test_with_level_3_every_value_is_logged(runner):
     done = runner.asd_run("loops.py", "cell", "graph", 6, NPU_ASD_ENABLE="3")
     _, _, *logged = done.err.splitlines()  # the first two say what is checked

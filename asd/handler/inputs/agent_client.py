@@ -17,11 +17,11 @@ from urllib.parse import urlencode
 
 from asd.errors import StateError
 from asd.event import Event
+from asd.event_cursor import CURSOR
 from asd.handler.inputs.targets import Target
 
 __all__ = ["Access", "AgentAnswer", "AgentError", "fetch", "nodes_of"]
 
-CURSOR = re.compile(r"([0-9a-f]{32})\.[0-9]{1,18}", re.ASCII)
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LONGEST_HEAD = 65536

@@ -1,0 +1,10 @@
+"""How far a reader has come in the journal of an agent: the journal's name, a dot, and the number of an event."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["CURSOR"]
+
+CURSOR = re.compile(r"(?P<name>[0-9a-f]{32})\.(?P<number>[0-9]{1,18})", re.ASCII)
+"""What is valid, as a whole."""
