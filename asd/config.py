@@ -32,9 +32,9 @@ class Config:
         upper: First- and second-level threshold of a value itself.
         sigma: First- and second-level threshold of its jump, in widths of the range seen so far.
         on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
-        protection: What the settings bring that are not given: `document` nothing, `full` all that never changes a
-            number, see `asd.settings.protection`.
-        rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`; `threshold` if not given.
+        protection: What the settings bring that are not given: `full` all that never changes a number, `document` the
+            document's rule alone, see `asd.settings.protection`.
+        rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`; `adaptive` if not given.
         run_dir: Folder where the run leaves its events, state and evidence.
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
         metrics_port: Port, 1..65535, where this process serves its metrics; 0 for nowhere.
@@ -78,7 +78,7 @@ class Config:
     record: bool = False
     confirm: float = _BY_PROTECTION
     node: str = ""
-    protection: str = "document"
+    protection: str = "full"
 
     def __post_init__(self) -> None:
         for name, value in brought_by(self.protection, self._given()).items():
@@ -247,7 +247,7 @@ def _in_force(variable: Variable, config: Config, given: Mapping[str, Any], envi
     value = config.active_tiers if variable.field == "tiers" else getattr(config, variable.field)
     is_set = variable.field in given
     note = " (set, but empty: counts as unset)" if environ.get(variable.name) == "" and not is_set else ""
-    is_brought = config.protection == "full" and variable.field in brought_by(config.protection, given)
+    is_brought = "protection" in given and variable.field in brought_by(config.protection, given)
     source = "environment" if is_set else "ASD_PROTECTION" if is_brought else "default"
     return Setting(variable.name, _spell(value), source, variable.meaning(value) + note)
 

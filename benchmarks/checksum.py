@@ -60,7 +60,7 @@ def cost(mode: str, every: int, turns: int, *, layer_norm: bool = False, small: 
         if layer_norm:
             net = with_layer_norms(net)
             optimizer = nn.AdamWeightDecay(net.trainable_params(), learning_rate=workload.learning_rate)
-        monitor = StepMonitor(Config(enable=1), sinks=[], checksum=checksum or False)
+        monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=checksum or False)
         monitors.append(monitor)
         cell = nn.TrainOneStepCell(net, optimizer)
         monitor.attach(cell, optimizer)

@@ -68,7 +68,7 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: i
 
     def checked() -> Step:
         net, optimizer = build(workload)
-        monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[], include=include)
+        monitor = StepMonitor(Config(protection="document", enable=1, rule=rule), sinks=[], include=include)
         monitors.append(monitor)
         cell = nn.TrainOneStepCell(net, optimizer)
         monitor.attach(cell, optimizer)
@@ -167,7 +167,7 @@ def kernel_against_max(elements: int, repeats: int) -> dict[str, Any]:
 
 def host(rule: str, checkpoints: int, steps: int) -> dict[str, Any]:
     """The host's work after a step, without waiting for the device: read, judge, write the limits."""
-    monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1, rule=rule), sinks=[])
     layers = checkpoints // 2 if rule == "adaptive" else checkpoints  # tiers look at a layer's output too
     net = nn.SequentialCell([nn.LayerNorm((2,)) for _ in range(layers)])
     gc.collect()  # the sites of other networks
@@ -188,7 +188,7 @@ def memory(mode: str, steps: int) -> dict[str, Any]:
     """Resident memory after a tenth of the steps and at the end, with detection on."""
     use_mode(mode)
     net, optimizer = build(SMALL)
-    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
     train = nn.TrainOneStepCell(net, optimizer)
     monitor.attach(train, optimizer)
     source = batches(SMALL)
@@ -224,7 +224,7 @@ def memory_pynative(steps: int) -> dict[str, Any]:
         net = _Tiny()
         optimizer = nn.Adam(net.trainable_params())
         train = nn.TrainOneStepCell(net, optimizer)
-        monitor = StepMonitor(Config(enable=int(name == "with detection")), sinks=[])
+        monitor = StepMonitor(Config(protection="document", enable=int(name == "with detection")), sinks=[])
         monitor.attach(train, optimizer)
         data = Tensor(np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32))
         first = 0.0

@@ -36,9 +36,9 @@ from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build,
 from asd.operators.kernel import library as kernel
 from asd.operators.ranks.weights import hash_of
 
-BARE = Config(enable=1, on_anomaly="skip")
-TIERS = Config(enable=1, on_anomaly="skip", rule="adaptive")
-CONFIRMING = Config(enable=1, on_anomaly="skip", rule="adaptive", confirm=0.01)
+BARE = Config(protection="document", enable=1, on_anomaly="skip")
+TIERS = Config(protection="document", enable=1, on_anomaly="skip", rule="adaptive")
+CONFIRMING = Config(protection="document", enable=1, on_anomaly="skip", rule="adaptive", confirm=0.01)
 
 
 class _Training:

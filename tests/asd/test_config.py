@@ -28,7 +28,7 @@ FOLDERS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=
 
 def test_an_empty_environment_gives_the_documented_defaults():
     expected = Config(
-        0, (1000000, 10000), (100000, 5000), "stop", "threshold", "asd_run", "", 0, "127.0.0.1", "", 16
+        0, (1000000, 10000), (100000, 5000), "stop", "adaptive", "asd_run", "", 0, "127.0.0.1", "", 16, protection="full"
     )  # fmt: skip
     assert Config.from_env({}) == Config() == expected
 
@@ -188,6 +188,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         tiers,
         CombinedConfig(enable=True, cooldown=7),
         replay,
+        protection="document",
     )
     environ = {
         "NPU_ASD_ENABLE": str(enable),
@@ -227,7 +228,7 @@ def test_any_text_is_read_or_refused_with_a_sentence(variable, text):
 def test_describe_says_where_a_value_comes_from():
     settings = {setting.name: setting for setting in describe({"NPU_ASD_ENABLE": "3", "ASD_RULE": ""})}
     assert settings["NPU_ASD_ENABLE"][1:] == ("3", "environment", "the same as 1, and log every normal value at INFO")
-    assert settings["ASD_RULE"][1:3] == ("threshold", "default")
+    assert settings["ASD_RULE"][1:3] == ("adaptive", "default")
     assert settings["ASD_RULE"].meaning.endswith("(set, but empty: counts as unset)")
     assert settings["ASD_RUN_DIR"].source == "default"
 
@@ -258,8 +259,9 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, ()),
-        ({"ASD_RULE": "adaptive"}, ("finite", "adaptive", "state")),
+        ({}, ("finite", "adaptive", "state", "checksum")),
+        ({"ASD_PROTECTION": "document"}, ()),
+        ({"ASD_PROTECTION": "document", "ASD_RULE": "adaptive"}, ("finite", "adaptive", "state")),
         ({"ASD_RULE": "adaptive", "ASD_TIERS": ""}, ()),
         ({"ASD_RULE": "combined"}, ()),
         ({"ASD_RULE": "adaptive", "ASD_TIERS": " finite , checksum"}, ("finite", "checksum")),
@@ -277,7 +279,7 @@ def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
         ({"ASD_TIERS": "all"}, "some of finite, adaptive, state, ranks, checksum, each once"),
         ({"ASD_TIERS": "state,state"}, "each once"),
         ({"ASD_TIERS": "state,"}, "with commas between them"),
-        ({"ASD_TIERS": "adaptive"}, "tier adaptive needs ASD_RULE=adaptive"),
+        ({"ASD_TIERS": "adaptive", "ASD_RULE": "threshold"}, "tier adaptive needs ASD_RULE=adaptive"),
         ({"ASD_RULE": "combined", "ASD_TIERS": "finite"}, "rule combined does what tier finite does itself"),
     ],
 )
@@ -290,7 +292,7 @@ def test_tiers_that_are_unknown_or_do_not_fit_the_rule_are_refused(environ, vali
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({}, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"),
+        ({"ASD_PROTECTION": "document"}, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"),
         ({"ASD_RULE": "adaptive", "ASD_TIERS": "finite"}, "only tier adaptive"),
         ({"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "log"}, "it needs updates that can be refused"),
     ],
@@ -298,7 +300,7 @@ def test_tiers_that_are_unknown_or_do_not_fit_the_rule_are_refused(environ, vali
 def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
     with pytest.raises(ConfigError, match=reason):
         Config.from_env({"ASD_CONFIRM": "0.01", **more})
-    assert Config.from_env({"ASD_CONFIRM": "0.01", "ASD_RULE": "adaptive"}).confirm == 0.01
+    assert Config.from_env({"ASD_CONFIRM": "0.02"}).confirm == 0.02
 
 
 def test_a_variable_that_is_none_is_known_with_the_nearest_that_is_one():
@@ -352,14 +354,14 @@ FULL = ("adaptive", ("finite", "adaptive", "state", "checksum"), 0.01, True, Tru
 @pytest.mark.parametrize(
     ("environ", "brought"),
     [
-        ({}, ("threshold", (), 0.0, False, False)),
+        ({}, FULL),
         ({"ASD_PROTECTION": "document"}, ("threshold", (), 0.0, False, False)),
         ({"ASD_PROTECTION": "full"}, FULL),
         ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "skip"}, FULL),
-        ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "log"}, (*FULL[:2], 0.0, False, True)),
-        ({"ASD_PROTECTION": "full", "ASD_RULE": "threshold"}, ("threshold", (), 0.0, True, True)),
-        ({"ASD_PROTECTION": "full", "ASD_TIERS": "finite,state"}, ("adaptive", ("finite", "state"), 0.0, True, True)),
-        ({"ASD_PROTECTION": "full", "ASD_REPLAY": "0", "ASD_CONFIRM": "0"}, (*FULL[:2], 0.0, False, True)),
+        ({"ASD_ON_ANOMALY": "log"}, (*FULL[:2], 0.0, False, True)),
+        ({"ASD_RULE": "threshold"}, ("threshold", (), 0.0, True, True)),
+        ({"ASD_TIERS": "finite,state"}, ("adaptive", ("finite", "state"), 0.0, True, True)),
+        ({"ASD_REPLAY": "0", "ASD_CONFIRM": "0"}, (*FULL[:2], 0.0, False, True)),
     ],
 )
 def test_one_switch_turns_on_what_no_variable_speaks_against(environ, brought):
@@ -369,7 +371,7 @@ def test_one_switch_turns_on_what_no_variable_speaks_against(environ, brought):
 
 
 def test_the_switch_does_the_same_from_python_and_says_where_its_values_come_from():
-    assert Config(protection="full") == Config.from_env({"ASD_PROTECTION": "full"})
+    assert Config() == Config(protection="full") == Config.from_env({"ASD_PROTECTION": "full"})
     sources = {each.name: each.source for each in describe({"ASD_PROTECTION": "full", "ASD_RULE": "adaptive"})}
     assert {name for name, source in sources.items() if source == "ASD_PROTECTION"} == {
         "ASD_CONFIRM", "ASD_MANIFEST", "ASD_REPLAY", "ASD_TIERS"

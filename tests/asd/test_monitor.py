@@ -18,7 +18,13 @@ LIMIT = 1_000_000.0
 
 
 def monitor(*sinks, config=None, rank=3, **options):
-    return Monitor(config or Config(enable=1), ORIGIN._replace(rank=rank), sinks, clock=lambda: 5.0, **options)
+    return Monitor(
+        config or Config(protection="document", enable=1),
+        ORIGIN._replace(rank=rank),
+        sinks,
+        clock=lambda: 5.0,
+        **options,
+    )
 
 
 def reading(checkpoint="a", value=1.0, *, non_finite=0, calls=1, order=0):
@@ -32,7 +38,7 @@ def judged(monitor, step, *readings, **options):
 
 
 def test_each_checkpoint_has_a_rule_of_its_own():
-    config = Config(enable=1, rule="silent_check_v3", upper=(100, 10))
+    config = Config(protection="document", enable=1, rule="silent_check_v3", upper=(100, 10))
     watch = monitor(config=config)
     for step in range(1, 6):
         assert judged(watch, step, reading("small", 1.0), reading("large", 1000.0)) == []
@@ -82,21 +88,21 @@ def test_an_event_says_where_when_and_how_much():
 
 
 def test_a_limit_that_does_not_exist_is_not_in_the_event():
-    watch = monitor(config=Config(enable=1, rule="silent_check_v3"))
+    watch = monitor(config=Config(protection="document", enable=1, rule="silent_check_v3"))
     outcome = watch.judge(1, [reading("a", math.inf, non_finite=1)])
     assert outcome.fatal.limits == ()
 
 
 @pytest.mark.parametrize(("feature", "expected"), [("threshold", 3.0), ("adaptive", 2.0), ("silent_check_v3", 4.0)])
 def test_the_feature_of_the_rule_is_taken_and_the_loss_scale_divided_out(feature, expected):
-    watch = monitor(config=Config(enable=1, rule=feature))
+    watch = monitor(config=Config(protection="document", enable=1, rule=feature))
     watch.judge(1, [Reading("a", max_abs=2048.0, l2=3072.0, non_finite=0, calls=1)], loss_scale=1024.0)
     assert [value for _, value, _, _ in watch.history["a"]] == [expected]
 
 
 @given(raw=st.floats(0, 2.0**127, width=32), scale=st.floats(1e-3, 1e9))
 def test_a_squared_maximum_is_divided_before_it_is_squared_as_the_gate_does(raw, scale):
-    watch = monitor(config=Config(enable=1, rule="silent_check_v3"))
+    watch = monitor(config=Config(protection="document", enable=1, rule="silent_check_v3"))
     watch.judge(1, [Reading("a", raw, raw, 0, 1)], loss_scale=scale)
     ((_, value, _, _),) = watch.history["a"]
     assert value == (raw / scale) * (raw / scale)
@@ -105,7 +111,7 @@ def test_a_squared_maximum_is_divided_before_it_is_squared_as_the_gate_does(raw,
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("norm", [math.inf, math.nan])
 def test_a_gradient_that_is_not_finite_is_an_error_for_every_rule(rule, norm):
-    watch = monitor(config=Config(enable=1, rule=rule))
+    watch = monitor(config=Config(protection="document", enable=1, rule=rule))
     fatal = watch.judge(1, [Reading("a", 1.0, norm, 1, 1)]).fatal
     assert repr(fatal.value) == repr(norm)
     assert fatal.reason.removeprefix("gradient: ") == "not finite"
@@ -255,7 +261,8 @@ def test_only_an_interrupt_gets_past_the_sinks():
 def test_every_value_goes_to_the_value_sink_with_level_3_only(enable, expected):
     seen = []
     watch = monitor(
-        config=Config(enable=enable), value_sink=lambda step, name, verdict: seen.append((step, name, verdict.value))
+        config=Config(protection="document", enable=enable),
+        value_sink=lambda step, name, verdict: seen.append((step, name, verdict.value)),
     )
     watch.judge(1, [reading("a", 1.0), reading("b", 2e6, order=1)])
     assert seen == expected
@@ -305,7 +312,7 @@ def test_a_problem_of_the_detector_has_no_fault_code_that_could_have_a_healthy_d
 @pytest.mark.parametrize("action", ["log", "skip", "stop"])
 @pytest.mark.parametrize("rule", sorted({*RULES} - {"adaptive"}))
 def test_a_rule_learns_an_applied_error_but_not_a_refused_one(rule, action):
-    watch = monitor(config=Config(enable=1, rule=rule, on_anomaly=action))
+    watch = monitor(config=Config(protection="document", enable=1, rule=rule, on_anomaly=action))
     twin = make_rule(rule, upper=(1000000, 10000), sigma=(100000, 5000), learn_errors=action == "log")
     for step, value in enumerate([1.0, 1.0, math.inf, 1.0, 1.0], 1):
         watch.judge(step, [reading("a", value, non_finite=int(math.isinf(value)))])
@@ -336,7 +343,7 @@ def averaged(value, order=5):
 
 
 def test_a_mean_over_the_ranks_blames_the_rank_whose_own_value_broke_a_limit_and_no_other():
-    tiers = Config(enable=1, rule="adaptive", upper=(1000, 100))
+    tiers = Config(protection="document", enable=1, rule="adaptive", upper=(1000, 100))
     for rank, own, kinds in ((3, 1.0, ["follower"]), (3, 2e6, ["anomaly", "anomaly"])):
         watch = monitor(config=tiers)
         taught = [[reading("a", 1.0), averaged(1.0)] for _ in range(9)]
@@ -376,7 +383,7 @@ def test_a_mean_of_ranks_that_were_not_compared_names_no_device():
 
 
 def bad_mean(rank, **more):
-    watch = monitor(config=Config(enable=1, rule="adaptive"), rank=rank)
+    watch = monitor(config=Config(protection="document", enable=1, rule="adaptive"), rank=rank)
     for step in range(1, 10):
         watch.judge(step, [averaged(1.0)])
     return watch.judge(10, [averaged(1e9)], refused=True, **more).events
@@ -406,11 +413,29 @@ def test_what_the_ranks_tell_one_another_is_what_the_gate_compares():
 @pytest.mark.parametrize(
     ("config", "healthy", "value", "limit", "reason"),
     [
-        (Config(enable=1), 1.0, 2e4, 1e4, "value above the second absolute threshold 10000"),
-        (Config(enable=1, rule="silent_check_v3", upper=(100, 10)), 1.0, 5.0, 10.0, "value above 10 times its mean"),
-        (Config(enable=1, rule="adaptive", tiers=()), 1e-2, 1e-4, 1e-2 / 2**1.26, "value less than 1/2.39 of the "),
-        (Config(enable=1, rule="adaptive"), 1e-2, 1.0, None, "gradient: maximum more than "),
-        (Config(enable=1, rule="adaptive"), 1e-2, 1e-4, 1e-2 / 2**1.26, "gradient: L2 norm less than 1/2.39 of the "),
+        (Config(protection="document", enable=1), 1.0, 2e4, 1e4, "value above the second absolute threshold 10000"),
+        (
+            Config(protection="document", enable=1, rule="silent_check_v3", upper=(100, 10)),
+            1.0,
+            5.0,
+            10.0,
+            "value above 10 times its mean",
+        ),
+        (
+            Config(protection="document", enable=1, rule="adaptive", tiers=()),
+            1e-2,
+            1e-4,
+            1e-2 / 2**1.26,
+            "value less than 1/2.39 of the ",
+        ),
+        (Config(protection="document", enable=1, rule="adaptive"), 1e-2, 1.0, None, "gradient: maximum more than "),
+        (
+            Config(protection="document", enable=1, rule="adaptive"),
+            1e-2,
+            1e-4,
+            1e-2 / 2**1.26,
+            "gradient: L2 norm less than 1/2.39 of the ",
+        ),
     ],
 )
 def test_an_event_of_the_second_level_tells_the_limit_of_that_level(config, healthy, value, limit, reason):
@@ -425,7 +450,7 @@ def test_an_event_of_the_second_level_tells_the_limit_of_that_level(config, heal
 
 
 def test_a_warning_that_no_single_value_explains_has_no_limit():
-    watch = monitor(config=Config(enable=1, rule="adaptive"))
+    watch = monitor(config=Config(protection="document", enable=1, rule="adaptive"))
     for step in range(1, 120):
         judged(watch, step, Reading("a", 1e-2, 1e-2, 0, 1, mean_abs=1e-2))
     (event,) = watch.judge(120, [Reading("a", 0.0, 0.0, 0, 1, mean_abs=0.0)]).events

@@ -15,9 +15,9 @@ from asd.settings.combined import CombinedConfig
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 TIERS = ("finite", "adaptive", "state", "ranks", "checksum")
 CONFIGS = {
-    "threshold": Config(enable=1),
-    "tier alone": Config(enable=1, tiers=("checksum",)),
-    "adaptive": Config(enable=1, rule="adaptive", tiers=TIERS),
+    "threshold": Config(protection="document", enable=1),
+    "tier alone": Config(protection="document", enable=1, tiers=("checksum",)),
+    "adaptive": Config(protection="document", enable=1, rule="adaptive", tiers=TIERS),
 }
 
 
@@ -41,7 +41,9 @@ def test_a_score_above_one_is_an_anomaly_of_the_checksum_whatever_the_rule_and_t
 
 @pytest.mark.parametrize("tiers", [("checksum",), ("ranks",), ("state",), ("finite",), ("finite", "state", "ranks")])
 def test_the_rule_adaptive_judges_gradients_whatever_other_tiers_are_on(tiers):
-    alone, beside = (Monitor(Config(enable=1, rule="adaptive", tiers=each), ORIGIN) for each in ((), tiers))
+    alone, beside = (
+        Monitor(Config(protection="document", enable=1, rule="adaptive", tiers=each), ORIGIN) for each in ((), tiers)
+    )
     for step in range(1, 40):
         for watch in (alone, beside):
             assert watch.judge(step, [Reading("norm", 1e-4, 1e-3, 0, 1)]).events == []
@@ -55,27 +57,32 @@ def test_the_rule_adaptive_judges_gradients_whatever_other_tiers_are_on(tiers):
 
 
 def test_a_state_saved_while_nothing_but_infinity_and_nan_was_judged_is_still_taken_up():
-    watch = Monitor(Config(enable=1, rule="adaptive", tiers=("checksum",)), ORIGIN)
+    watch = Monitor(Config(protection="document", enable=1, rule="adaptive", tiers=("checksum",)), ORIGIN)
     watch.restore({**watch.state(), "checkpoints": {"norm": {}}, "step": 7}, ["norm"])
     assert watch.step == 7
     assert watch.judge(8, [Reading("norm", 1e12, 1e13, 0, 1)]).fatal is not None
 
 
 def test_a_product_that_is_not_finite_is_no_overflow_of_the_loss_scale():
-    watch = Monitor(Config(enable=1), ORIGIN)
+    watch = Monitor(Config(protection="document", enable=1), ORIGIN)
     found = watch.judge(1, [score(0.0, non_finite=1)], loss_scale=1024.0, overflow_expected=True)
     assert found.fatal is not None
     assert found.fatal.rule == "checksum"
 
 
 def test_ranks_are_told_that_a_wrong_product_needs_no_comparison():
-    seen = Monitor(Config(enable=1), ORIGIN).seen([score(1.01), sample(math.inf)])
+    seen = Monitor(Config(protection="document", enable=1), ORIGIN).seen([score(1.01), sample(math.inf)])
     assert seen["dense.checksum"].value == math.inf
     assert [each.broken for each in seen.values()] == [True, False]
 
 
 def combined(tmp=(), clock=lambda: 1000.0):
-    config = Config(enable=1, combined=CombinedConfig(enable=True, with_checksum=True, strikes_num=2), tiers=tmp)
+    config = Config(
+        protection="document",
+        enable=1,
+        combined=CombinedConfig(enable=True, with_checksum=True, strikes_num=2),
+        tiers=tmp,
+    )
     return Monitor(config, ORIGIN, clock=clock)
 
 
@@ -119,20 +126,20 @@ def test_a_damaged_state_of_the_scheme_is_refused_and_nothing_is_changed(damaged
 
 def test_a_state_of_a_run_without_the_scheme_is_taken():
     watch = combined()
-    watch.restore(Monitor(Config(enable=1), ORIGIN).state())
+    watch.restore(Monitor(Config(protection="document", enable=1), ORIGIN).state())
     assert watch.scheme.strikes(0.0) == 0
 
 
 @pytest.mark.parametrize(("kind", "value"), [("Y", 8.0), ("B", 2.0), ("W", 8.0)])
 def test_the_loss_scale_is_in_gradients_of_activations_only(kind, value):
-    watch = Monitor(Config(enable=1, rule="adaptive"), ORIGIN)
+    watch = Monitor(Config(protection="document", enable=1, rule="adaptive"), ORIGIN)
     watch.judge(1, [Reading("dense", 8.0, 8.0, 0, 1, kind=kind)], loss_scale=4.0)
     assert watch.history["dense"][-1][1] == value
 
 
 @pytest.mark.parametrize(("kind", "level"), [("Y", Level.ERROR), ("B", Level.WARNING), ("W", Level.WARNING)])
 def test_an_overflow_under_a_dynamic_loss_scale_is_expected_of_gradients_only(kind, level):
-    watch = Monitor(Config(enable=1, rule="adaptive"), ORIGIN)
+    watch = Monitor(Config(protection="document", enable=1, rule="adaptive"), ORIGIN)
     reading = Reading("dense", 8.0, math.inf, 1, 1, kind=kind)
     (event,) = watch.judge(1, [reading], loss_scale=4.0, overflow_expected=True).events
     assert event.level is level

@@ -36,7 +36,7 @@ def make_nothing(config, origin):
 
 
 def test_this_distribution_brings_its_own_sinks_and_the_event_log_comes_first(tmp_path):
-    opened = module.open_sinks(Config(run_dir=str(tmp_path)), ORIGIN)
+    opened = module.open_sinks(Config(protection="document", run_dir=str(tmp_path)), ORIGIN)
     ours = [sink for sink in opened if type(sink).__module__.startswith("asd.exporters.")]
     assert [type(sink).__name__ for sink in ours[:3]] == ["EventLog", "Evidence", "LogSink"]
     assert type(ours[-1]).__name__ == "StatusFile"
@@ -58,7 +58,7 @@ def test_every_entry_point_of_the_group_can_be_loaded():
 
 def test_sinks_are_opened_in_the_order_of_their_names_with_the_configuration_and_the_origin(installed):
     installed(b=f"{__name__}:make_list", a="asd.exporters.run_files.event_log:open_event_log")
-    config = Config()
+    config = Config(protection="document")
     first, second = module.open_sinks(config, ORIGIN)
     assert isinstance(first, EventLog)
     assert second.__self__ == [config, ORIGIN]
@@ -75,7 +75,7 @@ def test_sinks_are_opened_in_the_order_of_their_names_with_the_configuration_and
 )
 def test_a_sink_that_can_not_be_opened_is_named_and_left_out(installed, capsys, target, reason):
     installed(good=f"{__name__}:make_list", broken=target)
-    assert len(module.open_sinks(Config(), ORIGIN)) == 1
+    assert len(module.open_sinks(Config(protection="document"), ORIGIN)) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"asd: sink broken can't be opened and is left out: {reason}\n"
@@ -84,7 +84,7 @@ def test_a_sink_that_can_not_be_opened_is_named_and_left_out(installed, capsys, 
 @pytest.mark.parametrize("targets", [{}, {"broken": f"{__name__}:make_nothing"}])
 def test_without_any_sink_events_go_to_standard_error(installed, capsys, targets):
     installed(**targets)
-    (sink,) = module.open_sinks(Config(), ORIGIN)
+    (sink,) = module.open_sinks(Config(protection="document"), ORIGIN)
     sink(EVENT)
     out, err = capsys.readouterr()
     assert out == ""

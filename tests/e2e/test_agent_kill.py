@@ -125,7 +125,7 @@ def _monitor_arguments(folder):
     from asd import Config
 
     sink = StatusFile(run_dir.status_file(folder, 0), interval_seconds=0.0)
-    return Config(enable=1), Origin("run1", 0, os.uname().nodename, "CPU:0"), [sink]
+    return Config(protection="document", enable=1), Origin("run1", 0, os.uname().nodename, "CPU:0"), [sink]
 
 
 def test_a_killed_rank_leaves_a_whole_status_and_is_seen_to_be_lost(tmp_path):

@@ -21,6 +21,7 @@ SETTINGS = (
     "NPU_ASD_UPPER_THRESH",
     "NPU_ASD_SIGMA_THRESH",
     "ASD_ON_ANOMALY",
+    "ASD_PROTECTION",
     "ASD_RULE",
     "ASD_RUN_DIR",
 )
@@ -45,9 +46,10 @@ def empty():
 
 @pytest.fixture
 def clean(monkeypatch, tmp_path):
-    """No setting in the environment, an empty working folder, and MindSpore's own operators afterwards."""
+    """The document's rule alone, which compiles fast, an empty working folder, and MindSpore's own operators afterwards."""
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ASD_PROTECTION", "document")
     monkeypatch.chdir(tmp_path)
     from asd.operators import disable
     from asd.operators.table import slots

@@ -130,7 +130,7 @@ def browser(tmp_path_factory):
 
 
 def train(folder, rank, steps, broken, *, sites=SITES, host="node7", run="llama-7b"):
-    config = Config(enable=1, run_dir=str(folder), on_anomaly="skip")
+    config = Config(protection="document", enable=1, run_dir=str(folder), on_anomaly="skip")
     now, origin = [START], Origin(run, rank, host, f"Ascend:{rank}")
     sinks = [EventLog(event_file(folder, rank)), Evidence(config, origin)]
     monitor = Monitor(config, origin, sinks, clock=lambda: now[0])

@@ -14,13 +14,10 @@ from trainings import Fault
 from watched import Plain, Watched
 
 CONFIGURATIONS = {
-    "document": {},
-    "adaptive": {"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip"},
-    "everything": {
-        "ASD_RULE": "adaptive", "ASD_TIERS": "finite,adaptive,state,checksum", "ASD_CONFIRM": "0.5",
-        "ASD_ON_ANOMALY": "skip", "ASD_REPLAY": "1",
-    },
-}  # fmt: skip
+    "document": {"ASD_PROTECTION": "document"},
+    "adaptive": {"ASD_PROTECTION": "document", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip"},
+    "everything": {"ASD_CONFIRM": "0.5", "ASD_ON_ANOMALY": "skip"},
+}
 """Beside NPU_ASD_ENABLE=1; by name."""
 WITH_GRADIENTS = ("loop", "clipping", "accumulation")  # styles in which a weight's gradient can be struck
 

@@ -50,9 +50,9 @@ without the package in effect. The columns:
 - **precision**: `float32`; `float16` by `to_float`; `amp.auto_mixed_precision` with O1, O2 and O3; `dynamic`, which
   is `to_float` with `amp.DynamicLossScaler`. `casts` and `castdense` have casts of their own and a loss scale of 4096
   besides.
-- **configuration**: `document` is `NPU_ASD_ENABLE=1` alone, `adaptive` has `ASD_RULE=adaptive ASD_ON_ANOMALY=skip`
-  besides, `everything` has `ASD_TIERS=finite,adaptive,state,checksum`, `ASD_CONFIRM=0.5`, `ASD_ON_ANOMALY=skip` and
-  `ASD_REPLAY=1` besides.
+- **configuration**: `document` is `ASD_PROTECTION=document`, `adaptive` has `ASD_RULE=adaptive ASD_ON_ANOMALY=skip`
+  besides, `everything` is the default with `ASD_CONFIRM=0.5`, so that many steps are made again, and
+  `ASD_ON_ANOMALY=skip`.
 - **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
   bit. `not repeatable`: two trainings without the package differ too. `regrouped`: a compiled graph in half precision
   with checked products, and it ends otherwise without the package too when an operator that checks nothing is put in

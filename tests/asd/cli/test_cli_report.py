@@ -33,7 +33,7 @@ def _clean_environment(monkeypatch):
 @pytest.fixture
 def run_dir(tmp_path):
     folder = tmp_path / "asd_run"
-    config = Config(enable=1, run_dir=str(folder))
+    config = Config(protection="document", enable=1, run_dir=str(folder))
     monitor = Monitor(config, Origin("run1", 3, "node7", "Ascend:3"), [EventLog(event_file(folder, 3))])
     monitor.begin()
     for step in range(1, 6):

@@ -16,7 +16,7 @@ from asd.monitor import Monitor
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
     folder, draw = tmp_path_factory.mktemp("run"), random.Random(7)
-    config, origin = Config(enable=1, run_dir=str(folder)), Origin("job", 0, "host", "Ascend:0")
+    config, origin = Config(protection="document", enable=1, run_dir=str(folder)), Origin("job", 0, "host", "Ascend:0")
     monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
     monitor.begin()
     for step in range(1, 301):

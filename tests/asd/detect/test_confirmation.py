@@ -20,7 +20,9 @@ def reading(name, value, kind="W"):
 
 def taught(**readings):
     """A monitor that has seen each checkpoint at 1.0 for twenty steps."""
-    watch = Monitor(Config(enable=1, rule="adaptive"), Origin("run", 0, "host", "0"), [], clock=lambda: 0.0)
+    watch = Monitor(
+        Config(protection="document", enable=1, rule="adaptive"), Origin("run", 0, "host", "0"), [], clock=lambda: 0.0
+    )
     for step in range(1, 21):
         assert watch.judge(step, [reading(name, 1.0, kind) for name, kind in readings.items()]).events == []
     return watch

@@ -26,7 +26,7 @@ ORIGIN = Origin("job", 0, "host", "Ascend:0")
 
 
 def config_of(folder, **changes):
-    return Config(enable=1, record=True, run_dir=str(folder), **changes)
+    return Config(protection="document", enable=1, record=True, run_dir=str(folder), **changes)
 
 
 def reading(name, size, **changes):

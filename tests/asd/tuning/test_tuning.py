@@ -63,7 +63,7 @@ def test_an_exponential_tail_is_extrapolated_to_where_it_is():
 
 def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not():
     steps = stream(1, 400)
-    config = Config(upper=(1000, 400))
+    config = Config(protection="document", upper=(1000, 400))
     found = propose(lambda: iter(steps), config)
     norms = [features.l2 for step in steps for *_, features in step.values]
     assert found.today.first == sum(norm > 1000 for norm in norms) > 10
@@ -85,7 +85,7 @@ def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not()
 @settings(max_examples=25, deadline=None)
 def test_proposed_thresholds_raise_no_more_than_the_budget_and_grow_when_it_shrinks(seed, heavy, rule, first, second):
     steps = stream(seed, 260, heavy=heavy)
-    config, first = Config(rule=rule), min(first, second)
+    config, first = Config(protection="document", rule=rule), min(first, second)
     found = propose(lambda: iter(steps), config, Budget(first, second))
     if rule != "adaptive":  # whose own margins go by what is learned, and so by what the thresholds flag
         own = found.unavoidable  # a value so large that no setting admits it
@@ -102,16 +102,16 @@ def test_proposed_thresholds_raise_no_more_than_the_budget_and_grow_when_it_shri
 def test_flagged_steps_are_left_out_and_counted_unless_they_are_said_to_be_healthy():
     steps = stream(2, 300)
     steps[250] = steps[250]._replace(left_out="second", values=[("c0", "B", Features(1e8, 1e9, 1e7))])
-    found = propose(lambda: iter(steps), Config())
+    found = propose(lambda: iter(steps), Config(protection="document"))
     assert (dict(found.today.left_out), found.today.steps) == ({"second": 1}, 299)
-    kept = propose(lambda: iter(steps), Config(), keep_flagged=True)
+    kept = propose(lambda: iter(steps), Config(protection="document"), keep_flagged=True)
     assert kept.today.first == 1
     assert kept.config.upper[0] > 1e9 > found.config.upper[0]
 
 
 @pytest.mark.parametrize("options", [{"upper": (1500, 600)}, {"rule": "adaptive", "tiers": ()}, {"rule": "adaptive"}])
 def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_path, options):
-    config = Config(enable=1, run_dir=str(tmp_path), **options)
+    config = Config(protection="document", enable=1, run_dir=str(tmp_path), **options)
     origin = Origin("job", 0, "host", "Ascend:0")
     monitor = Monitor(config, origin, [ValueRecorder(config, origin)])
     monitor.begin()
@@ -131,31 +131,31 @@ def test_with_the_thresholds_of_the_run_it_raises_what_the_run_has_raised(tmp_pa
 
 def test_too_few_values_give_no_proposal():
     steps = stream(3, 120)
-    found = propose(lambda: iter(steps), Config())
+    found = propose(lambda: iter(steps), Config(protection="document"))
     assert [test.pair for test in found.tests] == [None, None]
-    assert found.config == Config()
+    assert found.config == Config(protection="document")
 
 
 def test_the_second_half_judges_what_was_fitted_to_the_first():
     calm, wild = stream(4, 400), stream(4, 400, level=5e9)
     steps = [*calm[:200], *wild[200:]]
-    fitted, later = held_out(lambda: iter(steps), Config())
+    fitted, later = held_out(lambda: iter(steps), Config(protection="document"))
     assert later.checks == 4 * 200
     assert fitted.today.checks == 4 * 200
     assert later.first == 4 * 200
-    quiet = held_out(lambda: iter(calm), Config())[1]
+    quiet = held_out(lambda: iter(calm), Config(protection="document"))[1]
     assert (quiet.checks, quiet.first) == (4 * 200, 0)
 
 
 @pytest.mark.parametrize(("rule", "feature"), [("threshold", "L2 norm"), ("adaptive", "max(|g|)")])
 def test_thresholds_are_proposed_for_what_judges_where_only_other_tiers_are_on(rule, feature):
-    value, _ = tests_of(Config(rule=rule, tiers=("checksum", "state")))
+    value, _ = tests_of(Config(protection="document", rule=rule, tiers=("checksum", "state")))
     assert (value.name, value.what) == ("value", feature)
 
 
 def test_a_rule_without_such_thresholds_and_a_budget_out_of_range_are_told():
     with pytest.raises(ConfigError, match="MS_NPU_ASD_CONFIG"):
-        tests_of(Config(rule="combined"))
+        tests_of(Config(protection="document", rule="combined"))
     for budget in (Budget(0.0), Budget(math.nan), Budget(0.5), Budget(1e-3, 1e-4)):
         with pytest.raises(ConfigError, match="a share of all checks|at least --budget"):
             budget.checked()

@@ -46,7 +46,7 @@ ms.set_seed(seed)
 np.random.seed(seed)  # noqa: NPY002 - MindSpore draws weights from the global generator
 net = Net()
 optimizer = nn.Adam(net.trainable_params(), 1e-2)
-config = Config(enable=1, on_anomaly=action, weight_hash=1000 if story == "checkpoint" else 4)
+config = Config(protection="document", enable=1, on_anomaly=action, weight_hash=1000 if story == "checkpoint" else 4)
 monitor = StepMonitor(config)
 monitor.attach(net, optimizer)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()

@@ -52,7 +52,7 @@ net = Net()
 optimizer = nn.SGD(net.trainable_params(), 0.0)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()
 scheme = CombinedConfig(enable=True, with_checksum=True, strikes_num=1, grad_sample_interval=1)
-monitor = StepMonitor(Config(enable=1, on_anomaly="log", combined=scheme))
+monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="log", combined=scheme))
 monitor.attach(train_step, optimizer)
 if rank == 1:
     parts = net.first.matmul.product.parts

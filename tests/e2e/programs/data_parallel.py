@@ -40,7 +40,7 @@ np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global gene
 rank = get_rank()
 net = Net()
 optimizer = nn.Adam(net.trainable_params(), 1e-2)
-monitor = StepMonitor(Config(enable=1, on_anomaly=action))
+monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly=action))
 monitor.attach(net, optimizer)
 injector = FaultInjector(Fault.parse("gradient:norm:flip=30:step=3:rank=1"))
 injector.attach(net)

@@ -33,7 +33,9 @@ np.random.seed(1)  # noqa: NPY002 - MindSpore draws weights from the global gene
 rank = get_rank()
 net = Net()
 optimizer = nn.Adam(net.trainable_params(), 1e-3)
-monitor = StepMonitor(Config(enable=1, on_anomaly="log", rule="adaptive", tiers=("finite", "ranks")), sinks=[])
+monitor = StepMonitor(
+    Config(protection="document", enable=1, on_anomaly="log", rule="adaptive", tiers=("finite", "ranks")), sinks=[]
+)
 monitor.attach(net, optimizer)
 train_step = nn.TrainOneStepCell(net, optimizer).set_train()
 for step in range(1, 10):

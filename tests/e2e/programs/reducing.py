@@ -69,7 +69,9 @@ place[5, 3] = 1
 reducer.place = Tensor(place)
 error = reducer.error = Parameter(Tensor([0.0], ms.float32), name="error", requires_grad=False)
 settings = {"rule": "adaptive", "tiers": ("adaptive", "checksum"), "confirm": 0.01} if fault == "once" else {}
-config = Config(**{"enable": int(fault != "bare"), "on_anomaly": "skip", "tiers": ("checksum",), **settings})
+config = Config(
+    protection="document", **{"enable": int(fault != "bare"), "on_anomaly": "skip", "tiers": ("checksum",), **settings}
+)
 monitor = StepMonitor(config, sinks=[], replay=fault == "again")
 monitor.attach(cell if style == "cell" else net, optimizer, reducer=None if style == "cell" else reducer)
 runs = []

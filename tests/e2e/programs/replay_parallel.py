@@ -78,6 +78,7 @@ train_step = nn.TrainOneStepCell(net, optimizer).set_train()
 events = []
 monitor = StepMonitor(
     Config(
+        protection="document",
         enable=1,
         on_anomaly="skip",
         upper=(1000, 100),

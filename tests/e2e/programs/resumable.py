@@ -17,7 +17,7 @@ from asd.operators.step.resume import state_path
 action, mode, folder, steps = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 workload.use_mode(mode)
 # Its limit changes in every step, so a rule that forgot anything shows.
-CONFIG = Config(enable=1, rule="silent_check_v3", run_dir=str(folder / "run"))
+CONFIG = Config(protection="document", enable=1, rule="silent_check_v3", run_dir=str(folder / "run"))
 
 
 def newest():

@@ -42,7 +42,9 @@ class Training:
     """A monitor with the sink, and checkpoints `a` and `b` whose values are given."""
 
     def __init__(self, folder, origin=ORIGIN, **changes):
-        self.config = Config(**{"enable": 1, "on_anomaly": "log", "run_dir": str(folder), **changes})
+        self.config = Config(
+            protection="document", **{"enable": 1, "on_anomaly": "log", "run_dir": str(folder), **changes}
+        )
         self.sink = open_evidence(self.config, origin)
         self.events = []
         self.monitor = Monitor(self.config, origin, [self.sink, self.events.append], clock=lambda: 1000.0)

@@ -57,7 +57,7 @@ def samples(port):
 
 
 def train(sink, steps, value=1.0, origin=ORIGIN, checkpoints=("a",)):
-    monitor = Monitor(Config(enable=1, on_anomaly="skip"), origin, [sink])
+    monitor = Monitor(Config(protection="document", enable=1, on_anomaly="skip"), origin, [sink])
     monitor.begin()
     for step in steps:
         monitor.judge(step, [Reading(name, value, value, 0, 1) for name in checkpoints])
@@ -65,7 +65,7 @@ def train(sink, steps, value=1.0, origin=ORIGIN, checkpoints=("a",)):
 
 
 def test_off_is_a_function_that_does_nothing():
-    sink = open_metrics(Config(), ORIGIN)
+    sink = open_metrics(Config(protection="document"), ORIGIN)
     assert sink(None) is None
     assert not hasattr(sink, "after_step")
 
@@ -81,7 +81,7 @@ def test_off_imports_no_prometheus_client():
 
 
 def test_every_series_exists_at_0_before_the_first_step(port):
-    open_metrics(Config(metrics_port=port), ORIGIN)
+    open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
     shown = samples(port)
     for series in (
         ("asd_checks_total",), ("asd_steps_total",), ("asd_training_active",), ("asd_strikes_total",),
@@ -92,7 +92,7 @@ def test_every_series_exists_at_0_before_the_first_step(port):
 
 
 def test_a_training_is_seen_while_it_trains(port):
-    sink = open_metrics(Config(metrics_port=port), ORIGIN)
+    sink = open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
     monitor = train(sink, range(1, 6))
     shown = samples(port)
     assert (shown["asd_steps_total",], shown["asd_training_active",]) == (5, 1)
@@ -105,7 +105,7 @@ def test_a_training_is_seen_while_it_trains(port):
 
 
 def test_trainings_of_one_process_share_the_port(port):
-    config = Config(metrics_port=port)
+    config = Config(protection="document", metrics_port=port)
     train(open_metrics(config, ORIGIN), [1, 2])
     second = ORIGIN._replace(run="run2")
     train(open_metrics(config, second), [1, 2, 3], origin=second)
@@ -115,7 +115,7 @@ def test_trainings_of_one_process_share_the_port(port):
 
 
 def test_only_so_many_trainings_of_a_process_are_kept(port):
-    config = Config(metrics_port=port)
+    config = Config(protection="document", metrics_port=port)
     for number in range(40):
         open_metrics(config, ORIGIN._replace(run=f"r{number}"))
     assert [status.run for status in open_metrics(config, ORIGIN).endpoint.statuses()][-1] == "run1"
@@ -123,11 +123,11 @@ def test_only_so_many_trainings_of_a_process_are_kept(port):
 
 
 def test_scrapes_while_it_trains_never_fail(port):
-    sink = open_metrics(Config(metrics_port=port), ORIGIN)
+    sink = open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
     stop = threading.Event()
 
     def keep_training():
-        monitor = Monitor(Config(enable=1), ORIGIN, [sink])
+        monitor = Monitor(Config(protection="document", enable=1), ORIGIN, [sink])
         step = 0
         while not stop.is_set():  # each step brings a new checkpoint, so the dictionaries grow
             step += 1
@@ -144,7 +144,7 @@ def test_scrapes_while_it_trains_never_fail(port):
 
 
 def test_a_server_that_hangs_never_holds_the_training_up(port, monkeypatch):
-    sink = open_metrics(Config(metrics_port=port), ORIGIN)
+    sink = open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
     begun, release = threading.Event(), threading.Event()
 
     class Hanging:
@@ -167,7 +167,7 @@ def test_a_server_that_hangs_never_holds_the_training_up(port, monkeypatch):
 
 
 def test_a_port_in_use_is_told_with_the_way_out_and_training_goes_on(port, capsys, tmp_path):
-    config = Config(metrics_port=port, run_dir=str(tmp_path))
+    config = Config(protection="document", metrics_port=port, run_dir=str(tmp_path))
     taken = start_server(registry=None, ledger_events=list, ready=str, port=port)
     with contextlib.closing(taken):
         with pytest.raises(ConfigError) as caught:
@@ -185,16 +185,16 @@ def test_a_port_in_use_is_told_with_the_way_out_and_training_goes_on(port, capsy
 
 def test_another_wrong_address_keeps_its_own_sentence(port):
     with pytest.raises(ConfigError, match="none of this machine's"):
-        open_metrics(Config(metrics_port=port, metrics_address="192.0.2.1"), ORIGIN)
+        open_metrics(Config(protection="document", metrics_port=port, metrics_address="192.0.2.1"), ORIGIN)
 
 
 def test_a_web_configuration_is_used(port, tmp_path):
     (tmp_path / "web.yml").write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
-    open_metrics(Config(metrics_port=port, web_config=str(tmp_path / "web.yml")), ORIGIN)
+    open_metrics(Config(protection="document", metrics_port=port, web_config=str(tmp_path / "web.yml")), ORIGIN)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as response:
         assert response.headers["X-Frame-Options"] == "deny"
     with pytest.raises(ConfigError, match="No such file"):
-        open_metrics(Config(metrics_port=port, web_config=str(tmp_path / "nothing.yml")), ORIGIN)
+        open_metrics(Config(protection="document", metrics_port=port, web_config=str(tmp_path / "nothing.yml")), ORIGIN)
 
 
 def test_a_process_that_has_trained_ends_by_itself():

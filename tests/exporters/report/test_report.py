@@ -46,7 +46,7 @@ class Rank:
     def __init__(self, folder, rank=0, *, run="run1", host="node7", device=None, sites=SITES, evidence=True):
         self.folder, self.now, self.sites = folder, START + rank / 100, sites
         self.origin = Origin(run, rank, host, device or f"Ascend:{rank}")
-        config = Config(enable=1, run_dir=str(folder), on_anomaly="skip")
+        config = Config(protection="document", enable=1, run_dir=str(folder), on_anomaly="skip")
         sinks = [EventLog(event_file(folder, rank)), *([Evidence(config, self.origin)] if evidence else [])]
         self.monitor = Monitor(config, self.origin, sinks, clock=lambda: self.now)
         self.values = random.Random(rank)

@@ -50,7 +50,7 @@ def test_no_folder_is_made_before_the_first_event(log):
 
 
 def test_each_rank_has_a_file_of_its_own_in_the_folder_of_the_run(tmp_path):
-    log = open_event_log(Config(run_dir=str(tmp_path)), ORIGIN)
+    log = open_event_log(Config(protection="document", run_dir=str(tmp_path)), ORIGIN)
     assert log.path == tmp_path / "events-rank3.jsonl"
 
 
@@ -324,7 +324,7 @@ def test_a_folder_that_can_not_be_written_is_an_os_error_that_ends_no_training()
     with pytest.raises(OSError, match="/proc/no"):
         log(event())
     kept = []
-    watch = Monitor(Config(enable=1), ORIGIN, [log, kept.append])
+    watch = Monitor(Config(protection="document", enable=1), ORIGIN, [log, kept.append])
     assert watch.judge(1, [Reading("a", 2e6, 2e6, 0, 1)]).fatal is kept[0]
     assert kept[1].reason.startswith("an event can't be handed to EventLog: ")
 

@@ -68,14 +68,16 @@ def test_a_problem_is_an_error_without_the_keyword(logger, kind):
 ])  # fmt: skip
 def test_normal_values_are_logged_with_level_3_only(logger, enable, expected):
     sink = LogSink(logger)
-    watch = Monitor(Config(enable=enable), ORIGIN, [sink], value_sink=sink.values)
+    watch = Monitor(Config(protection="document", enable=enable), ORIGIN, [sink], value_sink=sink.values)
     watch.judge(1, [Reading("a", 1.5, 1.5, 0, 1)])
     assert logger.lines == expected
 
 
 def test_an_abnormal_value_is_logged_once(logger):
     sink = LogSink(logger)
-    Monitor(Config(enable=3), ORIGIN, [sink], value_sink=sink.values).judge(1, [Reading("a", 2e6, 2e6, 0, 1)])
+    Monitor(Config(protection="document", enable=3), ORIGIN, [sink], value_sink=sink.values).judge(
+        1, [Reading("a", 2e6, 2e6, 0, 1)]
+    )
     assert [level for level, _ in logger.lines] == ["ERROR"]
 
 
@@ -118,4 +120,4 @@ def test_the_handlers_of_the_training_are_used_and_none_is_added():
 
 
 def test_the_factory_takes_the_logger_asd():
-    assert open_log(Config(), ORIGIN).logger is logging.getLogger("asd")
+    assert open_log(Config(protection="document"), ORIGIN).logger is logging.getLogger("asd")

@@ -41,7 +41,7 @@ def sink(tmp_path, clock):
 
 
 def monitor_of(sink):
-    return Monitor(Config(enable=1), ORIGIN, [sink])
+    return Monitor(Config(protection="document", enable=1), ORIGIN, [sink])
 
 
 def read(sink):
@@ -82,7 +82,9 @@ def test_a_first_level_anomaly_is_written_at_once_and_a_second_level_one_waits(s
 
 
 def test_a_rank_has_a_file_of_its_own_in_the_folder_of_the_run(tmp_path):
-    assert open_status_file(Config(run_dir=str(tmp_path)), ORIGIN).path == run_dir.status_file(tmp_path, 3)
+    assert open_status_file(Config(protection="document", run_dir=str(tmp_path)), ORIGIN).path == run_dir.status_file(
+        tmp_path, 3
+    )
 
 
 def test_writing_leaves_nothing_beside_the_file_but_its_lock(sink):

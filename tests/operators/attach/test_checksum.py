@@ -58,7 +58,7 @@ def test_a_training_whose_products_are_due_in_turn_is_the_same_bit_for_bit(mode,
     losses, weights = trained(Net(), steps=6)
     plan = Checksum(every=every, first_steps=0)
     checked_losses, checked_weights = trained(
-        Net(), monitor := StepMonitor(Config(enable=1), sinks=[], checksum=plan), steps=6
+        Net(), monitor := StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=plan), steps=6
     )
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
@@ -68,7 +68,7 @@ def test_a_training_whose_products_are_due_in_turn_is_the_same_bit_for_bit(mode,
 def test_a_training_is_the_same_with_and_without_checksums_bit_for_bit(mode):
     losses, weights = trained(Net())
     checked_losses, checked_weights = trained(
-        Net(), monitor := StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=1))
+        Net(), monitor := StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(every=1))
     )
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
@@ -87,7 +87,7 @@ def test_a_training_is_the_same_with_and_without_checksums_bit_for_bit(mode):
     ("part", "product"), [("", "multiply"), ("_dx", "multiply_dx"), ("_dw", "multiply_dw")], ids=["y", "dx", "dw"]
 )
 def test_a_wrong_product_is_named_and_its_update_refused(mode, part, product):
-    net, monitor = Net(), StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=1))
+    net, monitor = Net(), StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(every=1))
 
     def strike(net):
         parts = net.second.matmul.product.parts
@@ -108,7 +108,7 @@ def test_a_wrong_product_is_named_and_its_update_refused(mode, part, product):
 
 
 def test_each_product_is_due_once_in_as_many_steps_as_asked_for(mode):
-    monitor = StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=4, first_steps=0))
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(every=4, first_steps=0))
     trained(Net(), monitor, steps=8)
     seen = {name: [step for step, *_ in values] for name, values in monitor.monitor.history.items() if "check" in name}
     assert len(seen) == 18
@@ -131,7 +131,7 @@ def test_in_pynative_a_product_is_the_bare_operator_where_none_of_its_three_is_d
         net.second.matmul.product.parts.check = Counted()
 
     plan = Checksum(every=every, first_steps=0)
-    trained(Net(), StepMonitor(Config(enable=1), sinks=[], checksum=plan), steps=8, before=count)
+    trained(Net(), StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=plan), steps=8, before=count)
     assert seen == [(6, 8)] * expected
 
 
@@ -217,7 +217,7 @@ def test_an_operator_made_while_detection_is_off_does_not_check():
 
 def test_operators_in_a_network_are_named_after_their_place_and_checked_without_being_asked(enabled):
     net = Net(MatMulASD(False, True))
-    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
     trained(net, monitor, steps=16)
     assert sorted(name for name in monitor.monitor.history if "checksum" in name) == [
         "Net.checksum", "Net.checksum_dw", "Net.checksum_dx",
@@ -253,7 +253,9 @@ def test_wrong_arguments_are_named(arguments, message):
     [("threshold", "checksum"), ("adaptive", "checksum"), ("adaptive", "finite,adaptive,state,ranks,checksum")],
 )
 def test_the_tier_switches_checksums_on_and_its_events_keep_the_name(mode, rule, tiers):
-    config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RULE": rule, "ASD_TIERS": tiers})
+    config = Config.from_env(
+        {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": rule, "ASD_TIERS": tiers}
+    )
     net, monitor = Net(), StepMonitor(config, sinks=[], loss_scale=1024.0)
 
     def strike(net):
@@ -269,7 +271,7 @@ def test_the_tier_switches_checksums_on_and_its_events_keep_the_name(mode, rule,
 
 def test_without_the_tier_no_product_is_touched(clean):
     net = Net()
-    trained(net, StepMonitor(Config(enable=1), sinks=[]), steps=1)
+    trained(net, StepMonitor(Config(protection="document", enable=1), sinks=[]), steps=1)
     assert not isinstance(net.second.matmul, ProductASD)
 
 
@@ -289,7 +291,7 @@ def test_a_wrong_product_is_judged_by_a_replay_of_its_step(clean, lasting, verdi
     net, events = Net(), []
     optimizer = nn.Momentum(fill(net).trainable_params(), 1e-4, 0.9)
     step = nn.TrainOneStepCell(net, optimizer)
-    config = Config(enable=1, on_anomaly="skip", replay=True, tiers=("checksum",))
+    config = Config(protection="document", enable=1, on_anomaly="skip", replay=True, tiers=("checksum",))
     # Under this loss scale the score would look healthy, were it divided.
     monitor = StepMonitor(config, sinks=[events.append], checksum=Checksum(every=1), loss_scale=2.0**24)
     monitor.attach(step, optimizer)

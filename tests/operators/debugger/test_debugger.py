@@ -179,7 +179,7 @@ def test_detection_and_the_debugger_work_together(tmp_path, monkeypatch):
     ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
-    monitor = StepMonitor(Config(enable=1), sinks=[], include="branches")
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], include="branches")
     monitor.attach(step, step.optimizer)
     config = {"task": "md5", "level": "L0", "dump_path": str(tmp_path)}
     debugger = PrecisionDebugger(DebuggerConfig.of(config))

@@ -51,7 +51,7 @@ def trained(debugger, detection, first="debugger"):
         debugger.start(net)
     step, monitor = nn.TrainOneStepCell(net, optimizer), None
     if detection == "monitor":
-        monitor = StepMonitor(Config(enable=2), sinks=[])
+        monitor = StepMonitor(Config(protection="document", enable=2), sinks=[])
         monitor.attach(step, optimizer)
     losses = []
     draw = np.random.default_rng(5)

@@ -219,7 +219,7 @@ def test_the_gate_refuses_exactly_the_steps_that_the_host_calls_first_level(rule
     """A seeded stream that crosses the limit up and down; the gate sees it before the host does."""
     ms.set_context(mode=0)
     bench = Bench()
-    config = Config(enable=1, on_anomaly="skip", rule=rule, upper=(20, 10), sigma=(6, 4))
+    config = Config(protection="document", enable=1, on_anomaly="skip", rule=rule, upper=(20, 10), sigma=(6, 4))
     monitor = StepMonitor(config, sinks=[])
     monitor.attach(bench.net, bench.optimizer)
     generator = np.random.default_rng(7)
@@ -244,7 +244,7 @@ def test_what_nobody_judges_refuses_nothing(mode, backend):
         ms.grad(net)(Tensor(np.array([np.inf], np.float32))).asnumpy()
     del gone, net
     bench = Bench()
-    monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[], include="^$")
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip"), sinks=[], include="^$")
     other.tap.site.watched = True  # by another monitor
     monitor.attach(bench.net, bench.optimizer)
     for _ in range(2):

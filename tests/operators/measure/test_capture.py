@@ -120,7 +120,7 @@ def test_a_monitor_hands_over_the_gradient_of_the_event_that_was_first(action, c
     ms.set_context(mode=MODES[context])
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-9)
-    monitor = StepMonitor(Config(enable=1, on_anomaly=action, upper=(1000, 100)), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly=action, upper=(1000, 100)), sinks=[])
     monitor.attach(net, optimizer)
     step = nn.TrainOneStepCell(net, optimizer)
     for factor in (1.0, 1e6, 1.0):
@@ -159,7 +159,7 @@ def test_an_injected_fault_is_kept_bit_for_bit(pattern, context, table):
     ms.set_context(mode=MODES[context])
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-9)
-    monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip"), sinks=[])
     monitor.attach(net, optimizer)
     injector = Recorder(Fault.parse(f"gradient:blocks.1.norm:{pattern}:step=2"))
     assert injector.attach(net) == "blocks.1.norm"
@@ -180,7 +180,7 @@ def test_an_injected_fault_is_kept_bit_for_bit(pattern, context, table):
 
 def test_a_monitor_says_how_much_may_be_kept_and_takes_it_back_at_the_end(table):
     net = fill(Decoder())
-    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
     monitor.attach(net)
     header = kernel.library.asd_header().contents
     assert header.capture_bytes == 16 << 20
@@ -390,7 +390,7 @@ def test_the_operators_keep_no_tensor_and_name_no_call():
     net = Tapped("a")
     table.keep(1 << 20)
     optimizer = nn.SGD([Parameter(np.zeros(2, np.float32), name="w")], 1.0)
-    monitor = StepMonitor(Config(enable=1, on_anomaly="log", upper=(5, 4)), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="log", upper=(5, 4)), sinks=[])
     monitor.attach(net, optimizer)
     ms.grad(net)(Tensor(np.array([1e6], np.float32))).asnumpy()
     (event,) = monitor.step()

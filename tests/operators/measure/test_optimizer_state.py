@@ -85,7 +85,7 @@ def test_a_second_moment_gone_wrong_is_found_where_a_training_cell_holds_the_opt
     optimizer = nn.AdamWeightDecay(net.trainable_params(), 1e-3)
     cell = Held(net, optimizer) if held else nn.TrainOneStepCell(net, optimizer)
     cell.set_train()
-    config = Config(enable=1, rule="adaptive", on_anomaly="log", run_dir=str(tmp_path))
+    config = Config(protection="document", enable=1, rule="adaptive", on_anomaly="log", run_dir=str(tmp_path))
     monitor = StepMonitor(config, sinks=[])
     monitor.attach(cell, optimizer)
 

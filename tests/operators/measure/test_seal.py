@@ -30,7 +30,7 @@ class Training:
         self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
         settings = {"rule": "adaptive", "on_anomaly": "skip", "tiers": ("finite", "state")} | config
         self.events = []
-        config = Config(enable=1, run_dir=str(folder), **settings)
+        config = Config(protection="document", enable=1, run_dir=str(folder), **settings)
         self.monitor = StepMonitor(config, sinks=[self.events.append])
         self.monitor.attach(self.net, self.optimizer)
         self._step = self.monitor.watch_step(one_step_cell(self.net, self.optimizer))
@@ -102,7 +102,14 @@ def test_with_stop_model_train_ends_before_the_step(tmp_path):
     ms.set_context(mode=1)
     net = fill(Decoder())
     optimizer = nn.Momentum(net.trainable_params(), 1e-3, 0.9)
-    config = Config(enable=1, run_dir=str(tmp_path), rule="adaptive", tiers=("finite", "state"), on_anomaly="stop")
+    config = Config(
+        protection="document",
+        enable=1,
+        run_dir=str(tmp_path),
+        rule="adaptive",
+        tiers=("finite", "state"),
+        on_anomaly="stop",
+    )
     flips = FlipAfter(optimizer.parameters, "blocks.0.up.weight")
     rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(5)]
     data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)

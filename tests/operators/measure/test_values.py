@@ -30,7 +30,7 @@ from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
-ON = Config(enable=1, on_anomaly="log")
+ON = Config(protection="document", enable=1, on_anomaly="log")
 
 
 def checked(make=Decoder, prepare=lambda net: net):

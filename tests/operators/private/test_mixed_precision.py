@@ -80,7 +80,7 @@ def run(precision, monitor=None, *, attach_first=False):
 def test_a_training_in_half_precision_is_the_same_beside_checks_bit_for_bit(precision, attach_first, corner):
     losses, weights = run(precision)
     events = []
-    monitor = StepMonitor(Config(enable=1), sinks=[events.append], checksum=True)
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[events.append], checksum=True)
     checked_losses, checked_weights = run(precision, monitor, attach_first=attach_first)
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
@@ -170,7 +170,9 @@ def test_a_norm_that_stays_in_float32_returns_the_type_that_it_returns_unchecked
         net.norm.to_float(ms.float32)
         optimizer = nn.Adam(net.trainable_params(), 1e-2)
         if checked:
-            StepMonitor(Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RULE": rule}), sinks=[]).attach(net, optimizer)
+            StepMonitor(
+                Config.from_env({"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": rule}), sinks=[]
+            ).attach(net, optimizer)
         step = nn.TrainOneStepCell(net, optimizer)
         losses = [float(step(Tensor(x), Tensor(target))) for _ in range(3)]
         found.append((losses, values(net.trainable_params())))
@@ -238,7 +240,9 @@ def train_mixture(monitor=None):
 @pytest.mark.parametrize("tiers", ["finite,adaptive,state", "finite,adaptive,state,checksum"])
 def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(tiers, mode, backend):
     losses, weights = train_mixture()
-    config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_TIERS": tiers})
+    config = Config.from_env(
+        {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_TIERS": tiers}
+    )
     checked_losses, checked_weights = train_mixture(StepMonitor(config, sinks=[]))
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)

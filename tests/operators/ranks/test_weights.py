@@ -59,7 +59,7 @@ def test_one_rank_alone_compares_nothing():
 def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode, backend):
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
-    monitor = StepMonitor(Config(enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[])
     monitor.attach(net, optimizer)
     step = nn.TrainOneStepCell(net, optimizer).set_train()
     table, gate = slots.table(), monitor._training.judging.gate

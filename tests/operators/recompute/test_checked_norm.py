@@ -48,7 +48,7 @@ class Block(nn.Cell):
 
 
 def monitor_of(**plan):
-    return StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(**plan))
+    return StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(**plan))
 
 
 def scores(monitor):
@@ -235,7 +235,7 @@ def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(way, factor):
         def construct(self, x):
             return (self.hand(x.reshape((3, 4, 4)), self.weight) * x.reshape((3, 4, 4))).square().mean()
 
-    monitor = StepMonitor(Config(enable=1, on_anomaly="log"), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="log"), sinks=[])
     trained(Net(), monitor)
     found = scores(monitor)
     assert sorted(found) == ["hand.checksum", "hand.checksum_dw", "hand.checksum_dx"]

@@ -110,7 +110,7 @@ def trained(monitor=None, strike=None):
 def test_a_training_is_the_same_and_each_product_and_norm_is_checked_when_it_is_due(mode):
     slots.use_backend("operators")
     plain = trained()
-    monitor = StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=2, first_steps=0))
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(every=2, first_steps=0))
     assert_same_bits(trained(monitor), plain)
     seen = {name: values for name, values in monitor.monitor.history.items() if "checksum" in name}
     assert sorted(seen) == [f"{layer}.checksum{part}" for layer in ("dense", "norm") for part in ("", "_dw", "_dx")]
@@ -124,7 +124,7 @@ def test_a_wrong_product_is_named_and_its_update_refused(mode):
     def strike(parts):
         parts.multiply_dx = _Wrong(parts.multiply_dx)
 
-    monitor = StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(every=1))
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(every=1))
     with pytest.raises(AnomalyDetected) as caught:
         trained(monitor, strike)
     event = caught.value.event

@@ -39,7 +39,9 @@ ALONE = (
 
 
 def settings(**more):
-    return Config(**{"enable": 1, "on_anomaly": "skip", "upper": (1000, 100), "replay": True, **more})
+    return Config(
+        protection="document", **{"enable": 1, "on_anomaly": "skip", "upper": (1000, 100), "replay": True, **more}
+    )
 
 
 class Losses(Callback):

@@ -35,7 +35,7 @@ NAMES = ["embedding", "blocks.0.norm", "blocks.1.norm", "norm_out"]
 
 
 def config(on_anomaly="stop", upper=(1000, 100), **kwargs):
-    return Config(enable=1, on_anomaly=on_anomaly, upper=upper, **kwargs)
+    return Config(protection="document", enable=1, on_anomaly=on_anomaly, upper=upper, **kwargs)
 
 
 def dataset(steps, bad=(), factor=1e6, first=0):
@@ -68,7 +68,7 @@ class Run:
 
 
 def unwatched(data):
-    run = Run(Config(enable=0))
+    run = Run(Config(protection="document", enable=0))
     run.train(data)
     assert run.events == []
     return run.state()
@@ -133,7 +133,7 @@ def test_a_second_level_value_is_reported_and_applied(corner):
 
 
 def test_switched_off_it_does_nothing_at_all(mode):
-    run = Run(Config(enable=0))
+    run = Run(Config(protection="document", enable=0))
     kinds = {name: type(cell) for name, cell in run.net.cells_and_names()}
     before = slots.table().sites()
     run.train(dataset(2, bad=[1]))
@@ -148,7 +148,7 @@ def test_switched_off_it_does_nothing_at_all(mode):
 def test_switched_off_by_the_environment_it_says_so_once_and_by_its_config_never(caplog, monkeypatch):
     step_monitor._say_that_it_is_off.cache_clear()
     monkeypatch.setenv("NPU_ASD_ENABLE", "0")
-    run = Run(Config(enable=0))
+    run = Run(Config(protection="document", enable=0))
     assert run.monitor.attach(run.net, run.optimizer) is run.optimizer
     assert caplog.records == []
     for _ in range(2):

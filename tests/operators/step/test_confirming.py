@@ -26,7 +26,9 @@ SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
 
 
 def settings(**more):
-    return Config(**{"enable": 1, "on_anomaly": "skip", "rule": "adaptive", "confirm": 0.01, **more})
+    return Config(
+        protection="document", **{"enable": 1, "on_anomaly": "skip", "rule": "adaptive", "confirm": 0.01, **more}
+    )
 
 
 class Training:

@@ -38,7 +38,7 @@ class Training:
         net = fill(Plain())
         optimizer = nn.SGD(net.trainable_params(), 1e-4)
         self.events, self.losses, strikes = [], [], []
-        config = Config(enable=1, on_anomaly="skip", rule="adaptive", confirm=confirm)
+        config = Config(protection="document", enable=1, on_anomaly="skip", rule="adaptive", confirm=confirm)
         self.monitor = StepMonitor(config, sinks=[self.events.append], replay=False, loss_scale=scale)
         self.monitor.attach(net, optimizer)
 

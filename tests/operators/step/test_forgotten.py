@@ -17,7 +17,7 @@ from asd.operators.table import slots, unread
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 26, 4
-RULE = Config(enable=1, on_anomaly="skip", rule="threshold", upper=(1000, 100))
+RULE = Config(protection="document", enable=1, on_anomaly="skip", rule="threshold", upper=(1000, 100))
 AFTER_REFUSAL, NEVER = "an update was refused, and the training went on", "`step` was never called"
 
 
@@ -59,7 +59,9 @@ def test_a_refused_update_does_not_stop_those_after_it_though_nobody_calls_step(
     assert ours.monitor.monitor.status.problems >= 1
 
 
-@pytest.mark.parametrize("config", [RULE, Config(enable=1, on_anomaly="log")], ids=["skip", "log"])
+@pytest.mark.parametrize(
+    "config", [RULE, Config(protection="document", enable=1, on_anomaly="log")], ids=["skip", "log"]
+)
 def test_a_training_that_never_calls_step_is_told_that_nothing_is_judged(config, mode, backend):
     training = Training(config)
     if not training.events:
@@ -143,7 +145,7 @@ def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set
 def test_a_monitor_that_nobody_holds_is_gone_at_once(rule):
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
-    monitor = StepMonitor(Config(enable=1, rule=rule), sinks=[], replay=True)
+    monitor = StepMonitor(Config(protection="document", enable=1, rule=rule), sinks=[], replay=True)
     monitor.attach(net, optimizer)
     gate, held = optimizer.asd_gate.gate, weakref.ref(monitor)
     assert not gate.is_free

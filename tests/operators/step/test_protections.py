@@ -85,7 +85,7 @@ def said(caplog):
 
 
 def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, said):
-    found = train(Config(enable=1, rule="adaptive", tiers=ALL, confirm=0.01, replay=True))
+    found = train(Config(protection="document", enable=1, rule="adaptive", tiers=ALL, confirm=0.01, replay=True))
     assert said(logging.WARNING) == []
     line, unseen = said(logging.INFO)
     assert found["places"] == {
@@ -107,7 +107,7 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
 
 
 def test_the_default_rule_says_what_little_it_does(mode, said):
-    found = train(Config(enable=1, on_anomaly="log"), watches=False)
+    found = train(Config(protection="document", enable=1, on_anomaly="log"), watches=False)
     assert (found["places"], found["missing"]) == ({"gradients of activations": 4}, {})
     assert found["on"]["refusal"] == "first-level anomalies are reported, no update is refused"
     assert [said(level) != [] for level in (logging.INFO, logging.WARNING)] == [True, False]
@@ -115,19 +115,21 @@ def test_the_default_rule_says_what_little_it_does(mode, said):
 
 @pytest.mark.parametrize(("tiers", "told"), [(ALL, True), (("finite", "adaptive"), False)], ids=["checksum", "without"])
 def test_half_precision_beside_checked_products_is_told_to_round_in_other_groups(tiers, told):
-    found = train(Config(enable=1, rule="adaptive", tiers=tiers), net=Decoder().to_float(ms.float16))
+    found = train(
+        Config(protection="document", enable=1, rule="adaptive", tiers=tiers), net=Decoder().to_float(ms.float16)
+    )
     assert ("add the gradients of a value that several layers read in other groups" in str(found["on"])) is told
 
 
 def test_a_recurrent_net_has_its_second_look(mode, said):
-    found = train(Config(enable=1, rule="adaptive", confirm=0.01), net=Recurrent())
+    found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01), net=Recurrent())
     assert (found["missing"], found["on"]["second look"]) == ({}, "of 1 % of the steps at most")
     assert said(logging.WARNING) == []
 
 
 def test_a_loop_that_shows_no_beginning_is_told_what_it_does_without(said):
     ms.set_context(mode=1)
-    found = train(Config(enable=1, rule="adaptive", confirm=0.01, replay=True), watches=False)
+    found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01, replay=True), watches=False)
     assert {setting: len(reasons) for setting, reasons in found["missing"].items()} == {
         "ASD_TIERS=state": 1, "ASD_REPLAY": 1, "ASD_CONFIRM": 1
     }  # fmt: skip
@@ -138,7 +140,7 @@ def test_a_loop_that_shows_no_beginning_is_told_what_it_does_without(said):
 
 def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
     ms.set_context(mode=1)
-    found = train(Config(enable=1, rule="adaptive", confirm=0.01), guards=False)
+    found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01), guards=False)
     assert found["missing"] == {
         "ASD_ON_ANOMALY": [
             "no optimizer was given, so no update can be refused",
@@ -156,7 +158,7 @@ def test_a_second_optimizer_of_the_training_cell_is_told(said):
     net = fill(Decoder())
     step = nn.TrainOneStepCell(net, nn.Adam(net.trainable_params(), 1e-3))
     step.other = nn.SGD(net.trainable_params(), 1e-3)
-    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
     monitor.attach(step, step.optimizer)
     monitor.step(step(ids(0), targets(0)))
     assert monitor.monitor.status.protections["missing"] == {
@@ -168,7 +170,8 @@ def test_a_second_optimizer_of_the_training_cell_is_told(said):
 def test_moments_that_were_not_found_are_told(said, hidden):
     ms.set_context(mode=1)
     found = train(
-        Config(enable=1, rule="adaptive", tiers=("state",)), make=lambda weights: Bare(weights, hidden=hidden)
+        Config(protection="document", enable=1, rule="adaptive", tiers=("state",)),
+        make=lambda weights: Bare(weights, hidden=hidden),
     )
     assert found["on"]["state"] == "bounds on weights, no moments were found, hashes between steps"
     reason = "what the optimizer keeps under names that are no weight's is not read: running"
@@ -182,7 +185,7 @@ class Unused(Decoder):
 
 
 def test_a_place_that_the_first_step_does_not_reach_is_told(mode, said):
-    found = train(Config(enable=1, rule="adaptive"), net=Unused())
+    found = train(Config(protection="document", enable=1, rule="adaptive"), net=Unused())
     assert found["missing"] == {}
     assert found["unseen"] == {"gradients of activations": ["spare"], "outputs": ["spare.forward"]}
     assert "not seen in the first step are 1 of 5 gradients of activations: spare" in said(logging.INFO)
@@ -190,7 +193,7 @@ def test_a_place_that_the_first_step_does_not_reach_is_told(mode, said):
 
 
 def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
-    found = train(Config(enable=1, tiers=("checksum",)), net=Plain())
+    found = train(Config(protection="document", enable=1, tiers=("checksum",)), net=Plain())
     assert found["places"] == {}
     assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
     assert "no layer holds a matrix product or a norm that can be checked" in found["missing"]["ASD_TIERS=checksum"]
@@ -204,7 +207,7 @@ def test_a_network_that_was_compiled_before_is_told(said):
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     step = nn.TrainOneStepCell(net, optimizer)
     step(ids(0), targets(0)).asnumpy()
-    monitor = StepMonitor(Config(enable=1), sinks=[])
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
     monitor.attach(step, optimizer)
     monitor.step(step(ids(1), targets(1)))
     missing = monitor.monitor.status.protections["missing"]["NPU_ASD_ENABLE"]
@@ -221,7 +224,7 @@ def test_what_checks_left_out_while_they_were_put_in_and_compiled_is_told(said):
 
     take_left_out()
     leave_out("embedding", "an operator that nobody knows")
-    found = train(Config(enable=1, tiers=("checksum",)), net=Late())
+    found = train(Config(protection="document", enable=1, tiers=("checksum",)), net=Late())
     assert found["missing"]["ASD_TIERS=checksum"] == [
         "embedding: an operator that nobody knows", "blocks.0.up: operands of unequal shape"
     ]  # fmt: skip
@@ -231,7 +234,7 @@ def test_what_checks_left_out_while_they_were_put_in_and_compiled_is_told(said):
 def test_without_the_kernel_the_hashes_are_missing(said):
     ms.set_context(mode=1)
     slots.use_backend("operators")
-    found = train(Config(enable=1, rule="adaptive"))
+    found = train(Config(protection="document", enable=1, rule="adaptive"))
     assert found["on"]["computed by"] == "MindSpore operators"
     assert found["missing"] == {
         "ASD_TIERS=state": ["nothing is compared between two steps without the C++ kernel on a CPU"]
@@ -245,7 +248,9 @@ def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
     net = fill(Decoder())
     rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(3)]
     data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
-    config = Config(enable=1, rule="adaptive", tiers=("adaptive", "ranks"), run_dir=str(tmp_path))
+    config = Config(
+        protection="document", enable=1, rule="adaptive", tiers=("adaptive", "ranks"), run_dir=str(tmp_path)
+    )
     model = Model(net, optimizer=nn.Adam(net.trainable_params(), 1e-3))
     model.train(1, data, callbacks=[StepMonitor(config)], dataset_sink_mode=False)
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 0

@@ -27,7 +27,14 @@ def test_every_judged_value_is_recorded_and_the_refused_step_says_so(mode, tmp_p
 
 
 def test_with_tiers_outputs_and_gradients_of_parameters_are_recorded_too(mode, tmp_path):
-    settings = Config(enable=1, rule="adaptive", tiers=("finite", "adaptive"), run_dir=str(tmp_path), record=True)
+    settings = Config(
+        protection="document",
+        enable=1,
+        rule="adaptive",
+        tiers=("finite", "adaptive"),
+        run_dir=str(tmp_path),
+        record=True,
+    )
     Run(settings, sinks=[ValueRecorder(settings, ORIGIN)]).train(dataset(3))
     recording = Recording(tmp_path)
     for step in recording.steps():

@@ -19,11 +19,11 @@ def save(folder, step, rank=0, run="job"):
 
 def record(folder, *attempts, **more):
     Record("job", number=len(attempts), attempts=list(attempts), **more).save(folder)
-    return Config(run_dir=str(folder), run=attempts[-1].run)
+    return Config(protection="document", run_dir=str(folder), run=attempts[-1].run)
 
 
 def test_without_a_supervisor_it_is_the_newest_healthy_one(tmp_path):
-    config = Config(run_dir=str(tmp_path / "run"))
+    config = Config(protection="document", run_dir=str(tmp_path / "run"))
     assert checkpoint_to_resume(tmp_path, config=config) is None
     save(tmp_path, 2)
     newest = save(tmp_path, 4)
@@ -71,4 +71,4 @@ def test_one_without_a_manifest_is_taken_when_the_supervisor_says_so(tmp_path):
 def test_a_damaged_record_is_an_error(tmp_path):
     record_file(tmp_path).write_text("{")
     with pytest.raises(StateError, match="supervisor.json is corrupt"):
-        checkpoint_to_resume(tmp_path, config=Config(run_dir=str(tmp_path)))
+        checkpoint_to_resume(tmp_path, config=Config(protection="document", run_dir=str(tmp_path)))

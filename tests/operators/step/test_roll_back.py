@@ -29,7 +29,9 @@ class Training:
         self.folder = folder
         net = fill(Decoder())
         optimizer = nn.SGD(net.trainable_params(), 1e-2)
-        self.monitor = StepMonitor(Config(enable=1, upper=(1000, 100)), sinks=[self.events.append])
+        self.monitor = StepMonitor(
+            Config(protection="document", enable=1, upper=(1000, 100)), sinks=[self.events.append]
+        )
         injector = FaultInjector(Fault.parse(f"gradient:norm_out:flip=30:step=5:duration={duration}"))
         settings = CheckpointConfig(save_checkpoint_steps=2, append_info=["epoch_num", "step_num"])
         rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(1, STEPS + 1)]

@@ -37,7 +37,13 @@ class Training:
 
 def adaptive(tmp_path, **more):
     tiers = ("finite", "adaptive", "state", "ranks")
-    return Config(enable=1, rule="adaptive", run_dir=str(tmp_path), **{"tiers": tiers, "on_anomaly": "skip", **more})
+    return Config(
+        protection="document",
+        enable=1,
+        rule="adaptive",
+        run_dir=str(tmp_path),
+        **{"tiers": tiers, "on_anomaly": "skip", **more},
+    )
 
 
 def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_kind(mode, tmp_path):

@@ -96,7 +96,7 @@ def test_the_status_says_that_model_train_has_ended_by_an_exception(tmp_path):
     ms.set_context(mode=1)
     net = fill(Decoder())
     model = Model(net, optimizer=nn.Adam(net.trainable_params(), 1e-3))
-    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)))
+    monitor = StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)))
     with pytest.raises(ZeroDivisionError):
         model.train(1, rows(3), callbacks=[monitor, Ends(2)], dataset_sink_mode=False)
     assert (status(tmp_path)["active"], status(tmp_path)["steps"]) == (False, 2)
@@ -110,7 +110,8 @@ def test_a_monitor_for_each_model_train_goes_on_quietly_with_what_the_one_before
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     model, events = Model(net, optimizer=optimizer), []
     monitors = [
-        StepMonitor(Config(enable=1, rule=rule, run_dir=str(tmp_path)), sinks=[events.append]) for _ in range(2)
+        StepMonitor(Config(protection="document", enable=1, rule=rule, run_dir=str(tmp_path)), sinks=[events.append])
+        for _ in range(2)
     ]
     for number, monitor in enumerate(monitors):
         model.train(1, rows(4, 4 * number), callbacks=[monitor], dataset_sink_mode=False)
@@ -126,7 +127,7 @@ def test_with_other_settings_it_starts_anew_quietly_and_what_is_tainted_stays_so
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     model, events = Model(net, optimizer=optimizer), []
     first, same, other = (
-        StepMonitor(Config(enable=1, rule=rule, run_dir=str(tmp_path)), sinks=[events.append])
+        StepMonitor(Config(protection="document", enable=1, rule=rule, run_dir=str(tmp_path)), sinks=[events.append])
         for rule in ("threshold", "threshold", "silent_check_v3")
     )
     model.train(1, rows(2), callbacks=[first], dataset_sink_mode=False)
@@ -143,7 +144,9 @@ def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_tol
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     optimizer.global_step.set_data(ms.Tensor([7], ms.int32))  # as a loaded checkpoint does
     events = []
-    StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[events.append]).attach(net, optimizer)
+    StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)), sinks=[events.append]).attach(
+        net, optimizer
+    )
     assert [event.reason for event in events] == [
         "resumed at step 7 without a rule state of that step. The rules start anew."
     ]

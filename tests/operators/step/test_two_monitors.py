@@ -18,7 +18,7 @@ from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 6, 4
-RULE = Config(enable=1, on_anomaly="skip", rule="threshold", upper=(1000, 100))
+RULE = Config(protection="document", enable=1, on_anomaly="skip", rule="threshold", upper=(1000, 100))
 
 
 class Generator(nn.Cell):
@@ -114,7 +114,7 @@ def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimiz
 
 
 def test_names_are_unique_and_those_of_the_second_have_its_class_in_front(corner):
-    gan = Gan(Config(enable=1, rule="adaptive", on_anomaly="skip"))
+    gan = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip"))
     names = {key: [site.name for site in monitor._training.judging.sites] for key, monitor in gan.monitors.items()}
     assert "n" in names["d"]
     assert "Generator.n" in names["g"]
@@ -126,14 +126,14 @@ def test_names_are_unique_and_those_of_the_second_have_its_class_in_front(corner
 
 
 def test_detection_changes_no_number_and_finds_nothing_in_a_healthy_gan(corner):
-    ours, theirs = Gan(Config(enable=1, rule="adaptive", on_anomaly="skip")), Gan()
+    ours, theirs = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip")), Gan()
     assert ours.losses == theirs.losses
     assert_same_bits(ours.state(), theirs.state())
     assert ours.events == {"g": [], "d": []}
 
 
 def test_rules_learn_from_the_steps_of_their_own_optimizer_only(corner):
-    gan = Gan(Config(enable=1, rule="adaptive", on_anomaly="skip"))
+    gan = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip"))
     for key, monitor in gan.monitors.items():
         calls = {reading.checkpoint.removeprefix("Generator."): reading.calls for reading in monitor.monitor.readings}
         assert calls["n"] == (2 if key == "d" else 1)
@@ -173,7 +173,7 @@ def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place(corner):
 
 
 def test_each_keeps_its_own_rule_state_beside_a_checkpoint_of_both(tmp_path):
-    gan = Gan(Config(enable=1, rule="adaptive", on_anomaly="skip"))
+    gan = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip"))
     files = [gan.monitors[key].save_state(tmp_path / "gan.ckpt").name for key in "dg"]
     assert files == ["gan.ckpt.asd-rank0.json", "gan.ckpt.asd-rank0-Generator.json"]
     names = [set(json.loads((tmp_path / file).read_text())["checkpoints"]) for file in files]
