@@ -28,7 +28,8 @@ FOLDERS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=
 
 def test_an_empty_environment_gives_the_documented_defaults():
     expected = Config(
-        0, (1000000, 10000), (100000, 5000), "stop", "adaptive", "asd_run", "", 0, "127.0.0.1", "", 16, protection="full"
+        0, (1000000, 10000), (100000, 5000), "stop", "adaptive", "asd_run", "", 0, "127.0.0.1", "", 16,
+        protection="full",
     )  # fmt: skip
     assert Config.from_env({}) == Config() == expected
 

@@ -46,7 +46,7 @@ def empty():
 
 @pytest.fixture
 def clean(monkeypatch, tmp_path):
-    """The document's rule alone, which compiles fast, an empty working folder, and MindSpore's own operators afterwards."""
+    """The document's rule, which compiles fast, an empty working folder, and MindSpore's own operators afterwards."""
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ASD_PROTECTION", "document")

@@ -1,7 +1,8 @@
 """Trains a real Llama of mindformers while a device computes wrongly, and shows how that is found, judged and survived.
 
-First one process: a corrupted gradient is found and its update refused. Then a job of two devices and a spare, in three
-acts: a device that stays broken is replaced, one that failed once gets a strike, for poisoned data nobody is blamed.
+First one process: a corrupted gradient is found and its update refused, and a fault that the document's rule does not
+see is healed. Then a job of two devices and a spare, in three acts: a device that stays broken is replaced, one that
+failed once gets a strike, for poisoned data nobody is blamed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from asd.settings.table import RULE_NAMES
 
 __all__ = ["add_arguments", "run"]
 
-PARTS = ("detection", "persistent", "transient", "poisoned")
+PARTS = ("detection", "unseen", "persistent", "transient", "poisoned")
 _EXAMPLES = """\
 Examples:
   asd demo                                                 all of it, in two to five minutes
   asd demo --parts detection                               one process only, in half a minute
+  asd demo --parts unseen                                  a fault that only the default finds
   asd demo --parts persistent                              two devices and a spare: one stays broken
   asd demo --parts detection --rule adaptive --fault gradient:ffn_norm:flip=27:step=40
   asd demo --parts detection --mode pynative --steps 40    slower, the same story
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what goes wrong, target:where:pattern=amount:step=N (default %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--rule", choices=tuple(RULE_NAMES), metavar="RULE", help="which rule judges (default: ASD_RULE, or threshold)"
+        "--rule", choices=tuple(RULE_NAMES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
     )
     parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
     parser.add_argument("--out", type=Path, help="folder for what it leaves (default: ASD_RUN_DIR/demo)")
@@ -85,7 +87,12 @@ def _tell(parts: list[str], config: Config, fault: Fault, args: argparse.Namespa
         from asd.cli.train.demo_detection import Detection
 
         result = Detection(config, fault, args, out).tell()
-    acts = [part for part in PARTS if part in parts and part != "detection"]
+    if "unseen" in parts:
+        from asd.cli.train.demo_unseen import Unseen
+
+        told = Unseen(out, seed=args.seed, mode=args.mode, is_quiet=args.json).tell()
+        result |= {"checks": {**result["checks"], **told["checks"]}}
+    acts = [part for part in PARTS[2:] if part in parts]
     if acts:
         from asd.cli.train.demo_job import Acts
 
