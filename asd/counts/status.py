@@ -35,6 +35,7 @@ _Buckets = Annotated[
                       description=f"a list of {len(RATIO_BOUNDS) + 1} whole numbers"),
 ]  # fmt: skip
 _Pairs = Annotated[dict[str, tuple[Number, Number]], Meta(description="an object of pairs of numbers")]
+_Shares = Annotated[dict[str, tuple[Finite, Finite]], Meta(description="an object of pairs of finite numbers")]
 _Protections = Annotated[dict[str, Any], Meta(description="an object")]
 
 
@@ -65,6 +66,8 @@ class Status:
         ratio_sum: Sum of value / limit over these.
         checkpoints: Per checkpoint its last value and its limit then, either may be `inf`, the value `nan`.
         protections: What protects the training, see `asd.counts.protections`; empty before that is known.
+        budget: Of each part of detection the share of a step's time that it has, and the share of what it can look at
+            that it looks at in a step; empty before that is measured.
     """
 
     run: Text
@@ -91,6 +94,7 @@ class Status:
     ratio_sum: Finite = 0.0
     checkpoints: _Pairs = field(default_factory=dict)
     protections: _Protections = field(default_factory=dict)
+    budget: _Shares = field(default_factory=dict)
     machine: Text = ""
 
     def add(self, checkpoint: str, verdict: Verdict) -> None:
@@ -142,5 +146,6 @@ class Status:
         """
         valid = "the JSON object a rank writes"
         status = read(text, cls, "status", valid, version=VERSION, numbers=("checkpoints",))
-        Protections.from_json(status.protections)
+        known = Protections.from_json(status.protections)
+        status.protections = known.to_json() if status.protections else {}  # what is not known may be anything
         return status

@@ -13,7 +13,21 @@ from typing import Any, NamedTuple
 from asd.errors import ConfigError
 from asd.settings.combined import VARIABLE, CombinedConfig
 from asd.settings.protection import PROTECTIONS
-from asd.settings.values import ADDRESS, DIGITS, FILE, FLAG, FOLDER, NAME, SHARE, Kind, choice, count, names, pair
+from asd.settings.values import (
+    ADDRESS,
+    DIGITS,
+    FILE,
+    FLAG,
+    FOLDER,
+    NAME,
+    SHARE,
+    SHARE_OF_TIME,
+    Kind,
+    choice,
+    count,
+    names,
+    pair,
+)
 
 __all__ = ["RULE_NAMES", "SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
 
@@ -199,6 +213,12 @@ VARIABLES = (
         _meaning_of_confirm,
         ("share of the steps, for example `0.01`, that may be made again before their update because of an "
             "anomaly of either level; what a device did once is healed bit for bit"),
+    ),
+    Variable(
+        "ASD_BUDGET", "budget", SHARE_OF_TIME,
+        lambda share: f"detection may take {100 * share:.3g} % of a step; what can look at less shares what is left",
+        ("share of the time of a step that detection may take: what looks at every place comes first, then weights and "
+            "moments, then sampled checks of results; each does its least in any case"),
     ),
     Variable(
         "ASD_MANIFEST", "manifest", FLAG,

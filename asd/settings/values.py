@@ -9,7 +9,21 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["ADDRESS", "DIGITS", "FILE", "FLAG", "FOLDER", "NAME", "SHARE", "Kind", "choice", "count", "names", "pair"]
+__all__ = [
+    "ADDRESS",
+    "DIGITS",
+    "FILE",
+    "FLAG",
+    "FOLDER",
+    "NAME",
+    "SHARE",
+    "SHARE_OF_TIME",
+    "Kind",
+    "choice",
+    "count",
+    "names",
+    "pair",
+]
 
 _SMALLEST, _LARGEST = 3, 2**63 - 1  # of a threshold
 _LONGEST_NAME = 128
@@ -50,6 +64,7 @@ SHARE = Kind(
     lambda value: isinstance(value, float | int) and 0 <= value <= 1,
     "it must be a share of the steps from 0, for never, to 1, for example 0.01",
 )
+SHARE_OF_TIME = SHARE._replace(valid="it must be a share of the time of a step from 0 to 1, for example 0.03")
 
 
 def count(largest: int, valid: str) -> Kind:

@@ -228,6 +228,13 @@ def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
     dropped = CounterMetricFamily(
         "asd_events_dropped_total", "Events and steps that a sink could not take.", labels=(*LABELS, "sink")
     )
+    spent = GaugeMetricFamily(
+        "asd_budget_ratio", "What a part of detection has of a step's time, see ASD_BUDGET.", labels=(*LABELS, "part")
+    )
+    coverage = GaugeMetricFamily(
+        "asd_coverage_ratio", "The share of what a part can look at that it looks at in a step.",
+        labels=(*LABELS, "part"),
+    )  # fmt: skip
     ratio = HistogramMetricFamily(
         "asd_feature_ratio", "Feature values as a share of their first-level limit; finite ones.", labels=LABELS
     )
@@ -235,9 +242,11 @@ def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
         counts = dict(status.dropped)
         for sink in dict.fromkeys((*SINKS, *counts)):
             dropped.add_metric((*labels, clean(sink)), counts.get(sink, 0))
+        for part, (cost, share) in dict(status.budget).items():
+            spent.add_metric((*labels, clean(part)), float(cost))
+            coverage.add_metric((*labels, clean(part)), float(share))
         ratio.add_metric(labels, list(zip(_BOUNDS, accumulate(status.ratios), strict=True)), status.ratio_sum)
-    yield dropped
-    yield ratio
+    yield from (dropped, spent, coverage, ratio)
 
 
 def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]:

@@ -35,6 +35,7 @@ class Checksum:
 
     Attributes:
         gate: That of the monitor it is used by, if any.
+        coverage: The share of all that was due in the step that `begin_step` spoke of.
 
     Args:
         every: Each product and each norm is due in one step of so many; with 0 in none but the others named here.
@@ -71,6 +72,7 @@ class Checksum:
         self.every, self.suspicious_steps, self.tolerance = every, suspicious_steps, tolerance
         self._include, self._exclude = compile_patterns("include", include), compile_patterns("exclude", exclude)
         self.gate: Gate | None = None
+        self.coverage = 0.0
         self._until = 0  # all are due in every step before this one
         self._first_steps, self._step = first_steps, 0
 
@@ -96,6 +98,7 @@ class Checksum:
         self._schedule(everything=True)
 
     def _schedule(self, *, everything: bool) -> None:
+        self.coverage = 1.0 if everything else 1 / self.every if self.every else 0.0
         table().schedule_checksums(self.every, self._step, everything, TOLERANCES[self.tolerance], self.gate)
 
     def stop(self) -> None:

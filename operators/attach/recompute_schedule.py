@@ -48,6 +48,21 @@ class RecomputeSchedule(Part):
             return ""
         return f"each result in one step of {self.checksum.every}, all of them in the first steps"
 
+    @property
+    def every(self) -> int:
+        """In how many steps each result is checked once; 0 where none is wanted by itself."""
+        return self.checksum.every if self.checksum is not None and not self._waits else 0
+
+    @every.setter
+    def every(self, steps: int) -> None:
+        if self.checksum is not None and self.every:
+            self.checksum.every = steps
+
+    @property
+    def coverage(self) -> float:
+        """The share of all results that had their turn in the last step that was scheduled."""
+        return self.checksum.coverage if self.checksum is not None else 0.0
+
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts checks on the products and norms of `net`, if wanted; else takes those its check operators bring."""
         return self.checksum.install(net) if self.checksum is not None else claim_checked(net)

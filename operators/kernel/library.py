@@ -90,10 +90,12 @@ class Schedule(ctypes.Structure):
         checked: Products checked in this process so far.
         dismissed: Of these, how many exceeded the tolerance and were right when computed again.
         unjudged: Products that could not be judged: an operand is not finite, or shapes or types are unknown.
+        nanoseconds: What checks that were due took in this process so far.
     """
 
     _fields_ = tuple(
-        (name, ctypes.c_int64) for name in ("every", "turn", "all", "tolerance", "checked", "dismissed", "unjudged")
+        (name, ctypes.c_int64)
+        for name in ("every", "turn", "all", "tolerance", "checked", "dismissed", "unjudged", "nanoseconds")
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from statistics import median
 
 from mindspore import nn
 
@@ -26,8 +24,6 @@ __all__ = ["StateChecks"]
 _SETTING = "ASD_TIERS=state"
 _WARM = 20
 """Steps in which the optimizer's state is read each time, for it grows quickly."""
-_RECENT = 33
-"""Steps of which the usual one tells the pace: a compilation, an evaluation or a saved checkpoint is none."""
 
 
 class StateChecks(Part):
@@ -39,6 +35,8 @@ class StateChecks(Part):
 
     Attributes:
         seal: What compares a step's end with the beginning of the next; None where nothing does.
+        seconds_granted: What reading may take of each step; None for all the time it takes.
+        seconds_in_step: What reading took in the last step that was judged.
     """
 
     def __init__(self, health: Health, problems: Problems) -> None:
@@ -48,8 +46,8 @@ class StateChecks(Part):
         self._extremes: StateExtremes
         self.seal: StateSeal | None = None
         self._left: Snapshot | None = None
-        self._last: float | None = None
-        self._steps: deque[float] = deque(maxlen=_RECENT)
+        self.seconds_granted: float | None = None
+        self.seconds_in_step = 0.0
 
     def watch(self, optimizer: nn.Cell) -> None:
         """Reads the weights and the state of `optimizer` from now on."""
@@ -88,13 +86,15 @@ class StateChecks(Part):
         state, self._left = self._state, None
         if state is None or step.refused:
             return
-        self._count_step()
         state.note(step.readings or ())
-        if step.number >= _WARM and self._steps:
-            self._reader.pace(median(self._steps))
+        if step.number >= _WARM and self.seconds_granted is not None:
+            self._reader.pace(self.seconds_granted)
+        self.seconds_in_step = 0.0
         if not self._reader.due(step.number):
             return
+        begin = time.perf_counter()
         self._left = self._reader.read(step.number)
+        self.seconds_in_step = time.perf_counter() - begin
         values, growth = self._extremes.take(self._left, self._reader.tensor_of)
         found = self.monitor.judge_state(step.number, values, self._extremes.where, growth)
         if found is not None:
@@ -102,11 +102,10 @@ class StateChecks(Part):
             step.fatal = step.fatal or found
             self._health.add(found)
 
-    def _count_step(self) -> None:
-        now = time.perf_counter()
-        if self._last is not None:
-            self._steps.append(now - self._last)
-        self._last = now
+    @property
+    def price(self) -> float:
+        """The seconds it would take to read all of the state in each step; 0 where nothing is read."""
+        return self._reader.price() if self._state is not None else 0.0
 
     def close(self, step: StepRecord) -> None:
         """Keeps hashes of the weights and the optimizer's state that a step left."""

@@ -34,6 +34,7 @@ from asd.operators.step.problems import Problems
 from asd.operators.step.protecting import after_first_step, before_first_step
 from asd.operators.step.resume import CheckpointWatch, resumed_step
 from asd.operators.step.rule_state import RuleState
+from asd.operators.step.spending import Spending
 from asd.operators.step.state_checks import StateChecks
 from asd.operators.step.step_reader import StepReader
 from asd.operators.step.weight_watch import WeightWatch
@@ -99,6 +100,7 @@ class TrainingWatch:
         self.judging = StepReader(config, loss_scale, self.health, self._problems)
         self._find_loss_scale = loss_scale is None
         self._checksums = RecomputeSchedule(config, checksum)
+        self._spending = Spending(config.budget, self.state, self._checksums)
         self._checks = Checks(config, include, exclude, self._checksums)
         self._weights = WeightWatch(self.health)
         self._replay = StepReplay(config, wanted=config.replay if replay is None else replay, scaler=loss_scale)
@@ -108,7 +110,7 @@ class TrainingWatch:
         self._forgotten = Forgotten(self._problems)
         self._parts: tuple[Part, ...] = (
             self._problems, self.state, self.judging, self._checksums, self._checks, self._weights, self._replay,
-            self._confirming, self._rule_state, self._forgotten,
+            self._confirming, self._rule_state, self._forgotten, self._spending,
         )  # fmt: skip
         self.turns = Turns()
         self._gate: Gate | None = None
@@ -237,8 +239,10 @@ class TrainingWatch:
         self.outputs_again = step.outputs if step.again else None
         end = time.perf_counter()
         if self._last_end is not None:  # the first step has no beginning that is known
+            took = end - begin + in_kernel
+            recomputing = self._spending.note(step_seconds=end - self._last_end, detection_seconds=took)
             monitor.status.step_seconds += end - self._last_end
-            monitor.status.check_seconds += end - begin + in_kernel
+            monitor.status.check_seconds += took + recomputing
         self._last_end = end
         return step
 
@@ -255,6 +259,7 @@ class TrainingWatch:
         if step.refused and self._replay.wanted:  # what a replay takes is no part of a step
             self._last_end = time.perf_counter()
             self._table.seconds()
+            self._table.seconds_recomputing()
 
     def _tell_after_first(self, monitor: Monitor) -> None:
         self._is_first = False

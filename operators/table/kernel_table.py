@@ -50,6 +50,7 @@ class KernelTable:
         self._gate_of = np.ctypeslib.as_array(guards)
         self.gates = Gates(len(self._gates))
         self._nanoseconds = int(self._header.nanoseconds)
+        self._recomputing = int(schedule(0).nanoseconds)
         library.asd_tell_unread(*unread.from_any_thread())
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
@@ -228,6 +229,11 @@ class KernelTable:
         """See `Table`."""
         before, self._nanoseconds = self._nanoseconds, int(self._header.nanoseconds)
         return (self._nanoseconds - before) / 1e9
+
+    def seconds_recomputing(self) -> float:
+        """See `Table`."""
+        before, self._recomputing = self._recomputing, int(schedule(0).nanoseconds)
+        return (self._recomputing - before) / 1e9
 
     def counted(self, gate: Gate) -> GateCounts:
         """See `Table`."""

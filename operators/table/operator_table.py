@@ -272,6 +272,10 @@ class OperatorTable:
         """Always 0: they are operators among the others of the step."""
         return 0.0
 
+    def seconds_recomputing(self) -> float:
+        """Always 0, as `seconds`."""
+        return 0.0
+
     def counted(self, gate: Gate) -> GateCounts:
         """See `Table`; no unsupported type is met, for MindSpore itself refuses it."""
         before, gate.refused = gate.refused, self.refused(gate)

@@ -131,6 +131,9 @@ class Table(Protocol):
     def seconds(self) -> float:
         """What the checks took since `counted` or this was called last; 0 where that can't be measured."""
 
+    def seconds_recomputing(self) -> float:
+        """What checks of results took since the last call; 0 where that can't be measured."""
+
 
 _table: KernelTable | OperatorTable | None = None
 

@@ -214,6 +214,7 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_RECORD": str(int(replay)),
         "ASD_CONFIRM": "0",
         "ASD_PROTECTION": "document",
+        "ASD_BUDGET": "0.03",
     }
     assert Config.from_env(environ) == config
     assert {setting.name: setting.value for setting in describe(environ)} == environ

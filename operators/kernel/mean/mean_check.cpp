@@ -182,6 +182,7 @@ int asd_mean_told(int nparam, void** params, int* ndims, int64_t** shapes, const
   std::fill(out, out + size, 0.0f);
   // Else these are not the gradients that it was made for.
   if (numbers_of(gradients, slots, ndims, shapes) != size) return 0;
+  const asd::CheckTime time;
   try {
     tell_all(gradients, params, ndims, shapes, dtypes, slots, out);
   } catch (...) {  // no memory for the buffer: the rank has told nothing
@@ -198,6 +199,7 @@ int asd_mean_check(int nparam, void** params, int* ndims, int64_t** shapes, cons
   const int32_t* slots = static_cast<const int32_t*>(params[gradients + 1]);
   *static_cast<float*>(params[nparam - 1]) = 0.0f;
   if (numbers_of(gradients, slots, ndims, shapes) != elements_of(ndims[gradients], shapes[gradients])) return 0;
+  const asd::CheckTime time;
   try {
     check_all(gradients, params, ndims, shapes, dtypes, slots, static_cast<const float*>(params[gradients]),
               static_cast<const float*>(params[gradients + 2]));

@@ -53,6 +53,7 @@ int asd_norm_forward(int nparam, void** params, int* ndims, int64_t** shapes, co
   *static_cast<float*>(params[6]) = 0.0f;
   const int32_t* place = static_cast<const int32_t*>(params[4]);
   if (!asd::is_due(place[0])) return 0;
+  const asd::CheckTime time;
   Array a[4];
   for (int i = 0; i < 4; ++i) a[i] = {params[i], asd::elements_of(ndims[i], shapes[i]), dtypes[i]};
   if (place[3] == 0) a[2].data = nullptr;
@@ -74,6 +75,7 @@ int asd_norm_backward(int nparam, void** params, int* ndims, int64_t** shapes, c
   const int32_t* place = static_cast<const int32_t*>(params[6]);
   const bool dx_due = asd::is_due(place[0]), dw_due = asd::is_due(place[1]);
   if (!dx_due && !dw_due) return 0;
+  const asd::CheckTime time;
   Array a[6];
   for (int i = 0; i < 6; ++i) a[i] = {params[i], asd::elements_of(ndims[i], shapes[i]), dtypes[i]};
   if (!dx_due) a[3].data = nullptr;

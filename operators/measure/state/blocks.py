@@ -12,7 +12,7 @@ import numpy as np
 
 from asd.operators.kernel.blocks import BLOCK_DTYPE, TYPES, blocks_of, read_blocks
 from asd.operators.measure.state.optimizer_state import OptimizerState
-from asd.operators.measure.state.snapshot import SELDOM, SHARE, Snapshot
+from asd.operators.measure.state.snapshot import SELDOM, Snapshot
 from asd.operators.private.cells import writes_to
 from asd.operators.private.memory import wait_for_writes
 
@@ -73,12 +73,16 @@ class StateBlocks:
         self._seconds.append((time.perf_counter() - begin) * len(self._table) / max(1, len(chosen)))
         return Snapshot(turn, self.turns, places, chosen, self.tensor_of[chosen], hashes, found)
 
-    def pace(self, step_seconds: float) -> None:
-        """Chooses `turns`, so that both readings of a step take a hundredth of it."""
-        if not self._seconds or step_seconds <= 0:
+    def price(self) -> float:
+        """See `StateReader`; after a step and before the next one."""
+        return 2 * median(self._seconds) if self._seconds else 0.0
+
+    def pace(self, seconds: float) -> None:
+        """Chooses `turns`."""
+        if not self._seconds:
             return
-        most = min(SELDOM, int(self._table["bytes"].sum()) // _FEW_BYTES)
-        turns = max(1, min(most, ceil(2 * median(self._seconds) / (SHARE * step_seconds))))
+        most = max(1, min(SELDOM, int(self._table["bytes"].sum()) // _FEW_BYTES))
+        turns = min(most, ceil(self.price() / seconds)) if seconds > 0 else most
         if abs(turns - self.turns) > _STEADY * self.turns:
             self.turns = turns
 

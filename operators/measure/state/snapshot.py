@@ -7,10 +7,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["SELDOM", "SHARE", "Snapshot", "StateReader"]
+__all__ = ["SELDOM", "Snapshot", "StateReader"]
 
-SHARE = 0.01
-"""Of the time of a step that reading may take; what takes longer is read in turns, or not in each step."""
 SELDOM = 16
 """Steps from one reading of a tensor to the next at most."""
 
@@ -59,5 +57,8 @@ class StateReader(Protocol):
     def read(self, step: int, *, extremes: bool = True) -> Snapshot:
         """What has its turn in this step, as it is now."""
 
-    def pace(self, step_seconds: float) -> None:
-        """Chooses how much to read, from what readings took and what a step takes, so that it takes `SHARE` of it."""
+    def price(self) -> float:
+        """The seconds it would take in each step to read all of it in each; 0 before anything was read."""
+
+    def pace(self, seconds: float) -> None:
+        """Chooses how much to read in a step, from what readings took, so that it takes `seconds` of each."""

@@ -13,7 +13,7 @@ import numpy as np
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.measure.state.optimizer_state import OptimizerState
-from asd.operators.measure.state.snapshot import SELDOM, SHARE, Snapshot
+from asd.operators.measure.state.snapshot import SELDOM, Snapshot
 from asd.operators.measure.tap import statistics_by_operators
 
 __all__ = ["StateTensors"]
@@ -58,7 +58,11 @@ class StateTensors:
         read = np.array(found, np.float64).reshape(-1, 2)
         return Snapshot(0, 1, [], all_of_them, all_of_them, np.empty(0, np.uint64), read)
 
-    def pace(self, step_seconds: float) -> None:
-        """Chooses `every`, so that a reading takes a hundredth of the steps that it is for."""
-        if self._seconds and step_seconds > 0:
-            self.every = min(SELDOM, max(1, math.ceil(median(self._seconds) / (SHARE * step_seconds))))
+    def price(self) -> float:
+        """See `StateReader`."""
+        return median(self._seconds) if self._seconds else 0.0
+
+    def pace(self, seconds: float) -> None:
+        """Chooses `every`."""
+        if self._seconds:
+            self.every = min(SELDOM, math.ceil(self.price() / seconds)) if seconds > 0 else SELDOM

@@ -10,7 +10,7 @@ from asd.operators.kernel import library as kernel
 from asd.operators.measure.state.blocks import StateBlocks
 from asd.operators.measure.state.extremes import StateExtremes
 from asd.operators.measure.state.optimizer_state import OptimizerState
-from asd.operators.measure.state.snapshot import SELDOM, SHARE
+from asd.operators.measure.state.snapshot import SELDOM
 from asd.operators.measure.state.tensors import StateTensors
 from asd.operators.table import slots
 from asd.tiers.seal import BLOCK
@@ -41,19 +41,19 @@ def test_in_as_many_steps_as_there_are_turns_each_block_is_read_once(turns):
     assert len(blocks.tensor_of) == 3 * (3 + 1 + 1)
 
 
-def test_turns_are_chosen_so_that_two_readings_take_a_hundredth_and_kept_while_they_nearly_do(monkeypatch):
+def test_turns_are_chosen_so_that_two_readings_take_what_was_granted_and_kept_while_they_nearly_do():
     blocks = StateBlocks(adam((SELDOM << 18,)))
-    for steps, turns in ((0.5, 4), (0.51, 4), (0.3, 7), (1e-6, SELDOM), (1e6, 1), (0.0, 1)):
+    for seconds, turns in ((0.005, 4), (0.0051, 4), (0.003, 7), (1e-8, SELDOM), (1e4, 1), (0.0, SELDOM)):
         blocks._seconds.clear()
-        blocks._seconds.append(4 * SHARE * 0.5 / 2)
-        blocks.pace(steps)
+        blocks._seconds.append(0.01)
+        blocks.pace(seconds)
         assert blocks.turns == turns
 
 
 def test_what_is_small_is_read_whole_in_each_step():
     blocks = StateBlocks(adam())
     blocks._seconds.append(1.0)
-    blocks.pace(1e-3)
+    blocks.pace(1e-5)
     assert blocks.turns == 1
 
 
@@ -121,5 +121,5 @@ def test_operators_read_the_same_extremes():
 def test_what_operators_read_is_read_as_seldom_as_its_time_asks_for():
     tensors = StateTensors(adam())
     tensors._seconds.append(0.02)
-    tensors.pace(0.5)
+    tensors.pace(0.005)
     assert [step for step in range(1, 13) if tensors.due(step)] == [4, 8, 12]
