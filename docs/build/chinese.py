@@ -28,6 +28,10 @@ SETTINGS = {
     "ASD_REPLAY": "`1`：更新被丢弃的那一步会重放一次，以区分硬件错误与软件错误",
     "ASD_NARROW": "`1`：重放后故障复现时，进一步查找第一个算错的算子",
     "ASD_CONFIRM": "允许在更新之前重算的可疑步所占比例，例如 `0.01`；设备偶发的一次错误会被逐比特修复",
+    "ASD_BUDGET": (
+        "检测最多可占单步耗时的比例：先满足每一步都要检查的各检测点，再依次分给权重与优化器状态、结果的抽样校验；"
+        "后两者各有最低保证"
+    ),
     "ASD_MANIFEST": "`1`：为每个 ckpt 文件写一份带哈希的清单，续训时据此选出最后一个完好的 ckpt",
     "ASD_RECORD": "`1`：记录每一步的特征值，供 `asd tune` 使用",
     "ASD_DEVICE": "本进程所用设备在事件中的编号；不设置时取 MindSpore 的编号",
@@ -42,7 +46,7 @@ VALID = {
     "NPU_ASD_UPPER_THRESH": "两个整数，均不小于 3，且第一个大于第二个",
     "NPU_ASD_SIGMA_THRESH": "两个整数，均不小于 3，且第一个大于第二个",
     "ASD_ON_ANOMALY": "`log`、`skip`、`stop`",
-    "ASD_PROTECTION": "`document`、`full`",
+    "ASD_PROTECTION": "`full`、`document`",
     "ASD_RULE": "`threshold`、`silent_check_v3`、`combined`、`adaptive`",
     "ASD_RUN_DIR": "目录名",
     "ASD_RUN": "由可打印字符组成的名字",
@@ -54,6 +58,7 @@ VALID = {
     "ASD_REPLAY": "`0`、`1`",
     "ASD_NARROW": "`0`、`1`",
     "ASD_CONFIRM": "0 到 1",
+    "ASD_BUDGET": "0 到 1",
     "ASD_MANIFEST": "`0`、`1`",
     "ASD_RECORD": "`0`、`1`",
     "ASD_DEVICE": "设备编号，例如 `3`",

@@ -12,7 +12,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 BEST = "asd adaptive + second look + checksum, sampled"
 DETECTORS = {
-    "Ascend V2, mended (default)": "`ASD_RULE=threshold`, the default: the document's rule",
+    "Ascend V2, mended (default)": "`ASD_PROTECTION=document`: the document's rule",
     "asd adaptive": "`ASD_RULE=adaptive` with its tiers and `ranks`",
     "asd adaptive + second look": "the same with `ASD_CONFIRM=0.01`",
     BEST: "the same with the tier `checksum`, sampled",

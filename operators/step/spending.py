@@ -42,12 +42,13 @@ class Spending(Part):
         return recomputing
 
     def _share_out(self) -> None:
-        price = self._recomputing / self._looked_at if self._looked_at else 0.0
+        all_results = self._recomputing / self._looked_at if self._looked_at else 0.0
         if self._looked_at >= 1:  # each result once, at least
             self._recomputing = self._looked_at = 0.0
-        grants = self._budget.share_out({"state": self._state.price, "checksum": price})
+        grants = self._budget.share_out({"state": self._state.price, "checksum": all_results})
         if "state" in grants:
-            self._state.seconds_granted = grants["state"].coverage * self._state.price
+            seconds = grants["state"].coverage * self._state.price
+            grants["state"] = grants["state"]._replace(coverage=self._state.pace(seconds))
         if "checksum" in grants:
             self._checksums.every = turns_of(grants["checksum"].coverage, self._checksums.every)
         self._tell(grants)

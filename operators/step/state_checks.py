@@ -35,7 +35,6 @@ class StateChecks(Part):
 
     Attributes:
         seal: What compares a step's end with the beginning of the next; None where nothing does.
-        seconds_granted: What reading may take of each step; None for all the time it takes.
         seconds_in_step: What reading took in the last step that was judged.
     """
 
@@ -46,8 +45,8 @@ class StateChecks(Part):
         self._extremes: StateExtremes
         self.seal: StateSeal | None = None
         self._left: Snapshot | None = None
-        self.seconds_granted: float | None = None
         self.seconds_in_step = 0.0
+        self._steps = 0
 
     def watch(self, optimizer: nn.Cell) -> None:
         """Reads the weights and the state of `optimizer` from now on."""
@@ -87,9 +86,8 @@ class StateChecks(Part):
         if state is None or step.refused:
             return
         state.note(step.readings or ())
-        if step.number >= _WARM and self.seconds_granted is not None:
-            self._reader.pace(self.seconds_granted)
         self.seconds_in_step = 0.0
+        self._steps += 1
         if not self._reader.due(step.number):
             return
         begin = time.perf_counter()
@@ -101,6 +99,12 @@ class StateChecks(Part):
             step.events.append(found)
             step.fatal = step.fatal or found
             self._health.add(found)
+
+    def pace(self, seconds: float) -> float:
+        """Has reading take so many seconds of each step; returns which share of the state is read in one."""
+        if self._steps >= _WARM:
+            self._reader.pace(seconds)
+        return self._reader.coverage
 
     @property
     def price(self) -> float:

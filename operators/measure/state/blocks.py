@@ -73,6 +73,11 @@ class StateBlocks:
         self._seconds.append((time.perf_counter() - begin) * len(self._table) / max(1, len(chosen)))
         return Snapshot(turn, self.turns, places, chosen, self.tensor_of[chosen], hashes, found)
 
+    @property
+    def coverage(self) -> float:
+        """See `StateReader`."""
+        return 1 / self.turns
+
     def price(self) -> float:
         """See `StateReader`; after a step and before the next one."""
         return 2 * median(self._seconds) if self._seconds else 0.0

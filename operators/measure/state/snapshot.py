@@ -46,10 +46,15 @@ class StateReader(Protocol):
     Attributes:
         tensor_of: Per block the number of its tensor, ascending.
         unread: Names of tensors that can't be read.
+        coverage: The share of all that is read in a step.
     """
 
     tensor_of: np.ndarray
     unread: list[str]
+
+    @property
+    def coverage(self) -> float:
+        """See `StateReader`."""
 
     def due(self, step: int) -> bool:
         """Whether something is read after this step."""

@@ -58,6 +58,11 @@ class StateTensors:
         read = np.array(found, np.float64).reshape(-1, 2)
         return Snapshot(0, 1, [], all_of_them, all_of_them, np.empty(0, np.uint64), read)
 
+    @property
+    def coverage(self) -> float:
+        """See `StateReader`."""
+        return 1 / self.every
+
     def price(self) -> float:
         """See `StateReader`."""
         return median(self._seconds) if self._seconds else 0.0

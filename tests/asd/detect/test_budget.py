@@ -33,6 +33,12 @@ def test_what_leaves_nothing_leaves_each_part_its_least():
     assert grants["checksum"] == pytest.approx((0.01, 1 / 64))
 
 
+def test_what_takes_half_a_hundredth_of_a_step_is_done_in_any_case():
+    grants = shared(0.0, places=0.05, state=0.004, checksum=0.04)
+    assert grants["state"] == pytest.approx((0.004, 1.0))
+    assert grants["checksum"] == pytest.approx((0.005, 1 / 8))
+
+
 def test_a_part_that_costs_nothing_or_is_not_known_is_granted_nothing():
     assert set(shared(0.03, state=0.0)) == {"places"}
 
@@ -47,11 +53,12 @@ def test_the_usual_step_counts_and_not_the_one_that_was_compiled():
 @given(st.floats(0, 1), SECONDS, SECONDS, SECONDS, SECONDS)
 def test_no_more_than_the_budget_is_granted_but_the_least_of_each(share, step, places, state, checksum):
     grants = shared(share, step, places, state=state, checksum=checksum)
-    least = places + state / 16 + checksum / 64
+    least = places + max(0.005 * step, state / 16) + max(0.005 * step, checksum / 64)
     assert sum(grant.cost for grant in grants.values()) * step <= max(share * step, least) * (1 + 1e-9)
     assert grants["state"].coverage >= 1 / 16
-    assert grants["checksum"].coverage >= 1 / 64
-    assert grants["checksum"].coverage == pytest.approx(1 / 64) or grants["state"].coverage == pytest.approx(1)
+    least = min(1, max(1 / 64, 0.005 * step / checksum))
+    assert grants["checksum"].coverage >= least
+    assert grants["checksum"].coverage == pytest.approx(least) or grants["state"].coverage == pytest.approx(1)
 
 
 @given(st.floats(1 / 64, 1), st.sampled_from([1, 2, 4, 8, 16, 32, 64]))
