@@ -50,7 +50,7 @@ LINEAR = r"\.(wq|wk|wv|wo|w1|w2|w3)$"
 """With these every layer of the Llama is checked, not only norms and the embedding."""
 
 
-def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: int, *, rule: str) -> dict[str, Any]:
+def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: int, config: Config) -> dict[str, Any]:
     """Step time with detection over step time without, in turns, equal trainings in one process.
 
     Returns:
@@ -68,7 +68,7 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: i
 
     def checked() -> Step:
         net, optimizer = build(workload)
-        monitor = StepMonitor(Config(protection="document", enable=1, rule=rule), sinks=[], include=include)
+        monitor = StepMonitor(config, sinks=[], include=include)
         monitors.append(monitor)
         cell = nn.TrainOneStepCell(net, optimizer)
         monitor.attach(cell, optimizer)
@@ -81,14 +81,14 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: i
 
         return step
 
-    steps = SELDOM if rule == "adaptive" else 1
+    steps = SELDOM if config.rule == "adaptive" else 1
     found = in_turns(
         bare,
         checked,
         batches(workload),
         turns if steps == 1 else max(turns // 10, 4),
         steps=steps,
-        warm_up=3 if rule == "threshold" else 64,  # until the pace at which the state is read has settled
+        warm_up=3 if config.rule == "threshold" else 64,  # until the pace at which the state is read has settled
         inside=lambda: sum(monitor.monitor.status.check_seconds for monitor in monitors),
     )
     for monitor in monitors:
@@ -254,7 +254,7 @@ def shares(result: dict[str, Any]) -> dict[str, float]:
     computed = {}
     for mode, chains in result["chain"].items():
         a_byte = chains[-1]["microseconds_a_check"]["median"] * 1e-6 / chains[-1]["bytes"]
-        for checkpoints in ("default", "all"):
+        for checkpoints in ("document", "all"):
             step = result["steps"].get(f"large, {mode}, {checkpoints}", {})
             if "megabytes" in step:
                 computed[f"{mode}, {checkpoints}"] = 1e6 * step["megabytes"] * a_byte / step["step_seconds"]["median"]
@@ -303,12 +303,13 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
         ("small", SMALL, {"graph": 200, "pynative": 40}),
     ):
         for mode in ("graph", "pynative"):
-            for checkpoints, include, rule in (
-                ("default", (), "threshold"), ("all", LINEAR, "threshold"), ("tiers", (), "adaptive")
+            for checkpoints, include, settings in (
+                ("document", (), {"protection": "document"}), ("all", LINEAR, {"protection": "document"}),
+                ("tiers", (), {"protection": "document", "rule": "adaptive"}), ("full", (), {}),
             ):  # fmt: skip
                 row = f"{name}, {mode}, {checkpoints}"
                 if chosen.search(row):
-                    found = whole_step(workload, mode, include, 4 if quick else turns[mode], rule=rule)
+                    found = whole_step(workload, mode, include, 4 if quick else turns[mode], Config(enable=1, **settings))
                     rows[row] = {"processor": where()["processor"], **found}
     return rows
 

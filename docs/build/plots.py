@@ -19,7 +19,7 @@ from tables import BEST, RESULTS, result
 COPIED = ("detection.png", "sensitivity.png", "strata.png")
 _BLUE, _RED = "#1f4e79", "#a61c1c"
 _DETECTORS = {
-    "Ascend V2, mended (default)": "threshold (default)",
+    "Ascend V2, mended (default)": "document's rule",
     "Ascend V3": "Ascend V3",
     "Ascend V3, recalibrated to 2^9": "Ascend V3, fitted",
     "ZClip": "ZClip",
@@ -66,14 +66,18 @@ def _bars(axes: Any, places: list[float], shares: list[dict[str, float]], colour
 
 def _steps() -> plt.Figure:
     names = [
-        ("overhead", "large, graph, default", "large, graph, default"),
+        ("overhead", "large, graph, full", "large, graph, default"),
+        ("overhead", "large, graph, document", "large, graph, document"),
         ("overhead", "large, graph, all", "large, graph, linear layers too"),
         ("overhead", "large, graph, tiers", "large, graph, adaptive"),
-        ("overhead", "large, pynative, default", "large, PyNative, default"),
+        ("overhead", "large, pynative, full", "large, PyNative, default"),
+        ("overhead", "large, pynative, document", "large, PyNative, document"),
         ("overhead", "large, pynative, all", "large, PyNative, linear layers too"),
-        ("overhead", "small, graph, default", "small, graph, default"),
+        ("overhead", "small, graph, full", "small, graph, default"),
+        ("overhead", "small, graph, document", "small, graph, document"),
         ("overhead", "small, graph, tiers", "small, graph, adaptive"),
-        ("overhead", "small, pynative, default", "small, PyNative, default"),
+        ("overhead", "small, pynative, full", "small, PyNative, default"),
+        ("overhead", "small, pynative, document", "small, PyNative, document"),
     ]
     figure, axes = plt.subplots(figsize=(8, 3.6))
     for row, (source, name, _) in enumerate(reversed(names)):
