@@ -229,25 +229,37 @@ class Monitor:
         verdict, name = self.judges.judge_state(values, growth)
         return self._state_anomaly(step, where.get(name, name), verdict, "max")
 
-    def judge_seal(self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed]) -> Event | None:
-        """Judges what became of the weights and the optimizer's state between `step` and the next one.
+    def judge_seal(
+        self,
+        step: int,
+        after: Mapping[str, Sealed],
+        before: Mapping[str, Sealed],
+        traced: bool = True,  # noqa: FBT001, FBT002 - as the seal tells it
+        *,
+        refused: bool = False,
+    ) -> Event | None:
+        """Judges what became of the weights and the optimizer's state between the updates of `step` and the next one.
 
         Args:
             step: The step that was made, from 1.
             after: The tensors at its end, by name, see `asd.tiers.Seal`.
-            before: The same at the beginning of the next step.
+            before: The same before the next update.
+            traced: Whether something ran in between that may have written them.
+            refused: Whether that update was refused because of it.
 
         Returns:
             The event of a first-level anomaly, named after the tensor that changed: one of the next step, which finds
             it and is the first to compute with it.
         """
-        verdict, name = self.judges.judge_seal(step, after, before)
-        return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS)
+        verdict, name = self.judges.judge_seal(step, after, before, traced=traced)
+        return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS, refused=refused)
 
-    def _state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event | None:
+    def _state_anomaly(
+        self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool = False
+    ) -> Event | None:
         if verdict.level is Level.NORMAL:
             return None
-        event = self._counted(self._reports.state_anomaly(step, name, verdict, feature))
+        event = self._counted(self._reports.state_anomaly(step, name, verdict, feature, refused=refused))
         self.publish(event)
         return event
 

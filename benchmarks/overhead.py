@@ -309,7 +309,9 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
             ):  # fmt: skip
                 row = f"{name}, {mode}, {checkpoints}"
                 if chosen.search(row):
-                    found = whole_step(workload, mode, include, 4 if quick else turns[mode], Config(enable=1, **settings))
+                    found = whole_step(
+                        workload, mode, include, 4 if quick else turns[mode], Config(enable=1, **settings)
+                    )
                     rows[row] = {"processor": where()["processor"], **found}
     return rows
 

@@ -77,12 +77,12 @@ class Reports:
             return replace(event, rank=-1, device="unknown")
         return replace(event, kind="follower")
 
-    def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str) -> Event:
+    def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool) -> Event:
         """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         return self._event(
             step, name, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
-            refused=False, feature=feature, key="state",
+            refused=refused, feature=feature, key="state",
         )  # fmt: skip
 
     def follower(self, step: int, attribution: Attribution | None, *, refused: bool) -> Event:

@@ -152,9 +152,15 @@ class Detectors:
         verdict = self._bound.update(values, growth)
         return verdict, self._bound.name
 
-    def judge_seal(self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed]) -> tuple[Verdict, str]:
+    def seal_judges(self, name: str) -> bool:
+        """Whether a change of this weight or state between two updates would be a fault."""
+        return self._seal.judges(name)
+
+    def judge_seal(
+        self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed], *, traced: bool
+    ) -> tuple[Verdict, str]:
         """The verdict on what changed between `step` and the next, and the name of the tensor it is about."""
-        verdict = self._seal.update(step, after, before)
+        verdict = self._seal.update(step, after, before, traced=traced)
         return verdict, self._seal.name
 
     def end_step(self) -> None:

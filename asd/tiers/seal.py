@@ -37,16 +37,18 @@ class Sealed(NamedTuple):
 
 
 class Seal:
-    """Flags a tensor that changed between two steps although nothing was seen to write it.
+    """Flags a tensor that changed between two updates although nothing was seen to write it.
 
     Nothing of a training writes weights or moments there, so a bit that flipped in memory shows, however small the
-    value that it made. A program may write them on purpose: it loads a checkpoint, averages or clips weights. Such a
-    change is accepted, silently. One is taken for a fault only if all of this holds:
+    value that it made, and so does a tensor that changed as a whole. A program may write them on purpose: it loads a
+    checkpoint, averages or clips weights. Such a change is accepted, silently. One is taken for a fault only if all of
+    this holds:
 
     - no tensor has another place than before, and the tensors are the same ones;
-    - one tensor changed, in one block or in at most 1/64 of the blocks of all tensors;
-    - that tensor did not change in the first two comparisons, which show what the program writes between all of its
-      steps, and was not flagged before.
+    - one tensor changed, and it is not one of those that changed in the first two comparisons, which show what the
+      program writes between all of its updates, nor one that was flagged before;
+    - something else may have written, such as a compiled graph that ran in between, and it changed in one block or in
+      less than 1/64 of the blocks of all tensors; or nothing may have.
 
     Attributes:
         name: The tensor of the last verdict; empty if there is none.
@@ -66,13 +68,20 @@ class Seal:
         self._comparisons = 0
         self._written: set[str] = set()
 
-    def update(self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed]) -> Verdict:
-        """Compares what a step left with what the next one finds.
+    def judges(self, name: str) -> bool:
+        """Whether a change of this tensor, alone, would be a fault."""
+        return self._comparisons >= LEARNED and name not in self._written
+
+    def update(
+        self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed], *, traced: bool = True
+    ) -> Verdict:
+        """Compares what a step left with what is there before the next update.
 
         Args:
             step: The step that was made.
             after: The tensors at its end, by name.
-            before: The same blocks at the beginning of the next step. Both may be empty where nothing changed.
+            before: The same blocks later. Both may be empty where nothing changed.
+            traced: Whether something ran in between that may have written them.
 
         Returns:
             A verdict whose value is the number of blocks that changed.
@@ -82,7 +91,8 @@ class Seal:
         changed = [name for name in before if before[name] != after.get(name)]
         if not changed and before.keys() == after.keys():
             return Verdict(Level.NORMAL, "", 0.0, 0.0)
-        found = self._fault(changed, after, before)
+        changed = [name for name in changed if name not in self._written]
+        found = self._fault(changed, after, before, traced=traced)
         if self._comparisons <= LEARNED:
             self._written.update(name for name in changed if name in after and after[name].place == before[name].place)
         if not found:
@@ -115,13 +125,16 @@ class Seal:
             )
         self.accepted, self._comparisons, self._written = accepted, comparisons, set(written)
 
-    def _fault(self, changed: list[str], after: Mapping[str, Sealed], before: Mapping[str, Sealed]) -> list[int]:
+    def _fault(
+        self, changed: list[str], after: Mapping[str, Sealed], before: Mapping[str, Sealed], *, traced: bool
+    ) -> list[int]:
         """The blocks that a fault changed; none if the change was made on purpose."""
         if self._comparisons <= LEARNED or len(changed) != 1 or before.keys() != after.keys():
             return []
         old, new = after[changed[0]], before[changed[0]]
-        if changed[0] in self._written or old.place != new.place or len(old.hashes) != len(new.hashes):
+        moved = any(after[name].place != before[name].place for name in before)
+        if moved or len(old.hashes) != len(new.hashes):
             return []
         blocks = [i for i, pair in enumerate(zip(old.hashes, new.hashes, strict=True)) if pair[0] != pair[1]]
         total = sum(len(sealed.hashes) for sealed in before.values())
-        return blocks if len(blocks) <= max(1, ceil(MOST * total) - 1) else []
+        return blocks if not traced or len(blocks) <= max(1, ceil(MOST * total) - 1) else []

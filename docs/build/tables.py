@@ -140,9 +140,7 @@ def checksum_steps() -> str:
             due = f"each {found['every']}th" if found["every"] > 1 else "all, as in the first 32 steps"
             times = milliseconds(found["step_seconds"])
             rows.append((modes[found["mode"]], norms, due, times, ratio(found["ratio"])))
-    return table(
-        ("mode", "what has a checksum", "how many a step", "step", "relative to `document` (quartiles)"), rows
-    )
+    return table(("mode", "what has a checksum", "how many a step", "step", "relative to `document` (quartiles)"), rows)
 
 
 def parts() -> str:

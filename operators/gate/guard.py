@@ -9,7 +9,7 @@ aside for the host, so that the next step is judged by its own values, whether o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -156,6 +156,13 @@ class _KernelGate(_Gate):
         self.count = kernel_function("asd_agree")
         self.number = Tensor([self.guard_number], ms.int32)
         self.set_aside = _same  # the library has done so by then
+        self.before_asking: Callable[[], None] | None = None
+
+    def __call__(self, gradients):
+        """In PyNative."""
+        if self.before_asking is not None:
+            self.before_asking()
+        return super().__call__(gradients)
 
     def construct(self, gradients):
         refuses = self.ask(*gradients, *self.look(gradients), self.number)

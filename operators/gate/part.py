@@ -50,6 +50,7 @@ class StepRecord:
         readings: What its checkpoints saw, of the second run if there was one; None as long as nobody has read them.
         captures: Tensors that broke a limit, of the run that is to blame.
         again: Whether there was a second run that counts.
+        broken: Whether its update was refused because a weight or a state of the optimizer had changed before it.
         lost: Why an update was refused for good though no rank has a first-level anomaly; else empty.
         vanished: The readings that were suspicious in the first run and not in the second.
         elsewhere: Whether any rank has such readings.
@@ -67,6 +68,7 @@ class StepRecord:
     readings: Sequence[Reading] | None = None
     captures: Sequence[Capture] = ()
     again: bool = False
+    broken: bool = False
     lost: str = ""
     vanished: Sequence[Reading] = ()
     elsewhere: bool = False

@@ -10,7 +10,7 @@ import numpy as np
 from asd.operators.kernel import library as kernel
 from asd.tiers.seal import BLOCK
 
-__all__ = ["BLOCK_DTYPE", "TYPES", "blocks_of", "hashes_of_blocks", "read_blocks"]
+__all__ = ["BLOCK_DTYPE", "TYPES", "blocks_of", "hashes_of_blocks", "read_blocks", "threads_for"]
 
 TYPES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 """What can be read, and how many bytes an element has; `kTypes` of blocks.cpp, in its order."""
@@ -56,7 +56,7 @@ def read_blocks(table: np.ndarray, *, extremes: bool = True) -> tuple[np.ndarray
         raise RuntimeError("the C++ kernel was not built; install the package where a C++ compiler is.")
     hashes = np.empty(len(table), np.uint64)
     found = np.empty((len(table) if extremes else 0, 2))
-    threads = _cores() if table["bytes"].sum() > _FEW_BYTES else 1
+    threads = threads_for(table)
     kernel.library.asd_read_blocks(
         table.ctypes.data, len(table), threads, hashes.ctypes.data, found.ctypes.data if extremes else None
     )
@@ -72,6 +72,11 @@ def hashes_of_blocks(array: np.ndarray) -> tuple[int, ...]:
     data = np.ascontiguousarray(array)
     hashes, _ = read_blocks(blocks_of(data.ctypes.data, data.nbytes, "float32"), extremes=False)
     return tuple(hashes.tolist())
+
+
+def threads_for(table: np.ndarray) -> int:
+    """How many threads read it."""
+    return _cores() if table["bytes"].sum() > _FEW_BYTES else 1
 
 
 @functools.cache

@@ -170,6 +170,17 @@ def _declare(loaded: ctypes.CDLL) -> None:
         ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
     ]  # fmt: skip
     loaded.asd_read_blocks.restype = None
+    loaded.asd_seal.argtypes = [
+        ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
+        ctypes.c_int64, ctypes.c_int64,
+    ]  # fmt: skip
+    loaded.asd_seal.restype = None
+    loaded.asd_seal_state.argtypes = [ctypes.c_int64, ctypes.c_void_p]
+    loaded.asd_seal_state.restype = ctypes.c_int64
+    loaded.asd_do_not_judge.argtypes = [ctypes.c_int64, ctypes.c_int64]
+    loaded.asd_do_not_judge.restype = None
+    loaded.asd_unseal.argtypes = [ctypes.c_int64]
+    loaded.asd_unseal.restype = None
     loaded.asd_release_capture.argtypes = []
     loaded.asd_release_capture.restype = None
     loaded.asd_statistics.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 from mindspore import Parameter, nn
 
-__all__ = ["callbacks_in", "checkpoint_folder", "children", "own_parameters", "primitives", "writes_to"]
+__all__ = ["callbacks_in", "checkpoint_folder", "children", "own_parameters", "primitives"]
 
 
 def children(cell: nn.Cell) -> Mapping[str, nn.Cell | None]:
@@ -25,12 +25,6 @@ def own_parameters(cell: nn.Cell) -> MutableMapping[str, Parameter | None]:
 def primitives(cell: nn.Cell) -> MutableMapping[str, Any]:
     """The operators that are attributes of `cell`."""
     found: MutableMapping[str, Any] = cell._primitives
-    return found
-
-
-def writes_to(parameter: Parameter) -> Hashable:
-    """A number that grows with each operator that writes in place."""
-    found: Hashable = getattr(parameter, "_version", 0)
     return found
 
 

@@ -68,9 +68,10 @@ class Confirming(Part):
                 overflow=judging.loss_scale.dynamic and scale > 1 and any(each.non_finite for each in first),
                 broken=any(monitor.is_broken(each, scale) for each in first if each.kind != SAMPLE),
                 suspicious=any(monitor.suspicion(each, scale) is not None for each in first),
+                state=step.broken,
             )
             judging.write_limits(scale=scale)
-            if any(rank["overflow"] for rank in told) or not any(rank["suspicious"] for rank in told):
+            if any(rank["overflow"] or rank["state"] for rank in told) or not any(rank["suspicious"] for rank in told):
                 return
             reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
             if again is not None and not reasons:

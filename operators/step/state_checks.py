@@ -9,6 +9,7 @@ from mindspore import nn
 from asd.counts.protections import Protections
 from asd.event import Event
 from asd.operators.gate.part import Part, StepRecord
+from asd.operators.kernel.seal import GateSeal
 from asd.operators.measure.state.blocks import StateBlocks
 from asd.operators.measure.state.extremes import StateExtremes
 from asd.operators.measure.state.optimizer_state import OptimizerState
@@ -53,7 +54,7 @@ class StateChecks(Part):
         self._state = state = OptimizerState(optimizer)
         self._extremes, self._left = StateExtremes(state), None
         self._reader, self.seal = by_backend(
-            kernel=lambda _: _sealed(state), operators=lambda _: (StateTensors(state), None)
+            kernel=lambda _: self._sealed(state, optimizer), operators=lambda _: (StateTensors(state), None)
         )
 
     @property
@@ -79,6 +80,27 @@ class StateChecks(Part):
         elif not hashed:
             reason = "this loop does not show where a step begins: call it through StepMonitor.watch_step"
             found.lacks(_SETTING, f"nothing is compared between two steps: {reason}")
+
+    def _sealed(self, state: OptimizerState, optimizer: nn.Cell) -> tuple[StateReader, StateSeal]:
+        # On a device the weights would have to be copied to the host twice.
+        reader, guard = StateBlocks(state), getattr(optimizer, "asd_gate", None)
+        gate = GateSeal(guard.guard_number) if guard is not None else None
+        seal = StateSeal(reader, state.parameters, gate, lambda name: self.monitor.judges.seal_judges(name))
+        if guard is not None:
+            guard.before_asking = seal.leave_out_written
+        return reader, seal
+
+    def find_broken(self, step: StepRecord) -> None:
+        """Adds the event of a weight or a state that the gate found changed before the update of this step."""
+        found = self.seal.at_gate() if self.seal is not None else None
+        if found is None:
+            return
+        event = self.monitor.judge_seal(*found[:4], refused=found.broken and step.refused)
+        step.broken = found.broken
+        if event is not None:
+            step.events.append(event)
+            step.fatal = event
+            self._health.add(event)
 
     def judge(self, step: StepRecord) -> None:
         """Adds the event of a first-level anomaly after a step whose update was applied."""
@@ -122,14 +144,18 @@ class StateChecks(Part):
             self._problems.once(f"weights were not hashed: {error!r}")
         self.monitor.status.check_seconds += time.perf_counter() - begin
 
-    def open(self) -> Event | None:
-        """The event of a weight or a state that changed since the last step ended."""
+    def open(self, *, look: bool = False) -> Event | None:
+        """The event of a weight or a state that changed since the last step ended.
+
+        Args:
+            look: Whether to look at once; else the gate does before the next update, where it can.
+        """
         if self.seal is None or self.table.replaying:
             return None
         begin = time.perf_counter()
         try:
-            both = self.seal.open()
-            found = self.monitor.judge_seal(*both) if both is not None else None
+            both = self.seal.open(look=look)
+            found = self.monitor.judge_seal(*both[:4]) if both is not None else None
         except Exception as error:  # as in `StepMonitor.step`
             self._problems.once(f"weights were not compared with those of the last step: {error!r}")
             return None
@@ -137,9 +163,3 @@ class StateChecks(Part):
         if found is not None:
             self._health.add(found)
         return found
-
-
-def _sealed(state: OptimizerState) -> tuple[StateReader, StateSeal]:
-    # On a device the weights would have to be copied to the host twice.
-    reader = StateBlocks(state)
-    return reader, StateSeal(reader, state.parameters)

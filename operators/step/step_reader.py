@@ -104,15 +104,19 @@ class StepReader(Part):
             ranks=self._seen_by_ranks(step.readings) if self._compares_ranks else None,
             vanished=step.vanished,
         )
-        step.events, step.fatal = outcome.events, outcome.fatal
+        self._add(step, outcome.events)
+        step.fatal = step.fatal or outcome.fatal
         if step.fatal is None and (step.refused or outcome.elsewhere or step.elsewhere or step.lost):
             step.fatal = self._follow(step, outcome)
-            step.events.extend([step.fatal] if step.fatal is not None else [])
-        for event in step.events:
-            self._health.add(event)
+            self._add(step, [] if step.fatal is None else [step.fatal])
         if step.unsupported or not step.readings:
             self._say_what_was_not_checked(step)
         self.write_limits()
+
+    def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
+        step.events.extend(events)
+        for event in events:
+            self._health.add(event)
 
     def _say_what_was_not_checked(self, step: StepRecord) -> None:
         for reason, holds in ((_NOTHING, not step.readings), (_UNSUPPORTED, step.unsupported)):

@@ -193,7 +193,8 @@ class TrainingWatch:
         before: list[Callable[[Step], None]] = []
         before += [replay.remember] if replay.remembers else []
         before += [confirming.prepare] if confirming.wanted else []
-        judge: list[Turn] = [confirming.look_again] if confirming.wanted else []
+        judge: list[Turn] = [state.find_broken] if state.seal is not None else []
+        judge += [confirming.look_again] if confirming.wanted else []
         judge += [self.judging.judge]
         judge += [state.judge] if state.watches else []
         judge += [confirming.tell_verdict] if confirming.wanted else []
@@ -273,7 +274,9 @@ class TrainingWatch:
 
     def open_seal(self) -> Event | None:
         """The event of a weight or a state that changed since the last step ended."""
-        return self.state.open() if self.state.seal is not None else None
+        if self.state.seal is None:
+            return None
+        return self.state.open(look=self._rule_state.files.has_new)
 
     def before(self, step: Step) -> None:
         """Says that `step` comes next.

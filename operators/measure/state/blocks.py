@@ -13,8 +13,8 @@ import numpy as np
 from asd.operators.kernel.blocks import BLOCK_DTYPE, TYPES, blocks_of, read_blocks
 from asd.operators.measure.state.optimizer_state import OptimizerState
 from asd.operators.measure.state.snapshot import SELDOM, Snapshot
-from asd.operators.private.cells import writes_to
 from asd.operators.private.memory import wait_for_writes
+from asd.operators.private.writes import writes_to
 
 __all__ = ["StateBlocks"]
 
@@ -50,6 +50,7 @@ class StateBlocks:
         self._chosen: dict[tuple[int, int], np.ndarray] = {}
         self._table = np.empty(0, BLOCK_DTYPE)
         self.tensor_of = self.block_of = np.empty(0, np.int64)
+        self._held: list[object] = []
         wait_for_writes()
         self._find(self._where())
 
@@ -59,8 +60,7 @@ class StateBlocks:
 
     def read(self, step: int, *, extremes: bool = True) -> Snapshot:
         """The blocks that have their turn in this step, as they are now; `extremes` of them only if asked for."""
-        wait_for_writes()
-        places = self._where()
+        places = self.places()
         if places != self._places:
             self._find(places)
         turn = step % self.turns
@@ -72,6 +72,16 @@ class StateBlocks:
         hashes, found = read_blocks(self._table[chosen], extremes=extremes)
         self._seconds.append((time.perf_counter() - begin) * len(self._table) / max(1, len(chosen)))
         return Snapshot(turn, self.turns, places, chosen, self.tensor_of[chosen], hashes, found)
+
+    def places(self) -> list[Hashable]:
+        """Per tensor what changes when the program gives it another value, when all that was called has written."""
+        wait_for_writes()
+        return self._where()
+
+    def table_of(self, snapshot: Snapshot) -> np.ndarray:
+        """Where the blocks of a snapshot lie, as long as its places are those of now; nobody frees them meanwhile."""
+        table: np.ndarray = self._table[snapshot.chosen]
+        return table
 
     @property
     def coverage(self) -> float:
@@ -97,13 +107,15 @@ class StateBlocks:
 
     def _find(self, places: list[Hashable]) -> None:
         """Finds the blocks anew, for a tensor may have moved."""
-        tables, self.unread = [], []
+        tables, self.unread, self._held = [], [], []
         for tensor, smallest in zip(self._tensors, self._smallest, strict=True):
             address, dtype = tensor.data_ptr(), str(tensor.dtype).lower()
             if address == 0 or not tensor.is_contiguous() or dtype not in TYPES:
                 self.unread.append(tensor.name)
                 tables.append(np.empty(0, BLOCK_DTYPE))
             else:
+                # `set_data` frees what is there, and the gate may be about to read it.
+                self._held.append(tensor.untyped_storage() if dtype == "bfloat16" else tensor.asnumpy())
                 tables.append(blocks_of(address, tensor.nbytes, dtype, smallest=smallest))
         counts = [len(table) for table in tables]
         self._places = places

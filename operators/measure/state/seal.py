@@ -1,34 +1,73 @@
-"""Compares the blocks of weights and optimizer state that a step left with what the next step finds."""
+"""Compares the blocks of weights and optimizer state that a step left with what is there before the next update."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from mindspore import Parameter
 
-from asd.operators.measure.state.snapshot import Snapshot, StateReader
+from asd.operators.kernel.seal import GateSeal, SealState
+from asd.operators.measure.state.blocks import StateBlocks
+from asd.operators.measure.state.snapshot import Snapshot
+from asd.operators.private.writes import graphs_run, phases_run, tell_before_graphs, watch_writes, written_besides
 from asd.tiers.seal import Sealed
 
-__all__ = ["StateSeal"]
+__all__ = ["Comparison", "StateSeal"]
 
 _SMALLEST = 8
 """Elements: programs clip a scalar of theirs now and then, by ways that leave no trace, and faults hardly hit one."""
 
 
+class Comparison(NamedTuple):
+    """What a step left and what was there later.
+
+    Attributes:
+        step: The step.
+        after: The tensors at its end, by name; empty where nothing changed.
+        before: The same blocks later.
+        traced: Whether something ran in between that may have written them.
+        broken: Whether the gate refuses updates because of it.
+    """
+
+    step: int
+    after: Mapping[str, Sealed] = {}
+    before: Mapping[str, Sealed] = {}
+    traced: bool = False
+    broken: bool = False
+
+
 class StateSeal:
     """Of one optimizer.
+
+    It is closed at the end of a step. At the beginning of the next one it finds out whether the program may have
+    written something meanwhile. The gate looks at the blocks before it lets the update pass; where there is none, or
+    the program may have written, they are looked at right away.
 
     Args:
         blocks: What reads the tensors.
         tensors: These, in the same order.
+        gate: That of the guarded optimizer; None where it is not guarded.
+        judges: Whether a change of the tensor with this name would be a fault.
     """
 
-    def __init__(self, blocks: StateReader, tensors: Sequence[Parameter]) -> None:
-        self._blocks = blocks
+    def __init__(
+        self, blocks: StateBlocks, tensors: Sequence[Parameter], gate: GateSeal | None = None,
+        judges: Callable[[str], bool] = bool,
+    ) -> None:  # fmt: skip
+        watch_writes()
+        self._blocks, self._gate, self._judges = blocks, gate, judges
+        self._count = len(tensors)
         self._names = {i: each.name for i, each in enumerate(tensors) if each.size >= _SMALLEST}
         self._after: tuple[int, Snapshot] | None = None
+        self._graphs = graphs_run()
+        self._searched = phases_run()
+        self._written: set[str] = set()  # by the program's own graphs, before each update
+        self._left_out: set[int] = set()
         self._watched = False
+        if gate is not None:
+            tell_before_graphs(self.leave_out_written)
 
     @property
     def watched(self) -> bool:
@@ -38,32 +77,93 @@ class StateSeal:
     def close(self, step: int, left: Snapshot | None) -> None:
         """Keeps what `step` left, if its beginning was seen: else nobody will ask at that of the next.
 
+        Where the gate was not asked, as while gradients are summed up over steps, what was kept before still holds.
+
         Args:
             step: The step that was made.
             left: What was read at its end; None if nothing was, and it has to be done now.
         """
-        self._after = (step, left or self._blocks.read(step, extremes=False)) if self._watched else None
-        self._watched = False
+        waits = self._gate is not None and self._gate.state is SealState.SEALED
+        if not (self._watched and waits):
+            self._after = (step, left or self._blocks.read(step, extremes=False)) if self._watched else None
+            if self._gate is not None:
+                self._gate.take_away()
+        self._watched, self._graphs = False, graphs_run()
 
-    def open(self) -> tuple[int, dict[str, Sealed], dict[str, Sealed]] | None:
-        """The step that was closed last, what it left, and what is there now; both empty where nothing changed.
+    def open(self, *, look: bool = False) -> Comparison | None:
+        """Seals what the last step left for the gate.
+
+        Args:
+            look: Whether to compare now in any case, as before what is there is written to a file.
 
         Returns:
-            None if no step was closed since the last call: what changed then need not have changed between steps.
+            What was found; None if nothing was compared.
         """
-        closed, self._after, self._watched = self._after, None, True
-        if closed is None:
+        is_again, self._watched = self._watched, True
+        if self._after is None or is_again:
             return None
-        step, left = closed
-        found = self._blocks.read(left.turn, extremes=False)
-        if found.equals(left):
-            return step, {}, {}
-        return step, self._sealed(left), self._sealed(found)
+        step, left = self._after
+        places = self._blocks.places()
+        traced = graphs_run() != self._graphs or places != left.places
+        moved = {i for i, pair in enumerate(zip(places, left.places, strict=True)) if pair[0] != pair[1]}
+        found = None
+        if look or traced or self._gate is None:
+            now = self._blocks.read(left.turn, extremes=False)
+            after, before = ({}, {}) if now.equals(left) else (self._sealed(left), self._sealed(now))
+            found = Comparison(step, after, before, traced=traced)
+            left = now
+        if self._gate is None:
+            self._after = None
+        else:
+            self._after = step, left
+            self._put(self._gate, left, moved)
+        self._graphs = graphs_run()
+        return found
 
-    def _sealed(self, snapshot: Snapshot) -> dict[str, Sealed]:
+    def _put(self, gate: GateSeal, left: Snapshot, moved: set[int]) -> None:
+        new = phases_run() - self._searched
+        if new:
+            self._searched |= new
+            self._written |= written_besides(new)
+        # What was given another place may get one more as soon as a graph runs.
+        self._left_out = moved | {i for i, name in self._names.items() if name in self._written}
+        judged = np.zeros(self._count, bool)
+        judged[[i for i, name in self._names.items() if i not in self._left_out and self._judges(name)]] = True
+        gate.put(self._blocks.table_of(left), left.hashes, left.tensors, judged)
+
+    def leave_out_written(self) -> None:
+        """Before the gate looks: what the program wrote since the step began is not judged."""
+        if self._gate is None or self._after is None or self._gate.state is not SealState.SEALED:
+            return
+        for i, pair in enumerate(zip(self._blocks.places(), self._after[1].places, strict=True)):
+            if pair[0] != pair[1]:
+                self._left_out.add(i)
+                self._gate.do_not_judge(i)
+
+    def at_gate(self) -> Comparison | None:
+        """What the gate found in the step that was made; None where it did not look."""
+        if self._gate is None or self._after is None:
+            return None
+        state = self._gate.state
+        if state is SealState.KEPT:
+            return Comparison(self._after[0])
+        if state not in (SealState.CHANGED, SealState.BROKEN):
+            return None
+        step, left = self._after
+        now = left._replace(hashes=self._gate.found())
+        out = self._left_out
+        return Comparison(step, self._sealed(left, out), self._sealed(now, out), broken=state is SealState.BROKEN)
+
+    def take_away(self) -> None:
+        """Lets the gate pass updates again."""
+        if self._gate is not None:
+            self._gate.take_away()
+
+    def _sealed(self, snapshot: Snapshot, left_out: Collection[int] = ()) -> dict[str, Sealed]:
         begins, ends = (np.searchsorted(snapshot.tensors, list(self._names), side) for side in ("left", "right"))
         every, turn = snapshot.turns, snapshot.turn
         return {
             name: Sealed(snapshot.places[i], tuple(snapshot.hashes[begin:end].tolist()), (turn - i) % every, every)
             for (i, name), begin, end in zip(self._names.items(), begins, ends, strict=True)
+            if i not in left_out
         }

@@ -138,11 +138,11 @@ def test_only_a_step_that_is_watched_is_compared_and_only_once():
     seal.close(6, None)
     assert seal.open() is None
     seal.close(7, None)
-    assert seal.open() == (7, {}, {})
+    assert seal.open()[:3] == (7, {}, {})
     assert seal.open() is None
     seal.close(8, None)
     flip(weight)
-    step, after, before = seal.open()
+    step, after, before, *_ = seal.open()
     assert (step, [name for name in after if after[name] != before[name]]) == (8, ["w"])
 
 
