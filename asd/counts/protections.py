@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from asd.measured.reading import AVERAGED, CHECKSUM, GRADIENT, MEAN, NORM, OUTPUT, SAMPLE, WEIGHT_GRADIENT
+from asd.measured.reading import AVERAGED, CHECKSUM, CONVOLUTION, GRADIENT, MEAN, NORM, OUTPUT, SAMPLE, WEIGHT_GRADIENT
 from asd.records import fill
 
 __all__ = ["PLACES", "Protections"]
@@ -25,6 +25,7 @@ PLACES = {
     AVERAGED: "mean gradients",
     CHECKSUM: "results of matrix products",
     NORM: "results of norms",
+    CONVOLUTION: "results of convolutions",
     MEAN: "sums of mean gradients",
     SAMPLE: "sampled gradients",
 }

@@ -7,11 +7,13 @@ from typing import NamedTuple
 __all__ = [
     "AVERAGED",
     "CHECKSUM",
+    "CONVOLUTION",
     "GRADIENT",
     "MEAN",
     "NORM",
     "OF_ALL_RANKS",
     "OUTPUT",
+    "RESULTS",
     "SAMPLE",
     "SCORES",
     "WEIGHT_GRADIENT",
@@ -32,7 +34,11 @@ MEAN = "mean"
 """The kind of one that holds the score of a mean over ranks in the same way: how well it fits what the ranks gave."""
 NORM = "norm"
 """The kind of one that holds the score of a norm: how well it fits what computing it again gives."""
-SCORES = (CHECKSUM, MEAN, NORM)
+CONVOLUTION = "convolution"
+"""The kind of one that holds the score of a convolution, or of one of its gradients, in the same way."""
+SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION)
+RESULTS = (CHECKSUM, NORM, CONVOLUTION)
+"""Kinds of what a layer computes and the tier `checksum` computes again."""
 OF_ALL_RANKS = (AVERAGED, MEAN)
 """Kinds to which all ranks contribute."""
 SAMPLE = "sample"
