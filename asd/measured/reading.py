@@ -9,6 +9,7 @@ __all__ = [
     "CHECKSUM",
     "CONVOLUTION",
     "GRADIENT",
+    "LOOKUP",
     "MEAN",
     "NORM",
     "OF_ALL_RANKS",
@@ -36,8 +37,10 @@ NORM = "norm"
 """The kind of one that holds the score of a norm: how well it fits what computing it again gives."""
 CONVOLUTION = "convolution"
 """The kind of one that holds the score of a convolution, or of one of its gradients, in the same way."""
-SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION)
-RESULTS = (CHECKSUM, NORM, CONVOLUTION)
+LOOKUP = "lookup"
+"""The kind of one that holds the score of a lookup of rows, or of the gradient of its table, in the same way."""
+SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP)
+RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP)
 """Kinds of what a layer computes and the tier `checksum` computes again."""
 OF_ALL_RANKS = (AVERAGED, MEAN)
 """Kinds to which all ranks contribute."""

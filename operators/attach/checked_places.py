@@ -15,7 +15,7 @@ from asd.operators.checks.base import ASDBase
 from asd.operators.checks.call import CallASD, can_be_called
 from asd.operators.checks.matmul import ProductASD
 from asd.operators.checks.norm import NormASD
-from asd.operators.checks.ready_made import LayerNormASD, RmsNormASD
+from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
 
@@ -26,10 +26,11 @@ _WHOLE = ("matmul", "conv2d")
 """Attributes whose operator goes by the name of its layer."""
 _LAYER_NORM = "LayerNorm"
 _NORMS = (_LAYER_NORM, "RmsNorm")
-_IS_NORM = re.compile(r"Norm(Ext)?([123]d)?$")
+_IS_WHOLE = re.compile(r"(Norm(Ext)?([123]d)?|Embedding)$")
 _ASD_NORM, _MARK = "asd_norm", "asd_calls_checked_norm"
 
 
+_TAPPED = LayerNormASD | RmsNormASD | GatherASD
 _CHECKED = ProductASD | NormASD | CallASD
 
 
@@ -98,12 +99,12 @@ def places(net: nn.Cell) -> Iterator[Place]:
         found = _operators_of(cell)
         for value, attribute in found:
             # Their own check is on the gradient of the input, and stays where it is.
-            inside = isinstance(value, LayerNormASD | RmsNormASD)
+            inside = isinstance(value, _TAPPED)
             if isinstance(value, ASDBase):
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
-            is_all = attribute in _WHOLE or (len(found) == 1 and _IS_NORM.search(class_name(cell)) is not None)
+            is_all = attribute in _WHOLE or (len(found) == 1 and _IS_WHOLE.search(class_name(cell)) is not None)
             name = ".".join(filter(None, (layer, "" if is_all else attribute))) or type(cell).__name__
             holder, held_as, operator = (value, "op", value.op) if inside else (cell, attribute, value)
             yield Place(holder, held_as, operator, name, cell)
@@ -114,8 +115,15 @@ def _operators_of(cell: nn.Cell) -> list[tuple[Any, str]]:
     return [
         (value, attribute)
         for attribute, value in vars(cell).items()
-        if _can_be_checked(value.op if isinstance(value, LayerNormASD | RmsNormASD) else value)
+        if attribute != _unused_of(cell) and _can_be_checked(value.op if isinstance(value, _TAPPED) else value)
     ]
+
+
+def _unused_of(cell: nn.Cell) -> str:
+    """The operator of an embedding that is never called: it has one for each of its two ways."""
+    if not isinstance(cell, nn.Embedding):
+        return ""
+    return "gather" if getattr(cell, "use_one_hot", False) else "array_mul"
 
 
 def _can_be_checked(operator: Any) -> bool:

@@ -9,26 +9,32 @@ from mindspore import nn
 
 from asd.operators.checks.base import ASDBase
 from asd.operators.private.layout import may_be_checked
+from asd.operators.private.mixed_precision import read
 from asd.operators.recompute.call import CheckedCall
 from asd.operators.recompute.convolution import checked_convolution
+from asd.operators.recompute.lookup import checked_lookup
 from asd.operators.table.site import Site
 
 __all__ = ["CallASD", "can_be_called"]
 
-_MAKERS: dict[str, Callable[[Any, str], CheckedCall]] = {"Conv2D": checked_convolution}
+_MAKERS: dict[str, Callable[[Any, str], CheckedCall]] = {
+    "Conv2D": checked_convolution,
+    "Gather": checked_lookup,
+}
 """By the name of the operator's class."""
 
 
 def can_be_called(operator: Any) -> bool:
     """Whether `CallASD` has checks for an operator of MindSpore."""
-    return type(operator).__name__ in _MAKERS and getattr(operator, "format", "NCHW") == "NCHW"
+    known = type(operator).__name__ in _MAKERS
+    return known and getattr(operator, "format", "NCHW") == "NCHW" and getattr(operator, "batch_dims", 0) == 0
 
 
 class CallASD(ASDBase):
     """An operator of two operands with checks of its result and of both gradients, when it is their turn.
 
     Args:
-        op: A `Conv2D`.
+        op: A `Conv2D` or a `Gather`.
         name: Name of the place, such as `layers.0.conv`.
         check: Whether to check.
 
@@ -56,11 +62,11 @@ class CallASD(ASDBase):
         if self.enable_check:
             self.checked.holder = cell
 
-    def __call__(self, *operands):
-        """What the bare operator returns."""
-        if self.enable_check:
-            return self.checked(*operands)
-        return self.op(*operands)
+    def __call__(self, a, b, *axis):
+        """What the bare operator returns; a `Gather` along another axis than the first is not checked."""
+        if self.enable_check and axis in ((), (0,)):
+            return self.checked(a, b)
+        return self.op(read(a, self.parameter_type), read(b, self.parameter_type), *axis)
 
     @property
     def sites(self) -> list[Site]:

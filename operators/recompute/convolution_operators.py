@@ -11,23 +11,17 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops.operations import _grad_ops as G  # noqa: N812
-from mindspore.ops.primitive import constexpr
 
-from asd.operators.kernel.product import sign
 from asd.operators.private.mixed_precision import CheckCell
-from asd.operators.recompute.score import WriteScore, rounding_to
+from asd.operators.recompute.score import WriteScore, deviation, rounding_to, signs_of
 from asd.operators.table.site import Site
 
 __all__ = ["OperatorConvolution"]
 
-_DEVIATIONS = 12.0
-_UNIT = 2.0**-24  # of a sum in float32
-_FLOOR = 1e-18  # of the deviation, relative to the operands: below it float32 has no squares
 _COARSE = 2.0**-10
 """What two operands may be off together where they are narrower than they look: float16, see `docs/checksum.md`, and
 float32 on a device whose convolutions read fewer digits of it, as MindSpore lets an Ascend do unless told otherwise."""
@@ -56,7 +50,7 @@ class OperatorConvolution(CheckCell):
         self.to_weights = G.Conv2DBackpropFilter(out_channel=op.group, pad_list=padded, **given)
         self.smallest = Tensor(1e-18, ms.float32)
         self.abs, self.sum, self.largest, self.finite = P.Abs(), P.ReduceSum(), P.ReduceMax(), P.IsFinite()
-        self.sqrt, self.maximum = P.Sqrt(), P.Maximum()
+        self.maximum = P.Maximum()
 
     def construct(self, a, b, result, max_abs, calls, due):
         """A number that depends on all that was written."""
@@ -71,7 +65,7 @@ class OperatorConvolution(CheckCell):
         a, b, result = F.cast(a, ms.float32), F.cast(b, ms.float32), F.cast(result, ms.float32)
         judged = self.finite(self.sum(a * 0) + self.sum(b * 0) + self.sum(result * 0))
         channels = result.shape[1] // self.groups if self.part == 1 else self.outputs
-        signs, ones = _signs(channels), F.ones((channels, 1), ms.float32)
+        signs, ones = signs_of(channels), F.ones((channels, 1), ms.float32)
         # By their largest elements, so that no square overflows or vanishes.
         of_a = self.maximum(self.largest(self.abs(a)), self.smallest)
         of_b = self.maximum(self.largest(self.abs(b)), self.smallest)
@@ -79,12 +73,8 @@ class OperatorConvolution(CheckCell):
         residual = self.abs(self.add_up(result, channels, signs) - self.multiply(a, b, result, signs))
         squares, of_result = self.multiply(a * a, b * b, result, ones), self.add_up(result * result, channels, ones)
         terms = self.terms(a, b)
-        sums = _UNIT * _UNIT * 2 * (terms + channels) / 9
-        drift = _UNIT * terms / 2
-        variance = (unit * unit / 12 + drift * drift + coarse * coarse / 4) * of_result
-        variance = variance + sums * (squares + of_result) + coarse * coarse / 6 * squares
-        steps = 16 * (step + terms * 2.0**-126) / of_a / of_b
-        tolerance = _DEVIATIONS * (self.sqrt(variance) + _FLOOR + steps)
+        tolerance = deviation(squares, of_result, unit, terms=terms, count=channels, coarse=coarse)
+        tolerance = tolerance + 192 * (step + terms * 2.0**-126) / of_a / of_b
         return self.largest(residual / tolerance).reshape((1,)), F.cast(judged, ms.float32).reshape((1,))
 
     def terms(self, a, b):
@@ -119,9 +109,3 @@ class OperatorConvolution(CheckCell):
         """Over the channels of each group, at each place."""
         flat = x.reshape((x.shape[0], self.groups, channels, x.shape[2] * x.shape[3])) * signs
         return self.sum(flat, 2).reshape((x.shape[0], self.groups, x.shape[2], x.shape[3]))
-
-
-@constexpr
-def _signs(count):
-    """Those of the kernel, of shape (count, 1)."""
-    return Tensor(np.array([[sign(j)] for j in range(count)], np.float32))
