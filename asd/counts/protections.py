@@ -10,7 +10,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from asd.measured.reading import AVERAGED, CHECKSUM, GRADIENT, MEAN, NORM, OUTPUT, SAMPLE, WEIGHT_GRADIENT
+from asd.measured.reading import (
+    AVERAGED,
+    CHECKSUM,
+    CONVOLUTION,
+    GRADIENT,
+    LOOKUP,
+    MEAN,
+    NORM,
+    OUTPUT,
+    SAMPLE,
+    WEIGHT_GRADIENT,
+)
 from asd.records import fill
 
 __all__ = ["PLACES", "Protections"]
@@ -25,6 +36,8 @@ PLACES = {
     AVERAGED: "mean gradients",
     CHECKSUM: "results of matrix products",
     NORM: "results of norms",
+    CONVOLUTION: "results of convolutions",
+    LOOKUP: "lookups of rows",
     MEAN: "sums of mean gradients",
     SAMPLE: "sampled gradients",
 }

@@ -7,11 +7,14 @@ from typing import NamedTuple
 __all__ = [
     "AVERAGED",
     "CHECKSUM",
+    "CONVOLUTION",
     "GRADIENT",
+    "LOOKUP",
     "MEAN",
     "NORM",
     "OF_ALL_RANKS",
     "OUTPUT",
+    "RESULTS",
     "SAMPLE",
     "SCORES",
     "WEIGHT_GRADIENT",
@@ -32,7 +35,13 @@ MEAN = "mean"
 """The kind of one that holds the score of a mean over ranks in the same way: how well it fits what the ranks gave."""
 NORM = "norm"
 """The kind of one that holds the score of a norm: how well it fits what computing it again gives."""
-SCORES = (CHECKSUM, MEAN, NORM)
+CONVOLUTION = "convolution"
+"""The kind of one that holds the score of a convolution, or of one of its gradients, in the same way."""
+LOOKUP = "lookup"
+"""The kind of one that holds the score of a lookup of rows, or of the gradient of its table, in the same way."""
+SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP)
+RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP)
+"""Kinds of what a layer computes and the tier `checksum` computes again."""
 OF_ALL_RANKS = (AVERAGED, MEAN)
 """Kinds to which all ranks contribute."""
 SAMPLE = "sample"

@@ -12,19 +12,26 @@ from mindspore.ops import Primitive
 
 from asd.operators.attach.install import cell_name, class_name
 from asd.operators.checks.base import ASDBase
+from asd.operators.checks.call import CallASD, can_be_called
 from asd.operators.checks.matmul import ProductASD
 from asd.operators.checks.norm import NormASD
-from asd.operators.checks.ready_made import LayerNormASD, RmsNormASD
+from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
 
 __all__ = ["Place", "places"]
 
 _PRODUCTS = ("MatMul", "BatchMatMul")
+_WHOLE = ("matmul", "conv2d")
+"""Attributes whose operator goes by the name of its layer."""
 _LAYER_NORM = "LayerNorm"
 _NORMS = (_LAYER_NORM, "RmsNorm")
-_IS_NORM = re.compile(r"Norm(Ext)?([123]d)?$")
+_IS_WHOLE = re.compile(r"(Norm(Ext)?([123]d)?|Embedding)$")
 _ASD_NORM, _MARK = "asd_norm", "asd_calls_checked_norm"
+
+
+_TAPPED = LayerNormASD | RmsNormASD | GatherASD
+_CHECKED = ProductASD | NormASD | CallASD
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Place:
     @property
     def is_checked(self) -> bool:
         """Whether it is a check operator already."""
-        return isinstance(self.operator, ProductASD | NormASD)
+        return isinstance(self.operator, _CHECKED)
 
     def claim(self) -> list[Site]:
         """Puts a check operator there, unless it is one, under this name; returns its checkpoints."""
@@ -62,17 +69,19 @@ class Place:
         sites: list[Site] = operator.sites
         return sites
 
-    def _make(self) -> ProductASD | NormASD:
+    def _make(self) -> Any:
         operator = self.operator
         if type(operator).__name__ in _PRODUCTS:
             return ProductASD(operator, self.name, check=True)
+        if can_be_called(operator):
+            return CallASD(operator, self.name, check=True)
         if isinstance(operator, nn.Cell):
             norm, epsilon = _GroupNorm(operator.num_groups, operator.eps), operator.eps
             return NormASD(norm, self.name, groups=operator.num_groups, epsilon=epsilon, check=True)
         is_layer = type(operator).__name__ == _LAYER_NORM
         return NormASD(operator, self.name, centred=is_layer, shifted=is_layer, epsilon=operator.epsilon, check=True)
 
-    def _put(self, operator: ProductASD | NormASD) -> None:
+    def _put(self, operator: Any) -> None:
         if self.attribute == _ASD_NORM:
             _give_class(self.holder)
         setattr(self.holder, self.attribute, operator)
@@ -90,12 +99,12 @@ def places(net: nn.Cell) -> Iterator[Place]:
         found = _operators_of(cell)
         for value, attribute in found:
             # Their own check is on the gradient of the input, and stays where it is.
-            inside = isinstance(value, LayerNormASD | RmsNormASD)
+            inside = isinstance(value, _TAPPED)
             if isinstance(value, ASDBase):
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
-            is_all = attribute == "matmul" or (len(found) == 1 and _IS_NORM.search(class_name(cell)) is not None)
+            is_all = attribute in _WHOLE or (len(found) == 1 and _IS_WHOLE.search(class_name(cell)) is not None)
             name = ".".join(filter(None, (layer, "" if is_all else attribute))) or type(cell).__name__
             holder, held_as, operator = (value, "op", value.op) if inside else (cell, attribute, value)
             yield Place(holder, held_as, operator, name, cell)
@@ -106,14 +115,23 @@ def _operators_of(cell: nn.Cell) -> list[tuple[Any, str]]:
     return [
         (value, attribute)
         for attribute, value in vars(cell).items()
-        if _can_be_checked(value.op if isinstance(value, LayerNormASD | RmsNormASD) else value)
+        if attribute != _unused_of(cell) and _can_be_checked(value.op if isinstance(value, _TAPPED) else value)
     ]
 
 
+def _unused_of(cell: nn.Cell) -> str:
+    """The operator of an embedding that is never called: it has one for each of its two ways."""
+    if not isinstance(cell, nn.Embedding):
+        return ""
+    return "gather" if getattr(cell, "use_one_hot", False) else "array_mul"
+
+
 def _can_be_checked(operator: Any) -> bool:
-    if isinstance(operator, ProductASD | NormASD | RmsNormASD.of_elementwise):
+    if isinstance(operator, _CHECKED | RmsNormASD.of_elementwise):
         return True
     name = type(operator).__name__
+    if isinstance(operator, Primitive) and can_be_called(operator):
+        return True
     if not isinstance(operator, Primitive) or name not in (*_PRODUCTS, *_NORMS):
         return False
     # Else gamma has other axes than what is normalized.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mindspore import nn
 
 from asd.config import Config
-from asd.measured.reading import CHECKSUM, NORM
+from asd.measured.reading import RESULTS
 from asd.operators.attach.checksum import Checksum, claim_checked
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.gradient_samples import POLL_STEPS, poll
@@ -77,7 +77,7 @@ class RecomputeSchedule(Part):
 
     def expect(self, sites: Iterable[Site]) -> None:
         """Says which checkpoints there are: check operators with a turn want a schedule, asked for or not."""
-        if self.checksum is None and any(site.kind in (CHECKSUM, NORM) for site in sites):
+        if self.checksum is None and any(site.kind in RESULTS for site in sites):
             self.checksum = Checksum()
         if self.checksum is not None:
             self.checksum.gate = self.gate

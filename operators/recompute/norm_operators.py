@@ -7,11 +7,11 @@ judged: tier `finite` sees it. A compiled graph computes all this in every step;
 from __future__ import annotations
 
 import mindspore as ms
-from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.private.mixed_precision import CheckCell
+from asd.operators.recompute.score import WriteScore, rounding_to
 from asd.operators.table.site import Site
 
 __all__ = ["OperatorNorm"]
@@ -38,12 +38,10 @@ class OperatorNorm(CheckCell):
     def __init__(self, sites: list[Site], *, groups: int, centred: bool, epsilon: float, shifted: bool) -> None:
         super().__init__()
         self.groups, self.centred, self.epsilon, self.shifted = groups, centred, epsilon, shifted
-        self.of_y, self.of_dx, self.of_dw = (Tensor([site.slot], ms.int32) for site in sites)
-        self.none = Tensor([0.0], ms.float32)
+        self.of_y, self.of_dx, self.of_dw = (WriteScore(site.slot) for site in sites)
         self.mean, self.sum, self.sum_all = P.ReduceMean(keep_dims=True), P.ReduceSum(keep_dims=True), P.ReduceSum()
         self.abs, self.sqrt, self.finite, self.largest = P.Abs(), P.Sqrt(), P.IsFinite(), P.ReduceMax()
-        self.select, self.gather, self.maximum = P.Select(), P.Gather(), P.Maximum()
-        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
+        self.maximum = P.Maximum()
 
     def construct(self, x, gamma, beta, y, max_abs, calls, due):
         """Judges the output; a number that depends on all that was written."""
@@ -55,7 +53,7 @@ class OperatorNorm(CheckCell):
             tolerance = tolerance + stretch * self.abs(beta)
             product = product + beta
         score, judged = self.compare(y, product, tolerance)
-        return self.write(self.of_y, score, judged * healthy, max_abs, calls, due)
+        return self.of_y(score, judged * healthy, max_abs, calls, due)
 
     def backward(self, x, gamma, dy, dx, dgamma, dbeta, max_abs, calls, due):
         """Judges the gradients in the same way."""
@@ -71,7 +69,7 @@ class OperatorNorm(CheckCell):
         tolerance = (rounding + stretch) * sums + self.abs(along) * off
         tolerance = tolerance + magnitude * (shift * size + stretch * along_size)
         score, judged = self.compare(dx, rstd * expected, rstd * tolerance)
-        done = self.write(self.of_dx, score, judged * healthy, max_abs, calls, due)
+        done = self.of_dx(score, judged * healthy, max_abs, calls, due)
 
         terms, weight_rounding = dy * normal, self.rounding(normal.shape[0] * normal.shape[3])
         tolerance = self.sum(self.abs(dy) * off, _OF_WEIGHT) + weight_rounding * self.sum(self.abs(terms), _OF_WEIGHT)
@@ -80,7 +78,7 @@ class OperatorNorm(CheckCell):
             tolerance = weight_rounding * self.sum(self.abs(dy), _OF_WEIGHT)
             of_beta, also = self.compare(dbeta, self.sum(dy, _OF_WEIGHT), tolerance)
             score, judged = self.maximum(score, of_beta), judged * also
-        return F.depend(done, self.write(self.of_dw, score, judged * healthy, max_abs, calls, due))
+        return F.depend(done, self.of_dw(score, judged * healthy, max_abs, calls, due))
 
     def normalize(self, x, gamma):
         """What both directions need.
@@ -89,7 +87,7 @@ class OperatorNorm(CheckCell):
             (x - mean) * rstd, gamma and rstd, of four dimensions each; by how much the first may be off, beside and
             relative to itself; and 1 where all is finite.
         """
-        coarse, step = (0.0, 0.0) if x.dtype == ms.float32 else _rounding(x.dtype)
+        coarse, step = (0.0, 0.0) if x.dtype == ms.float32 else rounding_to(x.dtype)
         groups, channels = (self.groups, x.shape[1]) if self.groups else (1, gamma.size)
         batches = x.shape[0] if self.groups else -1
         x = F.cast(x, ms.float32).reshape((batches, groups, channels // groups, -1 if self.groups else 1))
@@ -123,24 +121,9 @@ class OperatorNorm(CheckCell):
 
     def compare(self, found, expected, tolerance):
         """The worst residual as a multiple of its tolerance, and 1 where that says something."""
-        relative, smallest = _rounding(found.dtype)
+        relative, smallest = rounding_to(found.dtype)
         found = F.cast(found, ms.float32).reshape(expected.shape)
         tolerance = tolerance + relative * self.abs(expected) + smallest
         score = self.largest(self.abs(found - expected) / tolerance)
         judged = self.finite(self.sum_all(found * 0) + self.sum_all(expected * 0) + self.sum_all(tolerance * 0))
         return score.reshape((1,)), F.cast(judged, ms.float32).reshape((1,))
-
-    def write(self, index, score, judged, max_abs, calls, due):
-        """Into a slot, when it is due; a number that depends on it."""
-        counts = self.gather(due, index, 0) * judged
-        done = self.keep_worst(max_abs, index, self.select(judged > 0, score, self.none) * counts)
-        return F.depend(self.add(calls, index, counts), done)
-
-
-def _rounding(dtype):
-    """What rounding to a type adds relative to a number, and beside it."""
-    if dtype == ms.bfloat16:
-        return 2.0**-7, 2.0**-122
-    if dtype == ms.float16:
-        return 2.0**-10, 2.0**-23
-    return 2.0**-23, 2.0**-122

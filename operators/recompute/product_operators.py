@@ -16,6 +16,7 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.kernel.product import BLOCK, sign
 from asd.operators.private.mixed_precision import CheckCell
+from asd.operators.recompute.score import WriteScore
 from asd.operators.table.site import Site
 
 __all__ = ["OperatorCheck"]
@@ -38,23 +39,20 @@ class OperatorCheck(CheckCell):
     def __init__(self, site: Site, transpose_a: bool, transpose_b: bool) -> None:  # noqa: FBT001
         super().__init__()
         self.transpose_a, self.transpose_b = transpose_a, transpose_b
-        self.index = Tensor([site.slot], ms.int32)
+        self.write = WriteScore(site.slot)
         self.signs = Tensor(np.array([sign(j) for j in range(BLOCK)], np.float32))
-        self.smallest, self.none = Tensor(1e-18, ms.float32), Tensor([0.0], ms.float32)
+        self.smallest = Tensor(1e-18, ms.float32)
         self.one = Tensor([1.0], ms.float32)
         self.times, self.transpose, self.abs = P.BatchMatMul(), P.Transpose(), P.Abs()
         self.sum, self.largest, self.largest_kept = P.ReduceSum(), P.ReduceMax(), P.ReduceMax(keep_dims=True)
         self.finite, self.maximum, self.sqrt = P.IsFinite(), P.Maximum(), P.Sqrt()
         self.select, self.gather, self.minimum = P.Select(), P.Gather(), P.Minimum()
         self.where_largest = P.Argmax(output_type=ms.int32)
-        self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, a, b, product, max_abs, calls, due):
         """A number that depends on all that was written."""
         score, judged = self.judge(a, b, product)
-        counts = self.gather(due, self.index, 0) * F.cast(judged, ms.float32)
-        done = self.keep_worst(max_abs, self.index, self.select(judged, score, self.none) * counts)
-        return F.depend(self.add(calls, self.index, counts), done)
+        return self.write(score, F.cast(judged, ms.float32), max_abs, calls, due)
 
     def judge(self, a, b, product):
         """The worst residual as a multiple of its tolerance, and whether all elements are finite."""

@@ -10,7 +10,7 @@ from mindspore.experimental import optim as experimental
 
 from asd.config import Config
 from asd.counts.protections import PLACES
-from asd.measured.reading import CHECKSUM, GRADIENT, NORM, OUTPUT, SCORES
+from asd.measured.reading import GRADIENT, OUTPUT, RESULTS, SCORES
 from asd.monitor import Monitor
 from asd.operators.attach.left_out import take_left_out
 from asd.operators.gate.guard import is_guarded
@@ -32,7 +32,7 @@ _REGROUPED = (
     "in a compiled graph that casts to half precision MindSpore may add the gradients of a value that several layers "
     "read in other groups beside checked products, as it does beside operators that check nothing"
 )
-_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive", CHECKSUM: _CHECKSUM, NORM: _CHECKSUM}
+_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} | dict.fromkeys(RESULTS, _CHECKSUM)
 """With the setting that asks for it. Gradients of parameters may come every few steps only, where they add up."""
 
 
@@ -59,7 +59,7 @@ def before_first_step(
         recording="of all values" if config.record else "",
         computed_by="the C++ kernel" if table().backend == "kernel" else "MindSpore operators",
     )
-    checked = any(site.kind in (CHECKSUM, NORM) for site in sites)
+    checked = any(site.kind in RESULTS for site in sites)
     found.has(rounding=_REGROUPED if checked and _is_cast_to_half(net) else "")
     evidence = kernel.library is not None or ms.get_context("device_target") != "CPU"
     alike = "there is one rank only" if ranks == 1 else "the ranks hold different parts of the network"
@@ -74,7 +74,7 @@ def before_first_step(
         (
             _CHECKSUM,
             "checksum" not in tiers or checked,
-            "no layer holds a matrix product or a norm that can be checked",
+            "no layer holds a matrix product, a norm or a convolution that can be checked",
         ),
         ("ASD_NARROW", not config.narrow or config.replay, "it searches a replay, and ASD_REPLAY is 0"),
         ("ASD_EVIDENCE_MB", evidence, "the C++ kernel, which keeps tensors, was not built or is of another version"),

@@ -21,10 +21,9 @@ std::mutex guard;
 void check_and_record(int64_t slot, const Operand& a, bool transpose_a, const Operand& b, bool transpose_b,
                       const Operand& c) {
   Finding finding;
-  const bool known = asd::check(a, transpose_a, b, transpose_b, c, c.dtype, schedules[asd_gate_of_slot(slot)].tolerance, &finding);
-  const bool wrong = finding.score > 1.0;
-  asd::count_checked(known && finding.flagged > 0 && finding.judged && !wrong, !known || !(finding.judged || wrong));
-  if (known && (finding.judged || wrong)) asd_record_score(slot, finding.score);
+  const int64_t tolerance = schedules[asd_gate_of_slot(slot)].tolerance;
+  const bool known = asd::check(a, transpose_a, b, transpose_b, c, c.dtype, tolerance, &finding);
+  asd::record(slot, known, finding);
 }
 
 }  // namespace
@@ -47,6 +46,12 @@ asd::CheckTime::~CheckTime() {
   const auto took = std::chrono::steady_clock::now() - begin_;
   const std::lock_guard<std::mutex> lock(guard);
   schedules[0].nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
+}
+
+void asd::record(int64_t slot, bool known, const Finding& finding) {
+  const bool wrong = finding.score > 1.0, says_something = known && (finding.judged || wrong);
+  count_checked(says_something && finding.flagged > 0 && !wrong, !says_something);
+  if (says_something) asd_record_score(slot, finding.score);
 }
 
 extern "C" {

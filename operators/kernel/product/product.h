@@ -29,11 +29,19 @@ struct Finding {
   bool judged = true;
 };
 
-// A stored matrix: element (i, l) of the operand is data[i * row + l * column].
+// A stored matrix: element (i, l) of the operand is data[i * row + l * column]. Where there are tables the places of a row and
+// of a column are added instead, and `run` rows or columns that follow each other are `step` apart: a tensor unfolded in place.
 struct Matrix {
   const float* data;
   int64_t row;
   int64_t column;
+  const int64_t *rows = nullptr, *columns = nullptr;
+  int64_t run = 0, step = 1;
+  bool rows_run = true;  // else the columns do
+
+  float at(int64_t i, int64_t l) const {
+    return data[(rows == nullptr ? i * row : rows[i]) + (columns == nullptr ? l * column : columns[l])];
+  }
 };
 
 struct Product {
@@ -81,6 +89,15 @@ void expect(const Product& p, int64_t blocks, const std::vector<double>& bv, con
 
 // Computes `count` elements of row i from column `first` on again.
 Judgement confirm(const Product& p, int64_t i, int64_t first, int64_t count, Finding* finding);
+
+// The tolerance in standard deviations for so many sums of one result.
+double kappa_of(int64_t residuals);
+
+// Checks C = A*B by random signs; `finding` gets the worst row of it, or keeps what it has.
+void check_by_variance(const Product& p, Finding* finding);
+
+// Counts what was found at a checkpoint, and writes its score; not `known` are shapes and types that can't be checked.
+void record(int64_t slot, bool known, const Finding& finding);
 
 // Checks C = A*B, whose elements were rounded to `dtype`; false for shapes and types it can't check.
 bool check(const Operand& a, bool transpose_a, const Operand& b, bool transpose_b, const Operand& c, const char* dtype,

@@ -23,6 +23,19 @@ struct Suspect {
   int64_t row, block;
 };
 
+struct Scratch {
+  std::vector<double> bv, bb, sums, squares;
+  std::vector<float> v;
+  std::vector<Suspect> suspects;
+};
+
+Scratch& scratch() {
+  static thread_local Scratch kept;
+  return kept;
+}
+
+}  // namespace
+
 // 1.13 times the two-sided quantile of the normal distribution for one false residual in a million products.
 double kappa_of(int64_t residuals) {
   const double tail = 1e-6 / (2.0 * static_cast<double>(residuals));
@@ -33,6 +46,8 @@ double kappa_of(int64_t residuals) {
   }
   return 1.13 * high;
 }
+
+namespace {
 
 void settle(const Product& p, std::vector<Suspect>* suspects, int64_t block_size, Finding* finding) {
   const size_t count = std::min(suspects->size(), static_cast<size_t>(kMostConfirmed));
@@ -50,13 +65,13 @@ void settle(const Product& p, std::vector<Suspect>* suspects, int64_t block_size
   }
 }
 
-struct Buffers {
-  std::vector<float> a, b, c, v;
-  std::vector<double> bv, bb, sums, squares;
-  std::vector<Suspect> suspects;
-};
+}  // namespace
 
-void check_by_variance(const Product& p, Buffers* buffers, Finding* finding) {
+void check_by_variance(const Product& p, Finding* finding) {
+  Scratch* buffers = &scratch();
+  while (static_cast<int64_t>(buffers->v.size()) < p.n) {
+    buffers->v.push_back(sign_of(static_cast<int64_t>(buffers->v.size())));
+  }
   const int64_t blocks = (p.n + kBlock - 1) / kBlock;
   project(p, buffers->v.data(), kBlock, &buffers->bv, &buffers->bb);
   expect(p, blocks, buffers->bv, buffers->bb, &buffers->sums, &buffers->squares);
@@ -90,10 +105,14 @@ void check_by_variance(const Product& p, Buffers* buffers, Finding* finding) {
   if (!buffers->suspects.empty()) settle(p, &buffers->suspects, kBlock, finding);
 }
 
+namespace {
+
 // The published rule: the vector of ones, and a tolerance that grows with n. With torch's, a row above it is computed
 // again, and NaN passes.
-void check_as_published(const Product& p, Buffers* buffers, bool torch, Finding* finding) {
-  project(p, buffers->v.data(), p.n, &buffers->bv, &buffers->bb);
+void check_as_published(const Product& p, bool torch, Finding* finding) {
+  Scratch* buffers = &scratch();
+  const std::vector<float> ones(static_cast<size_t>(p.n), 1.0f);
+  project(p, ones.data(), p.n, &buffers->bv, &buffers->bb);
   expect(p, 1, buffers->bv, buffers->bb, &buffers->sums, &buffers->squares);
   std::vector<double> errors(static_cast<size_t>(p.m)), largest(errors), mean(errors);
   double ratio = std::numeric_limits<double>::infinity();
@@ -148,7 +167,9 @@ float sign_of(int64_t column) { return (mix(0x9e3779b97f4a7c15u * static_cast<ui
 
 bool check(const Operand& a, bool transpose_a, const Operand& b, bool transpose_b, const Operand& c, const char* dtype,
            int64_t tolerance, Finding* finding) {
-  static thread_local Buffers buffers;
+  static thread_local struct {
+    std::vector<float> a, b, c;
+  } buffers;
   Product p = {};
   if (a.dimensions < 2 || b.dimensions < 2 || c.dimensions < 2 || !format_of(dtype, &p.format)) return false;
   p.m = c.size(2);
@@ -164,10 +185,6 @@ bool check(const Operand& a, bool transpose_a, const Operand& b, bool transpose_
   const float* b_data = read(b, &buffers.b);
   const float* c_data = read(c, &buffers.c);
   if (a_data == nullptr || b_data == nullptr || c_data == nullptr) return false;
-  buffers.v.assign(static_cast<size_t>(p.n), 1.0f);
-  if (tolerance == kVariance) {
-    for (int64_t j = 0; j < p.n; ++j) buffers.v[static_cast<size_t>(j)] = sign_of(j);
-  }
   for (const char* type : {a.dtype, b.dtype}) p.halves += std::strcmp(type, "float16") == 0 ? 1 : 0;
   p.kappa = kappa_of(batches * p.m * ((p.n + kBlock - 1) / kBlock));
   for (int64_t batch = 0; batch < batches; ++batch) {
@@ -178,9 +195,9 @@ bool check(const Operand& a, bool transpose_a, const Operand& b, bool transpose_
     p.c = c_data + batch * p.m * p.n;
     const int64_t row = finding->row;
     if (tolerance == kVariance) {
-      check_by_variance(p, &buffers, finding);
+      check_by_variance(p, finding);
     } else {
-      check_as_published(p, &buffers, tolerance == kTorch, finding);
+      check_as_published(p, tolerance == kTorch, finding);
     }
     if (finding->row != row) finding->row += batch * p.m;
     if (finding->score > 1.0) break;

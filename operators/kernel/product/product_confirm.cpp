@@ -24,7 +24,7 @@ double steady_error(const Product& p, int64_t i, int64_t j, double exact, double
   double lost = 0.0;
   float fused = 0.0f, separate = 0.0f;
   for (int64_t l = 0; l < p.k; ++l) {
-    const float a = p.a.data[i * p.a.row + l * p.a.column], b = p.b.data[l * p.b.row + j * p.b.column];
+    const float a = p.a.at(i, l), b = p.b.at(l, j);
     const double term = std::fabs(static_cast<double>(a) * b);
     if (term < 16.0 * place) lost += std::min(term, place);
     fused = std::fma(a, b, fused);
@@ -45,13 +45,13 @@ Judgement confirm(const Product& p, int64_t i, int64_t first, int64_t count, Fin
   const size_t size = static_cast<size_t>(count);
   std::vector<double> exact(size, 0.0), magnitude(size, 0.0), partial_squares(size, 0.0), operands(size, 0.0);
   for (int64_t l = 0; l < p.k; ++l) {
-    const double a = p.a.data[i * p.a.row + l * p.a.column];
+    const double a = p.a.at(i, l);
     for (int64_t j = 0; j < count; ++j) {
-      const double term = a * p.b.data[l * p.b.row + (first + j) * p.b.column];
+      const double b = p.b.at(l, first + j), term = a * b;
       exact[j] += term;
       magnitude[j] += std::fabs(term);
       partial_squares[j] += exact[j] * exact[j];
-      operands[j] += std::fabs(a) + std::fabs(static_cast<double>(p.b.data[l * p.b.row + (first + j) * p.b.column]));
+      operands[j] += std::fabs(a) + std::fabs(b);
     }
   }
   const double lanes = std::sqrt(static_cast<double>(p.k)) / 8.0;

@@ -13,9 +13,8 @@ namespace {
 
 constexpr int64_t kRows = 4;  // added at a time, between one read and one write of the sums
 
-WIDEST void add_four(const float* x, int64_t stride, const double* f, const double* w, int64_t n, double* __restrict sums,
-                     double* __restrict squares) {
-  const float *one = x, *two = x + stride, *three = two + stride, *four = three + stride;
+WIDEST void add_four(const float* one, const float* two, const float* three, const float* four, const double* f,
+                     const double* w, int64_t n, double* __restrict sums, double* __restrict squares) {
   const double f0 = f[0], f1 = f[1], f2 = f[2], f3 = f[3], w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
   for (int64_t i = 0; i < n; ++i) {
     const double a = one[i], b = two[i], c = three[i], d = four[i];
@@ -37,7 +36,7 @@ WIDEST void add_one(const float* x, double factor, double weight, int64_t n, dou
 void add_rows(const float* x, int64_t stride, int64_t rows, const double* factors, const double* weights, int64_t n,
               double* sums, double* squares) {
   if (rows == kRows) {
-    add_four(x, stride, factors, weights, n, sums, squares);
+    add_four(x, x + stride, x + 2 * stride, x + 3 * stride, factors, weights, n, sums, squares);
     return;
   }
   for (int64_t row = 0; row < rows; ++row) add_one(x + row * stride, factors[row], weights[row], n, sums, squares);
@@ -64,6 +63,40 @@ WIDEST void dot_products(const float* x, const double* first, const double* seco
   *two = b + d;
 }
 
+// The same of numbers that are `step` apart.
+void dot_products_apart(const float* x, int64_t step, const double* first, const double* second, int64_t n, double* one,
+                        double* two) {
+  double a = 0.0, b = 0.0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double value = x[i * step];
+    a += value * first[i];
+    b += value * value * second[i];
+  }
+  *one = a;
+  *two = b;
+}
+
+void add_one_apart(const float* x, int64_t step, double factor, double weight, int64_t n, double* sums, double* squares) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double value = x[i * step];
+    sums[i] += factor * value;
+    squares[i] += weight * (value * value);
+  }
+}
+
+// Of an A whose rows come in runs: adds the products of one run with a block of B.
+void add_run(const Matrix& a, int64_t i, int64_t k, const double* bv, const double* bb, double* sums, double* squares) {
+  const float* x = a.data + a.rows[i];
+  int64_t l = 0;
+  if (a.step == 1) {
+    for (; l + kRows <= k; l += kRows) {
+      const int64_t* at = a.columns + l;
+      add_four(x + at[0], x + at[1], x + at[2], x + at[3], bv + l, bb + l, a.run, sums, squares);
+    }
+  }
+  for (; l < k; ++l) add_one_apart(x + a.columns[l], a.step, bv[l], bb[l], a.run, sums, squares);
+}
+
 // The power of two below a number.
 inline float power_of(const float* x) {
   uint32_t bits;
@@ -72,6 +105,28 @@ inline float power_of(const float* x) {
   float power;
   std::memcpy(&power, &bits, sizeof power);
   return power;
+}
+
+void expect_unfolded(const Product& p, int64_t blocks, const double* bv, const double* bb, double* sums, double* squares) {
+  for (int64_t block = 0; block < blocks; ++block, bv += p.k, bb += p.k, sums += p.m, squares += p.m) {
+    if (p.a.rows_run) {
+      for (int64_t i = 0; i < p.m; i += p.a.run) add_run(p.a, i, p.k, bv, bb, sums + i, squares + i);
+      continue;
+    }
+    for (int64_t i = 0; i < p.m; ++i) {
+      for (int64_t l = 0; l < p.k; l += p.a.run) {
+        const float* x = p.a.data + p.a.rows[i] + p.a.columns[l];
+        double one, two;
+        if (p.a.step == 1) {
+          dot_products(x, bv + l, bb + l, p.a.run, &one, &two);
+        } else {
+          dot_products_apart(x, p.a.step, bv + l, bb + l, p.a.run, &one, &two);
+        }
+        sums[i] += one;
+        squares[i] += two;
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -106,13 +161,17 @@ void project(const Product& p, const float* v, int64_t block_size, std::vector<d
     return;
   }
   const double ones[kRows] = {1.0, 1.0, 1.0, 1.0};
+  const int64_t run = p.b.rows == nullptr ? p.k : p.b.run;
   for (int64_t j = 0, rows; j < p.n; j += rows) {  // stored n x k
     const int64_t block = j / block_size;
     rows = std::min({kRows, (block + 1) * block_size - j, p.n - j});
     double signs[kRows];
     std::copy(v + j, v + j + rows, signs);
-    add_rows(p.b.data + j * p.b.column, p.b.column, rows, signs, ones, p.k, bv->data() + block * p.k,
-             bb->data() + block * p.k);
+    for (int64_t l = 0; l < p.k; l += run) {
+      const int64_t at = j * p.b.column + (p.b.rows == nullptr ? l : p.b.rows[l]);
+      add_rows(p.b.data + at, p.b.column, rows, signs, ones, run, bv->data() + block * p.k + l,
+               bb->data() + block * p.k + l);
+    }
   }
 }
 
@@ -120,6 +179,10 @@ void expect(const Product& p, int64_t blocks, const std::vector<double>& bv, con
             std::vector<double>* sums, std::vector<double>* squares) {
   sums->assign(static_cast<size_t>(blocks * p.m), 0.0);
   squares->assign(static_cast<size_t>(blocks * p.m), 0.0);
+  if (p.a.rows != nullptr) {
+    expect_unfolded(p, blocks, bv.data(), bb.data(), sums->data(), squares->data());
+    return;
+  }
   if (p.a.column == 1) {  // stored m x k
     for (int64_t i = 0; i < p.m; ++i) {
       for (int64_t block = 0; block < blocks; ++block) {

@@ -196,7 +196,10 @@ def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
     found = train(Config(protection="document", enable=1, tiers=("checksum",)), net=Plain())
     assert found["places"] == {}
     assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
-    assert "no layer holds a matrix product or a norm that can be checked" in found["missing"]["ASD_TIERS=checksum"]
+    assert (
+        "no layer holds a matrix product, a norm or a convolution that can be checked"
+        in found["missing"]["ASD_TIERS=checksum"]
+    )
     assert said(logging.INFO) == []
     assert said(logging.WARNING)[0].startswith("NOTHING IS CHECKED; ")
 

@@ -1,0 +1,150 @@
+"""A call of one operator of two operands that is checked: its result, and the gradients of its operands.
+
+As of a matrix product, the results are those of the bare operator, bit for bit: MindSpore's own gradient of it is taken
+inside a backward pass of its own, and each result is only made to depend on its check. In PyNative the operator is the
+bare one where nothing is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mindspore import nn, ops
+from mindspore.ops import functional as F  # noqa: N812
+
+from asd.operators.measure.tap import hidden
+from asd.operators.private.mixed_precision import as_operator_reads, read, type_of_own_holder
+from asd.operators.table.site import Site
+from asd.operators.table.slots import by_backend, table
+
+__all__ = ["CheckedCall"]
+
+_SUFFIX = ".checksum"
+_PARTS = ("", "_dx", "_dw")
+
+
+class CheckedCall(nn.Cell):
+    """`op(a, b)` with its checks.
+
+    Args:
+        op: A callable of two tensors that returns one; one operator, or what casts around it.
+        name: Name of the place; its checkpoints are `name.checksum`, and `_dx` and `_dw` for the gradients.
+        kind: Of its checkpoints.
+        parts: Which of y, dx, the gradient of the first operand, and dw, that of the second one, are checked.
+        by_kernel: Makes the check of a part from its site and its number: a cell of both operands and the result.
+        by_operators: The same of MindSpore operators: the cell is given the Parameters that it writes as well.
+
+    Attributes:
+        sites: The checkpoints.
+        call: The operator and its checks.
+        holder: The cell whose code calls it; None where that is not known.
+    """
+
+    parameter_type = property(type_of_own_holder)
+    """What a compiled graph casts a Parameter to where it is called; None where it casts nothing."""
+
+    def __init__(
+        self,
+        op: Callable[..., Any],
+        name: str,
+        kind: str,
+        *,
+        by_kernel: Callable[[Site, int], nn.Cell],
+        by_operators: Callable[[Site, int], nn.Cell],
+        parts: Sequence[int] = (0, 1, 2),
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        slots = table()
+        self._parts = parts
+        self.sites: list[Site] = [slots.new_site(name + _SUFFIX + _PARTS[part], kind) for part in parts]
+        self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
+        self.holder: Any = None
+        make = by_backend(kernel=lambda _: by_kernel, operators=lambda _: by_operators)
+        made = {part: make(site, part) for site, part in zip(self.sites, parts, strict=True)}
+        checks = [made.get(part, _Unchecked()) for part in range(len(_PARTS))]
+        self.call = by_backend(kernel=lambda _: _KernelCall(op, checks), operators=lambda _: _OperatorCall(op, checks))
+        self.slots = by_backend(
+            kernel=lambda _: hidden(), operators=lambda each: hidden(each.max_abs, each.calls, each.due)
+        )
+
+    def rename(self, name: str) -> None:
+        """Gives the checkpoints the name of another place."""
+        for site, part in zip(self.sites, self._parts, strict=True):
+            site.name = name + _SUFFIX + _PARTS[part]
+
+    def __call__(self, a, b):
+        """The operator in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
+        if any(self.is_due(site) for site in self.sites):
+            return super().__call__(*as_operator_reads(a, b))
+        return self.call.op(a, b)
+
+    def construct(self, a, b):
+        """The operator with its checks."""
+        return self.call(read(a, self.parameter_type), read(b, self.parameter_type), *self.slots())
+
+
+class _Bare(nn.Cell):
+    """The operator as a cell, of which MindSpore can take the gradient."""
+
+    def __init__(self, op: Callable[..., Any]) -> None:
+        super().__init__(auto_prefix=False)
+        self.op = op
+
+    def construct(self, a, b):
+        return self.op(a, b)
+
+
+class _Gradients(nn.Cell):
+    """Those of the operands, as MindSpore differentiates the operator."""
+
+    def __init__(self, op: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.op, self.of = op, ops.GradOperation(get_all=True, sens_param=True)
+
+    def construct(self, a, b, dout):
+        return self.of(self.op)(a, b, dout)
+
+
+class _Unchecked(nn.Cell):
+    """The place of a check where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+
+    def construct(self, a, b, result, *slots):
+        return result
+
+
+class _Call(nn.Cell):
+    def __init__(self, op: Callable[..., Any], checks: Sequence[nn.Cell]) -> None:
+        super().__init__(auto_prefix=False)
+        self.op = _Bare(op)
+        self.gradients = _Gradients(self.op)
+        self.check, self.check_dx, self.check_dw = checks
+
+
+class _KernelCall(_Call):
+    """With the checks of the C++ kernel."""
+
+    def construct(self, a, b):
+        y = self.op(a, b)
+        return F.depend(y, self.check(a, b, y))
+
+    def bprop(self, a, b, out, dout):
+        dx, dw = self.gradients(a, b, dout)
+        return F.depend(dx, self.check_dx(b, dout, dx)), F.depend(dw, self.check_dw(a, dout, dw))
+
+
+class _OperatorCall(_Call):
+    """With checks made of operators, all of them in the backward pass, as those of a product."""
+
+    def construct(self, a, b, max_abs, calls, due):
+        return self.op(a, b)
+
+    def bprop(self, a, b, max_abs, calls, due, out, dout):
+        dout = F.depend(dout, self.check(a, b, out, max_abs, calls, due))
+        dx, dw = self.gradients(a, b, dout)
+        dx = F.depend(dx, self.check_dx(b, dout, dx, max_abs, calls, due))
+        dw = F.depend(dw, self.check_dw(a, dout, dw, max_abs, calls, due))
+        return dx, dw, F.zeros_like(max_abs), F.zeros_like(calls), F.zeros_like(due)

@@ -1,0 +1,68 @@
+"""What tests of checked calls share: every mode with every back end, and faults between an operator and its check."""
+
+import mindspore as ms
+import pytest
+from mindspore import Tensor, nn, ops
+
+from asd.operators.kernel import library as kernel
+from asd.operators.table import slots
+
+GRAPH, PYNATIVE = ms.GRAPH_MODE, ms.PYNATIVE_MODE
+
+
+@pytest.fixture(
+    params=[
+        (GRAPH, "kernel"),
+        (PYNATIVE, "kernel"),
+        (GRAPH, "operators"),
+        pytest.param((PYNATIVE, "operators"), marks=pytest.mark.slow),
+    ],
+    ids=lambda way: f"{('graph', 'pynative')[way[0]]}-{way[1]}",
+)
+def called(request):
+    """A mode and a back end."""
+    before = slots.table().backend
+    mode, backend = request.param
+    if backend == "kernel" and kernel.library is None:
+        pytest.skip("the C++ kernel was not built")
+    ms.set_context(mode=mode)
+    slots.use_backend(backend)
+    yield mode
+    slots.use_backend(before)
+    ms.set_context(mode=PYNATIVE)
+
+
+def _hit(x, by):
+    where = ops.one_hot(Tensor([5], ms.int32), x.size, Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
+    return x + where.reshape(x.shape).astype(x.dtype) * by
+
+
+class _WrongResult(nn.Cell):
+    def __init__(self, op, by):
+        super().__init__(auto_prefix=False)
+        self.op, self.by = op, by
+
+    def construct(self, a, b):
+        return _hit(self.op(a, b), self.by)
+
+
+class _WrongGradient(nn.Cell):
+    def __init__(self, gradients, part, by):
+        super().__init__(auto_prefix=False)
+        self.gradients, self.part, self.by = gradients, part, by
+
+    def construct(self, a, b, dout):
+        dx, dw = self.gradients(a, b, dout)
+        if self.part == "_dx":
+            dx = _hit(dx, self.by)
+        else:
+            dw = _hit(dw, self.by)
+        return dx, dw
+
+
+def strike(call, part, by):
+    """Makes one element of a result of the checked call wrong: of y with the part "", else of a gradient."""
+    if part == "":
+        call.op = _WrongResult(call.op, by)
+    else:
+        call.gradients = _WrongGradient(call.gradients, part, by)
