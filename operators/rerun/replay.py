@@ -19,6 +19,7 @@ from asd.errors import StateError, UnsupportedError
 from asd.event import Event
 from asd.measured.reading import divisor
 from asd.operators.kernel import library as kernel
+from asd.operators.measure.own_gradients import weights_in
 from asd.operators.measure.step_tensors import to_host
 from asd.operators.ranks.exchange import Exchange, pack, unpack
 from asd.operators.ranks.weights import hashes_of, total_of
@@ -59,7 +60,7 @@ class Replay:
         self._net = net
         self._exchange = exchange if exchange is not None else Exchange()
         self.step = RepeatableStep(net, optimizer, sites, also, self._exchange.size, keeps_moving=keeps_moving)
-        self._weights = list(net.trainable_params())
+        self._weights = weights_in(net, optimizer)
         self._searches = 0
 
     def remember(self, step: Step) -> None:
