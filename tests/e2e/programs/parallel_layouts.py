@@ -59,8 +59,9 @@ def strike(place, array):
     fault, where, lasts = Now.strikes or (None, "", False)
     if where != place or fault.rank != rank or not (Now.runs == 1 or lasts):
         return array
-    Now.struck = True
-    return fault.apply(array, Now.step)
+    faulty = fault.apply(array, Now.step)
+    Now.struck |= faulty.tobytes() != array.tobytes()
+    return faulty
 
 
 class Point(nn.Cell):
@@ -318,7 +319,7 @@ for number in range(1, steps + 1):
         put(clean[number])
     before = clean[number]
 line = {
-    "rank": rank, "healthy": healthy, "between": between, "found": found,
+    "rank": rank, "healthy": healthy, "between": between, "found": found, "healthy_steps": 2 * steps - len(faults),
     "problems": [event.reason for event in told if event.kind == "problem"],
     "protections": monitor.monitor.protections.to_json(),
 }  # fmt: skip
