@@ -149,8 +149,8 @@ def _as_told(told: Sequence[Any], rank: int) -> Groups:
     return Groups(shards, rank, "told by tell_shard", label_of)
 
 
-def groups_of_layout(exchange: Exchange, cell: nn.Cell | None) -> Groups | None:
-    """Which ranks hold the same, by the layout that MindSpore gave a compiled cell; a call of all ranks.
+def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable[Parameter]) -> Groups | None:
+    """Which ranks hold the same, by the layout that MindSpore gave the weights of a compiled cell; a call of all ranks.
 
     Returns:
         They; None where MindSpore did not divide the network, or the layout is not known on every rank.
@@ -160,7 +160,8 @@ def groups_of_layout(exchange: Exchange, cell: nn.Cell | None) -> Groups | None:
     """
     if exchange.size == 1 or not operators_are_divided() or _Known.told is not None or is_simulated():
         return None
-    layout = {name: list(each) for name, each in cell.parameter_layout_dict.items()} if cell is not None else {}
+    known = cell.parameter_layout_dict if cell is not None else {}
+    layout = {weight.name: list(known[weight.name]) for weight in weights if weight.name in known}
     stages = ms.get_auto_parallel_context("pipeline_stages")
     told = exchange.tell(layout=bool(layout))
     if not all(word["layout"] for word in told):

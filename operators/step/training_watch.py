@@ -274,7 +274,7 @@ class TrainingWatch:
     def _read_layout(self, monitor: Monitor) -> None:
         """Which ranks hold the same, where MindSpore has decided that with the first step."""
         ranks = self.judging.ranks
-        found = groups_of_layout(ranks, self._net)
+        found = groups_of_layout(ranks, self._net, self._held)
         if found is not None:
             ranks.divide(found)
             self._weights.watch(self._held, self.config.weight_hash)
