@@ -37,7 +37,7 @@ from detection.wilson import wilson
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "e2e" / "programs" / "parallel_layouts.py"
 MODES, LAYOUTS = ("graph", "pynative"), ("tensor", "pipeline", "optimizer")
-RANKS = 4
+RANKS, _TOLD = 4, 8
 
 
 def train(mode: str, layout: str, faults: int, seed: int, timeout: float) -> list[dict[str, Any]]:
@@ -95,6 +95,7 @@ def tally(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "verdicts": dict(sorted(verdicts.items())),
         "healthy_steps": len(ranks) * ranks[0]["healthy_steps"],
         "events_in_healthy_steps": sum(len(rank["healthy"]) + len(rank["between"]) for rank in ranks),
+        "told_in_healthy_steps": [text for rank in ranks for text in (*rank["healthy"], *rank["between"])][:_TOLD],
         "problems": sorted({problem for rank in ranks for problem in rank["problems"]}),
         "groups": [rank["protections"]["on"].get("groups", "") for rank in ranks],
         "odd": odd,

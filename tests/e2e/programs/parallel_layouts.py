@@ -60,7 +60,7 @@ def strike(place, array):
     if where != place or fault.rank != rank or not (Now.runs == 1 or lasts):
         return array
     faulty = fault.apply(array, Now.step)
-    Now.struck |= faulty.tobytes() != array.tobytes()
+    Now.struck |= not np.array_equal(faulty, array)  # 0 of the other sign is the same number
     return faulty
 
 
