@@ -119,6 +119,7 @@ class Monitor:
         captures: Sequence[Capture] = (),
         attribution: Attribution | None = None,
         ranks: Mapping[str, Sequence[Features]] | None = None,
+        place: int | None = None,
         vanished: Sequence[Reading] = (),
     ) -> Outcome:
         """Judges the readings of one step.
@@ -133,7 +134,9 @@ class Monitor:
             captures: Tensors of this step that broke a limit.
             attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
                 first-level anomalies of this one become followers, which name that rank.
-            ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them.
+            ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them; where only some
+                ranks hold the same, theirs.
+            place: Which of these this rank is; its number if not given.
             vanished: What was suspicious in a first run of this step, whose update was refused, and is not in
                 `readings`, which come from a second one: first-level anomalies of a device that failed once.
         """
@@ -152,6 +155,7 @@ class Monitor:
                 loss_scale,
                 overflow_expected=overflow_expected,
                 ranks=ranks.get(reading.checkpoint) if ranks else None,
+                place=self.origin.rank if place is None else place,
             )
             if judged.verdict.level is not Level.NORMAL:
                 events.append(self._anomaly(step, reading, judged, attribution, refused=refused))
@@ -378,6 +382,7 @@ class Monitor:
         *,
         overflow_expected: bool,
         ranks: Sequence[Features] | None,
+        place: int,
     ) -> Judged:
         """The verdict on one checkpoint, counted and kept."""
         name, features = reading.checkpoint, features_of(reading, loss_scale)
@@ -388,7 +393,7 @@ class Monitor:
         else:
             judged = self.judges.update(name, reading.kind, features)
             if ranks is not None:
-                judged = self.judges.among(name, reading.kind, ranks, self.origin.rank, judged)
+                judged = self.judges.among(name, reading.kind, ranks, place, judged)
         verdict = judged.verdict
         self.status.add(name, verdict)
         if name not in self.history:

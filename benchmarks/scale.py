@@ -1,6 +1,6 @@
-"""How far it scales: the fault handler under a flood of events, and attribution over thousands of ranks.
+"""How far it scales: the fault handler under a flood of events, and what thousands of ranks tell one another.
 
-    python benchmarks/scale.py                      both, about four minutes
+    python benchmarks/scale.py                      all, about five minutes
     python benchmarks/scale.py --parts attribution
     python benchmarks/scale.py --quick --json out.json
 
@@ -11,6 +11,8 @@ Attribution: what every rank sends, and what every rank decides when it has hear
 only thing that is simulated: messages are made, packed, unpacked and judged by the code a training uses. How long a
 collective takes is the network's business; how many bytes it carries is shown. Two cases: one rank broke its
 limits, and all of them did.
+
+Groups: the same and all else that ranks exchange, in jobs of tensor parallel 8 by 16 stages by more and more replicas.
 
 Beside the time that passed stands the processor time it took, which depends less on what else the machine does.
 """
@@ -32,6 +34,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _scale_groups import DATA, curve
+
 from asd import Event, Level
 from asd.diagnosis.attribution import Seen, attribute, pack_seen, unpack_seen
 from asd.exporters.run_files.event_log import EventLog
@@ -39,6 +43,7 @@ from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.feed import LogFeed
 
 DEVICES, PER_NODE, CHECKPOINTS = 10_000, 8, 200
+PARTS = ("handler", "attribution", "groups")
 RANKS = (1, 4, 16, 64, 256, 1024, 4096, 10_000)
 
 
@@ -222,7 +227,7 @@ def attribution(ranks: Sequence[int], repeats: int) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints figures and, if asked, writes the same as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=("handler", "attribution"), default=["handler", "attribution"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rate", type=float, default=5000.0, help="events a second (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=120.0, help="of the flood (default %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="of a refused step (default %(default)s)")
@@ -256,6 +261,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"  {name} broke limits: from 64 ranks on processor time grows as ranks to the power of "
                 f"{slopes['step_ms']:.2f}, bytes as {slopes['bytes_received']:.2f}"
             )
+    if "groups" in options.parts:
+        print("Groups of ranks; the collectives are simulated")
+        rows = curve(options.repeats, DATA[:3] if options.quick else DATA)
+        slopes = {field: exponent(rows, field) for field in ("usual_step_ms", "usual_step_bytes", "refused_ms")}
+        report["groups"] = {
+            "checkpoints": CHECKPOINTS,
+            "simulated": "the collectives",
+            "rows": rows,
+            "exponents": slopes,
+        }
+        print(
+            f"  with the ranks grow, as their power: time of a step {slopes['usual_step_ms']:.2f}, its bytes "
+            f"{slopes['usual_step_bytes']:.2f}, time of a refused step {slopes['refused_ms']:.2f}"
+        )
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0

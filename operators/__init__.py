@@ -6,6 +6,7 @@
     NormASD                                         a norm that is computed again
     Checksum, install_checksum                      both on the products and norms of a network
     install                                         checks on a network that is already built
+    tell_shard                                      what this rank holds, in a training with groups of its own
     guard                                           an optimizer that refuses a bad update
     StepMonitor, ASDMonitor                         callbacks of MindSpore and of mindformers
     PrecisionDebugger, DumpConfig                   dumps of modules, APIs and operators; the search for an overflow
@@ -32,6 +33,7 @@ from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.npu_run_config import NPURunConfig, dump_config_of
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 from asd.operators.gate.guard import guard
+from asd.operators.ranks.shards import tell_shard
 from asd.operators.start.enable import disable, enable
 from asd.operators.start.mindformers_monitor import ASDMonitor, register
 from asd.operators.start.step_monitor import StepMonitor
@@ -59,6 +61,7 @@ __all__ = [
     "guard",
     "install",
     "install_checksum",
+    "tell_shard",
 ]
 
 if Config.of_process().enabled:

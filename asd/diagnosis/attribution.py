@@ -17,7 +17,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["OUTLIER_BITS", "Attribution", "Seen", "attribute", "pack_seen", "unpack_seen", "whose_fault"]
+__all__ = [
+    "OUTLIER_BITS",
+    "Attribution",
+    "Seen",
+    "attribute",
+    "distances",
+    "pack_seen",
+    "unpack_seen",
+    "whose_fault",
+    "whose_mean",
+]
 
 OUTLIER_BITS = 3.3
 """A value stands out when it is 2**3.3, about ten times, the median of the others. Healthy ranks came to 2.8 bits."""
@@ -161,11 +171,26 @@ def whose_fault(
             of its own: one whose copy is bad while others are not.
     """
     found = attribute(own)
-    if found.ranks:
-        return found
-    in_mean = attribute(averaged())
+    return found if found.ranks else whose_mean(averaged())
+
+
+def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
+    """The same by the means alone: nobody's where they are good, or bad on all ranks alike."""
+    found = attribute(averaged)
     # All of them alike: no rank is odd.
-    return found if len(in_mean.ranks) in (0, len(own)) else _of_mean(in_mean)
+    if len(found.ranks) in (0, len(averaged)):
+        return Attribution(None, "", (), "no rank broke a limit")
+    return _of_mean(found)
+
+
+def distances(step: Mapping[int, Mapping[str, Seen]], checkpoint: str) -> dict[int, float]:
+    """How far each rank's value at a checkpoint is above the median of the others, in bits; nan where there is none."""
+    values = _Values(step)
+    return {
+        rank: values.bits_above_others(checkpoint, seen[checkpoint].value)
+        for rank, seen in step.items()
+        if checkpoint in seen
+    }
 
 
 def _of_mean(found: Attribution) -> Attribution:

@@ -1,16 +1,16 @@
-"""Which rank's weights are wrong: data-parallel ranks hold the same bits, and the majority is believed.
+"""Which rank's weights are wrong: some ranks hold the same bits, and the majority of them is believed.
 
 The ranks compare a hash of each weight. One that differs was damaged on its rank, in memory or by the optimizer: the
-gradients are the same everywhere.
+gradients are the same on all of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["Difference", "compare"]
+__all__ = ["Difference", "compare", "compare_some", "together"]
 
 _NAMED = 3
 
@@ -29,12 +29,15 @@ class Difference(NamedTuple):
     reason: str
 
 
-def compare(hashes: Sequence[Sequence[int]], names: Sequence[str]) -> Difference | None:
+def compare(
+    hashes: Sequence[Sequence[int]], names: Sequence[str], holders: Sequence[int] | None = None
+) -> Difference | None:
     """Finds the ranks that differ; None when all are alike.
 
     Args:
         hashes: Per rank a hash of each weight.
         names: Of these weights.
+        holders: The numbers of these ranks; from 0 on if not given.
 
     >>> compare([(7, 5), (7, 6), (7, 5)], ["dense.weight", "dense.bias"]).odd
     (1,)
@@ -44,16 +47,41 @@ def compare(hashes: Sequence[Sequence[int]], names: Sequence[str]) -> Difference
         return None
     (most, count), *_ = Counter(ranks).most_common(1)
     unlike = tuple(name for i, name in enumerate(names) if len({each[i] for each in ranks}) > 1)
+    numbers = range(len(ranks)) if holders is None else holders
     where = f"in {unlike[0]}" if len(unlike) == 1 else f"in {len(unlike)} weights, the first is {unlike[0]}"
     if 2 * count > len(ranks):
-        odd = tuple(rank for rank, each in enumerate(ranks) if each != most)
+        odd = tuple(rank for rank, each in zip(numbers, ranks, strict=True) if each != most)
         verb = "differ" if len(odd) > 1 else "differs"
         return Difference(odd, unlike, f"{_ranks(odd)} {verb} from the other {count} {where}")
     if len(ranks) == 2:
-        return Difference((), unlike, f"the two ranks differ {where}: which one is wrong can't be told")
+        two = "the two ranks" if holders is None else _ranks(tuple(holders))
+        return Difference((), unlike, f"{two} differ {where}: which one is wrong can't be told")
     sizes = " and ".join(map(str, sorted(Counter(ranks).values(), reverse=True)[:_NAMED]))
     more = " and so on" if len(set(ranks)) > _NAMED else ""
     return Difference((), unlike, f"no majority of the {len(ranks)} ranks is alike ({sizes}{more}) {where}")
+
+
+def compare_some(holders: Sequence[int], told: Sequence[Mapping[str, int]]) -> Difference | None:
+    """The same for weights that only some ranks hold.
+
+    Args:
+        holders: These ranks.
+        told: Of each rank of the job, by name, a hash of each such weight.
+    """
+    names = list(dict.fromkeys(name for rank in holders for name in told[rank]))
+    everyone = len(holders) == len(told)
+    return compare(
+        [[told[rank].get(name, 0) for name in names] for rank in holders], names, None if everyone else holders
+    )
+
+
+def together(found: Sequence[Difference]) -> Difference | None:
+    """Several of them as one; None of none."""
+    if len(found) < 2:
+        return found[0] if found else None
+    odd = sorted({rank for each in found for rank in each.odd})
+    weights = tuple(name for each in found for name in each.weights)
+    return Difference(tuple(odd), weights, "; ".join(each.reason for each in found))
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

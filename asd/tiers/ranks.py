@@ -53,7 +53,8 @@ class Ranks:
     healthy one along. Of two ranks an alarm is about both: nobody can tell which one is at fault. A single rank is
     never flagged. Only ranks that hold the same part of the network may be compared, before their gradients are summed.
 
-    Outputs are not compared in a step in which one rank has what it had before, see `Idle`: no data reached it there.
+    Outputs are not compared in a step in which one rank has what it had before, see `Idle`, nor gradients where one
+    has nothing but zeros: no data reached it there, as an expert that got no tokens.
 
     The first 5 steps are only learned. It learns from no step in which a rank is an error; after 20 such steps in a row
     it learns its limits in their place.
@@ -144,8 +145,10 @@ class Ranks:
         self._errors, self._idle = errors, idle
 
     def _is_idle(self, values: Sequence[Features]) -> bool:
-        """Whether these are outputs, one of which no data reached."""
-        for idle, features in zip(self._idle, values, strict=False):
+        """Whether no data reached one of them: an output as it was before, or a gradient that is all zero."""
+        if self.kind.gradient:
+            return not all(each.max_abs for each in values)
+        for idle, features in zip(self._idle, values, strict=True):
             idle.update([log2(size) if size > 0.0 else None for size in features[:3]])
         return any(idle.now for idle in self._idle)
 
@@ -185,21 +188,27 @@ class _Differences:
         x = list(map(_bits, sizes))
         above, below, middles = _distances(x)
         self._slide([each if each > 0 else -other for each, other in zip(above, below, strict=True)])
-        lasting = [self._lasts(rank) for rank in range(self.size)]
+        lasts = _means(self.window[-WINDOW:]) if self.center.n >= LASTING_FROM else [0.0] * self.size
+        lasting = [each > LASTING * self.lasting for each in lasts]
         self._judged = x, above, below, any(lasting)
         if self.center.n < FIRST:
             return [(Level.NORMAL, "", inf)] * self.size
         found = []
-        for rank in range(self.size):
-            bits = max(middles[rank] + self.high + MARGIN, self.center.mu + deviations * self._dev())
+        far, wide = self.high + MARGIN, self.center.mu + deviations * self._dev()
+        calm = not self._judged[3] and max(above) <= far and max(below) <= self.low + MARGIN
+        for rank, middle in enumerate(middles):
+            bits = max(middle + far, wide)
             limit = inf if bits > 1023 else 2.0**bits
+            if calm:
+                found.append((Level.NORMAL, "", limit))
+                continue
             z = self.center.deviations(x[rank])
-            if above[rank] > self.high + MARGIN and z > deviations:
+            if above[rank] > far and z > deviations:
                 found.append((Level.ERROR, f"{above[rank]:.1f} bits above the median of the other ranks", limit))
             elif below[rank] > self.low + MARGIN and z < -deviations:
                 found.append((Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit))
             elif lasting[rank]:
-                reason = f"above the other ranks by {_mean(self.window[-WINDOW:], rank):.2g} bits for {WINDOW} steps"
+                reason = f"above the other ranks by {lasts[rank]:.2g} bits for {WINDOW} steps"
                 found.append((Level.WARNING, reason, limit))
             else:
                 found.append((Level.NORMAL, "", limit))
@@ -217,14 +226,11 @@ class _Differences:
         self.lasted = self.lasted + 1 if lasts else 0
         # Of what is long past only: a difference that grows must not become healthy before it is judged.
         if len(self.window) == 2 * WINDOW and (not self.lasted or self.lasted > FREEZE):
-            self.lasting = max(self.lasting, *(_mean(self.window[:WINDOW], rank) for rank in range(self.size)))
+            self.lasting = max(self.lasting, *_means(self.window[:WINDOW]))
         self.center.learn(median(x), distance)
 
     def _slide(self, distances: list[float]) -> None:
         self.window = [*self.window[1 - 2 * WINDOW :], distances]
-
-    def _lasts(self, rank: int) -> bool:
-        return self.center.n >= LASTING_FROM and _mean(self.window[-WINDOW:], rank) > LASTING * self.lasting
 
     def _dev(self) -> float:
         return max(self.center.dev, DEVIATION_FLOOR)
@@ -252,20 +258,20 @@ class _Differences:
 
 def _distances(x: Sequence[float]) -> tuple[list[float], list[float], list[float]]:
     """Of each rank how far it is above and below the others, and the median it was held against for the former."""
-    above, below, middles = [], [], []
     ordered = sorted(x)
-    for each in x:
-        others = list(ordered)
-        others.remove(each)
-        upper, lower = others[len(others) // 2], others[(len(others) - 1) // 2]
-        above.append(each - upper)
-        below.append(lower - each)
-        middles.append(upper)
+    # The middle of the others: the same places, one further for who stands before or at them himself.
+    high, low = (len(x) - 1) // 2, (len(x) - 2) // 2
+    below_high, from_high = ordered[high], ordered[high + 1]
+    below_low, from_low = ordered[low], ordered[low + 1]
+    middles = [from_high if each <= below_high else below_high for each in x]
+    above = [each - middle for each, middle in zip(x, middles, strict=True)]
+    below = [(from_low if each <= below_low else below_low) - each for each in x]
     return above, below, middles
 
 
-def _mean(window: Sequence[Sequence[float]], rank: int) -> float:
-    return sum(step[rank] for step in window) / WINDOW
+def _means(window: Sequence[Sequence[float]]) -> list[float]:
+    """Of each rank."""
+    return [sum(steps) / WINDOW for steps in zip(*window, strict=True)]
 
 
 def _both(verdicts: list[Verdict]) -> list[Verdict]:

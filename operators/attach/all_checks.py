@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from mindspore import nn
+from mindspore import Parameter, nn
 
 from asd.config import Config
 from asd.errors import UnsupportedError
@@ -15,7 +15,7 @@ from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.part import Part
 from asd.operators.measure.gradient_samples import sample_gradients
-from asd.operators.measure.own_gradients import look_before_reduction, reducer_of
+from asd.operators.measure.own_gradients import look_before_reduction, reducer_of, weights_of
 from asd.operators.table.site import Site
 
 __all__ = ["Checks"]
@@ -99,11 +99,12 @@ class Checks(Part):
             optimizer.asd_gate.belong_to(self.gate)
         for free in list(self.table.gates.default.guards):  # as check operators that no cell holds
             free.belong_to(self.gate)
+        reduced = getattr(optimizer, "parameters", ()) if reducer is None else weights_of(reducer, optimizer, net)
         if reducer is not None and are_averaged():
-            sites += self._around_reduction(reducer, optimizer)
+            sites += self._around_reduction(reducer, reduced)
         if self._config.combined.enable:
             # Outside the guard: what a refused update would have been is a sample too.
-            sites += sample_gradients(reducer, optimizer, every=self._config.combined.grad_sample_interval)
+            sites += sample_gradients(reducer or optimizer, reduced, every=self._config.combined.grad_sample_interval)
         for site in sites:
             self.gate.take(site)
 
@@ -111,12 +112,12 @@ class Checks(Part):
         """Gives the checkpoints names that no other monitor has; see `asd.operators.attach.sharing`."""
         name_apart(self.gate, self.table.gates.others(self.gate), net)
 
-    def _around_reduction(self, reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
+    def _around_reduction(self, reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
         sites = []
         try:
             if self._judges_history:
-                sites += look_before_reduction(reducer, optimizer)
-            sites += self._checksums.install_on_means(reducer, optimizer)
+                sites += look_before_reduction(reducer, weights)
+            sites += self._checksums.install_on_means(reducer, weights)
         except UnsupportedError as error:  # no slot is free
             reason = f"not all gradients are looked at around the mean over the ranks: {error}"
             self.monitor.problem(reason)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from mindspore import nn
+from mindspore import Parameter, nn
 
 from asd.config import Config
 from asd.measured.reading import RESULTS
@@ -67,13 +67,13 @@ class RecomputeSchedule(Part):
         """Puts checks on the products and norms of `net`, if wanted; else takes those its check operators bring."""
         return self.checksum.install(net) if self.checksum is not None else claim_checked(net)
 
-    def install_on_means(self, reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
-        """Checks the means over the ranks that `reducer` makes for `optimizer`, if wanted.
+    def install_on_means(self, reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
+        """Checks the means over the ranks that `reducer` makes of the gradients of `weights`, if wanted.
 
         Raises:
             UnsupportedError: No slot is free.
         """
-        return check_means(reducer, optimizer.parameters) if self._checks_means else []
+        return check_means(reducer, weights) if self._checks_means else []
 
     def expect(self, sites: Iterable[Site]) -> None:
         """Says which checkpoints there are: check operators with a turn want a schedule, asked for or not."""

@@ -24,6 +24,7 @@ from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT
 from asd.operators.measure.look import make_observer
 from asd.operators.measure.tap import kernel_function
 from asd.operators.private.class_swap import put_on
+from asd.operators.ranks.shards import shares_gradients
 from asd.operators.table.gate import Gate
 from asd.operators.table.guard_state import GuardState
 from asd.operators.table.operator_table import OperatorTable
@@ -97,8 +98,8 @@ def is_guarded(optimizer: nn.Cell) -> bool:
 
 
 def are_averaged() -> bool:
-    """Whether optimizers are called with means over several ranks that hold the same network."""
-    return _ranks() > 1 and ms.get_auto_parallel_context("parallel_mode") in ("stand_alone", "data_parallel")
+    """Whether optimizers are called with means over several ranks that hold the same."""
+    return _ranks() > 1 and shares_gradients()
 
 
 def gradient_sites(optimizer: nn.Cell) -> list[Site]:

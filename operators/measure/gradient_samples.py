@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 
-from mindspore import nn
+from mindspore import Parameter, nn
 
 from asd.detect.combined_scheme import Action, CombinedScheme, Message, Poll
 from asd.measured.reading import SAMPLE
@@ -25,22 +26,20 @@ POLL_STEPS = 10
 """Steps from one exchange with the other ranks to the next."""
 
 
-def sample_gradients(reducer: nn.Cell | None, optimizer: nn.Cell, *, every: int) -> list[Site]:
+def sample_gradients(holder: nn.Cell, weights: Sequence[Parameter], *, every: int) -> list[Site]:
     """Looks at gradients where they are still this rank's own: before a reducer, or else the optimizer.
 
     Args:
-        reducer: What takes their mean over the ranks; None where that is not known.
-        optimizer: The optimizer, whose parameters they belong to.
+        holder: What takes their mean over the ranks; the optimizer where that is not known.
+        weights: What the gradients it is called with belong to.
         every: Of the parameters with two dimensions or more, the first and then every so many-th.
 
     Returns:
         The checkpoints, called `gradient.` and the name of the parameter; those that are there already, if any.
     """
-    look = own_gradients(reducer or optimizer)
+    look = own_gradients(holder)
     if not look.sites_of(SAMPLE):
-        matrices = [
-            (i, parameter) for i, parameter in enumerate(getattr(optimizer, "parameters", ())) if parameter.ndim > 1
-        ]
+        matrices = [(i, parameter) for i, parameter in enumerate(weights) if parameter.ndim > 1]
         chosen = matrices[::every]
         look.add([(i, table().new_site(f"gradient.{parameter.name}", SAMPLE)) for i, parameter in chosen])
     return look.sites_of(SAMPLE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mindspore import nn
+from mindspore import Parameter, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError
@@ -14,14 +14,15 @@ from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 
-__all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of"]
+__all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of", "weights_in", "weights_of"]
 
 
 def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = None) -> nn.Cell | None:
     """What takes the mean over the ranks of the gradients that `optimizer` is called with.
 
     Args:
-        net: The training cell; it is searched for a reducer of as many gradients, none of the optimizer's own.
+        net: The training cell; it is searched for a reducer of as many gradients, none of the optimizer's own, or of
+            those of all its weights, where each rank's optimizer has some of them.
         optimizer: The optimizer.
         given: The reducer, where it is known.
 
@@ -32,32 +33,46 @@ def reducer_of(net: nn.Cell | None, optimizer: nn.Cell, given: nn.Cell | None = 
         ConfigError: `given` is no reducer of as many gradients.
     """
     count = len(getattr(optimizer, "parameters", ()))
+    trained = len(weights_in(net, optimizer)) if net is not None else count
     if given is not None:
-        if not _reduces(given, count):
+        if not (_reduces(given, count) or _reduces(given, trained)):
             valid = f"valid is a DistributedGradReducer of the optimizer's {count} gradients"
             raise ConfigError("reducer", type(given).__name__, valid)
         return given
     inside = {id(cell) for _, cell in optimizer.cells_and_names()}
     cells = net.cells_and_names() if net is not None else ()
-    return next((cell for _, cell in cells if _reduces(cell, count) and id(cell) not in inside), None)
+    found = [cell for _, cell in cells if id(cell) not in inside]
+    return next((cell for size in (count, trained) for cell in found if _reduces(cell, size)), None)
+
+
+def weights_of(reducer: nn.Cell, optimizer: nn.Cell, net: nn.Cell | None) -> Sequence[Parameter]:
+    """The weights whose gradients a reducer from `reducer_of` is called with."""
+    own: Sequence[Parameter] = getattr(optimizer, "parameters", ())
+    return own if net is None or _reduces(reducer, len(own)) else weights_in(net, optimizer)
+
+
+def weights_in(net: nn.Cell, optimizer: nn.Cell | None) -> list[Parameter]:
+    """The weights of a network or a training cell; what its optimizer keeps for itself is none of them."""
+    state = {id(each) for each in optimizer.get_parameters()} if optimizer is not None else set()
+    state -= {id(each) for each in getattr(optimizer, "parameters", ())}
+    return [each for each in net.trainable_params() if id(each) not in state]
 
 
 def _reduces(cell: nn.Cell, gradients: int) -> bool:
     return isinstance(cell, nn.DistributedGradReducer) and len(cell.allreduce_filter) == gradients
 
 
-def look_before_reduction(reducer: nn.Cell, optimizer: nn.Cell) -> list[Site]:
+def look_before_reduction(reducer: nn.Cell, weights: Sequence[Parameter]) -> list[Site]:
     """Looks at the gradient of every parameter before its reducer.
 
     Args:
         reducer: The reducer, which is not compiled yet.
-        optimizer: The optimizer, whose parameters the gradients belong to.
+        weights: What the gradients belong to.
 
     Returns:
         The checkpoints, each called like its parameter.
     """
     look = own_gradients(reducer)
-    weights = getattr(optimizer, "parameters", ())
     if not look.sites_of(WEIGHT_GRADIENT):
         look.add([(i, table().new_site(weight.name, WEIGHT_GRADIENT)) for i, weight in enumerate(weights)])
     return look.sites_of(WEIGHT_GRADIENT)

@@ -1,36 +1,95 @@
 """Asks all ranks what they saw in a refused step, to tell whose fault it was.
 
-Every rank knows of the refusal, for the gate agreed on it, so all of them take part in the exchange. It carries a few
-kilobytes, and only in such a step.
+Every rank knows of the refusal, for the gate agreed on it, so all of them take part in the exchange. Those that hold
+the same tell one another everything, a few kilobytes; what that shows goes to all, in some hundred bytes. Only in such
+a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 
 from asd.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen, whose_fault
+from asd.diagnosis.flow import Word, origin_among, word_of
+from asd.measured.reading import OF_ALL_RANKS, OUTPUT, Reading
 from asd.operators.ranks.exchange import Exchange
 
-__all__ = ["attribution_of"]
+__all__ = ["attribution_of", "words_of_vanished"]
 
 
-def attribution_of(exchange: Exchange, own: Mapping[str, Seen], averaged: Mapping[str, Seen]) -> Attribution | None:
+def attribution_of(
+    exchange: Exchange,
+    own: Mapping[str, Seen],
+    averaged: Mapping[str, Seen],
+    outputs: Collection[str] = (),
+    *,
+    reversed_outputs: bool = False,
+) -> Attribution | None:
     """Whose fault it was; None when there is no other rank. A call of all ranks.
 
     Args:
-        exchange: The ranks.
+        exchange: The ranks, and which of them hold the same.
         own: What this rank saw alone, per checkpoint.
-        averaged: The means over the ranks, which should be the same on all of them. They count where no rank has a
-            fault of its own: one whose copy is bad while others are not.
+        averaged: The means over the ranks, which should be the same on all that hold the same. They count where no rank
+            has a fault of its own: one whose copy is bad while others are not.
+        outputs: Which checkpoints are outputs of the forward pass.
+        reversed_outputs: Whether these are looked at in the backward pass, the last one first.
 
     Raises:
         RankLostError: A rank did not answer, see `Exchange.gather`.
     """
     if exchange.size == 1:
         return None
-    first, second = pack_seen(own), pack_seen(averaged)
-    messages = exchange.gather(len(first).to_bytes(4, "little") + first + second)
+    groups, near = exchange.groups, exchange.near
+    # What is another tensor on each rank can't be compared: it gets a name of its own.
+    names = {name: f"{name} of rank {exchange.rank}" if groups.is_apart(name) else name for name in own}
+    first, second = pack_seen({names[name]: seen for name, seen in own.items()}), pack_seen(averaged)
+    messages = near.gather(len(first).to_bytes(4, "little") + first + second)
     ends = [4 + int.from_bytes(message[:4], "little") for message in messages]
-    told = list(zip(messages, ends, strict=True))
-    alone = {rank: unpack_seen(message[4:end]) for rank, (message, end) in enumerate(told)}
-    return whose_fault(alone, lambda: {rank: unpack_seen(message[end:]) for rank, (message, end) in enumerate(told)})
+    told = list(zip(groups.members, messages, ends, strict=True))
+    alone = {rank: unpack_seen(message[4:end]) for rank, message, end in told}
+
+    def means() -> dict[int, Mapping[str, Seen]]:
+        return {rank: unpack_seen(message[end:]) for rank, message, end in told}
+
+    if groups.whole:
+        return whose_fault(alone, means)
+    called = {names.get(name, name) for name in outputs}
+    return origin_among(
+        _told(exchange, word_of(exchange.rank, alone, means(), called, reversed_outputs=reversed_outputs)), groups
+    )
+
+
+def words_of_vanished(
+    exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading], *, reversed_outputs: bool
+) -> list[Word]:
+    """Of each rank where it began what a second run of a step did not show again; a call of all ranks.
+
+    Args:
+        exchange: The ranks.
+        gone: What was suspicious in the first run and is not in the second.
+        first: All that the first run showed.
+        reversed_outputs: Whether outputs are looked at in the backward pass, the last one first.
+
+    Raises:
+        RankLostError: A rank did not answer.
+    """
+    names = {reading.checkpoint for reading in gone}
+    own = {
+        each.checkpoint: Seen(each.order, each.max_abs, each.checkpoint in names)
+        for each in first
+        if each.kind not in OF_ALL_RANKS
+    }
+    outputs = {each.checkpoint for each in first if each.kind == OUTPUT}
+    mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
+    rank = exchange.rank
+    word = word_of(rank, {rank: own}, {rank: {}}, outputs, reversed_outputs=reversed_outputs)
+    return _told(exchange, word._replace(mean=mean))
+
+
+def _told(exchange: Exchange, word: Word) -> list[Word]:
+    """What every rank has to say; of most of them it is one byte."""
+    parcel = b"" if word == Word(outputs=word.outputs) else json.dumps(word).encode()
+    told = exchange.gather(bytes([word.outputs]) + parcel)
+    return [Word(*json.loads(each[1:])) if each[1:] else Word(outputs=each[0] > 0) for each in told]

@@ -1,7 +1,7 @@
 """What ranks tell one another, through MindSpore's collectives.
 
-Whatever is sent becomes int32 numbers, for these pass AllGather and Broadcast on every backend. All ranks must make the
-same calls in the same order. No wait is endless: a rank that has died, or lets the others wait for too long, ends it.
+Whatever is sent becomes int32 numbers, for these pass the collectives on every backend. All ranks must make the same
+calls in the same order. No wait is endless: a rank that has died, or lets the others wait for too long, ends it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +21,10 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor
-from mindspore.communication import GlobalComm, get_group_size, get_rank
+from mindspore.communication import GlobalComm, create_group, get_group_size, get_rank
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.diagnosis.groups import Groups, everybody
 from asd.errors import RankLostError
 
 __all__ = ["Exchange", "pack", "unpack"]
@@ -32,6 +34,7 @@ _PATIENCE = {"CPU": 25.0}
 """On the CPU MindSpore itself gives up after 30 s, without a word about who did not answer."""
 _LONG_PATIENCE = 600.0
 _LOOK = 0.2  # seconds; the launcher kills all ranks within a second after one has died, and the sentence must be out
+_made: set[str] = set()
 _MERCY = 2.0  # seconds; what a rank sent before its end may still be on its way
 
 
@@ -57,25 +60,42 @@ class _Process(NamedTuple):
 
 
 class Exchange:
-    """The ranks of this job.
+    """The ranks of this job, or some of them.
 
     Args:
         patience: Seconds after which a rank that lets this one wait is given up; if not given 25 on the CPU, 600
             elsewhere. A rank of this machine that has died is noticed at once.
+        ranks: Those of the job that belong to it, in this order, this one among them; all if not given.
 
     Attributes:
-        rank: Of this process, from 0.
+        rank: Of this process, from 0; among `ranks` its place.
         size: Number of ranks; 1 where no communication was set up.
+        ranks: By their place here their numbers in the job.
+        groups: Which ranks hold the same; that all do as long as `divide` was not called.
+        near: The ranks that hold what this one holds.
         lost: Why there is no exchange any more: a rank did not answer once.
     """
 
-    def __init__(self, patience: float | None = None) -> None:
-        self.rank = get_rank() if GlobalComm.INITED else 0
-        self.size = get_group_size() if GlobalComm.INITED else 1
+    def __init__(self, patience: float | None = None, ranks: Sequence[int] | None = None) -> None:
+        everyone = range(get_group_size() if GlobalComm.INITED else 1)
+        own = get_rank() if GlobalComm.INITED else 0
+        self.ranks = tuple(everyone if ranks is None else ranks)
+        self.rank, self.size = self.ranks.index(own), len(self.ranks)
+        self._group = _group_of(self.ranks) if 1 < self.size < len(everyone) else ""
+        self.groups = everybody(self.size, self.rank, "")
+        self.near: Exchange = self
         target = ms.get_context("device_target")
         self._patience = patience if patience is not None else _PATIENCE.get(target, _LONG_PATIENCE)
         self.lost: RankLostError | None = None
         self._processes: list[_Process] | None = None
+        self._whole = self
+
+    def divide(self, groups: Groups) -> None:
+        """Says which ranks hold the same; a call of all ranks."""
+        self.groups = groups
+        if len(groups.members) < self.size:
+            self.near = Exchange(self._patience, groups.members)
+            self.near._whole = self
 
     def gather(self, message: bytes, size: int | None = None) -> list[bytes]:
         """Every rank's message, by rank.
@@ -110,7 +130,17 @@ class Exchange:
         if self.size == 1 or width == 0:
             return message
         words = _words(message if self.rank == root else b"", width)
+        if self._group:  # where the others give zeros, the sum is what the root gives
+            return self._sum(words).tobytes()[:size]
         return self._call(lambda: _array(P.Broadcast(root)((_tensor(words),))[0])).tobytes()[:size]
+
+    def any(self, yes: bool) -> bool:  # noqa: FBT001 - the answer of this rank
+        """Whether any rank says yes; four bytes, however many ranks there are.
+
+        Raises:
+            RankLostError: As `gather`.
+        """
+        return yes if self.size == 1 else bool(self._sum(np.array([yes], np.int32))[0])
 
     def _meet(self) -> None:
         """Once: who the others are, so that one that does not answer can be named."""
@@ -129,12 +159,23 @@ class Exchange:
         return [row.tobytes()[:length] for row, length in zip(rows, sizes, strict=True)]
 
     def _all_gather(self, words: np.ndarray) -> np.ndarray:
+        if self._group:  # on the CPU AllGather knows no groups: each rank fills its own row
+            rows = np.zeros((self.size, words.size), np.int32)
+            rows[self.rank] = words
+            return self._sum(rows.reshape(-1))
         return self._call(lambda: _array(P.AllGather()(_tensor(words))))
+
+    def _sum(self, words: np.ndarray) -> np.ndarray:
+        """The sum over the ranks of what but one of them gives as zeros, or of a few small numbers."""
+        total = P.AllReduce("sum", self._group) if self._group else P.AllReduce()
+        # The CPU sums no int32; float32 holds each half of one.
+        halves = Tensor(words.view(np.uint16).astype(np.float32))
+        return self._call(lambda: _array(total(halves)).astype(np.uint16).view(np.int32))
 
     def _call(self, collective: Callable[[], np.ndarray]) -> np.ndarray:
         """What `collective` returns; in a thread of its own, for nothing can call it back once it waits."""
-        if self.lost is not None:
-            raise self.lost
+        if self._whole.lost is not None:
+            raise self._whole.lost
         results: list[np.ndarray] = []
         failures: list[Exception] = []
 
@@ -151,7 +192,7 @@ class Exchange:
             return results[0]
         if failures and waited < _MERCY:
             raise failures[0]  # nobody let this rank wait
-        self.lost = self._loss(waited)
+        self.lost = self._whole.lost = self._loss(waited)
         _LOG.error("%s", self.lost)
         raise self.lost from (failures[0] if failures else None)
 
@@ -165,23 +206,32 @@ class Exchange:
             if thread.is_alive() and not dead:
                 dead = self._flaws("has died")
                 if dead:
-                    _LOG.error("rank %d can't go on: %s in an exchange of the ranks.", self.rank, dead)
+                    _LOG.error("rank %d can't go on: %s in an exchange of the ranks.", self.ranks[self.rank], dead)
                     end = min(end, waited + _MERCY)
         return waited
 
     def _loss(self, waited: float) -> RankLostError:
         known = self._processes or []
-        flaws = [(rank, process.flaw()) for rank, process in enumerate(known)]
-        return RankLostError(self.rank, tuple(rank for rank, flaw in flaws if flaw), waited, self._flaws())
+        flaws = [(rank, process.flaw()) for rank, process in zip(self.ranks, known, strict=False)]
+        return RankLostError(self.ranks[self.rank], tuple(rank for rank, flaw in flaws if flaw), waited, self._flaws())
 
     def _flaws(self, only: str = "") -> str:
         """Which ranks can't answer and why, in words; empty when that is not known."""
         found: dict[str, list[str]] = {}
-        for rank, process in enumerate(self._processes or []):
+        for rank, process in zip(self.ranks, self._processes or [], strict=False):
             flaw = process.flaw()
             if flaw and flaw.startswith(only):
                 found.setdefault(flaw, []).append(f"rank {rank} (process {process.pid} on {process.host})")
         return "; ".join(f"{', '.join(ranks)} {flaw}" for flaw, ranks in found.items())
+
+
+def _group_of(ranks: Sequence[int]) -> str:
+    """MindSpore's name of a group of these ranks, which each of them makes; made at the first call."""
+    name = f"asd_{zlib.crc32(repr(tuple(ranks)).encode()):08x}_of_{len(ranks)}"
+    if name not in _made:
+        create_group(name, list(ranks))
+        _made.add(name)
+    return name
 
 
 def _state(pid: int) -> tuple[str, int]:

@@ -6,54 +6,58 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-import mindspore as ms
-
 from asd.measured.reading import Reading, divisor
 from asd.operators.ranks.exchange import Exchange
 from asd.tiers import Features
 
-__all__ = ["comparable", "features_of_ranks"]
+__all__ = ["RankFeatures"]
 
 _ONE = struct.Struct("<3fi")
-_COMPARABLE = ("stand_alone", "data_parallel")
-"""Parallel modes in which all ranks hold the same network."""
+_WORD = 4
 
 
-def comparable() -> bool:
-    """Whether all ranks hold the same network, as in data parallel."""
-    return ms.get_auto_parallel_context("parallel_mode") in _COMPARABLE
-
-
-def features_of_ranks(
-    exchange: Exchange, readings: Sequence[Reading], loss_scale: float
-) -> dict[str, list[Features]] | None:
-    """Per checkpoint what each rank saw, by rank; None when the ranks did not see the same checkpoints.
-
-    A call of all ranks, once a step; float32, so all ranks judge the same numbers.
+class RankFeatures:
+    """What the ranks that hold the same tell one another of each step; all of them make the same calls.
 
     Args:
-        exchange: The ranks.
-        readings: What this rank saw.
-        loss_scale: Every size is divided by it.
-
-    Raises:
-        RuntimeError: A rank did not answer, see `Exchange.gather`.
+        exchange: All ranks, and which of them hold the same.
     """
-    ordered = sorted(readings)
-    names = [reading.checkpoint for reading in ordered]
-    head = struct.pack("<I", zlib.crc32("\n".join(names).encode()))
-    message = head + b"".join(
-        _ONE.pack(
-            *(_narrow(size / divisor(each.kind, loss_scale)) for size in (each.max_abs, each.l2, each.mean_abs)),
-            int(each.non_finite > 0),
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._near, self._groups = exchange.near, exchange.groups
+        self._common: dict[tuple[bytes, ...], frozenset[str]] = {}
+
+    def gather(self, readings: Sequence[Reading], loss_scale: float) -> dict[str, list[Features]]:
+        """Per checkpoint that all of them saw, what each rank saw, in the order of `Groups.members`.
+
+        Once a step; float32, so all ranks judge the same numbers. What is another tensor on each rank is left out.
+
+        Args:
+            readings: What this rank saw.
+            loss_scale: Every size is divided by it.
+
+        Raises:
+            RankLostError: A rank did not answer.
+        """
+        ordered = sorted(each for each in readings if not self._groups.is_apart(each.checkpoint))
+        names = [reading.checkpoint for reading in ordered]
+        heads = tuple(self._near.gather(zlib.crc32("\n".join(names).encode()).to_bytes(_WORD, "little"), _WORD))
+        if len(set(heads)) > 1:  # as where each rank has the optimizer of some weights
+            if heads not in self._common:
+                told = [frozenset(word["names"]) for word in self._near.tell(names=names)]
+                self._common[heads] = told[0].intersection(*told)
+            ordered = [each for each in ordered if each.checkpoint in self._common[heads]]
+        message = b"".join(
+            _ONE.pack(
+                *(_narrow(size / divisor(each.kind, loss_scale)) for size in (each.max_abs, each.l2, each.mean_abs)),
+                int(each.non_finite > 0),
+            )
+            for each in ordered
         )
-        for each in ordered
-    )
-    told = exchange.gather(message)
-    if any(other[: len(head)] != head or len(other) != len(message) for other in told):
-        return None
-    ranks = [[Features(*row) for row in _ONE.iter_unpack(other[len(head) :])] for other in told]
-    return {name: [rank[i] for rank in ranks] for i, name in enumerate(names)}
+        rows = [
+            [Features(*row) for row in _ONE.iter_unpack(other)] for other in self._near.gather(message, len(message))
+        ]
+        return {each.checkpoint: [row[i] for row in rows] for i, each in enumerate(ordered)}
 
 
 def _narrow(size: float) -> float:

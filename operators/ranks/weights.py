@@ -1,28 +1,26 @@
-"""Compares the weights of data-parallel ranks, bit by bit through hashes.
+"""Compares the weights of ranks that hold the same ones, bit by bit through hashes.
 
-Eight bytes a rank say whether all are alike; only when they are not, each weight's hash is told. Weights are compared
+Eight bytes a rank and set of weights, see `asd.diagnosis.groups`, say whether all are alike; only when they are not,
+each weight's hash is told. Weights are compared
 after the first step, every `ASD_WEIGHT_HASH` steps, and after the step that follows a checkpoint: the ranks that wrote
 none learn of it by the gate's all-reduce of that step.
 """
 
 from __future__ import annotations
 
-import logging
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from asd.diagnosis.weights import Difference, compare
+from asd.diagnosis.weights import Difference, compare_some, together
 from asd.operators.kernel import library as kernel
 from asd.operators.ranks.exchange import Exchange
 
 __all__ = ["WeightComparison", "hash_of", "hash_without_kernel", "hashes_of", "total_of"]
 
-_LOG = logging.getLogger("asd.diagnosis.weights")
-_MESSAGE = struct.Struct("<QQ")  # whether the kernel hashes, and the total
 _BLOCK = 1 << 20  # words
 
 
@@ -31,24 +29,25 @@ class WeightComparison:
 
     Args:
         weights: The weights of the network.
-        exchange: The ranks.
+        exchange: The ranks, and which of them hold the same.
         every: Steps between two comparisons; 0 for none at all.
 
     Attributes:
-        alike: The last step after which all ranks had the same weights; None before the first comparison.
+        alike: The last step after which all that hold the same had the same weights; None before the first comparison.
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
-        # A layerwise parallel weight is another on every rank.
-        self._weights = [weight for weight in weights if not weight.layerwise_parallel]
         self._exchange, self._every = exchange, every
         self.alike: int | None = None
         self._first = True
-        mode = ms.get_auto_parallel_context("parallel_mode")
-        if exchange.size == 1 or not self._weights:
-            self._every = 0
-        elif every and mode != "data_parallel":
-            _LOG.warning("weights are not compared over the ranks: that needs data_parallel, the mode is %s.", mode)
+        groups = exchange.groups
+        self._holders = dict(groups.holders)
+        own = groups.labels[exchange.rank]
+        self._sets: dict[str, list[Parameter]] = {label: [] for label in own if label in self._holders}
+        for weight in weights:
+            self._sets.get(groups.label_of(weight.name), []).append(weight)
+        self._width = max(map(len, groups.labels))
+        if not self._holders:
             self._every = 0
 
     @property
@@ -72,7 +71,7 @@ class WeightComparison:
         if not self.active or not (self._first or announced or step % self._every == 0):
             return None
         self._first = False
-        found = self._compare()
+        found = together(self._compare())
         if found is None:
             self.alike = step
         elif self.alike is None and not found.odd:
@@ -80,22 +79,39 @@ class WeightComparison:
             self._every = 0
         return found
 
-    def _compare(self) -> Difference | None:
+    def _compare(self) -> list[Difference]:
         use_kernel = kernel.library is not None
-        hashes = hashes_of(self._weights, use_kernel=use_kernel)
+        hashes = self._hashes(use_kernel=use_kernel)
         told = self._tell(hashes, use_kernel=use_kernel)
-        if len({by_kernel for by_kernel, _ in told}) > 1:  # another rank's machine had no C++ compiler
-            hashes = hashes_of(self._weights, use_kernel=False)
+        if len({row[0] for row in told}) > 1:  # another rank's machine had no C++ compiler
+            hashes = self._hashes(use_kernel=False)
             told = self._tell(hashes, use_kernel=False)
-        if len(set(told)) == 1:
-            return None
-        rows = self._exchange.gather(np.array(hashes, np.uint64).tobytes())
-        names = [weight.name for weight in self._weights]
-        return compare([np.frombuffer(row, np.uint64).tolist() for row in rows], names)
+        total = self._exchange.groups.total_of
+        unlike = [
+            label
+            for label, ranks in self._holders.items()
+            if len({total(told[rank], rank, label) for rank in ranks}) > 1
+        ]
+        if not unlike:
+            return []
+        names = {label: [weight.name for weight in weights] for label, weights in self._sets.items()}
+        mine = {label: dict(zip(names[label], hashes[label], strict=True)) for label in unlike if label in hashes}
+        words = self._exchange.tell(hashes=mine)
+        found = (
+            compare_some(self._holders[label], [word["hashes"].get(label, {}) for word in words]) for label in unlike
+        )
+        return [each for each in found if each is not None]
 
-    def _tell(self, hashes: Sequence[int], *, use_kernel: bool) -> list[tuple[int, int]]:
-        message = _MESSAGE.pack(use_kernel, total_of(hashes))
-        return [_MESSAGE.unpack(each) for each in self._exchange.gather(message, _MESSAGE.size)]
+    def _hashes(self, *, use_kernel: bool) -> dict[str, list[int]]:
+        return {label: hashes_of(weights, use_kernel=use_kernel) for label, weights in self._sets.items()}
+
+    def _tell(self, hashes: dict[str, list[int]], *, use_kernel: bool) -> list[tuple[int, ...]]:
+        """By rank: whether the kernel hashes, and the total of each set of its weights, in the order of its labels."""
+        message = struct.Struct(f"<{1 + self._width}Q")
+        own = self._exchange.groups.labels[self._exchange.rank]
+        totals = [total_of(hashes[label]) if label in hashes else 0 for label in own]
+        parcel = message.pack(use_kernel, *totals, *[0] * (self._width - len(totals)))
+        return [message.unpack(each) for each in self._exchange.gather(parcel, message.size)]
 
 
 def hashes_of(weights: Iterable[Parameter], *, use_kernel: bool) -> list[int]:

@@ -17,6 +17,7 @@ from asd.operators.checks.base import ASDBase
 from asd.operators.gate.guard import is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.private.compiler import compiled_functions
+from asd.operators.private.layout import operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun.random_state import (
     RandomState,
@@ -35,7 +36,6 @@ _MOST_KEPT = 1 << 20
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
 _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
-_PARALLEL = ("stand_alone", "data_parallel")
 
 
 class Step(NamedTuple):
@@ -155,8 +155,8 @@ class RepeatableStep:
             size = sum(parameter.nbytes for parameter in self._read) / 2**20
             return f"a step changes {size:.1f} MiB besides weights and optimizer, too much to be kept before each step"
         mode = ms.get_auto_parallel_context("parallel_mode")
-        if self._ranks > 1 and mode not in _PARALLEL:
-            return f"ranks hold different parts of the network in parallel mode {mode}"
+        if self._ranks > 1 and operators_are_divided():
+            return f"MindSpore divides each batch itself in parallel mode {mode}, so no rank can be given another's"
         cells = [cell for root in self._roots() for _, cell in root.cells_and_names()]
         free = next((cell for cell in cells if isinstance(cell, _OPTIMIZERS) and not is_guarded(cell)), None)
         if free is not None:

@@ -2,14 +2,15 @@
 
 The gate refuses every update meanwhile, so the same compiled graph runs and nothing of it reaches a weight. What else
 a step may write, such as moving statistics, gradient buffers and random streams, begins each run as the step began, and
-is put back afterwards to what the step left. In data parallel all ranks do the same: once each its own batch, then the
-suspect's, because their steps wait for each other.
+is put back afterwards to what the step left. All ranks do the same, because their steps wait for each other: once each
+its own batch, then that of the suspect. A rank makes the step of one that holds the same part of the network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mindspore import Parameter, nn
 
@@ -18,6 +19,7 @@ from asd.errors import StateError, UnsupportedError
 from asd.event import Event
 from asd.measured.reading import divisor
 from asd.operators.kernel import library as kernel
+from asd.operators.measure.own_gradients import weights_in
 from asd.operators.measure.step_tensors import to_host
 from asd.operators.ranks.exchange import Exchange, pack, unpack
 from asd.operators.ranks.weights import hashes_of, total_of
@@ -31,6 +33,7 @@ _COMES_BACK = ("persistent", "undetermined")
 """Verdicts after which making the step again can show the fault once more."""
 _MOST_SEARCHES = 3
 """Of one training; a fault that stays says the same in each, and the dumps take room."""
+_NOT_NARROWED = "The operator was not looked for, because ranks hold different parts of the network"
 
 
 class Replay:
@@ -57,7 +60,7 @@ class Replay:
         self._net = net
         self._exchange = exchange if exchange is not None else Exchange()
         self.step = RepeatableStep(net, optimizer, sites, also, self._exchange.size, keeps_moving=keeps_moving)
-        self._weights = list(net.trainable_params())
+        self._weights = weights_in(net, optimizer)
         self._searches = 0
 
     def remember(self, step: Step) -> None:
@@ -112,44 +115,50 @@ class Replay:
         return find(original, again, repeated=repeated, abnormal=abnormal)
 
     def _together(self, original: Answer, suspects: list[int], abnormal: Callable[[Answer], bool]) -> Diagnosis:
-        rank, size = self._exchange.rank, self._exchange.size
-        runs = assignment(size, suspects)
+        """All ranks make the step again, then the replicas without a suspect make that of one with a suspect."""
+        exchange, near, groups = self._exchange, self._exchange.near, self._exchange.groups
+        if not groups.replicas:
+            return Diagnosis("undetermined", "not as many ranks hold each part of the network, so none has a sibling")
+        bad = sorted({groups.replica_of(rank) for rank in suspects})
+        runs = assignment(near.size, bad) if near.size > 1 else [0]
+        own = near.rank
         again, failure = self.step.rerun_discarding()
-        parcel = self.step.pack() if rank in suspects else b""
-        first = self._exchange.tell(
+        parcel = self.step.pack() if own in bad and near.size > 1 else b""
+        told = exchange.tell(
             failure=failure, changed=difference(original, again), size=len(parcel), weights=self._hash_of_weights()
         )
-        failures = [words["failure"] for words in first if words["failure"]]
+        failures = [words["failure"] for words in told if words["failure"]]
         if failures:
             return Diagnosis("undetermined", failures[0])
         borrowed = b""
         for root in sorted({batch for taker, batch in enumerate(runs) if batch != taker}):
-            message = self._exchange.broadcast(parcel, root, first[root]["size"])
-            borrowed = message if root == runs[rank] and root != rank else borrowed
+            message = near.broadcast(parcel, root, told[groups.members[root]]["size"])
+            borrowed = message if root == runs[own] and root != own else borrowed
         answer, failure = self.step.rerun_discarding(borrowed)
-        second = self._exchange.tell(failure=failure, answer=answer.to_json())
-        failures = [words["failure"] for words in second if words["failure"]]
+        failures = [words["failure"] for words in exchange.tell(failure=failure) if words["failure"]]
         if failures:
             return Diagnosis("undetermined", failures[0])
+        answers = near.tell(answer=answer.to_json())
         siblings = [
-            Answer.from_json(second[taker]["answer"])
+            Answer.from_json(answers[taker]["answer"])
             for taker, batch in enumerate(runs)
-            if batch == rank != taker and first[taker]["weights"] == first[rank]["weights"]
+            if batch == own != taker and _alike(told, groups.replicas[taker], groups.replicas[own])
         ]
         unsteady = [
             f"rank {other}: {words['changed']}"
-            for other, words in enumerate(first)
-            if words["changed"] and other not in suspects
+            for other, words in enumerate(told)
+            if words["changed"] and groups.replica_of(other) not in bad
         ]
-        return find(
+        finding = find(
             original,
             again,
-            repeated=answer if runs[rank] == rank else None,
+            repeated=answer if runs[own] == own else None,
             siblings=siblings,
             abnormal=abnormal,
-            no_sibling="no other rank has the same weights",
+            no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank holds the same",
             unsteady=unsteady[0] if unsteady else "",
         )
+        return _of_one(finding, [rank for rank in suspects if groups.replica_of(rank) == own])
 
     def _narrow(self, finding: Diagnosis, suspects: list[int], folder: Path) -> Diagnosis:
         """Looks for the operator of the first suspect whose fault comes back; its finding tells what came of it."""
@@ -158,6 +167,8 @@ class Replay:
         wanted = [other for other, words in enumerate(told) if words["wanted"]]
         if not wanted or self._searches == _MOST_SEARCHES:
             return finding
+        if not self._exchange.groups.whole:
+            return finding._replace(reason=f"{finding.reason}. {_NOT_NARROWED}")
         self._searches += 1
         suspect, moving, random = wanted[0], self.step.moving, self.step.random
         narrowing = Narrowing(self._net, lambda parcel: self.step.rerun_discarding(parcel)[1], self._exchange)
@@ -188,6 +199,19 @@ class Replay:
 
     def _hash_of_weights(self) -> int:
         return total_of(hashes_of(self._weights, use_kernel=kernel.library is not None))
+
+
+def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether two replicas have the same weights."""
+    return all(told[one]["weights"] == told[other]["weights"] for one, other in zip(ranks, others, strict=True))
+
+
+def _of_one(finding: Diagnosis, suspects: Sequence[int]) -> Diagnosis:
+    """The verdict about one rank, where several that make one step together are under suspicion."""
+    if len(suspects) < 2 or finding.verdict not in ("transient", "persistent"):
+        return finding
+    which = f"which of ranks {', '.join(map(str, suspects))}, that make one step together, is at fault can't be told"
+    return Diagnosis("undetermined", f"{finding.reason}; {which}")
 
 
 def _breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:

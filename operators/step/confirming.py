@@ -13,10 +13,12 @@ from dataclasses import replace
 from asd.config import Config
 from asd.detect.confirmation import Allowance, blame, vanished
 from asd.diagnosis.attribution import Attribution
+from asd.diagnosis.flow import blame_among
 from asd.errors import RankLostError
 from asd.measured.reading import OF_ALL_RANKS, SAMPLE, Capture, Reading
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part, StepRecord
+from asd.operators.ranks.attribution import words_of_vanished
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.step_replay import StepReplay
 from asd.operators.step.step_reader import StepReader
@@ -98,7 +100,7 @@ class Confirming(Part):
 
     def _compare(self, step: StepRecord, first: Sequence[Reading], second: Sequence[Reading]) -> None:
         gone = vanished(first, second, lambda each: self.monitor.suspicion(each, step.scale) is not None)
-        step.elsewhere, step.attribution = self._whose(gone)
+        step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone
 
     def _count(self, step: StepRecord) -> None:
@@ -122,8 +124,12 @@ class Confirming(Part):
         self.monitor.publish(event)
         step.events.append(event)
 
-    def _whose(self, gone: Sequence[Reading]) -> tuple[bool, Attribution | None]:
+    def _whose(self, gone: Sequence[Reading], first: Sequence[Reading]) -> tuple[bool, Attribution | None]:
         """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
+        if not self.ranks.groups.whole:
+            words = words_of_vanished(self.ranks, gone, first, reversed_outputs=self.table.backend == "operators")
+            found = blame_among(words, self.ranks.groups)
+            return found is not None, found
         own = next((reading.checkpoint for reading in gone if reading.kind not in OF_ALL_RANKS), "")
         mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
         told = self.ranks.tell(own=own, mean=mean)

@@ -16,13 +16,13 @@ from asd.operators.attach.left_out import take_left_out
 from asd.operators.gate.guard import is_guarded
 from asd.operators.kernel import library as kernel
 from asd.operators.private.mixed_precision import type_of_holder
-from asd.operators.ranks.features import comparable
+from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 
-__all__ = ["after_first_step", "before_first_step"]
+__all__ = ["after_first_step", "before_first_step", "tell_groups"]
 
-_CHECKSUM, _STATE, _RANKS = "ASD_TIERS=checksum", "ASD_TIERS=state", "ASD_TIERS=ranks"
+_CHECKSUM, _STATE, _RANKS, _WEIGHTS = "ASD_TIERS=checksum", "ASD_TIERS=state", "ASD_TIERS=ranks", "ASD_WEIGHT_HASH"
 _REFUSES = {
     "log": "first-level anomalies are reported, no update is refused",
     "skip": "updates of first-level anomalies are refused, training goes on",
@@ -37,8 +37,9 @@ _SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} 
 
 
 def before_first_step(
-    monitor: Monitor, config: Config, optimizer: nn.Cell | None, sites: Sequence[Site], ranks: int, net: nn.Cell | None
-) -> None:
+    monitor: Monitor, config: Config, optimizer: nn.Cell | None, sites: Sequence[Site], ranks: Exchange,
+    net: nn.Cell | None,
+) -> None:  # fmt: skip
     """What the settings ask for, where the checkpoints are, and what stands in the way.
 
     Args:
@@ -46,7 +47,7 @@ def before_first_step(
         config: The settings.
         optimizer: The optimizer; None if it was not given.
         sites: The checkpoints.
-        ranks: How many ranks there are.
+        ranks: The ranks, and which of them hold the same.
         net: The network or a training cell around it; None if it was not given.
     """
     found, tiers = monitor.protections, config.active_tiers
@@ -59,10 +60,10 @@ def before_first_step(
         recording="of all values" if config.record else "",
         computed_by="the C++ kernel" if table().backend == "kernel" else "MindSpore operators",
     )
+    tell_groups(monitor, config, ranks)
     checked = any(site.kind in RESULTS for site in sites)
     found.has(rounding=_REGROUPED if checked and _is_cast_to_half(net) else "")
     evidence = kernel.library is not None or ms.get_context("device_target") != "CPU"
-    alike = "there is one rank only" if ranks == 1 else "the ranks hold different parts of the network"
     guards = "no optimizer was given, so no update can be refused"
     gradients = "no optimizer was given, so gradients of parameters are not known"
     state = "no optimizer was given, so its weights and its state are not known"
@@ -70,7 +71,6 @@ def before_first_step(
         ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
         ("ASD_TIERS=adaptive", "adaptive" not in tiers or optimizer is not None, gradients),
         (_STATE, "state" not in tiers or optimizer is not None, state),
-        (_RANKS, "ranks" not in tiers or (ranks > 1 and comparable()), alike),
         (
             _CHECKSUM,
             "checksum" not in tiers or checked,
@@ -81,6 +81,22 @@ def before_first_step(
     ):
         found.lacks(setting, *(() if active else (reason,)))
     found.lacks(_CHECKSUM, *_left_out())
+
+
+def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
+    """Says which ranks hold the same, and why none are compared where none do."""
+    found, groups = monitor.protections, ranks.groups
+    found.has(groups=groups.words)
+    found.missing.pop(_RANKS, None)
+    found.missing.pop(_WEIGHTS, None)
+    if "ranks" in config.active_tiers and not groups.any_alike:
+        found.lacks(
+            _RANKS, f"no two ranks hold the same: {groups.source}" if ranks.size > 1 else "there is one rank only"
+        )
+    elif "ranks" in config.active_tiers and ranks.near.size == 1:
+        found.lacks(_RANKS, "no other rank holds what this one holds")
+    if ranks.size > 1 and config.weight_hash and not groups.holders:
+        found.lacks(_WEIGHTS, f"no two ranks hold the same weights: {groups.source}")
 
 
 def _is_cast_to_half(net: nn.Cell | None) -> bool:

@@ -9,12 +9,12 @@ from asd.config import Config
 from asd.diagnosis.attribution import Attribution
 from asd.errors import RankLostError
 from asd.event import Event
-from asd.measured.reading import SAMPLE, SCORES, Reading
+from asd.measured.reading import OUTPUT, SAMPLE, SCORES, Reading
 from asd.monitor import Outcome
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
-from asd.operators.ranks.features import comparable, features_of_ranks
+from asd.operators.ranks.features import RankFeatures
 from asd.operators.step.problems import Problems
 from asd.operators.table.site import Site
 from asd.rundir.checkpoint_health import Health
@@ -46,7 +46,7 @@ class StepReader(Part):
     def __init__(self, config: Config, loss_scale: Any, health: Health, problems: Problems) -> None:
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
-        self._compares_ranks = False
+        self._features: RankFeatures | None = None
         self._config, self._health, self._problems = config, health, problems
 
     @property
@@ -57,8 +57,13 @@ class StepReader(Part):
     def begin(self) -> None:
         """Writes the limits of the first step; what was refused before does not count."""
         self.gate.refused = self.table.refused(self.gate)
-        self._compares_ranks = "ranks" in self._config.active_tiers and self.ranks.size > 1 and comparable()
+        self.compare_ranks()
         self.write_limits()
+
+    def compare_ranks(self) -> None:
+        """Compares the ranks that hold the same from now on, if that is wanted and any rank has another like it."""
+        wanted = "ranks" in self._config.active_tiers and self.ranks.groups.any_alike
+        self._features = RankFeatures(self.ranks) if wanted else None
 
     def write_limits(self, *, second_level: bool = False, scale: float | None = None) -> None:
         """Tells the gate what to compare the next step with.
@@ -101,13 +106,15 @@ class StepReader(Part):
             refused=step.refused,
             captures=step.captures,
             attribution=step.attribution,
-            ranks=self._seen_by_ranks(step.readings) if self._compares_ranks else None,
+            ranks=self._seen_by_ranks(step.readings) if self._features is not None else None,
+            place=self.ranks.near.rank,
             vanished=step.vanished,
         )
         self._add(step, outcome.events)
         step.fatal = step.fatal or outcome.fatal
-        if step.fatal is None and (step.refused or outcome.elsewhere or step.elsewhere or step.lost):
-            step.fatal = self._follow(step, outcome)
+        elsewhere = outcome.elsewhere or self._differs_elsewhere(outcome)
+        if step.fatal is None and (step.refused or elsewhere or step.elsewhere or step.lost):
+            step.fatal = self._follow(step, elsewhere=elsewhere)
             self._add(step, [] if step.fatal is None else [step.fatal])
         if step.unsupported or not step.readings:
             self._say_what_was_not_checked(step)
@@ -139,7 +146,16 @@ class StepReader(Part):
         strays = self.drop_strays()
         return [each for each in strays if each.kind in SCORES and self.monitor.is_broken(each, self.scale)]
 
-    def _follow(self, step: StepRecord, outcome: Outcome) -> Event | None:
+    def _differs_elsewhere(self, outcome: Outcome) -> bool:
+        """Whether ranks of which this one sees nothing differ from one another; a call of all ranks."""
+        if self._features is None or self.ranks.groups.whole:
+            return False
+        try:
+            return self.ranks.any(outcome.elsewhere)
+        except RankLostError:  # the exchange keeps it, which ends the step
+            return False
+
+    def _follow(self, step: StepRecord, *, elsewhere: bool) -> Event | None:
         """Reports that another rank has a first-level anomaly where this one has none."""
         monitor, attribution = self.monitor, step.attribution
         if step.elsewhere:
@@ -149,7 +165,7 @@ class StepReader(Part):
             monitor.problem(f"{lost}: {step.lost}")
             return None
         if not step.refused:
-            return monitor.follow(step.number, refused=False) if outcome.elsewhere else None
+            return monitor.follow(step.number, refused=False) if elsewhere else None
         # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
         return None if self.loss_scale.dynamic else monitor.follow(step.number, attribution)
 
@@ -160,6 +176,8 @@ class StepReader(Part):
                 self.ranks,
                 monitor.seen(readings, loss_scale=self.scale),
                 monitor.seen(readings, loss_scale=self.scale, averaged=True),
+                {reading.checkpoint for reading in readings if reading.kind == OUTPUT},
+                reversed_outputs=self.table.backend == "operators",
             )
         except RankLostError:
             pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step
@@ -168,12 +186,9 @@ class StepReader(Part):
         return None
 
     def _seen_by_ranks(self, readings: Sequence[Reading]) -> dict[str, list[Features]] | None:
+        assert self._features is not None
         try:
-            sizes = [reading for reading in readings if reading.kind in KINDS]
-            told = features_of_ranks(self.ranks, sizes, self.scale)
+            return self._features.gather([each for each in readings if each.kind in KINDS], self.scale)
         except Exception as error:  # a rank may have died; what this one saw is judged all the same
             self._problems.once(f"the ranks could not be compared: {error}")
             return None
-        if told is None:
-            self._problems.once("the ranks could not be compared: they did not see the same checkpoints")
-        return told

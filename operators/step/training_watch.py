@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 from asd.announce.delivery import Sink
 from asd.config import Config
@@ -22,16 +22,18 @@ from asd.operators.attach.checksum import Checksum
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.loss_scale import LossScale
+from asd.operators.measure.own_gradients import weights_in
 from asd.operators.private.cells import callbacks_in
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
+from asd.operators.ranks.shards import find_groups, groups_of_layout
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.step_replay import StepReplay
 from asd.operators.step.confirming import Confirming
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.problems import Problems
-from asd.operators.step.protecting import after_first_step, before_first_step
+from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
 from asd.operators.step.resume import CheckpointWatch, resumed_step
 from asd.operators.step.rule_state import RuleState
 from asd.operators.step.spending import Spending
@@ -121,6 +123,7 @@ class TrainingWatch:
         self._optimizer: nn.Cell | None = None
         self._step = 0
         self._is_first, self._net = True, None
+        self._held: list[Parameter] = []
         self._last_end: float | None = None
 
     def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
@@ -144,10 +147,11 @@ class TrainingWatch:
         monitor, judging = self.monitor, self.judging
         monitor.protections.begin()
         gate, ranks = self._own_gate(), Exchange()
+        weights = _alike_on_ranks(net, optimizer)
+        ranks.divide(find_groups(ranks, weights))
         for part in self._parts:
             part.serve(monitor, self._table, gate, ranks)
         self._checks.put_on(net, optimizer)
-        weights = net.trainable_params() if net is not None else getattr(optimizer, "parameters", ())
         self._weights.watch(weights, self.config.weight_hash)
         if optimizer is not None:
             self._checks.put_around(optimizer, net, reducer)
@@ -163,8 +167,8 @@ class TrainingWatch:
         judging.begin()
         self._checksums.schedule(self._step + 1, suspicious=False)
         self.turns = self._compose()
-        self._is_first, self._net = True, net
-        before_first_step(monitor, self.config, optimizer, gate.sites, ranks.size, net)
+        self._is_first, self._net, self._held = True, net, weights
+        before_first_step(monitor, self.config, optimizer, gate.sites, ranks, net)
         monitor.protections.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
         self.state.tell(monitor.protections)
         self._replay.tell()
@@ -265,12 +269,23 @@ class TrainingWatch:
     def _tell_after_first(self, monitor: Monitor) -> None:
         self._is_first = False
         try:
+            self._read_layout(monitor)
             after_first_step(monitor, self._net, self.judging.sites)
             self.state.tell(monitor.protections, after_first_step=True)
             self._replay.tell(after_first_step=True)
         except Exception as error:  # as in `step`
             monitor.problem(f"what protects the training is not known: {error!r}")
         monitor.tell_protections()
+
+    def _read_layout(self, monitor: Monitor) -> None:
+        """Which ranks hold the same, where MindSpore has decided that with the first step."""
+        ranks = self.judging.ranks
+        found = groups_of_layout(ranks, self._net, self._held)
+        if found is not None:
+            ranks.divide(found)
+            self._weights.watch(self._held, self.config.weight_hash)
+            self.judging.compare_ranks()
+            tell_groups(monitor, self.config, ranks)
 
     def open_seal(self) -> Event | None:
         """The event of a weight or a state that changed since the last step ended."""
@@ -353,6 +368,15 @@ class TrainingWatch:
         if self.monitor is None:
             raise UnsupportedError("this StepMonitor is attached to no training yet: call attach first.")
         return self.monitor
+
+
+def _alike_on_ranks(net: nn.Cell | None, optimizer: nn.Cell | None) -> list[Parameter]:
+    """What ranks that hold the same have bit for bit: the weights, and the state of an optimizer that has them all."""
+    own = list(getattr(optimizer, "parameters", ()))
+    if net is None:
+        return own
+    weights = weights_in(net, optimizer)
+    return net.trainable_params() if optimizer is None or len(own) == len(weights) else weights
 
 
 def _end_at_exit(monitor: Monitor) -> None:

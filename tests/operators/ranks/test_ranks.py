@@ -3,6 +3,7 @@
 import pytest
 
 from asd.diagnosis.attribution import Seen, pack_seen
+from asd.diagnosis.groups import everybody
 from asd.operators.ranks.attribution import attribution_of
 
 CALM, LOUD = Seen(0, 1.0, broken=False), Seen(0, 1e9, broken=True)
@@ -12,7 +13,8 @@ class Told:
     """An exchange in which the other ranks have said what they will say."""
 
     def __init__(self, own, means):
-        self.size, self._messages = len(own), []
+        self.rank, self.size, self._messages = 0, len(own), []
+        self.groups, self.near = everybody(self.size, 0, ""), self
         for alone, mean in zip(own, means, strict=True):
             first, second = pack_seen({"w": alone}), pack_seen({"averaged.w": mean})
             self._messages.append(len(first).to_bytes(4, "little") + first + second)

@@ -1,0 +1,147 @@
+"""Which ranks hold the same: only these can be compared, have the same weights, and can make one another's steps.
+
+Each rank says what it holds, a `Shard`; from the shards of all ranks every rank makes the same `Groups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+__all__ = ["Groups", "Shard", "everybody"]
+
+_LISTED = 6
+
+
+class Shard(NamedTuple):
+    """What one rank holds of the network.
+
+    Attributes:
+        stage: Which stage of a pipeline, from 0; data flow from lower to higher ones.
+        part: Which part of the layers of this stage; any text.
+        replica: Which of the ranks with the same stage and part it is, from 0: ranks with the same number work on the
+            same batch. -1 for their order.
+        labels: Of its weights, one for each set of them that the same ranks hold. Empty where weights are not compared.
+    """
+
+    stage: int = 0
+    part: str = ""
+    replica: int = -1
+    labels: tuple[str, ...] = ()
+
+
+class Groups:
+    """The ranks of a job by what they hold; the same on all of them but for `rank`.
+
+    Args:
+        shards: What each rank holds, by rank.
+        rank: This one.
+        source: How that is known, in words.
+        label_of: Gives the label of one of this rank's weights, or of a checkpoint, by its name; the first label of
+            this rank if not given.
+
+    Attributes:
+        rank: This one.
+        source: As given.
+        members: The ranks that hold what this one holds, in the order of their replicas.
+        stages: By rank.
+        replicas: Ranks that make one step together, by replica, each ordered by stage and part. Empty where the groups
+            are not of one size: then no rank can make the step of another.
+
+    >>> shards = [Shard(part="0"), Shard(part="1"), Shard(part="0"), Shard(part="1")]
+    >>> groups = Groups(shards, 3, "told")
+    >>> groups.members, groups.replicas
+    ((1, 3), ((0, 1), (2, 3)))
+    """
+
+    def __init__(
+        self, shards: Sequence[Shard], rank: int, source: str, label_of: Callable[[str], str] | None = None
+    ) -> None:
+        self.rank, self.source = rank, source
+        self.stages = tuple(shard.stage for shard in shards)
+        self._own = own = shards[rank]
+        self.label_of = label_of or (lambda _: own.labels[0] if own.labels else "")
+        self.labels = tuple(shard.labels for shard in shards)
+        found: dict[tuple[int, str], list[int]] = {}
+        for each, shard in enumerate(shards):
+            found.setdefault((shard.stage, shard.part), []).append(each)
+        for ranks in found.values():
+            ranks.sort(key=lambda each: (shards[each].replica, each))
+        self._found = found
+        self.members = tuple(found[own.stage, own.part])
+        self._alike = {each: ranks for ranks in map(tuple, found.values()) for each in ranks}
+        held = [found[key] for key in sorted(found)]
+        alike = len({len(ranks) for ranks in held}) == 1
+        self.replicas = tuple(zip(*held, strict=True)) if alike else ()
+        self._holders: dict[str, tuple[int, ...]] | None = None
+        self._places = {each: place for place, ranks in enumerate(self.replicas) for each in ranks}
+        self._apart: dict[str, bool] = {}
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self.stages)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all ranks hold the same."""
+        return len(self._found) == 1
+
+    @property
+    def any_alike(self) -> bool:
+        """Whether any two ranks hold the same."""
+        return len(self._found) < self.size
+
+    @property
+    def holders(self) -> dict[str, tuple[int, ...]]:
+        """By label of weights the ranks that hold them; labels of one rank alone are left out."""
+        if self._holders is None:
+            found: dict[str, list[int]] = {}
+            for rank, labels in enumerate(self.labels):
+                for label in labels:
+                    found.setdefault(label, []).append(rank)
+            self._holders = {label: tuple(ranks) for label, ranks in found.items() if len(ranks) > 1}
+        return self._holders
+
+    def total_of(self, totals: Sequence[int], rank: int, label: str) -> int:
+        """What a rank told of its weights of one label: behind one number more, in the order of its labels."""
+        return totals[1 + self.labels[rank].index(label)]
+
+    def alike(self, rank: int) -> tuple[int, ...]:
+        """The ranks that hold what `rank` holds."""
+        return self._alike[rank]
+
+    def replica_of(self, rank: int) -> int:
+        """Which of `replicas` a rank belongs to."""
+        return self._places[rank]
+
+    def is_apart(self, name: str) -> bool:
+        """Whether a checkpoint is another one on ranks that hold the same otherwise, as an expert on one of them."""
+        if name not in self._apart:
+            label = self.label_of(name.removeprefix("averaged."))
+            holders = self.holders.get(label, (self.rank,)) if label else self.members
+            self._apart[name] = not set(self.members) <= set(holders)
+        return self._apart[name]
+
+    @property
+    def words(self) -> str:
+        """What this rank holds, who else does, and how that is known; empty where there is one rank only."""
+        if self.size == 1:
+            return ""
+        others = [rank for rank in self.members if rank != self.rank]
+        with_whom = f"as {_ranks(others)} do" if len(others) > 1 else f"as {_ranks(others)} does" if others else "alone"
+        if self.whole:
+            return f"this rank holds the whole network, {with_whom}: {self.source}"
+        stages = f"stage {self._own.stage} of {max(self.stages) + 1}, " if max(self.stages) else ""
+        part = f"part {self._own.part}, " if self._own.part else ""
+        return f"this rank holds {stages}{part}{with_whom}: {self.source}"
+
+
+def everybody(size: int, rank: int, source: str, label_of: Callable[[str], str] | None = None) -> Groups:
+    """The groups of ranks that all hold the same."""
+    return Groups([Shard(labels=("all",))] * size, rank, source, label_of)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - _LISTED} more" if len(ranks) > _LISTED else ""
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks[:_LISTED])) + more

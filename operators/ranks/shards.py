@@ -1,0 +1,207 @@
+"""Which ranks hold the same: by MindSpore's layout, by what a training tells, or by the weights that ranks begin with.
+
+MindSpore knows its own layouts: all ranks hold the same in data parallel, and in semi-automatic parallel the graph that
+it compiled says which slice of each weight is where. A training with groups of its own says it by `tell_shard`. Where
+nobody says anything, ranks that begin with the same weights hold the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+from mindspore import Parameter, nn
+from mindspore.train._utils import get_parameter_redundancy
+
+from asd.config import is_simulated
+from asd.diagnosis.groups import Groups, Shard, everybody
+from asd.errors import ConfigError
+from asd.operators.private.layout import operators_are_divided
+from asd.operators.ranks.exchange import Exchange
+from asd.operators.ranks.weights import hashes_of, total_of
+
+__all__ = ["find_groups", "groups_of_layout", "shares_gradients", "tell_shard"]
+
+_NOT_YET = "MindSpore divides the network when it compiles the first step"
+_UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.tell_shard"
+
+
+class _Known:
+    """What this process knows of its ranks."""
+
+    told: tuple[str, int, int, tuple[tuple[str, str], ...]] | None = None
+    groups: Groups | None = None
+
+
+def tell_shard(
+    part: str | int = "", *, stage: int = 0, replica: int | None = None, weights: Mapping[str, str | int] | None = None
+) -> None:
+    """Says what this rank holds of the network, for a training that divides it by process groups of its own.
+
+    Every rank calls it, before the training is attached or begins. Ranks with the same part and stage hold the same:
+    they are compared, their weights must stay alike, and they can make one another's steps. MindSpore's own parallel
+    modes need no such call.
+
+    Args:
+        part: Which part of the layers this rank holds, such as its number among those of tensor parallel.
+        stage: Which stage of a pipeline it holds, from 0.
+        replica: Which of the ranks with the same part and stage it is, from 0. Ranks with the same number work on the
+            same batch. If not given, the order of the ranks says it.
+        weights: Of weights that other ranks hold than the rest of this part, a regular expression on their names, and
+            their part. Of several that match the first counts.
+
+    Raises:
+        ConfigError: An argument is not valid.
+
+    Examples:
+        Four ranks, tensor parallel 2 by data parallel 2, with norms that every rank holds whole:
+
+        >>> tell_shard(rank % 2, weights={"norm": "whole"})  # doctest: +SKIP
+
+        Data parallel with another expert on every rank:
+
+        >>> tell_shard(weights={"experts": rank})  # doctest: +SKIP
+    """
+    for name, value in (("stage", stage), ("replica", 0 if replica is None else replica)):
+        if type(value) is not int or value < 0:
+            raise ConfigError(name, value, "valid is a whole number from 0 on")
+    if type(part) not in (str, int):
+        raise ConfigError("part", part, "valid is a text or a whole number")
+    for pattern, other in (weights or {}).items():
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise ConfigError("weights", pattern, f"valid is a regular expression ({error})") from error
+        if type(other) not in (str, int):
+            raise ConfigError("weights", other, "valid is a text or a whole number")
+    pairs = tuple((pattern, str(other)) for pattern, other in (weights or {}).items())
+    _Known.told = str(part), stage, -1 if replica is None else replica, pairs
+
+
+def find_groups(exchange: Exchange, weights: Iterable[Parameter]) -> Groups:
+    """Which ranks hold the same; a call of all ranks where there are several.
+
+    Args:
+        exchange: All ranks.
+        weights: What this one trains.
+
+    Raises:
+        ConfigError: Some ranks have told what they hold and others have not.
+        RankLostError: A rank did not answer.
+    """
+    _Known.groups = groups = _find(exchange, list(weights))
+    return groups
+
+
+def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
+    rank, size = exchange.rank, exchange.size
+    if size == 1:
+        return everybody(1, 0, "")
+    mode = ms.get_auto_parallel_context("parallel_mode")
+    own_only = {weight.name for weight in weights if weight.layerwise_parallel}
+    alike = everybody(size, rank, mode, lambda name: f"rank {rank}" if name in own_only else "all")
+    if is_simulated():  # there is nobody to ask
+        return alike if not operators_are_divided() else _each_alone(size, rank, _NOT_YET)
+    by_weights = mode not in ("data_parallel", "semi_auto_parallel", "auto_parallel")
+    words = exchange.tell(told=_Known.told, held=_held(weights) if by_weights and _Known.told is None else "")
+    silent = [each for each, word in enumerate(words) if word["told"] is None]
+    if not silent:
+        return _as_told([word["told"] for word in words], rank)
+    if len(silent) < size:
+        said = f"told on {size - len(silent)} of {size} ranks, not on rank {silent[0]}"
+        raise ConfigError("tell_shard", said, "valid is a call on every rank or on none")
+    if not by_weights:
+        return alike if mode == "data_parallel" else _each_alone(size, rank, _NOT_YET)
+    kinds = list(dict.fromkeys(word["held"] for word in words))
+    if len(kinds) == 1:
+        return everybody(size, rank, "they began with the same weights")
+    if len(kinds) == size:
+        return _each_alone(size, rank, _UNKNOWN)
+    parts = [str(kinds.index(word["held"])) for word in words]
+    return Groups([Shard(part=part, labels=(part,)) for part in parts], rank, "those began with the same weights")
+
+
+def _each_alone(size: int, rank: int, source: str) -> Groups:
+    return Groups([Shard(part=str(each)) for each in range(size)], rank, source)
+
+
+def _held(weights: Sequence[Parameter]) -> str:
+    """A text that two ranks have in common if they hold the same weights."""
+    shapes = repr([(weight.name, weight.shape, str(weight.dtype)) for weight in weights])
+    return f"{total_of([*shapes.encode(), *hashes_of(weights, use_kernel=False)]):x}"
+
+
+def _as_told(told: Sequence[Any], rank: int) -> Groups:
+    def label(part: str, stage: int, pattern: str = "") -> str:
+        return f"stage {stage}, {pattern or 'all'}: {part}"
+
+    shards = [
+        Shard(stage, part, replica, (label(part, stage), *(label(other, stage, each) for each, other in pairs)))
+        for part, stage, replica, pairs in told
+    ]
+    part, stage, _, pairs = told[rank]
+
+    def label_of(name: str) -> str:
+        return next((label(other, stage, each) for each, other in pairs if re.search(each, name)), label(part, stage))
+
+    return Groups(shards, rank, "told by tell_shard", label_of)
+
+
+def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable[Parameter]) -> Groups | None:
+    """Which ranks hold the same, by the layout that MindSpore gave the weights of a compiled cell; a call of all ranks.
+
+    Returns:
+        They; None where MindSpore did not divide the network, or the layout is not known on every rank.
+
+    Raises:
+        RankLostError: A rank did not answer.
+    """
+    if exchange.size == 1 or not operators_are_divided() or _Known.told is not None or is_simulated():
+        return None
+    known = cell.parameter_layout_dict if cell is not None else {}
+    layout = {weight.name: list(known[weight.name]) for weight in weights if weight.name in known}
+    stages = ms.get_auto_parallel_context("pipeline_stages")
+    told = exchange.tell(layout=bool(layout))
+    if not all(word["layout"] for word in told):
+        return None
+    stage = exchange.rank * stages // exchange.size
+    first = stage * exchange.size // stages
+    shard, label_of = shard_of_layout(layout, exchange.rank, stage, first)
+    words = exchange.tell(part=shard.part, stage=stage, labels=shard.labels)
+    shards = [Shard(word["stage"], word["part"], -1, tuple(word["labels"])) for word in words]
+    _Known.groups = groups = Groups(shards, exchange.rank, "MindSpore's layout", label_of.get)  # type: ignore[arg-type]
+    return groups
+
+
+def shard_of_layout(layout: Mapping[str, list[Any]], rank: int, stage: int, first: int) -> tuple[Shard, dict[str, str]]:
+    """What a rank holds by the layout of its stage's weights, and the label of each weight.
+
+    Args:
+        layout: As `parameter_layout_dict` of a compiled cell.
+        rank: The rank.
+        stage: Its stage.
+        first: The first rank of that stage.
+    """
+    stored = get_parameter_redundancy(layout, first)
+    # A parallel optimizer cuts each weight once more, and gathers it before it is used.
+    used = get_parameter_redundancy({name: [*each[:5], "", *each[6:]] for name, each in layout.items()}, first)
+    label_of = {name: _label(groups, rank) for name, groups in stored.items()}
+    near: set[int] | None = None
+    for groups in used.values():
+        held = next(set(group) for group in groups if rank in group)
+        near = held if near is None else near & held
+    part = ",".join(map(str, sorted(near or {rank})))
+    return Shard(stage, part, -1, tuple(sorted(set(label_of.values())))), label_of
+
+
+def _label(groups: Iterable[Iterable[int]], rank: int) -> str:
+    return ",".join(map(str, sorted(next(group for group in groups if rank in group))))
+
+
+def shares_gradients() -> bool:
+    """Whether optimizers are called with means over several ranks that hold the same."""
+    if operators_are_divided():
+        return False  # MindSpore sums up inside its own graph, and nobody sees what a rank gave
+    return _Known.groups is None or len(_Known.groups.members) > 1

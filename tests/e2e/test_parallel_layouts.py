@@ -1,0 +1,53 @@
+"""Four real ranks with different parts of a network: the rank at fault is named, and nothing is left of the fault."""
+
+import json
+
+import pytest
+
+WHOLE = "this rank holds the whole network, as ranks {} do: they began with the same weights"
+GROUPS = {
+    "tensor": [f"this rank holds part {rank % 2}, as rank {rank ^ 2} does: told by tell_shard" for rank in range(4)],
+    "pipeline": [
+        f"this rank holds stage {rank // 2} of 2, as rank {rank ^ 1} does: told by tell_shard" for rank in range(4)
+    ],
+    "optimizer": [WHOLE.format(", ".join(str(other) for other in range(4) if other != rank)) for rank in range(4)],
+}
+
+
+def train(runner, mode, layout, faults, seed):
+    """What each rank told."""
+    done, logs = runner.ranks(
+        "parallel_layouts.py", mode, layout, str(faults), str(seed), count=4, timeout=60 + 60 * faults
+    )
+    assert done.code == 0, done
+    return [
+        json.loads(line.partition("LAYOUT ")[2]) for log in logs for line in log.splitlines() if line[:7] == "LAYOUT "
+    ]
+
+
+def check(ranks, layout):
+    """That of each fault the right rank is named, by all, and that all is as it would be without."""
+    assert [rank["protections"]["on"]["groups"] for rank in ranks] == GROUPS[layout]
+    assert [rank["protections"]["missing"] for rank in ranks] == [{}] * 4
+    assert [rank["healthy"] + rank["between"] + rank["problems"] for rank in ranks] == [[]] * 4
+    for faults in zip(*(rank["found"] for rank in ranks), strict=True):
+        victim, lasts = faults[0]["rank"], faults[0]["lasts"]
+        assert faults[victim]["struck"]
+        first = {(event[0], event[2]) for fault in faults for event in fault["events"] if event[1] == "ERROR"}
+        assert {rank for kind, rank in first if kind == "anomaly"} == {victim}
+        assert all(any(event[4] for event in fault["events"]) for fault in faults)  # every rank refused the update
+        assert all(fault["same"] for fault in faults)
+        verdicts = [event[3] for fault in faults for event in fault["events"] if event[0] == "replay"]
+        assert verdicts == ["persistent" if lasts else "transient"]
+        assert all(fault["refused"] == lasts for fault in faults)
+
+
+def test_in_tensor_parallel_a_fault_is_named_where_it_began_and_the_step_is_healed_on_all_ranks(runner):
+    check(train(runner, "graph", "tensor", 3, 3), "tensor")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+@pytest.mark.parametrize("layout", ["tensor", "pipeline", "optimizer"])
+def test_so_it_is_in_every_layout(runner, mode, layout):
+    check(train(runner, mode, layout, 8, 2), layout)
