@@ -45,7 +45,7 @@ class OperatorNorm(CheckCell):
         self.select, self.gather, self.maximum = P.Select(), P.Gather(), P.Maximum()
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
-    def construct(self, x, gamma, beta, y, max_abs, calls, due):
+    def construct(self, x, gamma, beta, y, worst, tallies, due):
         """Judges the output; a number that depends on all that was written."""
         normal, gamma, _, shift, stretch, healthy = self.normalize(x, gamma)
         product = normal * gamma
@@ -55,9 +55,9 @@ class OperatorNorm(CheckCell):
             tolerance = tolerance + stretch * self.abs(beta)
             product = product + beta
         score, judged = self.compare(y, product, tolerance)
-        return self.write(self.of_y, score, judged * healthy, max_abs, calls, due)
+        return self.write(self.of_y, score, judged * healthy, worst, tallies, due)
 
-    def backward(self, x, gamma, dy, dx, dgamma, dbeta, max_abs, calls, due):
+    def backward(self, x, gamma, dy, dx, dgamma, dbeta, worst, tallies, due):
         """Judges the gradients in the same way."""
         normal, gamma, rstd, shift, stretch, healthy = self.normalize(x, gamma)
         dy = F.cast(dy, ms.float32).reshape(normal.shape)
@@ -71,7 +71,7 @@ class OperatorNorm(CheckCell):
         tolerance = (rounding + stretch) * sums + self.abs(along) * off
         tolerance = tolerance + magnitude * (shift * size + stretch * along_size)
         score, judged = self.compare(dx, rstd * expected, rstd * tolerance)
-        done = self.write(self.of_dx, score, judged * healthy, max_abs, calls, due)
+        done = self.write(self.of_dx, score, judged * healthy, worst, tallies, due)
 
         terms, weight_rounding = dy * normal, self.rounding(normal.shape[0] * normal.shape[3])
         tolerance = self.sum(self.abs(dy) * off, _OF_WEIGHT) + weight_rounding * self.sum(self.abs(terms), _OF_WEIGHT)
@@ -80,7 +80,7 @@ class OperatorNorm(CheckCell):
             tolerance = weight_rounding * self.sum(self.abs(dy), _OF_WEIGHT)
             of_beta, also = self.compare(dbeta, self.sum(dy, _OF_WEIGHT), tolerance)
             score, judged = self.maximum(score, of_beta), judged * also
-        return F.depend(done, self.write(self.of_dw, score, judged * healthy, max_abs, calls, due))
+        return F.depend(done, self.write(self.of_dw, score, judged * healthy, worst, tallies, due))
 
     def normalize(self, x, gamma):
         """What both directions need.
@@ -130,11 +130,11 @@ class OperatorNorm(CheckCell):
         judged = self.finite(self.sum_all(found * 0) + self.sum_all(expected * 0) + self.sum_all(tolerance * 0))
         return score.reshape((1,)), F.cast(judged, ms.float32).reshape((1,))
 
-    def write(self, index, score, judged, max_abs, calls, due):
+    def write(self, index, score, judged, worst, tallies, due):
         """Into a slot, when it is due; a number that depends on it."""
         counts = self.gather(due, index, 0) * judged
-        done = self.keep_worst(max_abs, index, self.select(judged > 0, score, self.none) * counts)
-        return F.depend(self.add(calls, index, counts), done)
+        done = self.keep_worst(worst, index, self.select(judged > 0, score, self.none) * counts)
+        return F.depend(self.add(tallies, index, counts), done)
 
 
 def _rounding(dtype):

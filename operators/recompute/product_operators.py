@@ -49,12 +49,12 @@ class OperatorCheck(CheckCell):
         self.where_largest = P.Argmax(output_type=ms.int32)
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
-    def construct(self, a, b, product, max_abs, calls, due):
+    def construct(self, a, b, product, worst, tallies, due):
         """A number that depends on all that was written."""
         score, judged = self.judge(a, b, product)
         counts = self.gather(due, self.index, 0) * F.cast(judged, ms.float32)
-        done = self.keep_worst(max_abs, self.index, self.select(judged, score, self.none) * counts)
-        return F.depend(self.add(calls, self.index, counts), done)
+        done = self.keep_worst(worst, self.index, self.select(judged, score, self.none) * counts)
+        return F.depend(self.add(tallies, self.index, counts), done)
 
     def judge(self, a, b, product):
         """The worst residual as a multiple of its tolerance, and whether all elements are finite."""
