@@ -53,7 +53,7 @@ test-slow: venv ## run the long ones: kills at random points, whole jobs of seve
 	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack and not zoo" $(SLOW_ARGS)
 
 test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
-	$(install_stack)
+	$(call install_debian,$(STACK),munge etcd)
 	@$(BIN)/python -m pytest -m stack $(STACK_ARGS) tests/stack
 
 test-ascend: venv ## compile trainings for Ascend, on a machine without one (ASCEND_ARGS=...)
@@ -114,13 +114,13 @@ wheel-test: venv ## build the wheel and run the tests on it, away from the check
 		-o pythonpath= -p no:cacheprovider \
 		$(PARALLEL) $(WHEEL_TEST_ARGS) $(WHEEL_TESTS)
 
-# One release serves old systems: these flags keep out the two names of libstdc++ that are newer than those of manylinux2014.
-# The compilers of Debian 12 need nothing newer of glibc either; auditwheel tells a wheel that does.
-WHEEL_FLAGS := -fno-sized-deallocation -D__throw_bad_array_new_length=__throw_bad_alloc
+# One release serves old systems: these flags keep out the names of libstdc++ and glibc that are newer than those of
+# manylinux2014. auditwheel tells a wheel that needs a newer one.
+WHEEL_FLAGS := -fno-sized-deallocation -D__throw_bad_array_new_length=__throw_bad_alloc -DASD_OLD_GLIBC
+# A compiler for each machine, and what runs the programs of the other one.
+CROSS := x86_64-linux-gnu-g++:g++ aarch64-linux-gnu-g++:g++-aarch64-linux-gnu qemu-aarch64:qemu-user
 wheels: venv ## build an sdist, and from it wheels with the kernel for x86_64 and aarch64, into dist
-	@for machine in x86_64 aarch64; do command -v $$machine-linux-gnu-g++ >/dev/null || { \
-		echo "make: $$machine-linux-gnu-g++ is missing; in Debian 12 it is in the package g++-$$machine-linux-gnu" \
-		"(g++ for the machine's own)." >&2; exit 1; }; done
+	$(call install_debian,$(CROSS))
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
 	rm -rf build dist; \
 	$(BIN)/python -m build --sdist --outdir dist . >/dev/null; \
@@ -188,9 +188,9 @@ endef
 # Programs, and the Debian package of each where it has another name; a browser needs a font. No service may start, neither now nor at boot.
 STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium \
 	slurmctld scontrol:slurm-client etcd:etcd-server
-define install_stack
+define install_debian
 @set -e; missing=; \
-for program in $(STACK); do command -v $${program%:*} >/dev/null || missing="$$missing $${program#*:}"; done; \
+for program in $(1); do command -v $${program%:*} >/dev/null || missing="$$missing $${program#*:}"; done; \
 case $$missing in *chromium*) missing="$$missing fonts-dejavu-core";; esac; \
 test -n "$$missing" || exit 0; \
 command -v apt-get >/dev/null || { echo "make: these are missing:$$missing; they are installed by apt-get, which is not here:" \
@@ -212,7 +212,7 @@ $$root env DEBIAN_FRONTEND=noninteractive missing="$$missing" sh -ec ' \
 	{ apt-get update && apt-get install --no-install-recommends -y $$missing; } > $$log 2>&1 || { \
 		tail -n 20 $$log >&2; echo "make: apt-get could not install$$missing; the end of its log is above." >&2; exit 1; }; \
 	rm -f $$log; \
-	for service in $$missing munge etcd; do systemctl disable --quiet $$service 2>/dev/null || true; done'
+	for service in $$missing $(2); do systemctl disable --quiet $$service 2>/dev/null || true; done'
 endef
 
 # The versions in constraints.txt are those of Python 3.11; another Python gets the newest that fit.

@@ -30,7 +30,6 @@ from asd.operators.table.guard_state import GuardState
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
-from asd.tiers import FEATURES
 
 __all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
 
@@ -176,10 +175,7 @@ class _OperatorGate(_Gate):
     def __init__(self, slots: OperatorTable, sites: Sequence[Site], *, lower: bool) -> None:
         super().__init__(sites)
         self.state = state = slots.new_guard(self.guard_number)
-        self.decide = _make_decide(
-            (slots.max_abs, slots.l2, slots.mean_abs), slots.limits, slots.non_finite, state.judged, state.armed,
-            state.announcing, _make_count_small(slots) if lower else None,
-        )  # fmt: skip
+        self.decide = _make_decide(slots, state, _make_count_small(slots, state) if lower else None)
         self.count = _make_count(state)
         self.is_held = _make_is_held(slots.held, state)
         self.set_aside = _make_set_aside(slots, state)
@@ -196,7 +192,7 @@ class _OperatorGate(_Gate):
         return refused
 
     def construct(self, gradients):
-        total = self.decide((*gradients, *self.look(gradients)))
+        total = self.decide((gradients, self.look(gradients)))
         if not self.is_alone:
             total = total + self.is_held(total)
         return self.count(self.sum_over_ranks(total))[0]
@@ -204,15 +200,12 @@ class _OperatorGate(_Gate):
 
 def _look_at_each(sites: Sequence[Site]) -> Any:
     """A function that reports each gradient to its site, and returns what is ready when that is done."""
-    observers = tuple(make_observer(site) for site in sites)
-    if not observers:
+    if not sites:
         return _nothing
+    observe, count = make_observer(sites), len(sites)
 
     def look(gradients):
-        looked = ()
-        for i in range(min(len(observers), len(gradients))):
-            looked = (*looked, observers[i](gradients[i]))  # type: ignore[assignment]
-        return looked
+        return observe(gradients[:count])
 
     return look
 
@@ -221,36 +214,36 @@ def _nothing(gradients: Any) -> tuple[()]:
     return ()
 
 
-def _make_decide(values: Sequence[Parameter], limits: Sequence[Parameter], non_finite: Parameter, judged: Parameter,
-                 armed: Parameter, announcing: Parameter, count_small: Any) -> Any:  # fmt: skip
-    reduce = P.ReduceSum()
-    max_abs, l2, mean_abs = values
-    limit_max, limit_l2, limit_mean = limits
+def _make_decide(slots: OperatorTable, state: GuardState, count_small: Any) -> Any:
+    reduce, capacity = P.ReduceSum(), slots.CAPACITY
+    worst, tallies, limits = slots.worst, slots.tallies, slots.limits
+    judged, counting, armed, announcing = state.judged, state.counting, state.armed, state.announcing
+    most = Tensor(np.repeat(np.array([np.inf, 0], np.float32), capacity))  # any number of calls, no element not finite
 
-    def decide(gradients):
-        broken = F.cast(F.depend(max_abs, gradients) > limit_max, ms.float32)
-        broken = broken + F.cast(F.depend(l2, gradients) > limit_l2, ms.float32)
-        broken = broken + F.cast(F.depend(mean_abs, gradients) > limit_mean, ms.float32)
-        broken = broken + F.depend(non_finite, gradients)
+    def decide(ready):
+        broken = reduce(F.cast(F.depend(worst, ready) > limits, ms.float32) * judged)
+        broken = broken + reduce(F.cast(F.depend(tallies, ready) > most, ms.float32) * counting)
         if count_small is not None:
-            broken = broken + count_small(gradients)
+            broken = broken + count_small(ready)
         # In a replay `armed` is 2, and every update is refused.
         in_replay = F.cast(armed > 1.5, ms.float32)
-        refuses = F.cast(reduce(broken * judged) * armed + in_replay > 0, ms.float32)
-        return refuses + F.depend(announcing, gradients) * (1 - in_replay) * _ANNOUNCEMENT
+        refuses = F.cast(broken * armed + in_replay > 0, ms.float32)
+        return refuses + F.depend(announcing, ready) * (1 - in_replay) * _ANNOUNCEMENT
 
     return decide
 
 
-def _make_count_small(slots: OperatorTable) -> Any:
-    least_l2, least_mean = slots.least
-    max_abs, l2, mean_abs, calls, zero_passes = slots.max_abs, slots.l2, slots.mean_abs, slots.calls, slots.zero_passes
+def _make_count_small(slots: OperatorTable, state: GuardState) -> Any:
+    reduce, capacity = P.ReduceSum(), slots.CAPACITY
+    worst, tallies, judged = slots.worst, slots.tallies, state.judged
+    least, zero_passes = slots.least, slots.zero_passes
 
-    def count_small(gradients):
-        small = F.cast(F.depend(l2, gradients) < least_l2, ms.float32)
-        small = small + F.cast(F.depend(mean_abs, gradients) < least_mean, ms.float32)
-        small = small * F.cast(F.depend(max_abs, gradients) > zero_passes, ms.float32)
-        return small * F.cast(F.depend(calls, gradients) > 0, ms.float32)
+    def count_small(ready):
+        values = F.depend(worst, ready)
+        small = F.cast(values[capacity:] < least, ms.float32)
+        small = small[:capacity] + small[capacity:]
+        small = small * F.cast(values[:capacity] > zero_passes, ms.float32) * judged[:capacity]
+        return reduce(small * F.cast(F.depend(tallies, ready)[:capacity] > 0, ms.float32))
 
     return count_small
 
@@ -283,21 +276,21 @@ def _make_is_held(held: Parameter, state: GuardState) -> Any:
 
 def _make_set_aside(slots: OperatorTable, state: GuardState) -> Any:
     """What happens to the values of a refused update; not in a replay."""
-    judged, armed, peers, held = state.judged, state.armed, state.peers, slots.held
-    live, aside = slots.values, slots.aside
+    judged, counting, armed, peers, held = state.judged, state.counting, state.armed, state.peers, slots.held
+    worst, tallies = slots.values
+    aside_worst, aside_tallies = slots.aside
     select, larger, assign = P.Select(), P.Maximum(), P.Assign()
     own = Tensor(np.arange(held.size) == state.number, ms.float32)
-    zeros = Tensor(np.zeros(judged.size, np.float32))
+    zero = Tensor(0.0, ms.float32)
 
     def set_aside(refused):
         counts = F.cast(armed < 1.5, ms.float32)
-        mine = judged * counts * refused > 0
-        done = refused
-        for i in range(len(live)):
-            taken = select(mine, live[i], zeros)
-            together = larger(aside[i], taken) if i < len(FEATURES) else aside[i] + taken
-            done = F.depend(done, assign(aside[i], together))
-            done = F.depend(done, assign(live[i], select(mine, zeros, F.depend(live[i], done))))
+        mine, done = judged * counts * refused > 0, refused
+        done = F.depend(done, assign(aside_worst, larger(aside_worst, select(mine, worst, zero))))
+        done = F.depend(done, assign(worst, select(mine, zero, F.depend(worst, done))))
+        mine = counting * counts * refused > 0
+        done = F.depend(done, assign(aside_tallies, aside_tallies + select(mine, tallies, zero)))
+        done = F.depend(done, assign(tallies, select(mine, zero, F.depend(tallies, done))))
         # The others of this step are refused too; who was held himself has no more to say.
         is_first = (1 - F.reduce_sum(held * own)) * counts
         return F.depend(done, assign(held, (1 - own) * larger(held, peers * is_first)))

@@ -7,7 +7,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -30,16 +30,29 @@ def make_look(site: Site) -> nn.Cell:
     return made
 
 
-def make_observer(site: Site) -> Callable[[Any], Any]:
-    """A function that reports a tensor to `site` and returns a tensor that is ready when that is done."""
-    return by_backend(kernel=lambda _: _kernel_observer(site), operators=lambda each: _OperatorLook(site, each).report)
+def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
+    """A function that reports as many tensors to `sites` and returns a tuple that is ready when that is done."""
+    return by_backend(kernel=lambda _: _kernel_observer(sites), operators=lambda each: _operator_observer(sites, each))
 
 
-def _kernel_observer(site: Site) -> Callable[[Any], Any]:
-    observe, slot = kernel_function("asd_observe"), Tensor([site.slot], ms.int32)
+def _kernel_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
+    observe, slots = kernel_function("asd_observe"), tuple(Tensor([site.slot], ms.int32) for site in sites)
 
-    def report(x):
-        return observe(x, slot)
+    def report(tensors):
+        seen = ()
+        for i in range(len(slots)):
+            seen = (*seen, observe(tensors[i], slots[i]))  # type: ignore[assignment]
+        return seen
+
+    return report
+
+
+def _operator_observer(sites: Sequence[Site], table: OperatorTable) -> Callable[[Any], Any]:
+    write, slots = Write(sites, table), hidden(table.worst, table.tallies)
+
+    def report(tensors):
+        worst, tallies = slots()
+        return (write(tensors, worst, tallies),)
 
     return report
 
@@ -94,25 +107,21 @@ class _OperatorLook(CheckCell):
     def __init__(self, site: Site, slots: OperatorTable) -> None:
         super().__init__()
         self.site = site
-        self.slots = hidden(*slots.values)
-        self.write = Write(site.slot)
+        self.slots = hidden(slots.worst, slots.tallies)
+        self.write = Write([site], slots)
         self.seen = _SeenLater(self.write)
 
     def __call__(self, x):
         """In PyNative, at once."""
         if x.size > 0:
-            self.report(F.stop_gradient(x))
+            self.write((F.stop_gradient(x),), *self.slots())
         return x
 
     def construct(self, x):
         if 0 in x.shape:
             return x
-        max_abs, l2, mean_abs, non_finite, calls = self.slots()
-        return self.seen(x, max_abs, l2, mean_abs, non_finite, calls)
-
-    def report(self, x):
-        max_abs, l2, mean_abs, non_finite, calls = self.slots()
-        return self.write(x, max_abs, l2, mean_abs, non_finite, calls)
+        worst, tallies = self.slots()
+        return self.seen(x, worst, tallies)
 
 
 class _SeenLater(CheckCell):
@@ -121,10 +130,9 @@ class _SeenLater(CheckCell):
         self.write = write
         self.in_pipeline = is_pipeline()
 
-    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+    def construct(self, x, worst, tallies):
         return alias(x, in_pipeline=self.in_pipeline)
 
-    def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
-        gradient = F.depend(dout, self.write(x, max_abs, l2, mean_abs, non_finite, calls))
-        zeros = F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(mean_abs), F.zeros_like(non_finite)
-        return gradient, *zeros, F.zeros_like(calls)
+    def bprop(self, x, worst, tallies, out, dout):
+        gradient = F.depend(dout, self.write((x,), worst, tallies))
+        return gradient, F.zeros_like(worst), F.zeros_like(tallies)

@@ -84,7 +84,7 @@ class OwnGradients(nn.Cell):
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
         self.sites: tuple[Site, ...] = ()
-        self.places: tuple[int, ...] = ()
+        self.places: tuple[tuple[int, ...], ...] = ()
         self.observers: tuple[object, ...] = ()
 
     def sites_of(self, kind: str) -> list[Site]:
@@ -93,16 +93,22 @@ class OwnGradients(nn.Cell):
 
     def add(self, chosen: Sequence[tuple[int, Site]]) -> None:
         """Looks at more of them: each a place among the gradients, and its checkpoint."""
-        for place, site in chosen:
+        if not chosen:
+            return
+        places, sites = zip(*chosen, strict=True)
+        for site in sites:
             site.claimed = True
-            self.sites, self.places = (*self.sites, site), (*self.places, place)
-            self.observers = (*self.observers, make_observer(site))
+        self.sites, self.places = (*self.sites, *sites), (*self.places, places)
+        self.observers = (*self.observers, make_observer(sites))
 
     def construct(self, gradients):
         """The same gradients."""
         seen = ()
         for i in range(len(self.places)):
-            seen = (*seen, self.observers[i](gradients[self.places[i]]))  # type: ignore[assignment, operator]
+            chosen = ()
+            for place in self.places[i]:
+                chosen = (*chosen, gradients[place])  # type: ignore[assignment]
+            seen = (*seen, self.observers[i](chosen))  # type: ignore[assignment, operator]
         return F.depend(gradients, seen)
 
 

@@ -14,7 +14,7 @@ the same layer writes a Parameter (`self.cnt += 1`), and PyNative would now and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -30,6 +30,7 @@ from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend
+from asd.tiers import FEATURES
 
 __all__ = [
     "Write",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 Tap = Callable[[Any], Any]
+_ZERO, _ONE, _SMALLEST = (Tensor(value, ms.float32) for value in (0.0, 1.0, 1.1754944e-38))
 
 
 def make_tap(site: Site) -> Tap:
@@ -116,33 +118,35 @@ def observe_tensor(slot: int, x: Tensor) -> None:
     kernel.observe(slot, np.ascontiguousarray(readable.asnumpy()))
 
 
-def statistics_by_operators(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Largest finite magnitude, L2 norm, mean magnitude and count of non-finite elements by MindSpore operators.
-
-    Norm and mean are taken of the gradient divided by its largest magnitude, so that no square or sum overflows or
-    vanishes. They are `inf` or `nan` when an element is; the norm saturates at the largest float32.
+def statistics_by_operators(x: Tensor) -> tuple[Tensor, Tensor]:
+    """What the kernel measures, by MindSpore operators.
 
     Args:
-        gradient: Any shape, any floating-point type.
+        x: Any shape, any floating-point type.
 
     Returns:
-        Four float32 tensors of shape (1,).
+        float32 of shape (3,): largest finite magnitude, L2 norm and mean magnitude; norm and mean are `inf` or `nan`
+        when an element is. And float32 of shape (), how many elements are not finite.
     """
-    g = P.Cast()(gradient, ms.float32)
-    finite = P.IsFinite()(g)
-    zeros = P.ZerosLike()(g)
-    magnitude = P.Abs()(P.Select()(finite, g, zeros))  # a maximum drops NaN on CPU: only finite ones get there
-    largest = P.ReduceMax()(magnitude)
+    largest, unit, squares, mean, bad = _reductions(x)
+    return P.Stack()((largest, unit * P.Sqrt()(squares), unit * mean)), bad
+
+
+def _reductions(x):
+    """All that takes a whole tensor: five numbers of shape ().
+
+    The squares are summed, and the mean taken, of x divided by the second number, so that none overflows or vanishes.
+    Scalars stand for tensors of them, which the compiler would make constants, as large as x.
+    """
+    magnitude = P.Abs()(P.Cast()(x, ms.float32))
+    finite = P.IsFinite()(magnitude)
+    largest = P.ReduceMax()(P.Select()(finite, magnitude, _ZERO))  # it drops NaN on CPU: only finite ones get there
     # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be
     # finite.
-    unit = P.Maximum()(largest, Tensor(1.1754944e-38, ms.float32))
-    scaled = g / unit
-    norm = unit * P.Sqrt()(P.ReduceSum()(scaled * scaled))
-    mean = unit * P.ReduceMean()(P.Abs()(scaled))
-    bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
-    # Not `reshape`: the passes of semi-automatic parallel take its (1,) for the shape of a parameter, and divide it.
-    in_vector = P.ExpandDims()
-    return in_vector(largest, 0), in_vector(norm, 0), in_vector(mean, 0), in_vector(bad, 0)
+    unit = P.Maximum()(largest, _SMALLEST)
+    scaled = magnitude / unit
+    bad = P.ReduceSum()(P.Select()(finite, _ZERO, _ONE))
+    return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(scaled), bad
 
 
 class _OperatorTap(CheckCell):
@@ -151,51 +155,71 @@ class _OperatorTap(CheckCell):
     def __init__(self, site: Site, slots: OperatorTable) -> None:
         super().__init__()
         self.site = site
-        self.look = _Look(site.slot)
-        self.slots = hidden(*slots.values)
+        self.look = _Look(Write([site], slots))
+        self.slots = hidden(slots.worst, slots.tallies)
 
     def construct(self, x):
         if 0 in x.shape:  # nothing will be computed, so there is nothing to judge
             return x
-        max_abs, l2, mean_abs, non_finite, calls = self.slots()
-        return self.look(x, max_abs, l2, mean_abs, non_finite, calls)
+        worst, tallies = self.slots()
+        return self.look(x, worst, tallies)
 
 
 class _Look(CheckCell):
     """Identity of its first input; the backward pass may write only the Parameters it gets as arguments."""
 
-    def __init__(self, slot: int) -> None:
+    def __init__(self, write: Write) -> None:
         super().__init__()
-        self.write = Write(slot)
+        self.write = write
         self.in_pipeline = is_pipeline()
 
-    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+    def construct(self, x, worst, tallies):
         return alias(x, in_pipeline=self.in_pipeline)
 
-    def bprop(self, x, max_abs, l2, mean_abs, non_finite, calls, out, dout):
-        gradient = F.depend(dout, self.write(dout, max_abs, l2, mean_abs, non_finite, calls))
-        zeros = F.zeros_like(max_abs), F.zeros_like(l2), F.zeros_like(mean_abs), F.zeros_like(non_finite)
-        return gradient, *zeros, F.zeros_like(calls)
+    def bprop(self, x, worst, tallies, out, dout):
+        gradient = F.depend(dout, self.write((dout,), worst, tallies))
+        return gradient, F.zeros_like(worst), F.zeros_like(tallies)
 
 
 class Write(CheckCell):
-    """Writes the four numbers of a tensor into a slot; returns a tensor that is ready when that is done."""
+    """Writes the numbers of some tensors into their slots; returns a tensor that is ready when that is done.
 
-    def __init__(self, slot: int) -> None:
+    What takes a whole tensor is one operator for each; what follows is one for all of them.
+    """
+
+    def __init__(self, sites: Sequence[Site], slots: OperatorTable) -> None:
         super().__init__()
-        self.index = Tensor([slot], ms.int32)
-        self.one = Tensor([1.0], ms.float32)
+        numbers, count = np.array([site.slot for site in sites], np.int32), len(sites)
+        self.features_at = Tensor(np.concatenate([numbers + i * slots.CAPACITY for i in range(len(FEATURES))]))
+        self.counts_at = Tensor(np.concatenate([numbers, numbers + slots.CAPACITY]))
+        self.ones, self.alone = Tensor(np.ones(count, np.float32)), count == 1
         # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
-    def construct(self, x, max_abs, l2, mean_abs, non_finite, calls):
+    def construct(self, tensors, worst, tallies):
         """After the last of its writes."""
-        largest, norm, mean, bad = statistics_by_operators(x)
-        done = self.keep_worst(max_abs, self.index, largest)
-        done = F.depend(self.keep_worst(l2, self.index, norm), done)
-        done = F.depend(self.keep_worst(mean_abs, self.index, mean), done)
-        done = F.depend(self.add(non_finite, self.index, bad), done)
-        return F.depend(self.add(calls, self.index, self.one), done)
+        if self.alone:
+            features, bad = statistics_by_operators(tensors[0])
+            calls = P.Stack()((_ONE, bad))
+        else:
+            features, bads = _together(tensors)
+            calls = P.Concat()((self.ones, bads))
+        done = self.keep_worst(worst, self.features_at, features)
+        return F.depend(self.add(tallies, self.counts_at, calls), done)
+
+
+def _together(tensors):
+    """The same as `statistics_by_operators` of each, with all largest magnitudes first, then all norms and means."""
+    found = ()
+    for x in tensors:
+        found = (*found, _reductions(x))
+    largest, units, squares, means, bads = (), (), (), (), ()
+    for each in found:
+        largest, units, squares = (*largest, each[0]), (*units, each[1]), (*squares, each[2])
+        means, bads = (*means, each[3]), (*bads, each[4])
+    stack = P.Stack()
+    unit = stack(units)
+    return P.Concat()((stack(largest), unit * P.Sqrt()(stack(squares)), unit * stack(means))), stack(bads)
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

@@ -65,7 +65,7 @@ class CheckedCall(nn.Cell):
         checks = [made.get(part, _Unchecked()) for part in range(len(_PARTS))]
         self.call = by_backend(kernel=lambda _: _KernelCall(op, checks), operators=lambda _: _OperatorCall(op, checks))
         self.slots = by_backend(
-            kernel=lambda _: hidden(), operators=lambda each: hidden(each.max_abs, each.calls, each.due)
+            kernel=lambda _: hidden(), operators=lambda each: hidden(each.worst, each.tallies, each.due)
         )
 
     def rename(self, name: str) -> None:
@@ -139,12 +139,12 @@ class _KernelCall(_Call):
 class _OperatorCall(_Call):
     """With checks made of operators, all of them in the backward pass, as those of a product."""
 
-    def construct(self, a, b, max_abs, calls, due):
+    def construct(self, a, b, worst, tallies, due):
         return self.op(a, b)
 
-    def bprop(self, a, b, max_abs, calls, due, out, dout):
-        dout = F.depend(dout, self.check(a, b, out, max_abs, calls, due))
+    def bprop(self, a, b, worst, tallies, due, out, dout):
+        dout = F.depend(dout, self.check(a, b, out, worst, tallies, due))
         dx, dw = self.gradients(a, b, dout)
-        dx = F.depend(dx, self.check_dx(b, dout, dx, max_abs, calls, due))
-        dw = F.depend(dw, self.check_dw(a, dout, dw, max_abs, calls, due))
-        return dx, dw, F.zeros_like(max_abs), F.zeros_like(calls), F.zeros_like(due)
+        dx = F.depend(dx, self.check_dx(b, dout, dx, worst, tallies, due))
+        dw = F.depend(dw, self.check_dw(a, dout, dw, worst, tallies, due))
+        return dx, dw, F.zeros_like(worst), F.zeros_like(tallies), F.zeros_like(due)

@@ -52,10 +52,10 @@ class OperatorConvolution(CheckCell):
         self.abs, self.sum, self.largest, self.finite = P.Abs(), P.ReduceSum(), P.ReduceMax(), P.IsFinite()
         self.maximum = P.Maximum()
 
-    def construct(self, a, b, result, max_abs, calls, due):
+    def construct(self, a, b, result, worst, tallies, due):
         """A number that depends on all that was written."""
         score, judged = self.judge(a, b, result)
-        return self.write(score, judged, max_abs, calls, due)
+        return self.write(score, judged, worst, tallies, due)
 
     def judge(self, a, b, result):
         """The worst residual as a multiple of its tolerance, and 1 where all elements are finite, else 0."""

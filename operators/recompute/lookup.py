@@ -67,10 +67,10 @@ class _OperatorCheck(CheckCell):
         self.smallest = Tensor(1e-18, ms.float32)
         self.maximum = P.Maximum()
 
-    def construct(self, a, b, result, max_abs, calls, due):
+    def construct(self, a, b, result, worst, tallies, due):
         """A number that depends on all that was written."""
         score, judged = self.judge_rows(a, b, result) if self.part == 0 else self.judge_sums(a, b, result)
-        return self.write(score.reshape((1,)), F.cast(judged, ms.float32).reshape((1,)), max_abs, calls, due)
+        return self.write(score.reshape((1,)), F.cast(judged, ms.float32).reshape((1,)), worst, tallies, due)
 
     def judge_rows(self, table, ids, y):
         """0, or 1 and the number of elements that are wrong; and whether all are finite."""

@@ -128,7 +128,7 @@ class _OperatorMeans(_Means):
         self, slots: OperatorTable, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]
     ) -> None:
         super().__init__(reducer, gradients, chosen)
-        self.slots = hidden(slots.max_abs, slots.calls)
+        self.slots = hidden(slots.worst, slots.tallies)
         self.indices = tuple(Tensor([site.slot], ms.int32) for site in self.sites)
         self.sum, self.largest, self.abs = P.ReduceSum(), P.ReduceMax(), P.Abs()
         self.concat, self.stack = P.Concat(), P.Stack(1)
@@ -149,7 +149,7 @@ class _OperatorMeans(_Means):
 
     def compare(self, means, told):
         """A number that depends on the comparison."""
-        max_abs, calls = self.slots()
+        worst, tallies = self.slots()
         at, done = 0, self.none
         for i in range(len(self.places)):
             mean = means[self.places[i]]
@@ -167,9 +167,9 @@ class _OperatorMeans(_Means):
             judged = F.logical_and(numbers[:, 1] < 1.7e38, magnitudes < largest / 2)
             judged = F.cast(F.logical_and(judged, numbers[:, 2] == self.ranks), ms.float32)
             score = self.largest(self.select(judged > 0, scores, F.zeros_like(scores))).reshape((1,))
-            kept = self.keep_worst(max_abs, self.indices[i], score)
-            counted = self.add(calls, self.indices[i], self.largest(judged).reshape((1,)))
-            done = F.depend(F.depend(counted, kept), done)
+            kept = self.keep_worst(worst, self.indices[i], score)
+            added = self.add(tallies, self.indices[i], self.largest(judged).reshape((1,)))
+            done = F.depend(F.depend(added, kept), done)
         return done
 
     def of_blocks(self, lanes):

@@ -55,7 +55,7 @@ class CheckedNorm(nn.Cell):
         self.sites: list[Site] = [slots.new_site(name + _SUFFIX + part, NORM) for part in _PARTS]
         self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
         self.slots = by_backend(
-            kernel=lambda _: hidden(), operators=lambda each: hidden(each.max_abs, each.calls, each.due)
+            kernel=lambda _: hidden(), operators=lambda each: hidden(each.worst, each.tallies, each.due)
         )
         self.holder: Any = None
         self.begin, self.end = by_backend(
@@ -139,13 +139,13 @@ class _OperatorBegin(CheckCell):
         super().__init__()
         self.check = check
 
-    def construct(self, x, gamma, beta, max_abs, calls, due):
+    def construct(self, x, gamma, beta, worst, tallies, due):
         return alias(x), alias(gamma), alias(beta), alias(x)
 
-    def bprop(self, x, gamma, beta, max_abs, calls, due, out, dout):
+    def bprop(self, x, gamma, beta, worst, tallies, due, out, dout):
         dx, dgamma, dbeta, dy = dout
-        done = self.check.backward(x, gamma, dy, dx, dgamma, dbeta, max_abs, calls, due)
-        zeros = F.zeros_like(max_abs), F.zeros_like(calls), F.zeros_like(due)
+        done = self.check.backward(x, gamma, dy, dx, dgamma, dbeta, worst, tallies, due)
+        zeros = F.zeros_like(worst), F.zeros_like(tallies), F.zeros_like(due)
         return F.depend(dx, done), F.depend(dgamma, done), dbeta, *zeros
 
 
@@ -156,10 +156,10 @@ class _OperatorEnd(CheckCell):
         super().__init__()
         self.check = check
 
-    def construct(self, y, again, x, gamma, beta, max_abs, calls, due):
+    def construct(self, y, again, x, gamma, beta, worst, tallies, due):
         return alias(y)
 
-    def bprop(self, y, again, x, gamma, beta, max_abs, calls, due, out, dout):
-        dout = F.depend(dout, self.check(x, gamma, beta, y, max_abs, calls, due))
+    def bprop(self, y, again, x, gamma, beta, worst, tallies, due, out, dout):
+        dout = F.depend(dout, self.check(x, gamma, beta, y, worst, tallies, due))
         unused = F.zeros_like(x), F.zeros_like(gamma), F.zeros_like(beta)
-        return dout, dout, *unused, F.zeros_like(max_abs), F.zeros_like(calls), F.zeros_like(due)
+        return dout, dout, *unused, F.zeros_like(worst), F.zeros_like(tallies), F.zeros_like(due)

@@ -43,7 +43,7 @@ class OperatorNorm(CheckCell):
         self.abs, self.sqrt, self.finite, self.largest = P.Abs(), P.Sqrt(), P.IsFinite(), P.ReduceMax()
         self.maximum = P.Maximum()
 
-    def construct(self, x, gamma, beta, y, max_abs, calls, due):
+    def construct(self, x, gamma, beta, y, worst, tallies, due):
         """Judges the output; a number that depends on all that was written."""
         normal, gamma, _, shift, stretch, healthy = self.normalize(x, gamma)
         product = normal * gamma
@@ -53,9 +53,9 @@ class OperatorNorm(CheckCell):
             tolerance = tolerance + stretch * self.abs(beta)
             product = product + beta
         score, judged = self.compare(y, product, tolerance)
-        return self.of_y(score, judged * healthy, max_abs, calls, due)
+        return self.of_y(score, judged * healthy, worst, tallies, due)
 
-    def backward(self, x, gamma, dy, dx, dgamma, dbeta, max_abs, calls, due):
+    def backward(self, x, gamma, dy, dx, dgamma, dbeta, worst, tallies, due):
         """Judges the gradients in the same way."""
         normal, gamma, rstd, shift, stretch, healthy = self.normalize(x, gamma)
         dy = F.cast(dy, ms.float32).reshape(normal.shape)
@@ -69,7 +69,7 @@ class OperatorNorm(CheckCell):
         tolerance = (rounding + stretch) * sums + self.abs(along) * off
         tolerance = tolerance + magnitude * (shift * size + stretch * along_size)
         score, judged = self.compare(dx, rstd * expected, rstd * tolerance)
-        done = self.of_dx(score, judged * healthy, max_abs, calls, due)
+        done = self.of_dx(score, judged * healthy, worst, tallies, due)
 
         terms, weight_rounding = dy * normal, self.rounding(normal.shape[0] * normal.shape[3])
         tolerance = self.sum(self.abs(dy) * off, _OF_WEIGHT) + weight_rounding * self.sum(self.abs(terms), _OF_WEIGHT)
@@ -78,7 +78,7 @@ class OperatorNorm(CheckCell):
             tolerance = weight_rounding * self.sum(self.abs(dy), _OF_WEIGHT)
             of_beta, also = self.compare(dbeta, self.sum(dy, _OF_WEIGHT), tolerance)
             score, judged = self.maximum(score, of_beta), judged * also
-        return F.depend(done, self.of_dw(score, judged * healthy, max_abs, calls, due))
+        return F.depend(done, self.of_dw(score, judged * healthy, worst, tallies, due))
 
     def normalize(self, x, gamma):
         """What both directions need.

@@ -89,11 +89,11 @@ class _OperatorProduct(_Parts):
     value with several users in another order.
     """
 
-    def construct(self, x, w, max_abs, calls, due):
+    def construct(self, x, w, worst, tallies, due):
         return self.multiply(x, w)
 
-    def bprop(self, x, w, max_abs, calls, due, out, dout):
-        slots = (max_abs, calls, due)
+    def bprop(self, x, w, worst, tallies, due, out, dout):
+        slots = (worst, tallies, due)
         dout = F.depend(dout, self.check(x, w, out, *slots))
         if self.transpose_a:
             dx = self.multiply_dx(w, dout)
@@ -107,7 +107,7 @@ class _OperatorProduct(_Parts):
         else:
             dw = self.multiply_dw(x, dout)
             dw = F.depend(dw, self.check_dw(x, dout, dw, *slots))
-        return dx, dw, F.zeros_like(max_abs), F.zeros_like(calls), F.zeros_like(due)
+        return dx, dw, F.zeros_like(worst), F.zeros_like(tallies), F.zeros_like(due)
 
 
 class CheckedProduct(nn.Cell):
@@ -132,7 +132,7 @@ class CheckedProduct(nn.Cell):
         kind = by_backend(kernel=lambda _: _KernelProduct, operators=lambda _: _OperatorProduct)
         self.parts = kind(op, name)
         self.slots = by_backend(
-            kernel=lambda _: hidden(), operators=lambda each: hidden(each.max_abs, each.calls, each.due)
+            kernel=lambda _: hidden(), operators=lambda each: hidden(each.worst, each.tallies, each.due)
         )
         self.sites = self.parts.sites
         self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later

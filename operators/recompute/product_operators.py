@@ -49,10 +49,10 @@ class OperatorCheck(CheckCell):
         self.select, self.gather, self.minimum = P.Select(), P.Gather(), P.Minimum()
         self.where_largest = P.Argmax(output_type=ms.int32)
 
-    def construct(self, a, b, product, max_abs, calls, due):
+    def construct(self, a, b, product, worst, tallies, due):
         """A number that depends on all that was written."""
         score, judged = self.judge(a, b, product)
-        return self.write(score, F.cast(judged, ms.float32), max_abs, calls, due)
+        return self.write(score, F.cast(judged, ms.float32), worst, tallies, due)
 
     def judge(self, a, b, product):
         """The worst residual as a multiple of its tolerance, and whether all elements are finite."""

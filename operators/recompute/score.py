@@ -28,11 +28,11 @@ class WriteScore(CheckCell):
         self.select, self.gather = P.Select(), P.Gather()
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
-    def construct(self, score, judged, max_abs, calls, due):
+    def construct(self, score, judged, worst, tallies, due):
         """Both of shape (1,): the score, and 1 where it says something, else 0."""
         counts = self.gather(due, self.index, 0) * judged
-        done = self.keep_worst(max_abs, self.index, self.select(judged > 0, score, self.none) * counts)
-        return F.depend(self.add(calls, self.index, counts), done)
+        done = self.keep_worst(worst, self.index, self.select(judged > 0, score, self.none) * counts)
+        return F.depend(self.add(tallies, self.index, counts), done)
 
 
 def rounding_to(dtype):

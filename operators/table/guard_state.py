@@ -9,6 +9,7 @@ from mindspore import Parameter, Tensor
 
 from asd.operators.table.gate import Gate
 from asd.operators.table.unread import tell
+from asd.tiers import FEATURES
 
 __all__ = ["OFF", "ON", "REPLAY", "GuardState", "new_parameter", "write"]
 
@@ -35,7 +36,8 @@ class GuardState:
     Attributes:
         number: Which guard it is, below `OperatorTable.GUARDS`.
         gate: Whose it is.
-        judged: float32 of the table's capacity, 1 where its gate has a limit; the others are left out.
+        judged: float32 of the shape of the table's `worst`, 1 where its gate has a limit; the others are left out.
+        counting: The same of the shape of its `tallies`.
         armed: float32 of shape (1,), `OFF`, `ON` or `REPLAY`.
         counts: float32 of shape (2,): updates refused, and all of them.
         announcing: float32 of shape (1,), 1 while this rank has something to announce.
@@ -48,7 +50,8 @@ class GuardState:
 
     def __init__(self, capacity: int, guards: int, number: int, gate: Gate) -> None:
         self.number, self.gate = number, gate
-        self.judged = new_parameter("judged", 0.0, capacity)
+        self.judged = new_parameter("judged", 0.0, len(FEATURES) * capacity)
+        self.counting = new_parameter("counting", 0.0, 2 * capacity)
         self.armed, self.announcing, self.announcements = (
             new_parameter(name, 0.0, 1) for name in ("armed", "announcing", "announcements")
         )
@@ -62,7 +65,9 @@ class GuardState:
 
     def judge(self, gates: np.ndarray) -> None:
         """Says which gate judges each slot."""
-        write(self.judged, (gates == self.gate.number).astype(np.float32))
+        own = (gates == self.gate.number).astype(np.float32)
+        for parameter in (self.judged, self.counting):
+            write(parameter, np.tile(own, parameter.size // own.size))
 
     def arm(self, mode: int) -> None:
         """Says what it does from now on."""

@@ -25,11 +25,13 @@ class OperatorTable:
     """The slots as Parameters. They belong to no Cell, so they appear in no checkpoint and in no list of weights.
 
     Attributes:
-        max_abs, l2, mean_abs, non_finite, calls: float32 of shape (capacity,), written by the taps.
-        aside: The same five of refused updates, until the host reads.
-        limits: Three of the same shape, of the first three of these, already multiplied by the loss scale.
-        least: Two of the same shape, lower limits of `l2` and `mean_abs`.
-        zero_passes: float32 of the same shape, -1 where a tensor that is all zero is too small, else 0.
+        worst: float32 of shape (3 * capacity,), written by the taps: all largest magnitudes, all norms, all means.
+        tallies: float32 of shape (2 * capacity,): calls of all slots, then elements that are not finite.
+        values: These two.
+        aside: The same two of refused updates, until the host reads.
+        limits: Of the shape of `worst`, the largest values that pass, already multiplied by the loss scale.
+        least: float32 of shape (2 * capacity,), lower limits of norms and means.
+        zero_passes: float32 of shape (capacity,), -1 where a tensor that is all zero is too small, else 0.
         held: float32 of shape (`GUARDS`,), 1 for each guard whose next update may belong to a step that was refused.
         guards: What the guards that live have in the table.
         due: float32 of shape (capacity,), 1 where a product is checked in the next step.
@@ -43,17 +45,16 @@ class OperatorTable:
 
     def __init__(self) -> None:
         self._sites = Sites(self.CAPACITY)
-        self.max_abs, self.l2, self.mean_abs, self.non_finite, self.calls = self.values = tuple(
-            self._parameter(name, 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
-        )
-        self.aside = tuple(
-            self._parameter(f"aside_{name}", 0.0, self.CAPACITY) for name in (*FEATURES, "non_finite", "calls")
-        )
+        features, counts = len(FEATURES) * self.CAPACITY, 2 * self.CAPACITY
+        self.worst, self.tallies = self.values = (
+            self._parameter("worst", 0.0, features), self._parameter("tallies", 0.0, counts)
+        )  # fmt: skip
+        self.aside = self._parameter("aside_worst", 0.0, features), self._parameter("aside_tallies", 0.0, counts)
         self.held, self.guards = self._parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
         self._refused_at_read, self._is_aside = 0, False
         self.gates = Gates(self.CAPACITY)
-        self.limits = tuple(self._parameter(f"limit_{name}", math.inf, self.CAPACITY) for name in FEATURES)
-        self.least = tuple(self._parameter(f"least_{name}", 0.0, self.CAPACITY) for name in FEATURES[1:])
+        self.limits = self._parameter("limits", math.inf, features)
+        self.least = self._parameter("least", 0.0, features - self.CAPACITY)
         self.zero_passes = self._parameter("zero_passes", 0.0, self.CAPACITY)
         self._least = [np.zeros(self.CAPACITY, np.float32) for _ in FEATURES]
         self._limits = [np.full(self.CAPACITY, np.inf, np.float32) for _ in FEATURES]
@@ -126,32 +127,40 @@ class OperatorTable:
 
     def _read(self, sites: Sequence[Site], refused: int) -> list[Reading]:
         slots = [site.slot for site in sites]
-        columns = [parameter.asnumpy() for parameter in self.values]
+        worst, tallies = self._rows()
         if refused != self._refused_at_read or self._is_aside:
             self._refused_at_read = refused
-            columns = self._with_what_was_set_aside(columns, slots)
-        rows = np.stack([column[slots] for column in columns], axis=-1).tolist()
-        if columns[4][slots].any():
-            for parameter, column in zip(self.values, columns, strict=True):
-                emptied = column.copy()
-                emptied[slots] = 0
-                write(parameter, emptied)
+            worst, tallies = self._with_what_was_set_aside(worst, tallies, slots)
+        if tallies[0, slots].any():
+            for parameter, rows in zip(self.values, (worst, tallies), strict=True):
+                emptied = rows.copy()
+                emptied[:, slots] = 0
+                write(parameter, emptied.reshape(-1))
         # No operator tells the order of the checks; a network is mostly built from its input to its output.
         return [
-            Reading(site.name, row[0], row[1], int(row[3]), int(row[4]), -site.slot, mean_abs=row[2], kind=site.kind)
-            for site, row in zip(sites, rows, strict=True)
-            if row[4]
+            Reading(site.name, largest, norm, int(bad), int(calls), -site.slot, mean_abs=mean, kind=site.kind)
+            for site, (largest, norm, mean), (calls, bad) in zip(
+                sites, worst[:, slots].T.tolist(), tallies[:, slots].T.tolist(), strict=True
+            )
+            if calls
         ]
 
-    def _with_what_was_set_aside(self, columns: list[np.ndarray], slots: Sequence[int]) -> list[np.ndarray]:
-        worst = [column.copy() for column in columns]
-        for i, (parameter, column) in enumerate(zip(self.aside, worst, strict=True)):
-            aside = parameter.asnumpy().copy()
-            column[slots] = np.maximum(column, aside)[slots] if i < len(FEATURES) else (column + aside)[slots]
-            aside[slots] = 0
-            write(parameter, aside)
-            self._is_aside = bool(aside.any())  # of the last, the calls
-        return worst
+    def _rows(self) -> list[np.ndarray]:
+        """A row for each feature, and a row for calls and one for elements that are not finite."""
+        return [parameter.asnumpy().reshape(-1, self.CAPACITY) for parameter in self.values]
+
+    def _with_what_was_set_aside(
+        self, worst: np.ndarray, tallies: np.ndarray, slots: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        aside = [parameter.asnumpy().reshape(-1, self.CAPACITY).copy() for parameter in self.aside]
+        worst, tallies = worst.copy(), tallies.copy()
+        worst[:, slots] = np.maximum(worst, aside[0])[:, slots]
+        tallies[:, slots] = (tallies + aside[1])[:, slots]
+        for parameter, rows in zip(self.aside, aside, strict=True):
+            rows[:, slots] = 0
+            write(parameter, rows.reshape(-1))
+        self._is_aside = bool(aside[1][0].any())
+        return worst, tallies
 
     def keep(self, size: int, gate: Gate | None = None) -> None:
         """Nothing: a tensor is kept by the kernel only."""
@@ -177,8 +186,7 @@ class OperatorTable:
             for feature, column in zip(FEATURES, self._limits, strict=True):
                 column[site.slot] = largest_raw(limit[feature], divisor(site.kind, scale), np.float32)
             self._judged[site.slot] = own
-        for parameter, column in zip(self.limits, self._limits, strict=True):
-            write(parameter, column)
+        write(self.limits, np.concatenate(self._limits))
         if not np.array_equal(before, self._judged):
             self._write_judged()
         self._set_least(list(least), scale, self._judged == own)
@@ -198,8 +206,7 @@ class OperatorTable:
                 column[site.slot] = smallest_raw(limit[feature], divisor(site.kind, scale), np.float32)
         columns[1][:] = np.where(columns[0] > 0, np.maximum(columns[1], np.finfo(np.float32).tiny), columns[1])
         write(self.zero_passes, np.where(columns[0] > 0, -1, 0).astype(np.float32))
-        for parameter, column in zip(self.least, columns[1:], strict=True):
-            write(parameter, column)
+        write(self.least, np.concatenate(columns[1:]))
 
     def schedule_checksums(
         self,

@@ -1,27 +1,14 @@
 """The wheels of `make wheels`: each has the kernel, for its own machine and an old glibc, and x86-64's runs."""
 
-import os
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
+from wheel_files import FOLDER, kernel_of, the_wheel
 
-FOLDER = os.environ.get("WHEELS_FOLDER")
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="`make wheels` says in WHEELS_FOLDER where they are")
-KERNEL = "asd/operators/kernel/_kernel.abi3.so"
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
-
-
-def the_wheel(machine):
-    (wheel,) = Path(FOLDER).glob(f"*-cp310-abi3-*manylinux_2_17_{machine}*.whl")
-    return wheel
-
-
-def kernel_of(wheel, folder):
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract(KERNEL, folder))
 
 
 def names_of(path):
@@ -63,18 +50,3 @@ def test_the_vectors_of_the_kernel_are_chosen_when_it_is_loaded(tmp_path):
     with kernel_of(the_wheel("x86_64"), tmp_path).open("rb") as file:
         symbols = list(ELFFile(file).get_section_by_name(".dynsym").iter_symbols())
     assert any(symbol["st_info"]["type"] == "STT_LOOS" for symbol in symbols)
-
-
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="this wheel is for x86-64")
-def test_the_kernel_of_the_wheel_does_what_numpy_does(tmp_path):
-    import ctypes
-
-    import numpy as np
-
-    library = ctypes.CDLL(str(kernel_of(the_wheel("x86_64"), tmp_path)))
-    x, out = np.random.default_rng(0).standard_normal(100_000).astype(np.float32), (ctypes.c_double * 4)()
-    library.asd_statistics.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p]
-    assert library.asd_statistics(x.ctypes.data, x.size, b"float32", out) == 0
-    wide = np.abs(x.astype(np.float64))
-    assert (out[0], out[2]) == (wide.max(), 0)
-    assert (out[1], out[3]) == pytest.approx((np.sum(wide * wide), np.sum(wide)), rel=1e-6)

@@ -1,16 +1,25 @@
 // Reads blocks of tensors where they lie: a hash of their bits and their extremes, from one trip to memory.
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "common/hash.h"
 #include "common/portable.h"
 #include "common/statistics.h"
+
+// For a wheel: since glibc 2.34 these two have another version, which older systems lack; the old one is there for ever.
+#if defined(ASD_OLD_GLIBC) && defined(__x86_64__)
+__asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
+__asm__(".symver pthread_join, pthread_join@GLIBC_2.2.5");
+#elif defined(ASD_OLD_GLIBC) && defined(__aarch64__)
+__asm__(".symver pthread_create, pthread_create@GLIBC_2.17");
+__asm__(".symver pthread_join, pthread_join@GLIBC_2.17");
+#endif
 
 extern "C" int64_t asd_widen(const void* data, int64_t n, const char* dtype, float* out);
 
@@ -82,6 +91,23 @@ void read_block(const Block& block, uint64_t* hash, double* extremes) {
   extremes[1] = block.smallest != 0 ? smallest_of(block) : 0.0;
 }
 
+// What all threads do together: each takes the next block until there is none.
+struct Work {
+  const Block* blocks;
+  int64_t n;
+  uint64_t* hashes;
+  double* extremes;
+  std::atomic<int64_t> next{0};
+};
+
+void* read_blocks(void* shared) {
+  Work* work = static_cast<Work*>(shared);
+  for (int64_t i = work->next++; i < work->n; i = work->next++) {
+    read_block(work->blocks[i], work->hashes + i, work->extremes == nullptr ? nullptr : work->extremes + 2 * i);
+  }
+  return nullptr;
+}
+
 }  // namespace
 }  // namespace asd
 
@@ -89,20 +115,13 @@ extern "C" {
 
 // Of n blocks: the hash of each, and its largest magnitude and smallest value where `extremes` is given.
 void asd_read_blocks(const void* blocks, int64_t n, int64_t threads, uint64_t* hashes, double* extremes) {
-  const asd::Block* all = static_cast<const asd::Block*>(blocks);
-  std::atomic<int64_t> next{0};
-  const auto work = [&] {
-    for (int64_t i = next++; i < n; i = next++) {
-      asd::read_block(all[i], hashes + i, extremes == nullptr ? nullptr : extremes + 2 * i);
-    }
-  };
-  std::vector<std::thread> helpers;
-  try {
-    for (int64_t i = 1; i < threads; ++i) helpers.emplace_back(work);
-  } catch (const std::system_error&) {  // no more threads: those that there are do it
+  asd::Work work{static_cast<const asd::Block*>(blocks), n, hashes, extremes};
+  std::vector<pthread_t> helpers;  // not std::thread, which wants a newer libstdc++ than old systems have
+  for (pthread_t helper; static_cast<int64_t>(helpers.size()) + 1 < threads; helpers.push_back(helper)) {
+    if (pthread_create(&helper, nullptr, asd::read_blocks, &work) != 0) break;  // those that there are do it
   }
-  work();
-  for (std::thread& each : helpers) each.join();
+  asd::read_blocks(&work);
+  for (const pthread_t helper : helpers) pthread_join(helper, nullptr);
 }
 
 }  // extern "C"

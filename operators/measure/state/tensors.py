@@ -50,9 +50,9 @@ class StateTensors:
         found: list[Sequence[float]] = []
         for group in self._state.groups if extremes else ():
             for parameter in group.parameters:
-                magnitude, _, _, bad = statistics_by_operators(parameter)
+                features, bad = statistics_by_operators(parameter)
                 lowest = float(P.ReduceMin()(parameter.astype(ms.float32)).asnumpy()) if group.second_moment else 0.0
-                found.append((math.nan if bad.asnumpy()[0] else float(magnitude.asnumpy()[0]), lowest))
+                found.append((math.nan if bad.asnumpy() else float(features.asnumpy()[0]), lowest))
         self._seconds.append(time.perf_counter() - begin)
         all_of_them = self.tensor_of
         read = np.array(found, np.float64).reshape(-1, 2)

@@ -124,7 +124,7 @@ def test_one_enormous_element_behind_which_clipping_hides_all_others_is_made_aga
 def test_a_value_at_the_lower_limit_passes_and_the_next_smaller_one_is_refused(mode, backend):
     table = slots.table()
     site = table.new_site("site")
-    observe = make_observer(site)
+    observe = make_observer([site])
     weight = ms.Parameter(np.zeros(2, np.float32), name="weight")
     optimizer = guard(nn.SGD(ms.ParameterTuple([weight]), 1.0), lower=True)
 
@@ -134,7 +134,7 @@ def test_a_value_at_the_lower_limit_passes_and_the_next_smaller_one_is_refused(m
         table.set_limits([(site, dict.fromkeys(FEATURES, np.inf))], scale, [(site, floor)])
         table.arm(True)
         if array is not None:
-            observe(Tensor(np.float32(array))).asnumpy()
+            observe((Tensor(np.float32(array)),))[0].asnumpy()
             features = features_of(Reading("site", *row(array)), scale)
         before = weight.asnumpy().copy()
         optimizer((Tensor(np.ones(2, np.float32)),))
@@ -145,12 +145,12 @@ def test_a_value_at_the_lower_limit_passes_and_the_next_smaller_one_is_refused(m
     def row(array):
         table.arm(False)
         reading = table.read([site])[0]
-        observe(Tensor(np.float32(array))).asnumpy()
+        observe((Tensor(np.float32(array)),))[0].asnumpy()
         table.arm(True)
         return reading[1:]
 
     for scale in (1.0, 3.0, 1024.0):
-        observe(Tensor(np.float32([0.3, -0.7]))).asnumpy()
+        observe((Tensor(np.float32([0.3, -0.7])),))[0].asnumpy()
         found = features_of(table.read([site])[0], scale)
         for name in ("l2", "mean_abs"):
             value = getattr(found, name)

@@ -129,13 +129,13 @@ def test_another_optimizer_of_the_same_step_is_refused_after_the_values_were_set
         return [not np.array_equal(weight.asnumpy(), old) for weight, old in zip(weights, before, strict=True)]
 
     site = table.new_site("site")
-    observe = make_observer(site)
+    observe = make_observer([site])
     table.set_limits([(site, dict.fromkeys(("max_abs", "l2", "mean_abs"), 1.0))], 1.0)
     table.arm(True)
-    observe(Tensor(np.full(2, 5.0, np.float32))).asnumpy()
+    observe((Tensor(np.full(2, 5.0, np.float32)),))[0].asnumpy()
     assert applied(0, 1, 2) == [False, False, False]
     assert applied(0, 1, 2) == [True, True, True]
-    observe(Tensor(np.full(2, 5.0, np.float32))).asnumpy()
+    observe((Tensor(np.full(2, 5.0, np.float32)),))[0].asnumpy()
     assert applied(0, 1) == [False, False, False]
     table.read([site])
     assert applied(2, 0, 1) == [True, True, True]

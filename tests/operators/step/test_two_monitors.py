@@ -215,7 +215,7 @@ def test_a_wrong_product_in_the_network_of_another_is_told_by_the_step_that_made
     stray = table.new_site("dense.checksum", "checksum")
     judging = {key: monitor._training.judging for key, monitor in gan.monitors.items()}
     judging["d"].gate.take(stray)
-    make_observer(stray)(Tensor(np.full(2, 7.0, np.float32))).asnumpy()
+    make_observer([stray])((Tensor(np.full(2, 7.0, np.float32)),))[0].asnumpy()
     gan.make(STEPS + 1, "g")
     events = gan.monitors["g"].step()
     assert [(event.checkpoint, event.level.name) for event in events] == [("dense.checksum", "ERROR")]
