@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from asd.dumps.compare.across import across_ranks, across_steps
 from asd.dumps.compare.calls import CallRows, compare_dumps
 from asd.dumps.compare.first_divergence import Divergence, FirstDivergence
 from asd.dumps.compare.request import Request, parse_request
@@ -166,6 +167,8 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
         _compare_pair(request, options, key, files, output / name.format(stamp))
         for (key, files), name in zip(pairs.items(), names, strict=True)
     ]
+    across_steps(done)
+    across_ranks(done)
     return ComparisonOutcome(done, notes, stamp)
 
 

@@ -1,33 +1,37 @@
 """In which order the calls of a dump were computed: a file may hold them in another.
 
 A compiled graph hands the gradients of parameters over before its calls are known, and a backward call may be told
-before the forward call it belongs to.
+before the forward call it belongs to, or that of a module before those of the calls inside it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from asd.dumps.formats.slots import split_name
 
 __all__ = ["computed_order"]
 
 
-def computed_order(names: Iterable[str]) -> list[str]:
+def computed_order(names: Iterable[str], parents: Mapping[str, str | None] | None = None) -> list[str]:
     """The names as they were computed: each as early as the file has it, but not before what it is computed from.
 
-    A backward call comes after its forward call. The gradients of a module's parameters come after its backward calls;
-    where the dump has none of those, after everything else.
+    A backward call comes after its forward call, and a module after the calls inside it. The gradients of a module's
+    parameters come after its backward calls; where the dump has none of those, after everything else.
+
+    Args:
+        names: In the order of the file.
+        parents: The module around each call, where that is known.
 
     >>> computed_order(["Cell.a.Dense.parameters_grad.0", "Cell.a.Dense.backward.0", "Cell.a.Dense.forward.0"])
     ['Cell.a.Dense.forward.0', 'Cell.a.Dense.backward.0', 'Cell.a.Dense.parameters_grad.0']
     """
-    known: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     names = list(names)
+    known = _by_call(names)
+    inside: dict[str | None, list[str]] = defaultdict(list)
     for name in names:
-        base, direction, count = split_name(name)
-        known[base, direction][int(count or 0)] = name
+        inside[(parents or {}).get(name)].append(name)
     order: list[str] = []
     last: list[str] = []
     missing: dict[str, int] = {}
@@ -38,7 +42,7 @@ def computed_order(names: Iterable[str]) -> list[str]:
         if needs is None:
             last.append(name)
             continue
-        left = [need for need in needs if need not in done]
+        left = [need for need in (*inside.get(name, ()), *needs) if need not in done]
         missing[name] = len(left)
         for need in left:
             waiting[need].append(name)
@@ -51,7 +55,17 @@ def computed_order(names: Iterable[str]) -> list[str]:
                 missing[next_] -= 1
                 if not missing[next_]:
                     ready.append(next_)
-    return order + last
+    # Only a file that contradicts itself has more: calls that are inside one another.
+    return [*order, *(name for name in missing if name not in done), *last]
+
+
+def _by_call(names: Iterable[str]) -> dict[tuple[str, str], dict[int, str]]:
+    """The names by base and direction, and by count."""
+    known: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for name in names:
+        base, direction, count = split_name(name)
+        known[base, direction][int(count or 0)] = name
+    return known
 
 
 def _needs(name: str, known: dict[tuple[str, str], dict[int, str]]) -> list[str] | None:

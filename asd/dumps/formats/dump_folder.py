@@ -146,9 +146,9 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
             setattr(dump, name, value)
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")
-    dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries)}
     dump.framework = dump.framework or _framework(dump.entries)
     dump.parents = _parents(dump_file(path.with_name("construct.json")))
+    dump.entries = {name: dump.entries[name] for name in computed_order(dump.entries, dump.parents)}
     return dump
 
 

@@ -1,7 +1,7 @@
 """The hook in MindSpore's parser by which calls in a compiled graph are recorded, and the gradients of parameters.
 
 It is there between `begin` and `end`, while a debugger records, and no longer. A graph that does not compile with taps
-is compiled without them.
+is compiled without them. Where the compiler is not known nothing is replaced, and that is said.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from asd.operators.debugger.graph.call_order import Code, graph_of
 from asd.operators.debugger.graph.call_sites import CallSites, is_user_code
 from asd.operators.debugger.graph.parameter_gradients import is_optimizer, with_gradients
 from asd.operators.debugger.hooks.apis import ApiHooks
-from asd.operators.private.compiler import executors, source_parser
+from asd.operators.private.compiler import executors, source_parser, unknown
 
 __all__ = ["begin", "end"]
 
 _LOG = logging.getLogger("asd")
 _replaced: list[tuple[Any, Any, Any]] = []
 _compilers: list[Any] = []
+_told: set[str] = set()
+_LEFT_OUT = (
+    "of compiled graphs modules and the operators they hold are recorded; functions, methods and operators of tensors, "
+    "and gradients of parameters are not. PyNative records all"
+)
 
 
 def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
@@ -37,9 +42,13 @@ def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
         gradients: At what optimizers are called with.
     """
     end()
-    parser = source_parser()
-    if parser is None:
+    reason = unknown()
+    if reason:
+        if reason not in _told:
+            _told.add(reason)
+            _LOG.warning("%s, so nothing of it is replaced: %s.", reason, _LEFT_OUT)
         return
+    parser = source_parser()
     _mend_compilers()
     init, parse = parser.__init__, parser.parse
     _replaced.append((parser, init, parse))

@@ -50,6 +50,83 @@ def test_one_gradient_of_several_calls_comes_after_all_of_them_and_one_of_none_a
     ]  # fmt: skip
 
 
+def test_a_module_comes_after_the_calls_inside_it_and_calls_inside_one_another_are_not_lost():
+    inner = "Primitive.matmul.MatMul.0.backward"
+    names = [f"{A}.parameters_grad.0", f"{A}.backward.0", inner]
+    assert computed_order(names, {inner: f"{A}.backward.0"}) == [inner, f"{A}.backward.0", f"{A}.parameters_grad.0"]
+    assert computed_order(["a", "b", "c"], {"a": "b", "b": "a"}) == ["c", "a", "b"]
+
+
+def test_an_operator_that_gave_a_wrong_gradient_of_a_weight_is_named_and_not_its_module(tmp_path):
+    inner = "Primitive.matmul.MatMul.0.backward"
+
+    def write(dump, wrong):
+        x, w, g = noise(4, 8), noise(8, 8, seed=1), noise(4, 8, seed=2)
+        of_weight = x.T @ g * (2 if wrong else 1)
+        dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": of_weight})
+        dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w}).backward(f"{A}.backward.0", [g], [g @ w.T])
+        dump.backward(inner, [g], [g @ w.T, of_weight], parent=f"{A}.backward.0").write()
+
+    found = parted(tmp_path, write)
+    assert (found.call, found.kind, found.confidence) == (inner, "operator", "high")
+
+
+@pytest.mark.parametrize("is_data", [True, False])
+def test_data_is_named_though_calls_that_get_parameters_alone_come_before(tmp_path, is_data):
+    def write(dump, wrong):
+        x, w = noise(4, 8) * (2 if wrong else 1), noise(8, 8, seed=1)
+        before = w if is_data else noise(3, 3, seed=7)
+        dump.forward("Tensor.to.0.forward", [before], [before + 1]).forward(
+            f"{A}.forward.0", [x], [x @ w], {"weight": w}
+        )
+        dump.write()
+
+    found = parted(tmp_path, write)
+    assert (found.kind, found.confidence) == (("input", "high") if is_data else ("unknown", "low"))
+    assert (
+        "gets data" if is_data else "what the network was given, or an operation between Tensor.to.0"
+    ) in found.reason
+
+
+def test_nobody_is_named_by_the_rule_where_the_weights_differ_a_little_already(tmp_path):
+    def write(dump, wrong):
+        x, w = noise(4, 8), noise(8, 8, seed=1) + np.float32(0.01 * wrong)
+        dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w})
+        y = x @ w * 100
+        dump.forward(f"{B}.forward.0", [x @ w], [y], {"weight": noise(8, 8, seed=2)}).write()
+        content = json.loads((dump.folder / "dump.json").read_text()) | {"tool": "mindspore-asd", "mode": "graph"}
+        (dump.folder / "dump.json").write_text(json.dumps(content))
+
+    found = parted(tmp_path, write)
+    assert (found.kind, found.confidence, found.basis) == ("unknown", "low", "rule")
+    assert f"{A}.forward.0.parameters.weight differs a little already" in found.reason
+
+
+def several(tmp_path, wrong_of):
+    """The outcome of two steps of two ranks; `wrong_of` says by step and rank what differs: a weight or a gradient."""
+    for side in ("golden", "run"):
+        for step, rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            what = wrong_of.get((step, rank)) if side == "run" else None
+            dump = DumpWriter(tmp_path / side / f"step{step}" / f"rank{rank}", level="L0", md5=True)
+            x, w = noise(4, 8, seed=rank), noise(8, 8, seed=1) + (what == "weight")
+            dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w}).backward(f"{A}.backward.0", [x], [x @ w.T])
+            dump.parameters_grad(f"{A}.parameters_grad.0", {"weight": x.T @ x + (what == "gradient")}).write()
+    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out", Options())
+
+
+def test_a_weight_that_is_wrong_after_a_step_that_agrees_is_the_optimizers(tmp_path):
+    first = several(tmp_path, {(1, 0): "weight"}).first
+    assert (first.step, first.rank, first.divergence.kind) == (1, 0, "weight")
+    assert "all of step 0 agrees, so the optimizer's update after it went wrong" in first.divergence.reason
+
+
+@pytest.mark.parametrize(("ranks", "kind"), [((0, 1), "unknown"), ((1,), "operator")])
+def test_a_gradient_that_is_wrong_on_all_ranks_alike_names_nobody(tmp_path, ranks, kind):
+    first = several(tmp_path, {(0, rank): "gradient" for rank in ranks}).first
+    assert first.divergence.kind == kind
+    assert ("the ranks 0, 1 part alike" in first.divergence.reason) == (kind == "unknown")
+
+
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
 def test_a_wrong_weight_is_named_though_all_gradients_stand_before_it_in_the_file(tmp_path, task):
     def write(dump, wrong):

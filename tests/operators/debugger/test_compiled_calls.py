@@ -14,6 +14,7 @@ from asd.operators import PrecisionDebugger
 from asd.operators.debugger.graph import compiled_calls
 from asd.operators.debugger.graph.call_sites import CallSites
 from asd.operators.debugger.record import delivery
+from asd.operators.private import compiler
 
 pytestmark = [
     pytest.mark.usefixtures("clean"),
@@ -174,6 +175,36 @@ def test_gradients_reach_an_optimizer_that_is_a_graph_of_its_own(tmp_path):
     entry = dump_of(tmp_path)[0]["data"]["Cell.0.Dense.parameters_grad.0"]
     assert entry["bias"][0]["Max"] == 1.0
     assert entry["weight"][0]["Mean"] == pytest.approx(float(batches(1)[0].asnumpy().mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize(("version", "is_known"), [("2.11.0", False), ("3.0", False), ("2.6.1", False), ("dev", False),
+                                                 ("2.10.0rc1", True), ("2.7.1", True)])  # fmt: skip
+def test_a_version_of_mindspore_is_known_by_its_first_two_numbers(version, is_known, monkeypatch):
+    monkeypatch.setattr(ms, "__version__", version)
+    assert (compiler.unknown() == "") is is_known
+    assert is_known or version in compiler.unknown()
+
+
+def test_nothing_is_replaced_in_a_mindspore_that_is_not_known_and_what_is_left_out_is_told(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(ms, "__version__", "2.11.0")
+    monkeypatch.setattr(compiled_calls, "_told", set())
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = Block(last=False)
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "statistics", "level": "mix", "dump_path": str(tmp_path)}))
+    for x in batches(2):
+        debugger.start(net)
+        assert (PARSER.__init__, PARSER.parse) == PARSED_BY
+        net(x)
+        debugger.stop()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert {"Cell.dense.Dense.forward.0", "Primitive.mul.Mul.0.forward"} <= set(dump_of(tmp_path)[0]["data"])
+    assert not any(name.startswith(("Tensor.", "Functional.")) for name in dump_of(tmp_path)[0]["data"])
+    told = [each.message for each in caplog.records if "2.11.0" in each.message]
+    assert len(told) == 1
+    assert "the compiler of MindSpore 2.11.0 is not known, that of 2.7 to 2.10 is" in told[0]
+    assert "gradients of parameters are not" in told[0]
 
 
 class Spoiled(CallSites):

@@ -1,23 +1,15 @@
-"""How often the first wrong operator is named right: seeded faults in one step of a small Llama, in PyNative.
+"""Seeded faults in one step of a small Llama, in PyNative.
 
-    python benchmarks/first_wrong.py                       300 faults
-    python benchmarks/first_wrong.py --faults 30 --json out.json
-
-A third of the faults strikes the output of a call, a third the gradient of its first input, a third a weight, each by
-one unit in the last place, by a part in a thousand, or by setting an element to 1000 or a million. The step is recorded
-as `asd.operators.rerun.narrowing` records it, and its answer is right when it names the call that was struck, or for a
-weight says that it is one, at the first call that uses it. `golden` compares with a healthy run of the step, as a
-sibling's replay is; `alone` has no such run and makes each recorded call again by itself, which can't tell a wrong
-weight.
+A third of the faults strikes the output of a call, a third the gradient of its first input, a third a weight. The step
+is recorded as `asd.operators.rerun.narrowing` records it, and its answer is right when it names the call that was
+struck, or for a weight says that it is one, at the first call that uses it. `golden` compares with a healthy run of the
+step, as a sibling's replay is; `alone` has no such run and makes each recorded call again by itself, which can't tell a
+wrong weight.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
-import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -29,15 +21,16 @@ from asd.dumps.compare.comparison import Options, compare_runs
 from asd.dumps.compare.request import Request
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.slots import split_name
-from asd.injection import Fault
 from asd.operators.debugger.hooks.session import Session
 from asd.operators.drill import inject, workload
 from asd.operators.rerun import narrowing
 from asd.operators.rerun.recheck import make_again
+from benchmarks.first_wrong.strikes import AMOUNTS, strike_of
+from benchmarks.first_wrong.trainings import TINY
+
+__all__ = ["run"]
 
 KINDS = ("forward", "backward", "weight")
-AMOUNTS = ("flip=0", "scale=1.001", "set=1000", "set=1000000")
-TINY = workload.Workload(hidden=16, layers=1, heads=2, intermediate=32, sequence=8, batch=2)
 
 
 class Struck(Session):
@@ -53,7 +46,7 @@ class Struck(Session):
             corrupt = inject._OutputFault(Struck.strike)
             return super().call(label, lambda *a, **k: _first(run(*a, **k), corrupt), args, kwargs, **more)
         if name == chosen and kind == "backward":
-            corrupt = inject._gradient_fault(Struck.strike)
+            corrupt = inject.gradient_fault(Struck.strike)
             return super().call(label, lambda x, *a, **k: run(corrupt(x), *a, **k), args, kwargs, **more)
         return super().call(label, run, args, kwargs, **more)
 
@@ -88,21 +81,6 @@ def answer(tested, trusted, folder):
     return outcome.pairs[0].divergence
 
 
-def strike_of(fault, log):
-    """Changes an array as the fault says; in another element where that one would stay the same."""
-
-    def strike(array):
-        array = np.asarray(array, np.float32)  # MindSpore hands over a tensor without dimensions as a float
-        for seed in range(fault.seed, fault.seed + 50):
-            changed = Fault(fault.target, fault.where, fault.pattern, fault.amount, 1, seed=seed).apply(array, 1)
-            if changed.tobytes() != array.tobytes():
-                log.append(fault.amount)
-                return changed
-        return array
-
-    return strike
-
-
 class Trial:
     """One step of one network, struck again and again."""
 
@@ -125,10 +103,8 @@ class Trial:
     def strike(self, number):
         """Makes the step with one fault and counts whether it was named right."""
         kind, random = KINDS[number % 3], np.random.default_rng(number)
-        pattern, _, amount = AMOUNTS[number // 3 % len(AMOUNTS)].partition("=")
         struck = []
-        fault = Fault("output", "x", pattern, float(amount), 1, seed=number)
-        Struck.strike = staticmethod(strike_of(fault, struck))
+        Struck.strike = staticmethod(strike_of(number, AMOUNTS[number // 3 % len(AMOUNTS)], struck))
         tested = self.folder / "tested"
         if kind == "weight":
             expected = self._with_wrong_weight(self.weights[random.integers(len(self.weights))], tested)
@@ -168,13 +144,8 @@ class Trial:
                 print(f"{number} {how}: struck {expected}, named {named}", flush=True)
 
 
-def main() -> None:
-    """Runs the faults and prints what was named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0, help="number of the first fault")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    args = parser.parse_args()
+def run(faults: range, folder: Path) -> dict[str, object]:
+    """Strikes the step, and counts."""
     workload.use_mode("pynative")
     net, _ = workload.build(TINY)
     weights = net.trainable_params()
@@ -182,22 +153,10 @@ def main() -> None:
     batch = Tensor(next(workload.batches(TINY)))
     narrowing.Session = Struck
     trial = Trial(net, weights, lambda: gradients(batch))
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as name:
-        trial.begin(Path(name))
-        for number in range(args.first, args.first + args.faults):
-            trial.strike(number)
-            if number % 10 == 9:
-                print(number + 1, dict(trial.counts), flush=True)
-    counts, wrong, calls = trial.counts, trial.wrong, trial.calls
-    figures = {" ".join(key): count for key, count in sorted(counts.items())}
-    for key, count in figures.items():
-        print(f"{key:<28}{count}")
-    shown = ", ".join(f"{len(names)} {kind} calls" for kind, names in calls.items())
-    print(f"{time.perf_counter() - began:.0f} s; {shown}")
-    if args.json is not None:
-        args.json.write_text(json.dumps({"counts": figures, "wrong": wrong}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    trial.begin(folder)
+    for number in faults:
+        trial.strike(number)
+        if number % 10 == 9:
+            print(number + 1, dict(trial.counts), flush=True)
+    print(", ".join(f"{len(names)} {kind} calls" for kind, names in trial.calls.items()))
+    return {"counts": {" ".join(key): count for key, count in sorted(trial.counts.items())}, "wrong": trial.wrong}

@@ -1,0 +1,1 @@
+"""How often the first wrong operator is named right: seeded faults in one step of a training."""
