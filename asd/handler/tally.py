@@ -16,6 +16,7 @@ class HandlerTally:
 
     Attributes:
         actions: Decisions by action; all of `asd.handler.decision.ACTIONS` are there.
+        acting: Whether it is the one of several handlers that acts.
         events: Events taken in.
         circuit_open: Whether the circuit breaker is open.
         devices_known: Devices heard of.
@@ -33,6 +34,7 @@ class HandlerTally:
 
     def __init__(self) -> None:
         self.actions = dict.fromkeys(ACTIONS, 0)
+        self.acting = False
         self.events = 0
         self.circuit_open = False
         self.run_folders = 0
