@@ -126,9 +126,11 @@ def test_one_whose_clock_stood_still_while_another_took_over_is_refused_by_the_s
 def test_what_others_wrote_on_the_lease_stays(lease, clock, kube):
     one = lease("one")
     tries(one, clock)
-    kube.objects[PATH]["metadata"]["labels"] = {"team": "x"}
-    kube.objects[PATH]["metadata"]["annotations"]["note"] = "y"
-    tries(one, clock)
+    changed = copy.deepcopy(kube.objects[PATH])
+    changed["metadata"]["labels"] = {"team": "x"}
+    changed["metadata"]["annotations"]["note"] = "y"
+    kube.put(PATH, changed)
+    assert tries(one, clock)
     assert kube.objects[PATH]["metadata"]["labels"] == {"team": "x"}
     assert kube.objects[PATH]["metadata"]["annotations"]["note"] == "y"
 
