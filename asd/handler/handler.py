@@ -182,7 +182,7 @@ class FaultHandler:
     @property
     def acts(self) -> bool:
         """Whether it asks the engine; else another handler does, and this one only takes in events."""
-        return self._leads and (self._leadership is None or self._leadership.acts)
+        return not self.standby and self._leads and (self._leadership is None or self._leadership.acts)
 
     @property
     def failed_tries(self) -> int:

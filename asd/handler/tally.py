@@ -16,8 +16,8 @@ class HandlerTally:
 
     Attributes:
         actions: Decisions by action; all of `asd.handler.decision.ACTIONS` are there.
-        acting: Whether it is the one of several handlers that acts.
         events: Events taken in.
+        acting: Whether it is the one of several handlers that acts.
         circuit_open: Whether the circuit breaker is open.
         devices_known: Devices heard of.
         devices_isolated: Devices with an open case.
@@ -34,9 +34,8 @@ class HandlerTally:
 
     def __init__(self) -> None:
         self.actions = dict.fromkeys(ACTIONS, 0)
-        self.acting = False
         self.events = 0
-        self.circuit_open = False
+        self.acting = self.circuit_open = False
         self.run_folders = 0
         self.agents: dict[str, bool] = {}
         self.agent_failures = self.events_refused = self.events_missed = 0
@@ -58,6 +57,7 @@ class HandlerTally:
         """
         if events > self.events:
             self.events, self.last_event = events, now
+        self.acting = handler.acts
         self.circuit_open = bool(Breaker(handler.store, handler.policy).opened())
         self.failed_tries = handler.failed_tries
         query = (

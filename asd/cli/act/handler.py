@@ -306,7 +306,6 @@ class _HandlerJob:
         """Lets others see how it stands."""
         tally, agents = self._tally, self._agents
         tally.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
-        tally.acting = self.handler.acts
         tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
         if agents is not None:
             tally.agents = {place: not state.since for place, state in agents.states.items()}
