@@ -52,6 +52,7 @@ class Config:
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
+        otlp: Address of a collector of OpenTelemetry that gets the events; empty for none.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -78,6 +79,7 @@ class Config:
     record: bool = False
     confirm: float = _BY_PROTECTION
     node: str = ""
+    otlp: str = ""
     protection: str = "document"
 
     def __post_init__(self) -> None:

@@ -25,6 +25,7 @@ class HandlerTally:
         failed_tries: How often the engine was asked and did not do it.
         run_folders: Folders in which ranks have left something.
         agents: Whether each agent that is pulled from can be reached, by where it is.
+        agents_unknown: Whether who the agents are can't be looked up, or there are none, where some are to be.
         agent_failures: How often an agent was asked in vain.
         events_refused: Events of agents about devices of other nodes than their own.
         events_missed: Events that agents had dropped before they were fetched.
@@ -38,6 +39,7 @@ class HandlerTally:
         self.acting = self.circuit_open = False
         self.run_folders = 0
         self.agents: dict[str, bool] = {}
+        self.agents_unknown = False
         self.agent_failures = self.events_refused = self.events_missed = 0
         self.devices_known = self.devices_isolated = self.devices_refused = self.failed_tries = 0
         self.last_event = self.last_look = 0.0

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from asd.errors import ConfigError
 from asd.settings.combined import VARIABLE, CombinedConfig
 from asd.settings.protection import PROTECTIONS
-from asd.settings.values import ADDRESS, DIGITS, FILE, FLAG, FOLDER, NAME, SHARE, Kind, choice, count, names, pair
+from asd.settings.values import ADDRESS, DIGITS, FILE, FLAG, FOLDER, NAME, SHARE, URL, Kind, choice, count, names, pair
 
 __all__ = ["RULE_NAMES", "SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
 
@@ -177,6 +177,11 @@ VARIABLES = (
             "file with TLS and passwords of the metrics" if name else "metrics are served without TLS and passwords"
         ),
         "a file with TLS and passwords for the metrics of this process",
+    ),
+    Variable(
+        "ASD_OTLP", "otlp", URL,
+        lambda url: "events go to OpenTelemetry's collector there" if url else "events go to no collector",
+        "send the events to the collector of OpenTelemetry at this address, for example `http://127.0.0.1:4318`",
     ),
     Variable(
         "ASD_EVIDENCE_MB", "evidence_mb", _MEBIBYTES,

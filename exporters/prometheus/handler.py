@@ -35,6 +35,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
         lambda tally: sum(not up for up in tally.agents.copy().values()),
     ),
     (
+        "asd_handler_agents_unknown",
+        "1 while who the agents are can't be looked up, or there are none, where some are to be.",
+        lambda tally: tally.agents_unknown,
+    ),
+    (
         "asd_handler_last_event_timestamp_seconds",
         "When an event was last taken in, in seconds since the epoch; 0 before the first.",
         lambda tally: tally.last_event,

@@ -1,6 +1,7 @@
 """Two handlers, agents that are pods, a real API server: one acts, whoever is killed, and no device is taken twice."""
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -197,38 +198,45 @@ def test_killed_a_hundred_times_no_device_is_taken_twice_and_none_is_lost(start,
     for name in names:
         site.begin(name)
     eventually(lambda: any(map(site.acts, names)), 60)
-    guilty, given_back = [], []
-    for turn in range(KILLS):
+    guilty, given_back, killed = [], [], []
+    for turn in itertools.takewhile(lambda _turn: sum(killed) < KILLS, itertools.count()):
         if turn % 3 == 0:
             guilty.append(site.verdict(chance.choice(list(NODES)), turn))
         time.sleep(chance.random() * 3)
+        if turn % 10 == 9:
+            eventually(lambda: any(map(site.acts, names)), 60)
         acting = [name for name in names if site.acts(name)]
         if turn % 10 == 9 and acting:
             give_back(site, acting[0], guilty, given_back)
-        disturb(site, acting[0] if acting and chance.random() < 0.7 else chance.choice(names), chance)
-        for name in names:  # as kubelet does
-            if site.handlers[name].process.poll() is not None:
-                site.begin(name)
+        name = acting[0] if acting and chance.random() < 0.7 else chance.choice(names)
+        killed.append(disturb(site, name, chance))
+        for name in [name for name in names if site.handlers[name].process.poll() is not None]:
+            site.begin(name)  # as kubelet does
     wanted = sorted(set(guilty) - set(given_back))
     eventually(lambda: site.isolated() == wanted, 120)
     time.sleep(5)
     assert site.isolated() == wanted
     assert site.takings() == sorted(guilty)
-    print(f"{KILLS} kills, {len(guilty)} devices taken out once each, {len(given_back)} of them given back")
+    assert given_back
+    print(
+        f"{KILLS} kills, {len(killed) - KILLS} starved, {len(guilty)} devices taken out once each, "
+        f"{len(given_back)} of them given back"
+    )
 
 
 def disturb(site, name, chance):
-    """Kills a handler, or starves it for about as long as its Lease lasts."""
+    """Kills a handler, or starves it for about as long as its Lease lasts; returns whether it was killed."""
     process = site.handlers[name].process
     if chance.random() < 0.2:
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(1 + 4 * chance.random())
         os.kill(process.pid, signal.SIGCONT)
-        return
+        return False
     process.kill()
     process.wait(30)
     if chance.random() < 0.3:
         shutil.rmtree(site.folder / name)  # its pod came to another node
+    return True
 
 
 def give_back(site, name, guilty, given_back):

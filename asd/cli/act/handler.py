@@ -309,6 +309,7 @@ class _HandlerJob:
         tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
         if agents is not None:
             tally.agents = {place: not state.since for place, state in agents.states.items()}
+            tally.agents_unknown = agents.unknown
             tally.agent_failures, tally.events_refused = agents.failures, agents.refused
             tally.events_missed = agents.missed
             self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
