@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from asd.event import Event
 from asd.handler.act.executor import Executor
+from asd.handler.act.leadership import Leadership
 from asd.handler.act.outbox import Outbox
 from asd.handler.act.release import due_releases, request_release
+from asd.handler.act.succession import adopt, record_of
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.triage import Triage
@@ -18,8 +20,10 @@ from asd.handler.decision import NEWS, Decision
 from asd.handler.policy import Policy
 from asd.isolator import Device, Isolator
 
-__all__ = ["FaultHandler"]
+__all__ = ["LED_BY", "FaultHandler"]
 
+LED_BY = "led by"
+"""Under this name the store keeps which other handler acts; empty or missing when this one does."""
 _PRUNE_SECONDS = 300.0
 _PRUNE_EVENTS = 100_000
 _MOST_KEPT = 1000
@@ -46,6 +50,8 @@ class FaultHandler:
         from_beginning: Whether, in a new store, events from before now are reasons to act too.
         uptime: Which start of the machine this is and the seconds since, such as `asd.handler.uptime.machine_uptime`:
             what is waited for counts these, not what a clock that is set anew tells. None believes the clock.
+        leadership: Says whether this handler is the one of several that acts; each has a store of its own and takes in
+            the same events. None: it is the only one.
 
     Attributes:
         standby: Why this handler does nothing, in one sentence; empty when it is the one that acts.
@@ -64,6 +70,7 @@ class FaultHandler:
         already: Callable[[str], bool] = lambda _id: False,
         from_beginning: bool = False,
         uptime: Callable[[], tuple[str, float]] | None = None,
+        leadership: Leadership | None = None,
     ) -> None:
         self.store = store
         self.policy = policy
@@ -75,7 +82,10 @@ class FaultHandler:
         self._from_beginning = from_beginning
         self._lock = threading.RLock()
         self._judge = Triage(store, policy, isolator.name)
-        self._engine = Executor(store, policy, isolator, self._judge.book, self._judge.cases)
+        self._leadership = leadership
+        self._leads = leadership is None
+        self._adopted = ""
+        self._engine = Executor(store, policy, isolator, self._judge.book, self._judge.cases, lambda: self.acts)
         self._unpruned = 0
         self._pruned = self._reconciled = clock()
         self._outbox = Outbox(store, self._judge.cases, publish, already)
@@ -111,6 +121,7 @@ class FaultHandler:
             now = self._clock()
             if not self._is_active(now):
                 return [Decision(action="standby", reason=self.standby, time=now, event_id=each.id) for each in events]
+            self._follow_leadership(now)
             with self._transaction():
                 self._mind_the_clock(now)
                 self._judge.begin(now)
@@ -145,24 +156,33 @@ class FaultHandler:
             now = self._clock() if now is None else now
             if not self._is_active(now):
                 return []
+            self._follow_leadership(now)
             decisions, self.backlog = self.backlog, []
             with self._transaction():
                 self._mind_the_clock(now)
                 if self._judge.begin(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
                 decisions += self._settle(now)
-                for case in due_releases(self._judge.cases, self.policy, self.isolator.name, now):
+                due = due_releases(self._judge.cases, self.policy, self.isolator.name, now) if self.acts else []
+                for case in due:
                     decisions.append(request_release(self._judge, case, now))
                 for decision in decisions:
                     self.store.remember(decision)
                 self._prune(now)
             acted = self._carry_out(now)
-            if not self.policy.dry_run and not 0 <= now - self._reconciled < self.policy.reconcile_seconds:
+            if self._leadership is not None and self.acts:
+                self._leadership.leave(record_of(self.store))
+            if self._may_ask() and not 0 <= now - self._reconciled < self.policy.reconcile_seconds:
                 self._reconciled = now
                 acted += self._engine.reconcile(now)
                 self._send(now)
             moved = {decision.case for decision in acted}
             return [each for each in decisions if not each.case or each.case not in moved] + acted
+
+    @property
+    def acts(self) -> bool:
+        """Whether it asks the engine; else another handler does, and this one only takes in events."""
+        return not self.standby and self._leads and (self._leadership is None or self._leadership.acts)
 
     @property
     def failed_tries(self) -> int:
@@ -223,16 +243,42 @@ class FaultHandler:
                 self.store.set_meta("last_now", now)
             self.store.set_meta("strikes", str(self.policy.strikes))  # for those who look at the devices
             self.store.set_meta("window_seconds", self.policy.window_seconds)
+            if self._leadership is None:
+                self.store.set_meta(LED_BY, "")
             self._mind_the_clock(now)
             self._end_dry_cases(now)
             # What the engine refused may be mended: that is why handlers are started anew.
             self.store.db.execute("UPDATE cases SET next_try = 0 WHERE closed IS NULL")
-        if not self.policy.dry_run:
-            self._outbox.recover(now)
-            self._keep(self._carry_out(now))
-            self._keep(self._engine.reconcile(now))
-            self._send(now)
+        self._begin_acting(now)
         return True
+
+    def _begin_acting(self, now: float) -> None:
+        if not self._may_ask():
+            return
+        self._outbox.recover(now)
+        self._keep(self._carry_out(now))
+        self._keep(self._engine.reconcile(now))
+        self._send(now)
+
+    def _may_ask(self) -> bool:
+        """Whether the engine may be asked and something may be published now."""
+        return self.acts and not self.policy.dry_run
+
+    def _follow_leadership(self, now: float) -> None:
+        """Makes our own what the one that acts has left, and begins where it ended."""
+        leadership = self._leadership
+        if leadership is None or self._leads:
+            return
+        acts = leadership.acts  # before the record is looked at, which is the last one by then
+        record = leadership.record
+        if acts or record != self._adopted or self.store.meta(LED_BY) != leadership.holder:
+            with self._transaction():
+                adopt(self.store, self._judge.book, record, now)
+                self.store.set_meta(LED_BY, "" if acts else leadership.holder)
+            self._adopted = record
+        if acts:
+            self._leads = True
+            self._begin_acting(now)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -248,7 +294,11 @@ class FaultHandler:
         return [decision for decision in found if decision is not None]
 
     def _carry_out(self, now: float) -> list[Decision]:
-        if self.policy.dry_run:
+        if not self._may_ask():
+            return []
+        leadership = self._leadership
+        # What is intended is known to the one that may come after us before it happens.
+        if leadership is not None and self._engine.due(now) and not leadership.confirm(record_of(self.store)):
             return []
         decisions = self._engine.carry_out(now)
         self._send(now)

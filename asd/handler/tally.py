@@ -17,6 +17,7 @@ class HandlerTally:
     Attributes:
         actions: Decisions by action; all of `asd.handler.decision.ACTIONS` are there.
         events: Events taken in.
+        acting: Whether it is the one of several handlers that acts.
         circuit_open: Whether the circuit breaker is open.
         devices_known: Devices heard of.
         devices_isolated: Devices with an open case.
@@ -24,6 +25,7 @@ class HandlerTally:
         failed_tries: How often the engine was asked and did not do it.
         run_folders: Folders in which ranks have left something.
         agents: Whether each agent that is pulled from can be reached, by where it is.
+        agents_unknown: Whether who the agents are can't be looked up, or there are none, where some are to be.
         agent_failures: How often an agent was asked in vain.
         events_refused: Events of agents about devices of other nodes than their own.
         events_missed: Events that agents had dropped before they were fetched.
@@ -34,9 +36,10 @@ class HandlerTally:
     def __init__(self) -> None:
         self.actions = dict.fromkeys(ACTIONS, 0)
         self.events = 0
-        self.circuit_open = False
+        self.acting = self.circuit_open = False
         self.run_folders = 0
         self.agents: dict[str, bool] = {}
+        self.agents_unknown = False
         self.agent_failures = self.events_refused = self.events_missed = 0
         self.devices_known = self.devices_isolated = self.devices_refused = self.failed_tries = 0
         self.last_event = self.last_look = 0.0
@@ -56,6 +59,7 @@ class HandlerTally:
         """
         if events > self.events:
             self.events, self.last_event = events, now
+        self.acting = handler.acts
         self.circuit_open = bool(Breaker(handler.store, handler.policy).opened())
         self.failed_tries = handler.failed_tries
         query = (

@@ -14,6 +14,7 @@ from asd.handler.tally import HandlerTally
 __all__ = ["HandlerCollector", "handler_registry"]
 
 _GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
+    ("asd_handler_acting", "1 for the handler that acts, 0 for one that stands by.", lambda tally: tally.acting),
     ("asd_handler_circuit_open", "1 while the circuit breaker is open.", lambda tally: tally.circuit_open),
     ("asd_handler_devices_known", "Devices heard of.", lambda tally: tally.devices_known),
     ("asd_handler_devices_isolated", "Devices that are out, or about to be.", lambda tally: tally.devices_isolated),
@@ -32,6 +33,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
         "asd_handler_agents_unreachable",
         "Those of them that can't be reached; what they keep is fetched later.",
         lambda tally: sum(not up for up in tally.agents.copy().values()),
+    ),
+    (
+        "asd_handler_agents_unknown",
+        "1 while who the agents are can't be looked up, or there are none, where some are to be.",
+        lambda tally: tally.agents_unknown,
     ),
     (
         "asd_handler_last_event_timestamp_seconds",

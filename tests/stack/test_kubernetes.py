@@ -6,6 +6,7 @@ tests/exporters/isolators is all there is.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -39,7 +40,11 @@ TOKEN, HANDLER = "of-the-administrator", "of-the-handler"
 
 
 class Server:
-    """etcd and an API server on loopback; nothing else of a cluster is needed."""
+    """etcd and an API server on loopback; nothing else of a cluster is needed.
+
+    Attributes:
+        audit: A line for each change of a node, with what was sent and answered.
+    """
 
     def __init__(self, start):
         folder = start.folder / "kubernetes"
@@ -56,6 +61,10 @@ class Server:
         tokens.write_text(
             f'{TOKEN},admin,1,"system:masters"\n{HANDLER},{account},2,"system:serviceaccounts,system:authenticated"\n'
         )
+        self.audit, policy = folder / "audit.log", folder / "policy.json"
+        nodes = {"level": "RequestResponse", "verbs": ["patch"], "resources": [{"group": "", "resources": ["nodes"]}]}
+        kinds = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"]}
+        policy.write_text(json.dumps({**kinds, "rules": [nodes, {"level": "None"}]}))
         self.context = ssl.create_default_context()
         self.context.check_hostname, self.context.verify_mode = False, ssl.CERT_NONE
         self.url = f"https://127.0.0.1:{port}"
@@ -64,7 +73,8 @@ class Server:
             "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", f"--cert-dir={folder / 'certs'}",
             f"--token-auth-file={tokens}", "--authorization-mode=RBAC", f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}", "--service-account-issuer=https://127.0.0.1",
-            "--service-cluster-ip-range=10.0.0.0/24", ready=f"{self.url}/readyz", context=self.context,
+            "--service-cluster-ip-range=10.0.0.0/24", f"--audit-log-path={self.audit}",
+            f"--audit-policy-file={policy}", ready=f"{self.url}/readyz", context=self.context,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+from asd.cli.act.leading import check_leads
 from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
 from asd.cli.shared.printable import printable
@@ -75,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.action == "list":
             return _list(args, store)
+        check_leads(store)
         number = find_device(store, args.host, args.device, _rank(args.rank))
         if args.action == "release":
             return _release(args, store, number, folder)

@@ -15,8 +15,10 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asd.cli.act.handler_endpoints import Shown, add_endpoint_arguments, read_endpoints, say
+from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_lease
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
@@ -35,6 +37,9 @@ from asd.handler.inputs.feed import LogFeed
 from asd.handler.tally import HandlerTally
 from asd.handler.uptime import machine_uptime
 
+if TYPE_CHECKING:
+    from asd.exporters.kubernetes.lease import KubeLease
+
 __all__ = ["add_arguments", "run"]
 
 _EXAMPLES = """\
@@ -46,12 +51,14 @@ Examples:
   asd handler --metrics 127.0.0.1:9465               whether its circuit breaker is open, what it did, and /devices
   asd handler --agents agents.json --agents-config tls.yml --isolator kubernetes
                                                      pull from the agents of the nodes; no folder is shared
+  asd handler --agents kubernetes:asd/app=asd-agent:9464 --agents-config tls.yml --isolator kubernetes \
+      --lease asd/asd-handler                        pull from pods; of several handlers the one with the Lease acts
   asd handler --reset-breaker                        isolate again after the circuit breaker has opened
 
 agents.json has the form of Prometheus' file_sd: [{"targets": ["node7:9464"], "labels": {"node": "node7"}}], and is
-read again when it changes. tls.yml has tls_config with ca_file, cert_file and key_file, and basic_auth with username
-and password_file. An agent may speak of devices of its own node only: of the label node, or else of the names in its
-certificate.
+read again when it changes. tls.yml has tls_config with ca_file, cert_file, key_file and server_name, and basic_auth
+with username and password_file. An agent may speak of devices of its own node only: of the label node or the node of
+its pod, or else of the names in its certificate.
 
 Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
 the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.
@@ -74,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
     )
     add_agent_arguments(parser)
+    add_lease_argument(parser)
     add_endpoint_arguments(parser)
     parser.add_argument(
         "--isolator", default="none", metavar="NAME", help="the engine (default: %(default)s, record only)"
@@ -107,12 +115,12 @@ def run(args: argparse.Namespace) -> int:
     home = args.run_dir[0] if args.run_dir else Path(Config.of_process().run_dir)
     policy = read_policy(args, dry_run=args.dry_run)
     interval = number("--interval", args.interval, 0.01, 3600)
-    endpoints = read_endpoints(args)
+    endpoints, lease = read_endpoints(args), read_lease(args)
     store = Store(args.state or state_file(home, dry_run=args.dry_run), set_aside=args.set_aside)
     try:
         if store.set_aside_as is not None:
             say(f"{store.path} was corrupt and is {store.set_aside_as} now; begun anew.")
-        job = _HandlerJob(args, home, store, policy, agents)
+        job = _HandlerJob(args, home, store, policy, agents, lease)
         if args.reset_breaker:
             return job.reset_breaker()
         if job.handler.standby:
@@ -122,8 +130,11 @@ def run(args: argparse.Namespace) -> int:
         with stopped(job.wake.set) as stop:
             if not job.take_over(stop):
                 return 0
-            with job.pulling(), endpoints.webhook(job.alerts), endpoints.metrics(job.shown()):
-                return job.read_all(stop) if args.once else job.follow(stop, interval)
+            with endpoints.webhook(job.alerts), endpoints.metrics(job.shown()), job.leading(stop) as known:
+                if not known:
+                    return 0
+                with job.pulling():
+                    return job.read_all(stop) if args.once else job.follow(stop, interval)
     finally:
         store.close()
 
@@ -132,8 +143,9 @@ class _HandlerJob:
     """One run of the command."""
 
     def __init__(
-        self, args: argparse.Namespace, home: Path, store: Store, policy: Policy, agents: Agents | None
-    ) -> None:
+        self, args: argparse.Namespace, home: Path, store: Store, policy: Policy, agents: Agents | None,
+        lease: KubeLease | None,
+    ) -> None:  # fmt: skip
         self._args = args
         self._wanted_agents = agents
         self._agents: AgentFeed | None = None
@@ -147,12 +159,13 @@ class _HandlerJob:
         self.wake = threading.Event()
         self.alerts = AlertBox(self.wake)
         self.store = store
+        self._leading = Leading(lease, self.wake.set)
         if args.reset_breaker:
             return
         isolator = open_isolator(args.isolator, args.option, store)
         self.handler = FaultHandler(
             store, policy, isolator, self._publish, already=self._log.has, from_beginning=args.from_beginning,
-            uptime=machine_uptime,
+            uptime=machine_uptime, leadership=lease,
         )  # fmt: skip
 
     def take_over(self, stop: threading.Event) -> bool:
@@ -177,11 +190,16 @@ class _HandlerJob:
         """Closes the circuit breaker, also of a handler that is at work."""
         from asd.handler.decide.breaker import reset_breaker
 
+        check_leads(self.store)
         with self.store.transaction():
             was_open = reset_breaker(self.store, time.time())
         state = "is closed now" if was_open else "was not open"
         print(f"The circuit breaker {state}; what happened before is no reason to isolate any more.")
         return 0
+
+    def leading(self, stop: threading.Event) -> contextlib.AbstractContextManager[bool]:
+        """Tries to be the one of several that acts while it lasts; false when it was stopped before that was known."""
+        return self._leading.held(stop, lambda why: setattr(self, "_nothing_found", why))
 
     @contextlib.contextmanager
     def pulling(self) -> Iterator[None]:
@@ -265,6 +283,7 @@ class _HandlerJob:
         told = [each for each in (self.feed.step(), self._agents.step() if self._agents else None) if each is not None]
         decisions = [decision for each in told for decision in each]
         self._count()
+        self._leading.tell(acts=self.handler.acts)
         self._print(decisions)
         for decision in decisions:
             if decision.action == "stale":
@@ -290,6 +309,7 @@ class _HandlerJob:
         tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
         if agents is not None:
             tally.agents = {place: not state.since for place, state in agents.states.items()}
+            tally.agents_unknown = agents.unknown
             tally.agent_failures, tally.events_refused = agents.failures, agents.refused
             tally.events_missed = agents.missed
             self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
@@ -302,7 +322,7 @@ class _HandlerJob:
         self._tally.count(decisions)
         for decision in decisions:
             if decision.action in NEWS:
-                sentence = f"{decision.action}: {decision.reason}"
+                sentence = f"{'' if self.handler.acts else 'standing by, '}{decision.action}: {decision.reason}"
                 print(decision.to_json() if self._args.json else printable(sentence), flush=True)
 
     def _once(self, topic: str, sentence: str) -> None:

@@ -16,6 +16,7 @@ from asd.handler.inputs.targets import DnsTargets, FileTargets, TargetSource, re
 __all__ = ["Agents", "add_agent_arguments", "allow_many_files", "read_agents"]
 
 _MOST_FILES = 65536
+_KUBERNETES = "kubernetes:"
 
 
 class Agents(NamedTuple):
@@ -33,8 +34,9 @@ class Agents(NamedTuple):
 def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument(
-        "--agents", action="append", type=Path, default=[], metavar="FILE",
-        help="pull events from the agents in FILE, JSON as of Prometheus' file_sd; may be given several times",
+        "--agents", action="append", default=[], metavar="FILE|kubernetes:NAMESPACE/LABEL=VALUE[:PORT]",
+        help="pull events from the agents in FILE, JSON as of Prometheus' file_sd, or from the pods of NAMESPACE with "
+        "these labels; may be given several times",
     )  # fmt: skip
     parser.add_argument(
         "--agents-dns", action="append", default=[], metavar="NAME:PORT",
@@ -53,17 +55,28 @@ def read_agents(args: argparse.Namespace) -> Agents | None:
         ConfigError: One has no valid value.
         UnsupportedError: PyYAML is needed and not there.
     """
-    sources: list[TargetSource] = [FileTargets(path) for path in args.agents]
+    sources: list[TargetSource] = [_source(text) for text in args.agents]
     sources += [DnsTargets(*read_place(text, "--agents-dns")) for text in args.agents_dns]
     if not sources:
         if args.agents_config is not None:
             raise ConfigError("--agents-config", str(args.agents_config), "it goes with --agents or --agents-dns")
         return None
     access = _access(args.agents_config)
+    if access().server_name and args.agents_dns:
+        why = "it does not go with server_name, for only its own certificate says which node an agent is of"
+        raise ConfigError("--agents-dns", args.agents_dns[0], why)
     if args.agents_dns and access().context is None:
         why = "it needs --agents-config with tls_config, for only a certificate says which node an agent is of"
         raise ConfigError("--agents-dns", args.agents_dns[0], why)
     return Agents(sources, access)
+
+
+def _source(text: str) -> TargetSource:
+    if not text.startswith(_KUBERNETES):
+        return FileTargets(Path(text))
+    from asd.exporters.kubernetes import pod_targets
+
+    return pod_targets(text.removeprefix(_KUBERNETES))
 
 
 def _access(path: Path | None) -> Callable[[], Access]:

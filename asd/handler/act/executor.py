@@ -25,29 +25,50 @@ _Record = Callable[[], Decision]
 class Executor:
     """Carries out what the cases say. Never used within a transaction, as an engine may take its time.
 
+    Args:
+        store: What is known.
+        policy: The numbers.
+        isolator: The engine.
+        book: The strikes in the store.
+        cases: Those of the store.
+        may_act: Is asked before each case; when it says no, the rest waits.
+
     Attributes:
         failed_tries: How often the engine was asked and did not do it.
     """
 
-    def __init__(self, store: Store, policy: Policy, isolator: Isolator, book: Suspicion, cases: Isolations) -> None:
+    def __init__(
+        self, store: Store, policy: Policy, isolator: Isolator, book: Suspicion, cases: Isolations,
+        may_act: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
         self._store = store
         self._policy = policy
         self._isolator = isolator
         self._book = book
         self._cases = cases
+        self._may_act = may_act
         self.failed_tries = 0
 
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
         """Does what is due, of all cases or of one; returns one decision for each case that moved."""
         decisions = []
-        for case in self._cases.in_state("isolating", "releasing"):
+        for case in self.due(now):
             if only not in (0, case.n):
                 continue
-            if now < case.next_try <= now + self._policy.longest_pause_seconds:  # later: the clock was set back
-                continue
+            if not self._may_act():
+                break
             work = self._isolate if case.state == "isolating" else self._release
             decisions.append(self._do(case, work, now))
         return decisions
+
+    def due(self, now: float) -> list[Isolation]:
+        """The cases about which the engine is to be asked now, the oldest first."""
+        return [
+            case
+            for case in self._cases.in_state("isolating", "releasing")
+            # Later than the longest pause: the clock was set back.
+            if not now < case.next_try <= now + self._policy.longest_pause_seconds
+        ]
 
     def reconcile(self, now: float) -> list[Decision]:
         """Asks whether what we took out still is, and closes the cases of what is not."""

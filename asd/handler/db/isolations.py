@@ -12,6 +12,7 @@ What is intended is written before the engine is asked, what was done together w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from asd.event import Event
@@ -95,6 +96,28 @@ class Isolations:
         )
         return [Isolation(*row) for row in rows]
 
+    def closed(self, most: int) -> list[Isolation]:
+        """The last cases that ended, the oldest first."""
+        rows = self._store.db.execute(
+            f"SELECT {_COLUMNS} FROM cases WHERE closed IS NOT NULL ORDER BY n DESC LIMIT ?", (most,)
+        ).fetchall()
+        return [Isolation(*row) for row in reversed(rows)]
+
+    def about(self, device: int, event: str) -> Isolation | None:
+        """The case of a device to which this event, packed, has led."""
+        rows = self._store.db.execute(
+            f"SELECT {_COLUMNS} FROM cases WHERE device = ? AND event = ? ORDER BY n DESC LIMIT 1", (device, event)
+        ).fetchall()
+        return Isolation(*rows[0]) if rows else None
+
+    def insert(self, device: int, values: Mapping[str, object]) -> Isolation:
+        """Keeps a case that began elsewhere."""
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        row = self._store.db.execute(
+            f"INSERT INTO cases (device, {names}) VALUES (?, {marks}) RETURNING n", (device, *values.values())
+        ).fetchone()
+        return self.get(int(row[0]))
+
     def begin(self, device: int, state: str, event: Event, reason: str, verdict: str, isolator: str, now: float) -> int:
         """Opens a case; returns its number."""
         row = self._store.db.execute(
@@ -115,6 +138,11 @@ class Isolations:
         db = self._store.db
         db.execute("INSERT OR IGNORE INTO outbox (id, event) VALUES (?, ?)", (event.id, event.to_json()))
         db.execute("INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(event.id), now))
+
+    def untell(self, case: Isolation) -> None:
+        """Takes the isolation of this case out of the outbox, where it was not published yet."""
+        identity = _event(case, "isolation", "", 0.0).id
+        self._store.db.execute("DELETE FROM outbox WHERE id = ? AND sent IS NULL", (identity,))
 
     def was_told(self, case: Isolation) -> bool:
         """Whether the isolation of this case was put into the outbox."""

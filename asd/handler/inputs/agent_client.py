@@ -36,10 +36,13 @@ class Access:
     Attributes:
         context: For TLS, with our certificate and whose theirs must be; None for plain HTTP.
         headers: More headers of a request, such as a password.
+        server_name: What the certificate of every agent is for whose node is told; empty where it is for the agent's
+            own name.
     """
 
     context: ssl.SSLContext | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    server_name: str = ""
 
 
 class AgentError(Exception):
@@ -104,6 +107,12 @@ async def fetch(
     Raises:
         AgentError: It can't be reached, is not who it should be, or answers something else.
     """
+    if target.away:
+        raise AgentError(target.away)
+    if access.server_name and not target.node:
+        raise AgentError(
+            "with server_name, which all agents share, its node has to be told by a label or by Kubernetes"
+        )
     try:
         async with connecting:
             reader, writer = await asyncio.wait_for(_connect(target, access), _CONNECT_SECONDS)
@@ -132,7 +141,7 @@ async def fetch(
 
 
 async def _connect(target: Target, access: Access) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    name = target.name if access.context is not None else None
+    name = access.server_name or target.name if access.context is not None else None
     return await asyncio.open_connection(
         target.host, target.port, ssl=access.context, server_hostname=name, limit=_LONGEST_HEAD
     )

@@ -92,6 +92,11 @@ class AgentFeed:
         return "" if any(state.reached and not state.since for state in states) else "no agent can be reached"
 
     @property
+    def unknown(self) -> bool:
+        """Whether who the agents are can't be looked up now, or there are none."""
+        return any(each.problem for each in self._sources) or (self._puller.looked and not self._puller.states)
+
+    @property
     def complaints(self) -> list[str]:
         """What is wrong with the agents now, one sentence each."""
         problems = [f"{each.problem}." for each in self._sources if each.problem]

@@ -1,4 +1,7 @@
-"""Where the agents are that a fault handler pulls from: a file in Prometheus' `file_sd` form, or a name in DNS."""
+"""Where the agents are that a fault handler pulls from: a file in Prometheus' `file_sd` form, or a name in DNS.
+
+`asd.exporters.kubernetes` finds them as pods.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ class Target(NamedTuple):
         node: The one node whose devices it may speak of; empty when its certificate, or `name`, says so.
         name: What its certificate must be for.
         is_shared: Whether `name` is that of many agents, and so of no node.
+        away: Why it can't be asked, without a full stop; empty when it can.
     """
 
     host: str
@@ -42,6 +46,7 @@ class Target(NamedTuple):
     node: str
     name: str
     is_shared: bool = False
+    away: str = ""
 
     @property
     def place(self) -> str:

@@ -1,6 +1,6 @@
 """The client's side of TLS and passwords: how a fault handler speaks to agents, in the form that Prometheus takes.
 
-tls_config: {ca_file: ca.pem, cert_file: handler.pem, key_file: handler.key}
+tls_config: {ca_file: ca.pem, cert_file: handler.pem, key_file: handler.key, server_name: asd-agent}
 basic_auth: {username: handler, password_file: password}
 """
 
@@ -19,9 +19,9 @@ __all__ = ["ClientConfig"]
 
 _LOGGER = logging.getLogger("asd.handler")
 _TLS_FILES = ("ca_file", "cert_file", "key_file")
+_NAME = "server_name"
 _UNSUPPORTED = {
     "insecure_skip_verify": "is not supported; who is not verified may say anything of any device",
-    "server_name": "is not supported; a certificate has to be for what stands in the target",
 }
 
 
@@ -61,7 +61,7 @@ class ClientConfig:
         content = Section(read_yaml(self.path, "client configuration"), self.path, "")
         content.check(("tls_config", "basic_auth"), {})
         tls, auth = content.section("tls_config"), content.section("basic_auth")
-        tls.check(_TLS_FILES, _UNSUPPORTED)
+        tls.check((*_TLS_FILES, _NAME), _UNSUPPORTED)
         auth.check(("username", "password_file"), {"password": "is not supported; valid is password_file"})
         files = {
             key: self.path.parent / name
@@ -72,7 +72,7 @@ class ClientConfig:
         context = _context(tls, files) if tls.content else None
         headers = {"Authorization": _password(auth, files)} if auth.content else {}
         self._files = tuple(files.values())
-        return Access(context, headers)
+        return Access(context, headers, tls.get(_NAME, "", is_text, "valid is the name that all certificates are for"))
 
 
 def _context(section: Section, files: dict[str, Path]) -> ssl.SSLContext:

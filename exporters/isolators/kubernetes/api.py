@@ -1,4 +1,4 @@
-"""The few requests that isolators make to a Kubernetes API server, and what can go wrong with each, in sentences."""
+"""The few requests that are made to a Kubernetes API server, and what can go wrong with each, in sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from lightkube import ApiError, Client, KubeConfig
 from lightkube import ConfigError as LightkubeConfigError
-from lightkube.resources.core_v1 import ConfigMap, Event, Node, NodeStatus
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.resources.core_v1 import ConfigMap, Event, Node, NodeStatus, Pod
 from lightkube.types import PatchType
 
 from asd.errors import ConfigError
@@ -22,6 +23,9 @@ _MANAGER = "asd"
 _REFUSALS = {400, 401, 403, 404, 405, 406, 410, 413, 415, 422}
 _CONFLICT = 409
 _NOT_FOUND = 404
+_AT_ONCE = 500  # objects of a list in one answer
+# As it comes: the times of a Lease have six digits after the point, and a server refuses others.
+_Lease: Any = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
 
 
 class KubeError(Exception):
@@ -142,6 +146,37 @@ class KubeApi:
         with self._asking(f"changing ConfigMap {namespace}/{name}") as client:
             client.patch(ConfigMap, name, dict(patch), namespace=namespace, patch_type=PatchType.MERGE)
 
+    def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The pods of a namespace that bear all of `labels`.
+
+        Raises:
+            KubeError: As all requests here.
+        """
+        with self._asking(f"listing the pods of {namespace}") as client:
+            wanted: Any = dict(labels)
+            return [pod.to_dict() for pod in client.list(Pod, namespace=namespace, labels=wanted, chunk_size=_AT_ONCE)]
+
+    def get_lease(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """The Lease; None when there is none."""
+        try:
+            with self._asking(f"reading Lease {namespace}/{name}") as client:
+                return _versioned(client.get(_Lease, name, namespace=namespace))
+        except KubeError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+
+    def put_lease(self, lease: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes a Lease, or replaces the version of it that `lease` names; the Lease after that.
+
+        Raises:
+            ConflictError: It is there already, or was changed by somebody else meanwhile.
+        """
+        meta = lease["metadata"]
+        with self._asking(f"writing Lease {meta['namespace']}/{meta['name']}") as client:
+            made = _Lease.from_dict(dict(lease))
+            return _versioned(client.replace(made) if meta.get("resourceVersion") else client.create(made))
+
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[Client]:
         try:
@@ -167,6 +202,14 @@ class KubeApi:
                 f"{what}: the answer of the API server at {self._server} can't be understood: {plain(repr(error), 200)}"
             )
             raise KubeError(reason, retry=True) from error
+
+
+def _versioned(answer: Any) -> dict[str, Any]:
+    """Such an answer as a plain dictionary, if it has a version."""
+    found = dict(answer.to_dict())
+    if not found.get("metadata", {}).get("resourceVersion"):
+        raise ValueError("no version")
+    return found
 
 
 def _node(answer: Mapping[str, Any]) -> dict[str, Any]:

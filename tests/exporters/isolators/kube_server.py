@@ -1,4 +1,4 @@
-"""A server that speaks the part of the Kubernetes API that isolators use: objects, patches, versions and refusals.
+"""A server that speaks the part of the Kubernetes API that we use: objects, lists, patches, versions and refusals.
 
 The same tests run against a real `kube-apiserver` in tests/stack/test_kubernetes.py, so it can't drift from one.
 """
@@ -12,12 +12,16 @@ import signal
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
 
 TOKEN = "let-me-in"
 _ROUTES = (
     (re.compile(r"/api/v1/(nodes)/([^/]+)(/status)?"), ("GET", "PATCH")),
     (re.compile(r"/api/v1/namespaces/[^/]+/(configmaps|events)/([^/]+)()"), ("GET", "PATCH")),
     (re.compile(r"/api/v1/namespaces/[^/]+/(configmaps|events)()()"), ("POST",)),
+    (re.compile(r"/api/v1/namespaces/[^/]+/(pods)()()"), ("GET",)),
+    (re.compile(r"/apis/coordination.k8s.io/v1/namespaces/[^/]+/(leases)/([^/]+)()"), ("GET", "PUT")),
+    (re.compile(r"/apis/coordination.k8s.io/v1/namespaces/[^/]+/(leases)()()"), ("POST",)),
 )
 
 
@@ -96,7 +100,18 @@ class KubeServer(ThreadingHTTPServer):
         value = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": {"conditions": []}}
         return self.put(f"/api/v1/nodes/{name}", value)
 
-    def answer(self, method, path, kind, body):
+    def pod(self, namespace, name, node, address, labels, phase="Running", **meta):
+        """Makes a pod."""
+        return self.put(
+            f"/api/v1/namespaces/{namespace}/pods/{name}",
+            {
+                "apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": node, "containers": []},
+                "metadata": {"name": name, "namespace": namespace, "labels": labels, **meta},
+                "status": {"phase": phase, "podIP": address},
+            },
+        )  # fmt: skip
+
+    def answer(self, method, path, kind, body, query=""):
         """The object that answers a request."""
         with self.lock:
             route = next(
@@ -106,11 +121,14 @@ class KubeServer(ThreadingHTTPServer):
             if route is None:
                 raise RefusedError(404, "NotFound", "the server could not find the requested resource")
             if method == "GET":
-                return self._found(path)
+                return self._found(path) if route.group(2) else self._listed(path, query)
             self._count(0)
             if self.meanwhile is not None:
                 self.meanwhile(path)
-            changed = self._create(path, body, route.group(1)) if method == "POST" else self._patch(path, kind, body)
+            if method == "POST":
+                changed = self._create(path, body, route.group(1))
+            else:
+                changed = self._replace(path, body) if method == "PUT" else self._patch(path, kind, body)
             self._count(1)
             return changed
 
@@ -126,8 +144,39 @@ class KubeServer(ThreadingHTTPServer):
             raise RefusedError(404, "NotFound", f'{kind} "{name}" not found')
         return self.objects[path]
 
+    def _listed(self, path, query):
+        """Those with the labels asked for, in parts of as many as asked for."""
+        asked = {name: values[0] for name, values in parse_qs(query).items()}
+        wanted = dict(each.split("=") for each in asked.get("labelSelector", "").split(",") if each)
+        found = [
+            value
+            for place, value in sorted(self.objects.items())
+            if place.startswith(f"{path}/") and wanted.items() <= value["metadata"].get("labels", {}).items()
+        ]
+        first = int(asked.get("continue", 0))
+        end = first + int(asked.get("limit", len(found) or 1))
+        meta = {"resourceVersion": str(self.version), **({"continue": str(end)} if end < len(found) else {})}
+        return {"apiVersion": "v1", "kind": "PodList", "metadata": meta, "items": found[first:end]}
+
+    def _replace(self, path, body):
+        before = self._found(path)
+        if body["metadata"].get("resourceVersion") != before["metadata"]["resourceVersion"]:
+            raise RefusedError(409, "Conflict", "the object has been modified")
+        self._check(path, body)
+        return self.put(path, copy.deepcopy(body))
+
+    def _check(self, path, body):
+        """What a server demands of a Lease: six digits after the point, and a length."""
+        if "/leases" in path:
+            for name in ("acquireTime", "renewTime"):
+                if not re.fullmatch(r"[0-9-]+T[0-9:]+\.[0-9]{6}Z", body["spec"][name]):
+                    raise RefusedError(400, "BadRequest", f"parsing time {body['spec'][name]!r}")
+            if body["spec"]["leaseDurationSeconds"] <= 0:
+                raise RefusedError(422, "Invalid", "spec.leaseDurationSeconds: must be greater than 0")
+
     def _create(self, path, body, kind):
-        name, namespace = body["metadata"]["name"], path.split("/")[4]
+        name, namespace = body["metadata"]["name"], re.search("/namespaces/([^/]+)/", path)[1]
+        self._check(path, body)
         if kind == "events" and (body["involvedObject"].get("namespace") or "default") != namespace:
             raise RefusedError(422, "Invalid", "involvedObject.namespace: does not match event.namespace")
         if f"{path}/{name}" in self.objects:
@@ -160,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_any(self):
-        server, path = self.server, self.path.partition("?")[0]
+        server, (path, _, query) = self.server, self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         server.requests.append((self.command, path))
         self.close_connection = server.mode is not None
@@ -179,16 +228,16 @@ class _Handler(BaseHTTPRequestHandler):
         elif server.mode is not None:
             self.refuse(RefusedError(server.mode, "Told", 'a "reason"\nof two lines'))
         else:
-            self.serve(path, body)
+            self.serve(path, body, query)
 
-    do_GET = do_PATCH = do_POST = do_any  # noqa: N815 - the names of http.server
+    do_GET = do_PATCH = do_POST = do_PUT = do_any  # noqa: N815 - the names of http.server
 
-    def serve(self, path, body):
+    def serve(self, path, body, query):
         try:
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 raise RefusedError(401, "Unauthorized", "Unauthorized")  # noqa: TRY301 - as any other
             kind = self.headers.get("Content-Type", "")
-            answer = self.server.answer(self.command, path, kind, json.loads(body) if body else None)
+            answer = self.server.answer(self.command, path, kind, json.loads(body) if body else None, query)
             self.reply(200 if self.command != "POST" else 201, json.dumps(answer).encode(), "application/json")
         except RefusedError as error:
             self.refuse(error)

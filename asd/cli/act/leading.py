@@ -1,0 +1,118 @@
+"""The option `--lease`: of several handlers one acts, and the others stand by."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from asd.cli.act.handler_endpoints import say
+from asd.errors import ConfigError, StateError
+from asd.handler import Store
+from asd.handler.handler import LED_BY
+
+if TYPE_CHECKING:
+    from asd.exporters.kubernetes.lease import KubeLease
+
+__all__ = ["Leading", "add_lease_argument", "check_leads", "read_lease"]
+
+_GLANCE_SECONDS = 0.2
+
+
+def add_lease_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds the option."""
+    parser.add_argument(
+        "--lease", metavar="NAMESPACE/NAME",
+        help="act only while holding this Lease of Kubernetes; of several handlers, each with a database of its own, "
+        "one acts and the others stand by",
+    )  # fmt: skip
+
+
+def read_lease(args: argparse.Namespace) -> KubeLease | None:
+    """Reads the option; None without it.
+
+    Raises:
+        ConfigError: It is not valid, or does not go with another option.
+        UnsupportedError: lightkube is not installed.
+    """
+    if args.lease is None:
+        return None
+    for option in ("dry_run", "once"):
+        if getattr(args, option):
+            raise ConfigError("--lease", args.lease, f"it does not go with --{option.replace('_', '-')}")
+    from asd.exporters.kubernetes import open_lease
+
+    return open_lease(args.lease)
+
+
+def check_leads(store: Store) -> None:
+    """Refuses to change what another handler decides.
+
+    Raises:
+        StateError: Another one acts.
+    """
+    holder = store.meta(LED_BY)
+    if holder:
+        raise StateError(f"the handler of {store.path} stands by; give this command where {holder} runs, which acts.")
+
+
+class Leading:
+    """Says who acts, and ends this process at once when it may act no more.
+
+    Args:
+        lease: The Lease; None where this handler is the only one.
+        wake: Is called, in another thread, when this one begins to act.
+    """
+
+    def __init__(self, lease: KubeLease | None, wake: Callable[[], None]) -> None:
+        self._lease = lease
+        self._wake = wake
+        self._acted: bool | None = None
+        self._said = ""
+
+    @contextlib.contextmanager
+    def held(self, stop: threading.Event, waiting: Callable[[str], None]) -> Iterator[bool]:
+        """Tries to hold the Lease while it lasts.
+
+        Args:
+            stop: Ends the waiting.
+            waiting: Takes why it is not known yet who acts.
+
+        Yields:
+            Whether it is known who acts.
+        """
+        if self._lease is None:
+            yield True
+            return
+        self._lease.start(self._lost, self._wake)
+        try:
+            while not self._lease.looked and not stop.wait(_GLANCE_SECONDS):
+                self._tell_problem()
+                waiting(f"who acts is not known: {self._lease.problem or 'the Lease was not read yet'}")
+            yield self._lease.looked
+        finally:
+            self._lease.close()
+
+    def tell(self, *, acts: bool) -> None:
+        """Says who acts, when that has changed."""
+        if self._lease is None:
+            return
+        self._tell_problem()
+        if acts != self._acted:
+            self._acted = acts
+            place, holder = f"Lease {self._lease.namespace}/{self._lease.name}", self._lease.holder or "nobody"
+            say(f"this handler acts: it holds the {place}." if acts else f"it stands by: {holder} holds the {place}.")
+
+    def _tell_problem(self) -> None:
+        problem = self._lease.problem if self._lease is not None else ""
+        if problem != self._said:
+            self._said = problem
+            if problem:
+                say(f"{problem}; it is tried again.")
+
+    def _lost(self) -> None:
+        say("the Lease could not be renewed in time; another handler may act soon, so this one ends now.")
+        os._exit(1)  # whatever it is doing: what is on the disk is whole, and it goes on from there

@@ -1,0 +1,142 @@
+"""What a handler leaves for the one that acts after it, and what that one makes of it.
+
+Both take in the same events, so both know the same strikes and come to the same verdicts. What people and time did is
+known to the one that acts alone, and is left: who is out or about to be, whose strikes count no more, how the circuit
+breaker stands.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from asd.errors import StateError
+from asd.handler.db.event_row import unpack
+from asd.handler.db.isolations import Isolation, Isolations
+from asd.handler.db.store import Store
+from asd.handler.decide.suspicion import Suspicion
+
+__all__ = ["adopt", "record_of"]
+
+_MOST_CASES = 500
+_MOST_CLOSED = 100  # the circuit breaker counts those of a day
+_MOST_CLEARED = 2000
+_META = ("ignore_before", "breaker_opened", "breaker_reset")
+_OPEN = ("isolating", "isolated", "releasing")
+
+
+class _Cleared(msgspec.Struct, array_like=True):
+    device: tuple[str, str, int]
+    until: float
+
+
+class _Case(msgspec.Struct, array_like=True):
+    device: tuple[str, str, int]
+    state: str
+    opened: float
+    closed: float | None
+    reason: str
+    verdict: str
+    event: str
+    last_fault: float
+    isolator: str
+    why_released: str
+
+
+class _Record(msgspec.Struct):
+    form: Literal[1]
+    meta: dict[str, float]
+    cleared: list[_Cleared]
+    cases: list[_Case]
+
+
+_OF_CASE = _Case.__struct_fields__[1:]
+
+
+def record_of(store: Store) -> str:
+    """What has to be known, in a text of letters and digits; the same text for the same."""
+    cases, named = Isolations(store), _devices(store)
+    cleared = store.db.execute(
+        "SELECT n, cleared FROM device WHERE cleared > 0 ORDER BY cleared DESC, n LIMIT ?", (_MOST_CLEARED,)
+    )
+    kept = [*cases.closed(_MOST_CLOSED), *cases.in_state(*_OPEN)[-_MOST_CASES:]]
+    record = _Record(
+        form=1,
+        meta={name: store.number(name) for name in _META},
+        cleared=[_Cleared(named(number), until) for number, until in cleared],
+        cases=[_Case(named(case.device), *(getattr(case, name) for name in _OF_CASE)) for case in kept],
+    )
+    return base64.b64encode(zlib.compress(msgspec.json.encode(record))).decode()
+
+
+def adopt(store: Store, book: Suspicion, text: str, now: float) -> None:
+    """Makes what was left our own; within a transaction.
+
+    Raises:
+        StateError: It is nothing that `record_of` wrote.
+    """
+    if not text:
+        return
+    record = _read(text)
+    for name in _META:
+        store.set_meta(name, record.meta.get(name, 0.0))
+    for cleared in record.cleared:
+        book.clear(book.device(*cleared.device, now), cleared.until)
+    cases, open_there = Isolations(store), set()
+    for each in record.cases:
+        number = book.device(*each.device, now)
+        _take_over(cases, number, {name: getattr(each, name) for name in _OF_CASE}, now)
+        if each.closed is None:
+            open_there.add(number)
+    for case in cases.in_state(*_OPEN):
+        if case.device not in open_there:
+            _end(store, cases, case, now)
+
+
+def _read(text: str) -> _Record:
+    try:
+        return msgspec.json.decode(zlib.decompress(base64.b64decode(text, validate=True)), type=_Record)
+    except (ValueError, zlib.error, RecursionError) as error:
+        raise StateError(f"what the handler before has left can't be read: {error}.") from error
+
+
+def _take_over(cases: Isolations, device: int, values: dict[str, Any], now: float) -> None:
+    """Makes a case that was left ours."""
+    same = cases.about(device, values["event"])
+    case = cases.open_case(device) if values["closed"] is None else same
+    if case is None:
+        case = cases.insert(device, values)
+    else:
+        if case.event != values["event"]:
+            cases.untell(case)
+        cases.change(case.n, **values)
+    if values["closed"] is not None:
+        cases.untell(case)
+    elif values["state"] != "isolating":
+        cases.tell(cases.get(case.n), "isolation", f"{values['reason']}, so it is isolated.", now)
+
+
+def _end(store: Store, cases: Isolations, case: Isolation, now: float) -> None:
+    """Ends a case that the one before has ended or refused; one that it did not hear of stays: the engine is asked."""
+    cleared = store.db.execute("SELECT cleared FROM device WHERE n = ?", (case.device,)).fetchone()[0]
+    happened = unpack(case.event).time
+    if happened <= max(cleared, store.number("ignore_before")) or store.number("breaker_opened"):
+        cases.untell(case)
+        why = case.why_released or "the handler that acted before has not taken it out, or has given it back"
+        cases.change(case.n, state="dropped", closed=now, why_released=why, error="")
+
+
+def _devices(store: Store) -> Callable[[int], tuple[str, str, int]]:
+    """What tells the device of a number from others in any store."""
+
+    def named(number: int) -> tuple[str, str, int]:
+        host, name, shared_rank, rank = store.db.execute(
+            "SELECT host, name, shared_rank, rank FROM device WHERE n = ?", (number,)
+        ).fetchone()
+        return host, name, rank if shared_rank < 0 else shared_rank
+
+    return named

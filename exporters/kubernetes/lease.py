@@ -1,0 +1,202 @@
+"""Which of several handlers acts: the one that holds a Lease of Kubernetes.
+
+A holder renews every 2 s and stops ten seconds after the beginning of its last renewal that the server took. Others
+wait until the Lease has not changed for 15 s, by their own clock; so no clocks are compared, and nobody begins before
+the holder has stopped. Each renewal is for the version that was read: of two that try, the server refuses one.
+
+The Lease also keeps what the one that comes after has to know, see `asd.handler.act.succession`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from asd.errors import ConfigError
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError
+
+__all__ = ["ANNOTATION", "KubeLease"]
+
+ANNOTATION = "asd.mindspore.org/state"
+_LEASE_SECONDS = 15
+_DEADLINE_SECONDS = 10.0  # shorter by what a request may take that was sent in the last moment
+_RENEW_SECONDS = 2.0
+_ANSWER_SECONDS = 3.0  # for each part of an answer
+_GLANCE_SECONDS, _SHORT_SECONDS = 0.25, 0.01
+_TRIES = 3  # where somebody came before
+_PLACE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)", re.ASCII)
+
+
+class KubeLease:
+    """Tries to hold the Lease from `start` to `close`; as `asd.handler.act.leadership.Leadership`.
+
+    Args:
+        place: `NAMESPACE/NAME` of the Lease, which is made when it is not there.
+        api: The client; by default one with the pod's service account, `KUBECONFIG` or `~/.kube/config`.
+        identity: What the holder is called; by default this machine's name and a random part.
+        clock: Seconds from any point in time, which nobody sets and which count sleep too.
+
+    Attributes:
+        holder: Who holds it, as last heard; empty for nobody.
+        record: What the holder has left.
+        looked: Whether the server has said who holds it.
+        problem: Why it can't be held now, in one sentence without a full stop; empty for nothing.
+
+    Raises:
+        ConfigError: `place` is not valid, or there is no usable configuration.
+    """
+
+    def __init__(
+        self, place: str, api: KubeApi | None = None, identity: str = "",
+        clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    ) -> None:  # fmt: skip
+        match = _PLACE.fullmatch(place)
+        if match is None:
+            raise ConfigError("--lease", place, "it must be NAMESPACE/NAME, for example asd/asd-handler")
+        self.namespace, self.name = match.groups()
+        self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        self.holder = self.record = self.problem = ""
+        self.looked = False
+        self._api = api or KubeApi(timeout=_ANSWER_SECONDS)
+        self._clock = clock
+        self._left: str | None = None
+        self._kept: dict[str, Any] | None = None
+        self._holds = self._took = False
+        self._until = -float("inf")
+        self._version, self._seen = "", clock()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def acts(self) -> bool:
+        """Whether we are the one that acts, for at least this moment."""
+        return self._holds and self._clock() < self._until
+
+    def start(self, on_loss: Callable[[], None], wake: Callable[[], None] = lambda: None) -> None:
+        """Begins.
+
+        Args:
+            on_loss: Is called at once, in another thread, when what we held could not be renewed in time. It has to end
+                whatever acts, as another handler may begin five seconds later.
+            wake: Is called, in another thread, when we begin to hold it.
+        """
+        for name, work in (("asd-lease", lambda: self._renew(wake)), ("asd-lease-watch", lambda: self._watch(on_loss))):
+            self._threads.append(threading.Thread(target=work, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def leave(self, record: str) -> None:
+        """Has the next renewal take `record` along, for the one that comes after us."""
+        self._left = record
+
+    def confirm(self, record: str) -> bool:
+        """Writes `record` now; returns whether the server took it, which it does from nobody but the holder."""
+        if not self.acts:
+            return False
+        self._left = record
+        with self._lock:
+            return self._try() and self.acts
+
+    def close(self) -> None:
+        """Gives it back, so that another one need not wait."""
+        self._stop.set()
+        with self._lock:
+            if self.acts:
+                try:
+                    lease = self._api.get_lease(self.name, self.namespace)
+                    if lease is not None and _spec(lease).get("holderIdentity") == self.identity:
+                        self._api.put_lease(self._ours(lease, holder=""))
+                except KubeError:
+                    pass  # it ends by itself
+            self._holds = False
+        for thread in self._threads:
+            thread.join(2 * _ANSWER_SECONDS)
+
+    def _renew(self, wake: Callable[[], None]) -> None:
+        while not self._stop.is_set():
+            held = self._holds
+            with self._lock:
+                if not self._stop.is_set():
+                    self._try()
+            if self._holds and not held:
+                wake()
+            self._stop.wait(_RENEW_SECONDS)
+
+    def _watch(self, on_loss: Callable[[], None]) -> None:
+        while not self._stop.wait(max(min(self._until - self._clock(), _GLANCE_SECONDS), _SHORT_SECONDS)):
+            if self._took and not self.acts:
+                on_loss()
+                return
+
+    def _try(self) -> bool:
+        """Looks, and renews or takes what may be; returns whether the server took it."""
+        for _ in range(_TRIES):
+            try:
+                taken = self._renew_or_look()
+            except ConflictError as error:  # somebody came before
+                self.problem, self._kept = error.reason, None
+            except KubeError as error:
+                self.problem, self._kept = error.reason, None
+                return False
+            else:
+                self.looked, self.problem = True, ""
+                return taken
+        return False
+
+    def _renew_or_look(self) -> bool:
+        began = self._clock()
+        lease = self._kept or self._api.get_lease(self.name, self.namespace)
+        if lease is not None and not self._may_take(lease):
+            self.holder, self.record, self._holds = str(_spec(lease).get("holderIdentity") or ""), _record(lease), False
+            return False
+        kept = self._api.put_lease(self._ours(lease or {}, holder=self.identity))
+        if not self._holds:  # what was left until this very moment
+            self.record = _record(kept)
+        self._kept = kept  # what is ours nobody else changes: the server would refuse our next version of it
+        self.holder, self._until, self._holds = self.identity, began + _DEADLINE_SECONDS, True
+        self._took = True
+        return True
+
+    def _may_take(self, lease: dict[str, Any]) -> bool:
+        """Whether it is ours, nobody's, or has not changed for as long as its holder said."""
+        spec, version = _spec(lease), lease["metadata"]["resourceVersion"]
+        if version != self._version:
+            self._version, self._seen = version, self._clock()
+        holder = spec.get("holderIdentity")
+        seconds = max(float(spec.get("leaseDurationSeconds") or 0), _LEASE_SECONDS)
+        return holder == self.identity or not holder or self._clock() - self._seen >= seconds
+
+    def _ours(self, lease: dict[str, Any], *, holder: str) -> dict[str, Any]:
+        """The Lease as we want it; what others put there stays."""
+        spec, meta = _spec(lease), dict(lease.get("metadata") or {})
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        record = self._left if self._holds and self._left is not None else _record(lease)
+        annotations = {**(meta.get("annotations") or {}), ANNOTATION: record}
+        new = spec.get("holderIdentity") != holder
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {**meta, "name": self.name, "namespace": self.namespace, "annotations": annotations},
+            "spec": {
+                **spec,
+                "holderIdentity": holder,
+                "leaseDurationSeconds": _LEASE_SECONDS,
+                "acquireTime": now if new else spec.get("acquireTime", now),
+                "renewTime": now,
+                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (1 if new and holder else 0),
+            },
+        }
+
+
+def _spec(lease: dict[str, Any]) -> dict[str, Any]:
+    return dict(lease.get("spec") or {})
+
+
+def _record(lease: dict[str, Any]) -> str:
+    return str(((lease.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION) or "")

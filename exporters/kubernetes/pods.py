@@ -1,0 +1,89 @@
+"""Agents that run as pods: the API server says where each is, and which node it is on."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from asd.errors import ConfigError
+from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
+from asd.handler.inputs.targets import Target
+
+__all__ = ["PodTargets"]
+
+_SECONDS = 10.0  # between two looks
+_PATIENCE = 60.0  # seconds in which a new pod may have no address, and nobody hears of it
+_PORT = 9464
+_LABEL = r"[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*"
+_PLACE = re.compile(
+    rf"(?P<namespace>[a-z0-9-]+)/(?P<labels>{_LABEL}(?:,{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?", re.ASCII
+)
+_FORM = "it must be kubernetes:NAMESPACE/LABEL=VALUE or kubernetes:NAMESPACE/LABEL=VALUE:PORT"
+_ENDED = ("Succeeded", "Failed")
+
+
+class PodTargets:
+    """The pods of a namespace that bear some labels, and were not told to end; asked every 10 s.
+
+    Which node an agent is of, the API server says; its certificate has to be for that name, or for the `server_name` of
+    the client configuration.
+
+    Args:
+        place: `NAMESPACE/LABEL=VALUE[,LABEL=VALUE...][:PORT]`; the port is 9464 when it is not given.
+        api: The client; by default one with the pod's service account, `KUBECONFIG` or `~/.kube/config`.
+        clock: Seconds from any point in time.
+
+    Attributes:
+        problem: What keeps it from knowing the pods now, in one sentence without a full stop; empty for nothing.
+
+    Raises:
+        ConfigError: `place` is not valid, or there is no usable configuration.
+    """
+
+    def __init__(self, place: str, api: KubeApi | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        match = _PLACE.fullmatch(place)
+        self._port = int((match and match["port"]) or _PORT)
+        if match is None or not 1 <= self._port <= 65535:
+            raise ConfigError("--agents", f"kubernetes:{place}", _FORM)
+        self._namespace = match["namespace"]
+        self._labels = dict(each.split("=", 1) for each in match["labels"].split(","))
+        self._api = api or KubeApi()
+        self._clock = clock
+        self._next = clock()
+        self._waiting: dict[str, float] = {}
+        self._targets: list[Target] = []
+        self.problem = ""
+
+    def look(self) -> list[Target]:
+        """One for each pod; when the API server does not say, those of the last time."""
+        now = self._clock()
+        if now < self._next:
+            return self._targets
+        self._next = now + _SECONDS
+        try:
+            pods = self._api.list_pods(self._namespace, self._labels)
+        except KubeError as error:
+            self.problem = f"the agents stay as they were, for {error.reason}"
+            return self._targets
+        waiting, self._waiting = self._waiting, {}
+        found = [self._target(pod, waiting, now) for pod in pods]
+        self._targets = [target for target in found if target is not None]
+        self.problem = ""
+        return self._targets
+
+    def _target(self, pod: Mapping[str, Any], waiting: Mapping[str, float], now: float) -> Target | None:
+        """The agent in a pod; None while there is none yet, or none any more."""
+        meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+        node, name, phase = spec.get("nodeName") or "", str(meta.get("name")), status.get("phase") or "Pending"
+        if meta.get("deletionTimestamp") or phase in _ENDED:
+            return None
+        address = status.get("podIP") or ""
+        if address and node:
+            return Target(address, self._port, node, node)
+        since = self._waiting[name] = waiting.get(name, now)
+        if now - since < _PATIENCE:
+            return None
+        lacks = "address" if node else "node"
+        return Target(name, self._port, node, node or name, away=f"its pod {name} is {phase} and has no {lacks}")

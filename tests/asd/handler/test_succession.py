@@ -1,0 +1,284 @@
+"""Several handlers, each with a store of its own: one acts, the next goes on where it ended, no device twice."""
+
+import pytest
+
+from asd import Level, StateError
+from asd.handler import FaultHandler, Policy, Store
+from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
+from asd.handler.act.succession import adopt, record_of
+from asd.handler.decide.breaker import reset_breaker
+from asd.handler.decide.suspicion import Suspicion
+from asd.handler.handler import LED_BY
+from tests.asd.handler.scene import HOUR, START, Clock, Engine, event
+
+
+class Seat:
+    """Who acts, and what the one before has left; as a Lease, but in memory."""
+
+    def __init__(self):
+        self.holder, self.record = "", ""
+
+    def of(self, name):
+        return _Candidate(self, name)
+
+
+class _Candidate:
+    def __init__(self, seat, name):
+        self._seat, self._name = seat, name
+
+    holder = property(lambda self: self._seat.holder)
+    record = property(lambda self: self._seat.record)
+    acts = property(lambda self: self._seat.holder == self._name)
+
+    def leave(self, record):
+        if self.acts:
+            self._seat.record = record
+
+    def confirm(self, record):
+        self.leave(record)
+        return self.acts
+
+
+class Two:
+    """Two handlers and one engine."""
+
+    def __init__(self, policy=None):
+        self.clock, self.engine, self.seat, self.policy = Clock(), Engine(), Seat(), policy or Policy()
+        self.published = {}
+        self.handlers = {name: self.begin(name) for name in ("one", "two")}
+        self.seat.holder = "one"
+        self.tick()
+
+    def begin(self, name):
+        self.published[name] = []
+        return FaultHandler(
+            Store(None), self.policy, self.engine, self.published[name].append, self.clock,
+            leadership=self.seat.of(name),
+        )  # fmt: skip
+
+    def tick(self, seconds=1.0, *names):
+        self.clock.now += seconds
+        for name in names or self.handlers:
+            self.handlers[name].tick()
+
+    def tell(self, *events, to=("one", "two")):
+        return [[each.action for each in self.handlers[name].handle_many(events)] for name in to]
+
+    def verdict(self, device="Ascend:3", **changes):
+        fields = {"device": device, "kind": "replay", "verdict": "persistent", "time": self.clock.now}
+        return event(1, **{**fields, **changes})
+
+    def take_over(self, name="two"):
+        self.seat.holder = name
+        self.tick(1.0, name)
+
+    def state(self, name, device="Ascend:3"):
+        db = self.handlers[name].store.db
+        return [
+            row[0]
+            for row in db.execute(
+                "SELECT state FROM cases JOIN device ON device.n = cases.device WHERE name = ? ORDER BY cases.n",
+                (device,),
+            )
+        ]
+
+    def number(self, name, device="Ascend:3"):
+        return find_device(self.handlers[name].store, "node7", device)
+
+    @property
+    def isolations(self):
+        return [call[1].device for call in self.engine.calls if call[0] == "isolate"]
+
+
+@pytest.fixture
+def two():
+    return Two()
+
+
+def test_the_one_that_stands_by_decides_the_same_and_asks_the_engine_nothing(two):
+    assert two.tell(two.verdict(), to=("two", "one")) == [["isolating"], ["isolated"]]
+    two.tick()
+    assert (two.state("one"), two.state("two")) == (["isolated"], ["isolated"])  # as the other has left it
+    assert two.isolations == ["Ascend:3"]
+    assert [len(two.published[name]) for name in ("one", "two")] == [1, 0]
+
+
+def test_who_takes_over_finds_what_is_out_and_isolates_it_no_second_time(two):
+    two.tell(two.verdict(), to=("two", "one"))
+    two.seat.record = ""  # it was killed before it left anything
+    two.take_over()
+    assert two.isolations == ["Ascend:3"]
+    assert two.state("two") == ["isolated"]
+    assert [each.id for each in two.published["two"]] == [each.id for each in two.published["one"]]
+
+
+def test_what_the_one_before_has_not_done_the_next_one_does(two):
+    two.seat.holder = "nobody"
+    two.tell(two.verdict())
+    assert two.isolations == []
+    two.take_over()
+    assert two.isolations == ["Ascend:3"]
+
+
+def test_one_that_lost_its_seat_between_decision_and_deed_does_nothing(two):
+    confirm = type(two.handlers["one"]._leadership).confirm
+
+    def lose(candidate, record):
+        two.seat.holder = "two"
+        return confirm(candidate, record)
+
+    two.handlers["one"]._leadership.confirm = lose.__get__(two.handlers["one"]._leadership)
+    two.tell(two.verdict(), to=("one",))
+    assert two.isolations == []
+    assert two.published["one"] == []
+
+
+def test_one_that_lost_its_seat_in_the_midst_of_several_deeds_ends_there(two):
+    isolate = two.engine.isolate
+
+    def once(*words):
+        isolate(*words)
+        two.seat.holder = "two"
+
+    two.engine.isolate = once
+    two.tell(two.verdict(), two.verdict("Ascend:4"), to=("one",))
+    assert two.isolations == ["Ascend:3"]
+
+
+def test_strikes_that_the_one_before_counted_count_for_the_next_one(two):
+    for step in (1, 2):
+        two.clock.now += 100
+        assert two.tell(event(step, time=two.clock.now)) == [["strike"], ["strike"]]
+    two.take_over()
+    two.clock.now += 100
+    two.tell(event(3, time=two.clock.now), to=("two",))
+    two.tick(60.0, "two")
+    assert two.isolations == ["Ascend:3"]
+
+
+def test_one_that_is_new_learns_from_the_agents_what_counted_before_it_began(two):
+    told = []
+    for step in (1, 2, 3):
+        two.clock.now += 100
+        told.append(event(step, time=two.clock.now))
+    two.tell(*told[:2], to=("one",))
+    two.tick(HOUR, "one")
+    two.handlers["two"] = two.begin("two")  # with an empty store
+    two.take_over()
+    two.tell(*told, to=("two",))
+    two.tick(60.0, "two")
+    assert two.isolations == ["Ascend:3"]
+
+
+def test_a_device_that_a_person_gave_back_is_not_taken_out_again_by_the_next_one(two):
+    verdict = two.verdict()
+    two.tell(verdict)
+    two.tick()
+    ask_release(two.handlers["one"].store, two.number("one"), two.clock.now)
+    two.tick()
+    assert two.engine.ours == set()
+    two.take_over()
+    two.tick(HOUR, "two")
+    two.handlers["three"] = two.begin("three")
+    two.take_over("three")
+    assert two.tell(verdict, to=("three",)) == [["stale"]]
+    two.tick(HOUR, "three")
+    assert two.isolations == ["Ascend:3"]
+
+
+def test_a_release_that_was_asked_for_and_not_done_is_done_by_the_next_one(two):
+    two.tell(two.verdict())
+    two.tick()
+    two.engine.failures = [RuntimeError("no answer")]
+    ask_release(two.handlers["one"].store, two.number("one"), two.clock.now)
+    two.tick(1.0, "one")
+    assert two.engine.ours
+    two.take_over()
+    assert two.engine.ours == set()
+    assert [each.kind for each in two.published["two"]] == ["isolation", "recovery"]
+
+
+def test_a_verdict_that_a_person_dropped_stays_dropped(two):
+    two.engine.failures = [RuntimeError("no answer")]
+    two.tell(two.verdict())
+    assert drop_verdict(two.handlers["one"].store, two.number("one"), two.clock.now)
+    two.tick()
+    two.take_over()
+    two.tick(HOUR, "two")
+    assert two.state("two") == ["dropped"]
+    assert two.engine.ours == set()
+
+
+def test_strikes_that_a_person_forgave_count_no_more_for_the_next_one(two):
+    for step in (1, 2):
+        two.clock.now += 100
+        two.tell(event(step, time=two.clock.now))
+    clear_device(two.handlers["one"].store, two.number("one"), two.clock.now)
+    two.tick()
+    two.take_over()
+    two.clock.now += 100
+    two.tell(event(3, time=two.clock.now), to=("two",))
+    two.tick(60.0, "two")
+    assert two.isolations == []
+
+
+def test_the_circuit_breaker_counts_over_both(two):
+    for number in range(2):
+        two.tell(two.verdict(f"Ascend:{number}"))
+        two.tick()
+        ask_release(two.handlers["one"].store, two.number("one", f"Ascend:{number}"), two.clock.now)
+        two.tick()
+    two.handlers["two"] = two.begin("two")
+    two.take_over()
+    assert two.tell(two.verdict("Ascend:5"), to=("two",)) == [["breaker"]]
+    assert two.isolations == ["Ascend:0", "Ascend:1"]
+
+
+def test_what_an_open_breaker_refused_is_not_done_by_the_next_one_that_counted_less(two):
+    two.handlers["two"].policy = None
+    for number in range(2):
+        two.tell(two.verdict(f"Ascend:{number}"), to=("one",))
+    verdict = two.verdict("Ascend:5")
+    two.handlers["two"] = two.begin("two")
+    two.seat.record = ""
+    assert two.tell(verdict) == [["breaker"], ["isolating"]]
+    two.tick()
+    two.take_over()
+    assert two.isolations == ["Ascend:0", "Ascend:1"]
+    assert two.state("two", "Ascend:5") == ["dropped"]
+
+
+def test_a_breaker_that_a_person_has_reset_is_closed_for_the_next_one_and_old_events_stay_without_effect(two):
+    for number in range(3):
+        two.tell(two.verdict(f"Ascend:{number}"))
+    old = two.verdict("Ascend:7")
+    two.tick()
+    with two.handlers["one"].store.transaction():
+        reset_breaker(two.handlers["one"].store, two.clock.now)
+    two.tick()
+    two.take_over()
+    assert two.tell(old, to=("two",)) == [["stale"]]
+    assert two.tell(two.verdict("Ascend:6"), to=("two",)) == [["isolated"]]
+
+
+def test_the_store_of_one_that_stands_by_says_who_acts(two):
+    assert [two.handlers[name].store.meta(LED_BY) for name in ("one", "two")] == ["", "one"]
+    two.take_over()
+    assert two.handlers["two"].store.meta(LED_BY) == ""
+
+
+def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_changes_nothing(two):
+    two.tell(two.verdict(), event(4, device="Ascend:4", level=Level.ERROR, time=START))
+    store, book = two.handlers["one"].store, two.handlers["one"]._judge.book
+    text = record_of(store)
+    for _ in range(2):
+        with store.transaction():
+            adopt(store, book, text, two.clock.now)
+        assert record_of(store) == text
+
+
+@pytest.mark.parametrize("text", ["x", "e30=", "eJyrrgUAAXUA+Q==", "eJw="])
+def test_what_nobody_left_is_refused(text):
+    store = Store(None)
+    with store.transaction(), pytest.raises(StateError, match="what the handler before has left can't be read"):
+        adopt(store, Suspicion(store, Policy()), text, START)
