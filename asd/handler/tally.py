@@ -17,9 +17,11 @@ class HandlerTally:
     Attributes:
         actions: Decisions by action; all of `asd.handler.decision.ACTIONS` are there.
         events: Events taken in.
+        acting: Whether it is the one of several handlers that acts.
         circuit_open: Whether the circuit breaker is open.
         devices_known: Devices heard of.
         devices_isolated: Devices with an open case.
+        out: Those of them that the engine has taken out, each as host and name.
         devices_refused: Those of them whose last try the engine refused or failed.
         failed_tries: How often the engine was asked and did not do it.
         run_folders: Folders in which ranks have left something.
@@ -34,9 +36,10 @@ class HandlerTally:
     def __init__(self) -> None:
         self.actions = dict.fromkeys(ACTIONS, 0)
         self.events = 0
-        self.circuit_open = False
+        self.acting = self.circuit_open = False
         self.run_folders = 0
         self.agents: dict[str, bool] = {}
+        self.out: list[tuple[str, str]] = []
         self.agent_failures = self.events_refused = self.events_missed = 0
         self.devices_known = self.devices_isolated = self.devices_refused = self.failed_tries = 0
         self.last_event = self.last_look = 0.0
@@ -56,6 +59,7 @@ class HandlerTally:
         """
         if events > self.events:
             self.events, self.last_event = events, now
+        self.acting = not handler.standby
         self.circuit_open = bool(Breaker(handler.store, handler.policy).opened())
         self.failed_tries = handler.failed_tries
         query = (
@@ -63,4 +67,8 @@ class HandlerTally:
             "WHERE closed IS NULL"
         )
         self.devices_known, self.devices_isolated, self.devices_refused = handler.store.db.execute(query).fetchone()
+        self.out = handler.store.db.execute(
+            "SELECT DISTINCT host, name FROM cases JOIN device ON device.n = cases.device "
+            "WHERE closed IS NULL AND state IN ('isolated', 'releasing')"
+        ).fetchall()
         self.last_look = now

@@ -18,6 +18,7 @@ ALERTS = {
     "AsdExporterDown", "AsdDetectionSilent", "AsdRankLost", "AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated",
     "AsdCircuitOpen", "AsdIsolationRefused", "AsdDetectorProblem", "AsdEventLogWriteFailed", "AsdEvidenceDropped",
     "AsdAgentProblem", "AsdAgentStale", "AsdAgentUnreachable", "AsdForeignEvents", "AsdEventsMissed",
+    "AsdHandlerStale", "AsdHandlerGone", "AsdStandbyMissing",
 }  # fmt: skip
 OF_A_DEVICE = {"AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated"}
 
