@@ -188,7 +188,7 @@ endef
 
 # Programs, and the Debian package of each where it has another name; a browser needs a font. No service may start, neither now nor at boot.
 STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium \
-	slurmctld scontrol:slurm-client etcd:etcd-server buildah debootstrap slurmd logrotate
+	slurmctld scontrol:slurm-client etcd:etcd-server buildah debootstrap slurmd logrotate strace curl
 define install_stack
 @set -e; missing=; \
 for program in $(STACK); do command -v $${program%:*} >/dev/null || missing="$$missing $${program#*:}"; done; \
