@@ -54,6 +54,7 @@ test-slow: venv ## run the long ones: kills at random points, whole jobs of seve
 
 test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
 	$(call install_debian,$(STACK),munge etcd)
+	@test -x $(VENV)/share/kubernetes/helm || $(BIN)/python tests/stack/get_kube_tools.py $(VENV)/share/kubernetes
 	@$(BIN)/python -m pytest -m stack $(STACK_ARGS) tests/stack
 
 test-ascend: venv ## compile trainings for Ascend, on a machine without one (ASCEND_ARGS=...)
@@ -187,7 +188,7 @@ endef
 
 # Programs, and the Debian package of each where it has another name; a browser needs a font. No service may start, neither now nor at boot.
 STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium \
-	slurmctld scontrol:slurm-client etcd:etcd-server
+	slurmctld scontrol:slurm-client etcd:etcd-server buildah debootstrap slurmd logrotate strace curl
 define install_debian
 @set -e; missing=; \
 for program in $(1); do command -v $${program%:*} >/dev/null || missing="$$missing $${program#*:}"; done; \

@@ -13,10 +13,11 @@ from asd.handler.act.leadership import Leadership
 from asd.handler.act.outbox import Outbox
 from asd.handler.act.release import due_releases, request_release
 from asd.handler.act.succession import adopt, record_of
+from asd.handler.crowd import News
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.triage import Triage
-from asd.handler.decision import NEWS, Decision
+from asd.handler.decision import Decision
 from asd.handler.policy import Policy
 from asd.isolator import Device, Isolator
 
@@ -86,6 +87,7 @@ class FaultHandler:
         self._leads = leadership is None
         self._adopted = ""
         self._engine = Executor(store, policy, isolator, self._judge.book, self._judge.cases, lambda: self.acts)
+        self._news = News()
         self._unpruned = 0
         self._pruned = self._reconciled = clock()
         self._outbox = Outbox(store, self._judge.cases, publish, already)
@@ -127,9 +129,8 @@ class FaultHandler:
                 self._judge.begin(now)
                 decisions = [self._judge.take_in(event, now) for event in events]
                 late = [] if self.policy.settle_seconds else self._settle(now)
-                for decision in (*decisions, *late):
-                    if decision.action in NEWS:
-                        self.store.remember(decision)
+                for decision in self._news.of((*decisions, *late), now):
+                    self.store.remember(decision)
                 for name, value in (cursor or {}).items():
                     self.store.set_meta(name, value)
                 self._unpruned += len(events)
@@ -166,7 +167,7 @@ class FaultHandler:
                 due = due_releases(self._judge.cases, self.policy, self.isolator.name, now) if self.acts else []
                 for case in due:
                     decisions.append(request_release(self._judge, case, now))
-                for decision in decisions:
+                for decision in self._news.of(decisions, now):
                     self.store.remember(decision)
                 self._prune(now)
             acted = self._carry_out(now)

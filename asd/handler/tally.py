@@ -21,6 +21,7 @@ class HandlerTally:
         circuit_open: Whether the circuit breaker is open.
         devices_known: Devices heard of.
         devices_isolated: Devices with an open case.
+        out: Those of them that the engine has taken out, each as host and name.
         devices_refused: Those of them whose last try the engine refused or failed.
         failed_tries: How often the engine was asked and did not do it.
         run_folders: Folders in which ranks have left something.
@@ -40,6 +41,7 @@ class HandlerTally:
         self.run_folders = 0
         self.agents: dict[str, bool] = {}
         self.agents_unknown = False
+        self.out: list[tuple[str, str]] = []
         self.agent_failures = self.events_refused = self.events_missed = 0
         self.devices_known = self.devices_isolated = self.devices_refused = self.failed_tries = 0
         self.last_event = self.last_look = 0.0
@@ -67,4 +69,8 @@ class HandlerTally:
             "WHERE closed IS NULL"
         )
         self.devices_known, self.devices_isolated, self.devices_refused = handler.store.db.execute(query).fetchone()
+        self.out = handler.store.db.execute(
+            "SELECT DISTINCT host, name FROM cases JOIN device ON device.n = cases.device "
+            "WHERE closed IS NULL AND state IN ('isolated', 'releasing')"
+        ).fetchall()
         self.last_look = now

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from asd.exporters.prometheus.device_map import name_device
 from asd.handler.tally import HandlerTally
 
 __all__ = ["HandlerCollector", "handler_registry"]
@@ -92,6 +93,12 @@ class HandlerCollector(Collector):
         for place, is_up in self._tally.agents.copy().items():
             up.add_metric([place], is_up)
         yield up
+        out = GaugeMetricFamily(
+            "asd_handler_device_isolated", "1 for each device that is out.", labels=["node", "device", "id"]
+        )
+        for host, device in self._tally.out:
+            out.add_metric([host, device, name_device(host, device).id], 1)
+        yield out
         actions = CounterMetricFamily("asd_handler_actions_total", "Decisions, by what was done.", labels=["action"])
         for action, count in self._tally.actions.copy().items():
             actions.add_metric([action], count)

@@ -19,6 +19,9 @@ METRICS = {
     "asd_feature_ratio_bucket", "asd_step_seconds_total", "asd_check_seconds_total", "asd_check_share_ratio",
     "asd_last_check_timestamp_seconds", "asd_status_timestamp_seconds", "asd_last_anomaly_timestamp_seconds",
     "asd_feature_value", "asd_feature_limit", "asd_agent_problems_total", "asd_agent_last_poll_timestamp_seconds",
+    "asd_handler_acting", "asd_handler_circuit_open", "asd_handler_last_look_timestamp_seconds",
+    "asd_handler_devices_refused", "asd_handler_failed_tries_total", "asd_handler_agent_up",
+    "asd_handler_device_isolated",
 }  # fmt: skip
 
 
@@ -78,7 +81,7 @@ def test_a_query_names_only_our_metrics_and_only_variables_that_exist(title, que
     assert set(re.findall(r"\$(\w+)", query)) <= {*VARIABLES, "__rate_interval"}
     # A metric of a rank that is not filtered would show other runs among the chosen ones.
     for name in re.findall(r"\b(asd_\w+)(?!\w|\{)", query):
-        assert name.startswith(("asd_agent_", "asd_build_info")), title
+        assert name.startswith(("asd_agent_", "asd_handler_", "asd_build_info")), title
     for window in re.findall(r"\[(.*?)\]", query):
         assert window == "$__rate_interval" or title == "Silent ranks"
 
@@ -88,6 +91,7 @@ def test_what_an_operator_asks_first_has_a_panel():
         "Ranks in training", "Silent ranks", "First-level anomalies", "Suspect devices", "Isolated devices",
         "Refused updates", "Strikes that count", "Value / first-level limit",
         "Share of the step spent on detection", "Problems of the agent", "Events lost, by sink",
+        "Handlers", "Time since a handler last looked", "Isolations that the engine refuses", "Agents",
     }  # fmt: skip
     (heatmap,) = [panel for panel in PANELS if panel["type"] == "heatmap"]
     assert heatmap["targets"][0]["format"] == "heatmap"

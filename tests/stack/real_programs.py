@@ -30,8 +30,8 @@ OURS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "GLOG_", "PYTHONPATH")
 
 
 def binary(name):
-    """The path of a program of Debian; without it the test fails, because a skipped proof is none."""
-    path = shutil.which(name)
+    """The path of a program that the Makefile brings; without it the test fails, because a skipped proof is none."""
+    path = shutil.which(name, path=os.path.join(sys.prefix, "share", "kubernetes")) or shutil.which(name)
     if path is None:
         pytest.fail(f"{name} is not installed; `make test-stack` brings it", pytrace=False)
     return path

@@ -63,9 +63,17 @@ class Seen:
             ready=f"http://127.0.0.1:{port}/readyz",
         )  # fmt: skip
         self.url = f"http://127.0.0.1:{port}"
+        handler = free_port()
+        (start.folder / "agents.json").write_text(json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node":
+            socket.gethostname()}}]))  # fmt: skip
+        start.asd(
+            "handler", "--agents", start.folder / "agents.json", "--metrics", f"127.0.0.1:{handler}", "--settle", "0",
+            ASD_RUN_DIR=str(start.folder / "handler"), ready=f"http://127.0.0.1:{handler}/readyz",
+        )  # fmt: skip
         self.prometheus = Prometheus(
             start,
             [
+                {"job_name": "asd-handler", "static_configs": [{"targets": [f"127.0.0.1:{handler}"]}]},
                 {"job_name": "asd", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]},
                 {"job_name": "npu-exporter", "static_configs": [{"targets": [npu_exporter(start)]}],
                  "honor_labels": True},
@@ -80,6 +88,7 @@ class Seen:
         eventually(lambda: self.prometheus.value('asd_step{rank="1"} > 14'))
         eventually(lambda: self.prometheus.value('asd_device_isolated{rank="1"}') == 1)
         eventually(lambda: self.prometheus.query('ALERTS{alertname="AsdDeviceIsolated"}'))
+        eventually(lambda: self.prometheus.value("asd_handler_device_isolated") == 1)
 
     def ask(self, target):
         """What a panel gets: the values at the end, or all since the beginning."""
@@ -127,6 +136,16 @@ def test_ranks_and_devices_are_shown_as_what_they_are(seen):
     assert values(seen, "Training") == {"0": 1, "1": 1, "2": 2}
     assert values(seen, "Devices") == {"0": 0, "1": 2, "2": 0}
     assert values(seen, "Strikes that count") == {"0": 0, "1": 3, "2": 0}
+
+
+def test_the_handler_is_shown_as_it_is(seen):
+    (acts,) = seen.prometheus.query(
+        next(panel for panel in PANELS if panel["title"] == "Handlers")["targets"][0]["expr"]
+    )
+    assert acts[1] == 1
+    assert [value for _, value in seen.prometheus.query("asd_handler_agent_up")] == [1]
+    out = [(labels["node"], labels["id"]) for labels, _ in seen.prometheus.query("asd_handler_device_isolated")]
+    assert out == [(socket.gethostname(), "1")]
 
 
 def test_the_cost_is_the_share_that_the_ranks_told(seen):

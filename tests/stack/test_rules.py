@@ -18,7 +18,7 @@ ALERTS = {
     "AsdExporterDown", "AsdDetectionSilent", "AsdRankLost", "AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated",
     "AsdCircuitOpen", "AsdIsolationRefused", "AsdDetectorProblem", "AsdEventLogWriteFailed", "AsdEvidenceDropped",
     "AsdAgentProblem", "AsdAgentStale", "AsdAgentUnreachable", "AsdForeignEvents", "AsdEventsMissed",
-    "AsdAgentsUnknown",
+    "AsdAgentsUnknown", "AsdHandlerStale", "AsdHandlerGone", "AsdStandbyMissing",
 }  # fmt: skip
 OF_A_DEVICE = {"AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated"}
 

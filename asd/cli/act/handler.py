@@ -29,6 +29,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
+from asd.handler.crowd import News
 from asd.handler.decision import NEWS
 from asd.handler.files import state_file
 from asd.handler.inputs.agent_feed import AgentFeed
@@ -155,6 +156,7 @@ class _HandlerJob:
         self._stale = 0
         self._nothing_found = "it has not looked yet"
         self._tally = HandlerTally()
+        self._news = News()
         self._published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
         self.alerts = AlertBox(self.wake)
@@ -320,10 +322,14 @@ class _HandlerJob:
 
     def _print(self, decisions: Sequence[Decision]) -> None:
         self._tally.count(decisions)
-        for decision in decisions:
-            if decision.action in NEWS:
-                sentence = f"{'' if self.handler.acts else 'standing by, '}{decision.action}: {decision.reason}"
-                print(decision.to_json() if self._args.json else printable(sentence), flush=True)
+        if self._args.json:
+            told = [decision.to_json() for decision in decisions if decision.action in NEWS]
+        else:
+            news = self._news.of(decisions, time.time())
+            how = "" if self.handler.acts else "standing by, "
+            told = [printable(f"{how}{decision.action}: {decision.reason}") for decision in news]
+        for line in told:
+            print(line, flush=True)
 
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:

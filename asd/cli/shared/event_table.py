@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
@@ -9,6 +10,7 @@ from typing import TextIO
 from asd.cli.shared.event_head import EventHead
 from asd.cli.shared.printable import printable
 from asd.event import LEVEL_NAMES
+from asd.handler.crowd import SECONDS, Crowd
 from asd.verdict import Level
 
 __all__ = ["EventTable"]
@@ -17,6 +19,7 @@ _WIDEST = 80  # characters of a column: one endless name must not blow up every 
 _HEAD = ("time", "level", "kind", "rank", "device", "step", "checkpoint", "value", "limit", "what")
 _NUMBERS = {"rank", "step", "value", "limit"}
 _RED, _YELLOW, _GREEN, _DIM, _END = "\033[1;31m", "\033[33m", "\033[32m", "\033[2m", "\033[0m"
+_MOST = 9  # events of a device in a minute that have a line each; more are one line that counts
 _COLOURS = {"isolation": _RED, "recovery": _GREEN, "problem": _YELLOW, "follower": _DIM}
 
 
@@ -26,19 +29,37 @@ class EventTable:
     Args:
         out: Where to; colours only if it is a terminal.
         environ: `NO_COLOR` and `TERM=dumb` take the colours away.
+        every: Whether each event has a line, however many of a device are alike.
     """
 
-    def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
+    def __init__(self, out: TextIO, environ: Mapping[str, str], *, every: bool = False) -> None:
         self._out = out
+        self._crowd: Crowd[EventHead] | None = None if every else Crowd(_MOST)
         self._colours = out.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._widths = [len(name) for name in _HEAD]
         self._begun = False
 
     def add(self, events: Sequence[EventHead]) -> None:
-        """Prints `events` and flushes."""
-        if not events:
+        """Prints `events`, in the order of their times, and flushes."""
+        shown = []
+        for event in events:
+            shown += self._due(event.time)
+            if self._crowd is None or self._crowd.passes(_kind(event), event, event.time):
+                shown.append((event, 0))
+        self._show(shown)
+
+    def count(self, now: float = math.inf) -> None:
+        """Prints the lines that count what was not printed by `now`, in seconds since the epoch; all by default."""
+        self._show(self._due(now))
+
+    def _due(self, now: float) -> list[tuple[EventHead, int]]:
+        return self._crowd.due(now) if self._crowd is not None else []
+
+    def _show(self, shown: Sequence[tuple[EventHead, int]]) -> None:
+        if not shown:
             return
-        rows = [_cells(event) for event in events]
+        events = [event for event, _ in shown]
+        rows = [_cells(event, more) for event, more in shown]
         widest = [max(map(len, column)) for column in zip(*rows, strict=True)]
         self._widths = [max(width, min(new, _WIDEST)) for width, new in zip(self._widths, widest, strict=True)]
         line = "  ".join(f"{{:{'>' if name in _NUMBERS else '<'}{width}}}" for name, width in self._columns()) + "  {}"
@@ -63,7 +84,11 @@ class EventTable:
         return _COLOURS.get(event.kind, _YELLOW if event.level == LEVEL_NAMES[Level.WARNING] else "")
 
 
-def _cells(event: EventHead) -> tuple[str, ...]:
+def _kind(event: EventHead) -> tuple[str | int, ...]:
+    return event.run, event.host, event.device, event.rank, event.kind, event.level
+
+
+def _cells(event: EventHead, more: int) -> tuple[str, ...]:
     has_value = event.kind in ("anomaly", "replay")
     cells = (
         _local_time(event.time),
@@ -75,7 +100,7 @@ def _cells(event: EventHead) -> tuple[str, ...]:
         event.checkpoint or "-",
         f"{event.value:.6g}" if has_value else "-",
         ",".join([f"{limit:.6g}" for limit in event.limits]) or "-",
-        _what(event),
+        f"the last of {more} more like this within {SECONDS:g} s, see --all" if more else _what(event),
     )
     return cells if "".join(cells).isprintable() else tuple(map(printable, cells))
 

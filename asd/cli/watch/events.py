@@ -35,6 +35,8 @@ Examples:
   asd events --since 2h --device Ascend:3        what happened on one device in the last two hours
   asd events --json | python -m json.tool --json-lines
 
+Of more than nine events of a device within a minute that are alike, the last is a line that counts the rest.
+
 times: 2026-01-31T12:00 (local, unless it names a zone), or how long ago: 30s, 10m, 2h, 3d.
 exit codes: 0 done, 1 the run can't be read, 2 wrong usage, 130 interrupted, as --follow ends."""
 
@@ -55,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", metavar="L", action="append", help=f"only of this level: {_listed(_LEVELS)}")
     parser.add_argument("--kind", metavar="K", action="append", help=f"only of this kind: {_listed(KINDS)}")
     parser.add_argument("--limit", metavar="N", help="only the last N events, and with --follow all new ones")
+    parser.add_argument("--all", action="store_true", help="a line for each event, also of a device that has many")
     parser.add_argument("--json", action="store_true", help="print the events as they stand in the log, a line each")
 
 
@@ -67,14 +70,19 @@ def run(args: argparse.Namespace) -> int:
         raise StateError(f"there is no run folder {run_dir}; valid is the ASD_RUN_DIR of a run, see --run-dir.")
     _make_robust(args)
     reader = _EventReader(run_dir, wanted)
-    table = None if args.json else EventTable(sys.stdout, os.environ)
+    table = None if args.json else EventTable(sys.stdout, os.environ, every=args.all)
     try:
         for texts in reader.read_all(limit):
             _print(texts, table)
         while args.follow:
             _print(reader.read_new(), table)
+            if table is not None:
+                table.count(time.time())
             time.sleep(_PAUSE)
     finally:
+        if table is not None:
+            with contextlib.suppress(BrokenPipeError):
+                table.count()
         reader.report()
     return 1 if reader.unreadable else 0
 

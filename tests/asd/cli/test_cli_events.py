@@ -127,6 +127,24 @@ def test_for_people_it_is_an_aligned_table(tmp_path, capsys):
     )
 
 
+def test_many_events_of_one_device_are_nine_lines_and_one_that_counts(tmp_path, capsys):
+    log = EventLog(tmp_path / "events-rank3.jsonl")
+    for step in range(1, 301):  # ten a second
+        log(event(step, time=NOW + step / 10))
+    log(event(7, time=NOW + 12, device="Ascend:4"))
+
+    def steps(*options):
+        assert main(["events", "--run-dir", str(tmp_path), *options]) == 0
+        lines = capsys.readouterr().out.splitlines()[1:]
+        return [line.split()[6] for line in lines], lines[-1]
+
+    shown_steps, last = steps()
+    assert shown_steps == [*map(str, range(1, 10)), "7", "300"]
+    assert last.endswith("the last of 291 more like this within 60 s, see --all")
+    assert len(steps("--all")[0]) == 301
+    assert len(shown(capsys, "--run-dir", tmp_path)) == 301
+
+
 def test_an_endless_name_makes_no_other_line_endless(tmp_path, capsys):
     log = EventLog(tmp_path / "events-rank0.jsonl")
     log(event(1, checkpoint="n" * 100_000))
@@ -251,7 +269,7 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path):
     for step in range(2000):
         log(event(step, level=Level.WARNING))
     done = subprocess.run(
-        ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *COMMAND, str(tmp_path)],
+        ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *COMMAND, str(tmp_path), "--all"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 141

@@ -268,12 +268,12 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             found = scrape(url)
             actions = {name for name in found if name.startswith("asd_handler_actions_total{")}
             assert actions == {f'asd_handler_actions_total{{action="{action}"}}' for action in ACTIONS}
-            assert {name: value for name, value in found.items() if value} in (
-                {}, {"asd_handler_last_look_timestamp_seconds": found["asd_handler_last_look_timestamp_seconds"]},
-            )  # fmt: skip
+            from_the_start = {"asd_handler_last_look_timestamp_seconds", "asd_handler_acting"}
+            assert {name for name, value in found.items() if value} <= from_the_start
             told = HandlerCollector(HandlerTally()).collect()  # the page on metrics is made of these
             names = {family.name + "_total" * (family.type == "counter") for family in told}
-            assert {name.partition("{")[0] for name in found} == names - {"asd_handler_agent_up"}  # it has no agent
+            of_somebody = {"asd_handler_agent_up", "asd_handler_device_isolated"}  # it has no agent, and nobody is out
+            assert {name.partition("{")[0] for name in found} == names - of_somebody
             began = time.time()
             write(tmp_path, persistent(1), persistent(2, rank=4, device="Ascend:4"))
             wait_for(lambda: scrape(url)["asd_handler_circuit_open"] == 1.0)
@@ -281,7 +281,9 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             assert found['asd_handler_actions_total{action="isolated"}'] == 1.0
             assert found['asd_handler_actions_total{action="breaker"}'] == 1.0
             assert found["asd_handler_devices_known"] == 2.0
-            assert found["asd_handler_devices_isolated"] == 1.0
+            assert found["asd_handler_devices_isolated"] == found["asd_handler_acting"] == 1.0
+            out = {name: value for name, value in found.items() if name.startswith("asd_handler_device_isolated")}
+            assert out == {'asd_handler_device_isolated{device="Ascend:3",id="3",node="node7"}': 1.0}
             assert found["asd_handler_events_total"] >= 2.0
             assert found["asd_handler_last_event_timestamp_seconds"] >= began
         finally:

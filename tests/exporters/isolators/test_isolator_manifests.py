@@ -1,8 +1,9 @@
-"""The shipped manifests agree with the programs. A real API server takes them in tests/stack/test_kubernetes.py."""
+"""The shipped manifests agree with the programs. A real API server takes them in tests/stack/test_deployment.py."""
 
 import argparse
 import importlib
 import inspect
+import sys
 import time
 from pathlib import Path
 
@@ -19,72 +20,148 @@ from asd.handler.act.no_isolator import NoIsolator
 from asd.handler.inputs.feed import LogFeed
 from asd.rundir.names import event_file
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+
+from manifests import FOLDER, components, rendered
+
 yaml = pytest.importorskip("yaml")
-FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="only the source tree has this")
+JOBS = ("plain.yaml", "volcano.yaml", "kubeflow.yaml", "mindcluster.yaml")
 
 
 def items(name):
     return list(yaml.safe_load_all((FOLDER / name).read_text()))
 
 
-def pod(name):
-    (item,) = items(name)
-    return item["spec"]["template"]["spec"]
+def item(kind, name, *chosen):
+    """One object as it is after the components, by default those that are shipped."""
+    return next(
+        each for each in rendered(*(chosen or components())) if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    )
 
 
-def test_every_file_is_named_in_the_kustomization():
+def pod(kind, name, *chosen):
+    return item(kind, name, *chosen)["spec"]["template"]["spec"]
+
+
+AGENT, HANDLER = ("DaemonSet", "asd-agent"), ("Deployment", "asd-handler")
+
+
+def pods_of(job):
+    """The pods of a job, of whatever kind it is."""
+    found, left = [], [items(f"jobs/{job}")[0]["spec"]]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            found += [each["template"]["spec"]] if "template" in each else []
+            left += [value for name, value in each.items() if name != "template"]
+        elif isinstance(each, list):
+            left += each
+    return found
+
+
+def trainings():
+    """The pods of all jobs that are checked."""
+    return [
+        (job, each)
+        for job in JOBS
+        for each in pods_of(job)
+        if any("asd run" in " ".join([*one["command"], *one.get("args", [])]) for one in each["containers"])
+    ]
+
+
+def test_every_folder_is_named_in_the_kustomization_and_every_file_in_its_own():
     text = (FOLDER / "kustomization.yaml").read_text()
-    assert [
-        path.name for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml" and path.name not in text
-    ] == []
-    assert set(items("kustomization.yaml")[0]["resources"]) <= {path.name for path in FOLDER.glob("*.yaml")}
+    folders = [path for path in FOLDER.iterdir() if path.is_dir() and path.name != "jobs"]
+    assert [path.name for path in folders if f"- {path.name}\n" not in text] == []
+    for folder in folders:
+        listed = items(f"{folder.name}/kustomization.yaml")[0]["resources"]
+        assert {*listed, "kustomization.yaml"} == {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["exporter-daemonset.yaml", "handler-deployment.yaml"])
-def test_the_command_takes_the_arguments_it_is_given(name):
-    (container,) = pod(name)["containers"]
+@pytest.mark.parametrize("which", [AGENT, HANDLER])
+@pytest.mark.parametrize("chosen", [(), ("base",), ("base", "mindcluster")])
+def test_the_command_takes_the_arguments_it_is_given(which, chosen):
+    (container,) = pod(*which, *chosen)["containers"]
     assert container["command"][0] == "asd"
     parser = argparse.ArgumentParser(exit_on_error=False)
     importlib.import_module(COMMANDS[container["command"][1]][0]).add_arguments(parser)
-    assert parser.parse_args(container["args"]).run_dir == [Path("/runs")]
+    parser.parse_args(container["args"])
 
 
-@pytest.mark.parametrize("name", ["exporter-daemonset.yaml", "handler-deployment.yaml"])
-def test_a_pod_has_no_rights_it_does_not_need(name):
-    (container,) = pod(name)["containers"]
-    assert pod(name)["securityContext"]["runAsNonRoot"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-    }  # fmt: skip
+@pytest.mark.parametrize("which", [AGENT, HANDLER])
+@pytest.mark.parametrize("chosen", [(), ("base",)])
+def test_a_pod_has_no_rights_it_does_not_need(which, chosen):
+    spec = pod(*which, *chosen)
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    lean = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert container["securityContext"] == lean
+    for first in spec.get("initContainers", []):  # root's, for the folder is; and without any capability
+        assert first["securityContext"] == {**lean, "runAsUser": 0, "runAsNonRoot": False}
     mounted = {mount["name"] for mount in container["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod(name)["volumes"]}
-    assert TAINT in [toleration["key"] for toleration in pod(name)["tolerations"]]
+    assert mounted == {volume["name"] for volume in spec["volumes"]}
+    assert TAINT in [toleration["key"] for toleration in spec["tolerations"]]
+    assert not any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
 
 
 def variables(container):
     return {each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]}
 
 
-def test_job_and_agent_speak_of_the_node_by_the_name_that_kubernetes_gives_it():
-    (agent,) = pod("exporter-daemonset.yaml")["containers"]
-    (job,) = pod("training-job.yaml")["containers"]
-    assert variables(agent)["ASD_NODE"] == variables(job)["ASD_NODE"] == "spec.nodeName"
+def test_jobs_and_agent_speak_of_the_node_by_the_name_that_kubernetes_gives_it():
+    (agent,) = pod(*AGENT)["containers"]
+    assert {job for job, _ in trainings()} == set(JOBS)
+    for _, training in trainings():
+        assert variables(training["containers"][0])["ASD_NODE"] == variables(agent)["ASD_NODE"] == "spec.nodeName"
     assert "--host=$(ASD_NODE)" in agent["args"]
+
+
+def runs_of(spec):
+    """What is mounted at /runs."""
+    (name,) = [mount["name"] for mount in spec["containers"][0]["volumeMounts"] if mount["mountPath"] == "/runs"]
+    return next(volume for volume in spec["volumes"] if volume["name"] == name)
+
+
+def test_what_jobs_agent_and_handler_mount_is_the_same_claim_in_one_namespace():
+    specs = [pod(*AGENT), pod(*HANDLER), *(training for _, training in trainings())]
+    assert [runs_of(spec) for spec in specs] == [
+        {"name": "runs", "persistentVolumeClaim": {"claimName": "asd-runs"}}
+    ] * len(specs)
+    owners = [
+        item(*AGENT),
+        item(*HANDLER),
+        item("PersistentVolumeClaim", "asd-runs"),
+        *(items(f"jobs/{job}")[0] for job in JOBS),
+    ]
+    assert {each["metadata"]["namespace"] for each in owners} == {"asd"}
+
+
+def test_without_the_claim_what_a_job_is_told_to_mount_is_the_folder_of_the_agent():
+    folder = runs_of(pod(*AGENT, "base"))
+    assert folder["hostPath"]["path"] == "/var/lib/asd/runs"
+    for job in JOBS:
+        told = {
+            line.split(": ", 1)[1]
+            for line in (FOLDER / "jobs" / job).read_text().splitlines()
+            if "in any namespace: " in line
+        }
+        assert [yaml.safe_load(text)["hostPath"]["path"] for text in told] == [folder["hostPath"]["path"]]
+
+
+def test_a_claim_of_another_namespace_is_on_the_same_export():
+    _, *volumes, claim = items("jobs/other-namespace.yaml")
+    assert volumes[0]["spec"]["nfs"] == volumes[1]["spec"]["nfs"]
+    assert [volume["spec"]["claimRef"] for volume in volumes] == [
+        {"namespace": "asd", "name": item("PersistentVolumeClaim", "asd-runs")["metadata"]["name"]},
+        {"namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"]},
+    ]
+    assert claim["spec"]["volumeName"] == volumes[1]["metadata"]["name"]
 
 
 def test_what_a_job_leaves_in_the_claim_is_found_by_agent_and_handler(tmp_path):
     """The manifests as they are, with the mount as a folder and the fields of the pods put in."""
-    names = ("training-job.yaml", "exporter-daemonset.yaml", "handler-deployment.yaml")
-    pods = {name: pod(name) for name in names}
-    claims = {volume["persistentVolumeClaim"]["claimName"] for each in pods.values() for volume in each["volumes"]
-              if "persistentVolumeClaim" in volume}  # fmt: skip
-    assert claims == {items("runs.yaml")[0]["metadata"]["name"]}
-    assert {items(name)[0]["metadata"]["namespace"] for name in (*names, "runs.yaml")} == {"asd"}
-    (job,), (agent,), (handler,) = (pods[name]["containers"] for name in names)
-    mounts = [mount["mountPath"] for each in (job, agent, handler) for mount in each["volumeMounts"]
-              if mount["name"] == "runs"]  # fmt: skip
-    assert mounts == ["/runs", "/runs", "/runs"]
+    (job,) = pods_of("plain.yaml")[0]["containers"]
     known = {**variables(job), "ASD_NODE": "node7", "JOB_NAME": "llama"}
     root = Path(known["ASD_RUN_DIR"].replace("$(JOB_NAME)", "llama").replace("/runs", str(tmp_path)))
     config = Config.from_env({"ASD_NODE": known["ASD_NODE"], "ASD_RUN_DIR": str(root)})
@@ -113,26 +190,56 @@ def test_a_claim_without_a_run_is_told_of_by_the_handler(tmp_path):
 
 
 def test_the_handler_shows_how_it_is():
-    (container,) = pod("handler-deployment.yaml")["containers"]
-    (port,) = container["ports"]
-    assert f"--metrics=$(POD_IP):{port['containerPort']}" in container["args"]
+    (container,) = pod(*HANDLER)["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for option, name in (("metrics", "metrics"), ("webhook", "webhook")):
+        assert f"--{option}=$(POD_IP):{ports[name]}" in container["args"]
     assert [container[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness")] == [
         {"path": "/healthz", "port": "metrics"}, {"path": "/readyz", "port": "metrics"},
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["asd-agent", "asd-handler"])
+def test_services_and_rules_of_the_network_are_about_pods_that_exist(name):
+    workload = item(*(AGENT if name == "asd-agent" else HANDLER))["spec"]["template"]
+    service, policy = item("Service", name)["spec"], item("NetworkPolicy", name)["spec"]
+    for selector in (service["selector"], policy["podSelector"]["matchLabels"]):
+        assert selector.items() <= workload["metadata"]["labels"].items()
+    ports = {port["name"]: port["containerPort"] for port in workload["spec"]["containers"][0]["ports"]}
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == set(ports)
+
+
+def test_the_monitors_scrape_what_the_services_serve_under_the_names_of_the_rules():
+    for monitor in items("monitoring/monitors.yaml"):
+        service = item("Service", monitor["metadata"]["name"])
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        (endpoint,) = monitor["spec"]["endpoints"]
+        assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+        job = "asd" if monitor["metadata"]["name"] == "asd-agent" else "asd-handler"
+        assert endpoint["relabelings"] == [{"action": "replace", "targetLabel": "job", "replacement": job}]
+
+
+def test_the_rules_of_the_operator_are_those_of_prometheus():
+    sys.path.insert(0, str(FOLDER.parent))
+    import make_rules
+
+    assert make_rules.TARGET.read_text() == make_rules.rules()
+    assert items("monitoring/rules.yaml")[0]["spec"] == yaml.safe_load(make_rules.SOURCE.read_text())
+
+
 def test_the_handler_is_alone_and_begins_as_a_dry_run():
-    (item,) = items("handler-deployment.yaml")
-    assert (item["spec"]["replicas"], item["spec"]["strategy"]) == (1, {"type": "Recreate"})
-    assert "--dry-run" in pod("handler-deployment.yaml")["containers"][0]["args"]
+    spec = item(*HANDLER)["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert "--dry-run" in pod(*HANDLER)["containers"][0]["args"]
 
 
 def test_the_role_for_clusterd_names_the_config_map_that_is_written():
     defaults = inspect.signature(ClusterD).parameters
     (role,) = [
-        item
-        for item in items("rbac-clusterd.yaml")
-        if item["kind"] == "Role" and item["metadata"]["namespace"] == "mindx-dl"
+        each
+        for each in items("mindcluster/roles.yaml")
+        if each["kind"] == "Role" and each["metadata"]["namespace"] == "mindx-dl"
     ]
     assert role["metadata"]["namespace"] == defaults["namespace"].default
     assert role["rules"][0]["resourceNames"] == [defaults["config_map"].default]

@@ -1,0 +1,212 @@
+"""The shipped deployment on a real API server: from the files of a training in a pod to a cordoned node.
+
+The manifests are applied as they are, by kubectl. `kubelet.py` runs the pods, for an API server runs none.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kubelet import Kubelet, devices, metric
+from real_programs import binary, eventually, get
+from test_kubernetes import TOKEN, RealKubeEngine, Server
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from manifests import FOLDER, rendered
+
+yaml = pytest.importorskip("yaml")
+HERE = Path(__file__).parent
+DOCUMENT = FOLDER.parents[1] / "docs" / "operations.md"
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.skipif(shutil.which("kube-apiserver") is None, reason="build_kube_apiserver.sh builds kube-apiserver"),
+    pytest.mark.skipif(
+        subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0, reason="needs to mount"
+    ),
+]
+AGENTS = {"node-a": "127.0.1.1", "node-b": "127.0.1.2"}
+HANDLER, JOB = "127.0.1.9", "127.0.1.20"
+
+
+class Cluster:
+    """An API server with two nodes, and kubectl of its administrator."""
+
+    def __init__(self, start):
+        self.folder = start.folder
+        self.server = Server(start)
+        engine = RealKubeEngine(start.folder, self.server.url, TOKEN, context=self.server.context)
+        self.ask_as_it_is = engine.api
+        self.kubeconfig = engine.kubeconfig
+        app = start.folder / "app"
+        app.mkdir()
+        shutil.copy(HERE / "programs" / "striking_rank.py", app / "train.py")
+        self.nodes = {}
+        for name in AGENTS:
+            self.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+            disk = start.folder / name
+            self.nodes[name] = Kubelet(start, self.server, self.ask, name, disk, start.folder / "claims", app)
+
+    def ask(self, method, path, body=None, kind="application/json"):
+        return self.ask_as_it_is(method, path, body, kind)
+
+    def kubectl(self, *words, fails=False):
+        command = [binary("kubectl"), "--kubeconfig", self.kubeconfig, *words]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
+        assert (done.returncode != 0) is fails, done.stderr
+        return done.stdout + done.stderr * fails
+
+    def get(self, kind, name):
+        return json.loads(self.kubectl("-n", "asd", "get", kind, name, "-o", "json"))
+
+    def node(self, name):
+        return json.loads(self.kubectl("get", "node", name, "-o", "json"))
+
+    def is_out(self, name):
+        """Whether a node is cordoned and tainted, both or none."""
+        spec = self.node(name)["spec"]
+        taints = [taint for taint in spec.get("taints", []) if taint["key"].startswith("asd.mindspore.org/")]
+        assert bool(spec.get("unschedulable")) == bool(taints)
+        return bool(taints)
+
+
+def pods_alone(item):
+    """The pods of an object that only an operator knows, as objects that the server knows."""
+    found, left = [], [item["spec"]]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict) and "template" in each:
+            found.append(each["template"])
+        elif isinstance(each, dict | list):
+            left += each.values() if isinstance(each, dict) else each
+    name = item["metadata"]["name"]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PodTemplate",
+            "metadata": {"name": f"{name}-{number}", "namespace": "asd"},
+            "template": each,
+        }
+        for number, each in enumerate(found)
+    ]
+
+
+@pytest.fixture(scope="module")
+def cluster(start):
+    return Cluster(start)
+
+
+def test_the_server_takes_every_manifest_and_knows_every_field_of_it(cluster, tmp_path):
+    """`kubectl --validate=strict` reads the server's schema. Of what only an operator knows, the pods are looked at.
+
+    The server of Debian 12 ends when it gets an object of a CustomResourceDefinition, so there are none here.
+    """
+    everything = rendered("base", "runs-in-claim", "mindcluster")
+    for path in sorted((FOLDER / "jobs").iterdir()):
+        for item in yaml.safe_load_all(path.read_text()):
+            known = item["apiVersion"] in ("v1", "batch/v1")
+            everything += [item] if known else pods_alone(item)
+    for space in ("asd", "training", "mindx-dl"):  # nothing goes into a namespace that is only tried
+        cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": space}})
+    tried = [item for item in everything if item["kind"] != "Namespace"]
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(tried))
+    told = cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", file)
+    assert told.count("(server dry run)") == len(tried) > 20
+    broken = next(item for item in everything if item["kind"] == "DaemonSet")
+    broken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    file.write_text(yaml.safe_dump(broken))
+    assert "livenessProb" in cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", file, fails=True)
+
+
+def run_agents(cluster):
+    template = cluster.get("daemonset", "asd-agent")["spec"]["template"]
+    agents = {}
+    for name, address in AGENTS.items():
+        agents[name], _ = cluster.nodes[name].run(template, f"asd-agent-{name}", address)
+        (container,) = template["spec"]["containers"]
+        cluster.nodes[name].is_live(container, address, "livenessProbe")
+    return agents
+
+
+def run_handler(cluster, number):
+    template = cluster.get("deployment", "asd-handler")["spec"]["template"]
+    program, execute = cluster.nodes["node-b"].run(template, f"asd-handler-{number}", HANDLER)
+    (container,) = template["spec"]["containers"]
+    cluster.nodes["node-b"].is_live(container, HANDLER, "livenessProbe")
+    return container, program, execute
+
+
+def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
+    cluster.kubectl("apply", "-k", FOLDER)
+    run_agents(cluster)
+    container, handler, _ = run_handler(cluster, 1)
+    with pytest.raises(OSError, match="503"):
+        get(f"http://{HANDLER}:9465/readyz")  # no job has left anything
+
+    cluster.kubectl("create", "-f", FOLDER / "jobs" / "plain.yaml")
+    job = cluster.get("job", "training")["spec"]["template"]
+    training, _ = cluster.nodes["node-a"].run(job, "training-x", JOB)
+    cluster.nodes["node-b"].is_live(container, HANDLER, "readinessProbe")
+    (runs,) = (cluster.folder / "claims" / "asd-runs").glob("*/status-rank0.json")
+    assert runs.parent.name == "training"
+    (runs.parent / "go").touch()
+
+    def would_isolate():
+        return metric(HANDLER, 9465, 'asd_handler_actions_total{action="would-isolate"}')
+
+    eventually(would_isolate, 90)  # three strikes, and the 30 s that the last one waits for others
+    assert [(each["host"], each["device"], each["state"]) for each in devices(HANDLER)] == [
+        ("node-a", "Ascend:3", "dry")
+    ]
+    assert not cluster.is_out("node-a")
+    suspects = {name: suspects_at(address) for name, address in AGENTS.items()}
+    assert suspects == {"node-a": [("node-a", "1.0")], "node-b": []}
+
+    # In earnest, as the document says.
+    cluster.nodes["node-b"].remove("asd-handler-1", handler)
+    cluster.kubectl("-n", "asd", "patch", "deployment", "asd-handler", "--type=json", "-p", in_earnest())
+    container, handler, execute = run_handler(cluster, 2)
+    assert "--dry-run" not in container["args"]
+    eventually(lambda: cluster.is_out("node-a"), 90)
+    assert not cluster.is_out("node-b")
+    condition = next(
+        each for each in cluster.node("node-a")["status"]["conditions"] if each["type"] == "AsdSilentCorruption"
+    )
+    assert condition["status"] == "True"
+    assert condition["message"].startswith("80818C00: isolated are Ascend:3")
+    training.stop()
+
+    # Killed and started anew it isolates nobody twice.
+    version = cluster.node("node-a")["metadata"]["resourceVersion"]
+    cluster.nodes["node-b"].remove("asd-handler-2", handler)
+    _, handler, execute = run_handler(cluster, 3)
+    eventually(lambda: metric(HANDLER, 9465, "asd_handler_last_look_timestamp_seconds"))
+    assert [(each["host"], each["state"]) for each in devices(HANDLER)] == [("node-a", "isolated")]
+    time.sleep(1)
+    assert cluster.node("node-a")["metadata"]["resourceVersion"] == version
+    events = [
+        each
+        for each in json.loads(cluster.kubectl("get", "events", "-o", "json"))["items"]
+        if each["reason"] == "AsdIsolated"
+    ]
+    assert [each["involvedObject"]["name"] for each in events] == ["node-a"]
+
+    # And back, by the command of the document.
+    program = execute("asd", "devices", "release", "node-a", "Ascend:3", "--state", "/state/handler.sqlite")
+    assert program.process.wait(30) == 0, program.text
+    eventually(lambda: not cluster.is_out("node-a"))
+
+
+def suspects_at(address):
+    return re.findall(r'^asd_device_suspect{.*node="(.*?)".*} (.*)$', get(f"http://{address}:9464/metrics"), re.M)
+
+
+def in_earnest():
+    """The patch that takes `--dry-run` out, from the page."""
+    return DOCUMENT.read_text().split("--type=json -p '")[1].split("'")[0]

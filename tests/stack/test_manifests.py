@@ -1,0 +1,102 @@
+"""The shipped manifests, by kubectl and Helm themselves."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from real_programs import binary
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from manifests import FOLDER, components, rendered
+
+yaml = pytest.importorskip("yaml")
+pytestmark = pytest.mark.stack
+CHART = FOLDER.parent / "helm" / "mindspore-asd"
+
+
+def output(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def by_name(objects):
+    return {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each for each in objects}
+
+
+def kustomized(folder, *names):
+    """What kubectl makes of the base with components."""
+    for name in ("base", *names):
+        (folder / name).symlink_to(FOLDER / name)
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["base"], "components": list(names)}))
+    return by_name(output(binary("kubectl"), "kustomize", "--load-restrictor=LoadRestrictionsNone", folder))
+
+
+def charted(**values):
+    """What Helm makes of the chart."""
+    settings = [word for name, value in values.items() for word in ("--set", f"{name.replace('__', '.')}={value}")]
+    return by_name(output(binary("helm"), "template", "asd", CHART, "--namespace", "asd", *settings))
+
+
+def test_what_is_applied_is_what_the_other_tests_look_at():
+    assert by_name(output(binary("kubectl"), "kustomize", FOLDER)) == by_name(rendered(*components()))
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        (["runs-in-claim"], {}),
+        ([], {"runs": "nodes"}),
+        (["monitoring"], {"runs": "nodes", "monitoring": "true"}),
+        (["mindcluster"], {"runs": "nodes", "handler__isolator": "clusterd"}),
+        (["runs-in-claim", "monitoring", "mindcluster"], {"monitoring": "true", "handler__isolator": "clusterd"}),
+    ],
+    ids=lambda each: "-".join(each) or "base",
+)
+def test_the_chart_is_the_kustomization(tmp_path, names, values):
+    made = kustomized(tmp_path, *names)
+    assert made == by_name(rendered("base", *names))
+    del made[("Namespace", None, "asd")]  # Helm's own matter
+    assert charted(**values) == made
+
+
+def test_the_chart_puts_its_values_in():
+    made = charted(
+        image="registry.example/asd:1", handler__dryRun="false", handler__args="{--max-devices=4}",
+        agent__args="{--checkpoints=all}", runsStorageClass="nfs", stateStorageClass="disk",
+    )  # fmt: skip
+    agent, handler = made[("DaemonSet", "asd", "asd-agent")], made[("Deployment", "asd", "asd-handler")]
+    (container,) = handler["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/asd:1"
+    assert "--dry-run" not in container["args"]
+    assert container["args"][-1] == "--max-devices=4"
+    assert agent["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--checkpoints=all"
+    classes = {
+        name: made[("PersistentVolumeClaim", "asd", name)]["spec"]["storageClassName"]
+        for name in ("asd-runs", "asd-handler")
+    }
+    assert classes == {"asd-runs": "nfs", "asd-handler": "disk"}
+
+
+def test_the_chart_goes_into_another_namespace():
+    made = by_name(output(binary("helm"), "template", "asd", CHART, "--namespace", "guard", "--set", "runs=nodes"))
+    assert {space for _, space, _ in made} == {"guard", "default", None}
+    (container,) = made[("Deployment", "guard", "asd-handler")]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "--agents=kubernetes:guard/app.kubernetes.io/name=asd-agent:9464"
+    bindings = [each for (kind, *_), each in made.items() if kind.endswith("RoleBinding")]
+    assert {subject["namespace"] for each in bindings for subject in each["subjects"]} == {"guard"}
+
+
+def test_a_wrong_value_is_refused_in_a_sentence():
+    done = subprocess.run(
+        [binary("helm"), "template", "asd", CHART, "--set", "runs=wrong"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert 'runs is "wrong"; valid are claim and nodes' in done.stderr
+
+
+def test_the_chart_has_nothing_to_complain_of():
+    done = subprocess.run([binary("helm"), "lint", "--strict", CHART], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout

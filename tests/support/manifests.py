@@ -1,0 +1,53 @@
+"""The manifests of deploy/kubernetes after the components; tests/stack compares them with what kubectl makes."""
+
+import copy
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
+
+
+def _items(path):
+    import yaml
+
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def components():
+    """The folders that the kustomization names, the base first."""
+    (top,) = _items(FOLDER / "kustomization.yaml")
+    return [*top["resources"], *top["components"]]
+
+
+def rendered(*folders):
+    """The objects of the base and of components, patched by these."""
+    objects = []
+    for folder in folders:
+        (own,) = _items(FOLDER / folder / "kustomization.yaml")
+        objects += [each for name in own["resources"] for each in _items(FOLDER / folder / name)]
+        for patch in own.get("patches", []):
+            import yaml
+
+            for each in objects:
+                if (each["kind"], each["metadata"]["name"]) == (patch["target"]["kind"], patch["target"]["name"]):
+                    _apply(each, yaml.safe_load(patch["patch"]))
+    return objects
+
+
+def _apply(target, operations):
+    """RFC 6902, as far as it is needed here."""
+    for operation in operations:
+        *way, last = operation["path"].strip("/").split("/")
+        place = target
+        for step in way:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        key = int(last) if isinstance(place, list) and last != "-" else last
+        value = copy.deepcopy(operation.get("value"))
+        if operation["op"] == "test":
+            assert place[key] == value, operation
+        elif operation["op"] == "remove":
+            del place[key]
+        elif key == "-":
+            place.append(value)
+        else:
+            assert operation["op"] == "replace", operation
+            place[key] = value
