@@ -12,8 +12,11 @@ ZOO_ARGS ?=
 # Which quarter of the zoo is run, and which faults strike: a number. Two processes must not disagree at midnight.
 ZOO_SEED ?= $(shell date +%Y%m%d)
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
-# What shows that a wheel has all its parts; how they work is no matter of packaging.
-WHEEL_TESTS := tests/asd/cli tests/exporters tests/e2e/test_run.py tests/e2e/test_demo.py \
+# What shows that a wheel has all its parts; how they work is no matter of packaging. tests/test_layout.py compares the
+# files one by one; the others run what is found beside the source: commands, rules of alerts, the style of a report, the
+# kernel, what enables itself.
+WHEEL_TESTS := tests/test_layout.py tests/asd/cli tests/asd/test_sinks.py tests/exporters/test_dashboard_file.py \
+	tests/exporters/report tests/e2e/test_run.py tests/e2e/test_demo.py \
 	tests/operators/start/test_enable.py tests/operators/kernel/test_statistics.py
 # What meets MindSpore: all else is the same with every version of it.
 TESTS_2.10 := tests/operators tests/e2e/test_run.py tests/e2e/test_data_parallel.py tests/e2e/test_replay.py
