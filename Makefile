@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 PYTEST_ARGS ?=
 SLOW_ARGS ?=
 # Each file goes to one of two processes: a compilation of MindSpore keeps one core busy and no more.
-PARALLEL ?= -n 2 --dist loadfile
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 STACK_ARGS ?=
 ASCEND_ARGS ?=
 MSPROBE_ARGS ?=
@@ -12,8 +12,11 @@ ZOO_ARGS ?=
 # Which quarter of the zoo is run, and which faults strike: a number. Two processes must not disagree at midnight.
 ZOO_SEED ?= $(shell date +%Y%m%d)
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
-# What shows that a wheel has all its parts; how they work is no matter of packaging.
-WHEEL_TESTS := tests/asd/cli tests/exporters tests/e2e/test_run.py tests/e2e/test_demo.py \
+# What shows that a wheel has all its parts; how they work is no matter of packaging. tests/test_layout.py compares the
+# files one by one; the others run what is found beside the source: commands, rules of alerts, the style of a report, the
+# kernel, what enables itself.
+WHEEL_TESTS := tests/test_layout.py tests/asd/cli tests/asd/test_sinks.py tests/exporters/test_dashboard_file.py \
+	tests/exporters/report tests/e2e/test_run.py tests/e2e/test_demo.py \
 	tests/operators/start/test_enable.py tests/operators/kernel/test_statistics.py
 # What meets MindSpore: all else is the same with every version of it.
 TESTS_2.10 := tests/operators tests/e2e/test_run.py tests/e2e/test_data_parallel.py tests/e2e/test_replay.py
@@ -23,6 +26,7 @@ TEST_2.10_ARGS ?= -m "not slow and not stack"
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 WALK_ARGS ?=
+MUTATION_ARGS ?= --share 0.3
 
 # What needs no MindSpore is tested on every Python that the package is for; MindSpore itself on the one of .venv.
 PYTHONS ?= 3.10 3.12
@@ -36,7 +40,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml $(wildcard operators/kernel/*/*.cpp operators/kernel/*/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench walk lint format types layers clean
+.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench walk mutation lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,8 +53,10 @@ demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
 test: venv ## run the tests but the long ones (PYTEST_ARGS=...)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not stack and not zoo" $(PYTEST_ARGS)
 
-test-slow: venv ## run the long ones: kills at random points, whole jobs of several ranks (SLOW_ARGS=...)
+test-slow: venv ## run the long ones: kills at random points, jobs of several ranks, many examples (SLOW_ARGS=...)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack and not zoo" $(SLOW_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "hypothesis and not slow and not stack and not zoo" \
+		--hypothesis-profile=thorough $(SLOW_ARGS)
 
 test-stack: venv ## run the tests with real Prometheus and Alertmanager; installs Debian's when missing (STACK_ARGS=...)
 	$(call install_debian,$(STACK),munge etcd)
@@ -158,6 +164,9 @@ bench: venv ## run every program in benchmarks/ (BENCH_ARGS=...)
 walk: venv ## list the functions that one step calls, healthy and with an anomaly, in both modes (WALK_ARGS=...)
 	@$(BIN)/python benchmarks/walk.py $(WALK_ARGS)
 
+mutation: venv ## change the code that judges and decides, a place at a time; 90 % have to be noticed (MUTATION_ARGS=...)
+	@$(BIN)/python -m benchmarks.mutation $(MUTATION_ARGS)
+
 lint: venv ## check style
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -220,7 +229,7 @@ endef
 $(VENV)/.stamp: $(BUILD_INPUTS) constraints.txt
 	$(make_venv)
 	@pins=$$($(@D)/bin/python -c 'import sys; print("-c constraints.txt" * (sys.version_info[:2] == (3, 11)))'); \
-	$(@D)/bin/python $(PIP) install $$pins -e '.[mindformers,plot,web,k8s,grpc,otlp,compare,docs,test,dev,wheels]'
+	$(@D)/bin/python $(PIP) install $$pins -e '.[mindformers,plot,web,k8s,grpc,otlp,compare,docs,test,dev,mutation,wheels]'
 	@touch $@
 
 # mindformers 1.9.0 asks for MindSpore 2.9 but runs on 2.10 just as well, so the complete list goes in as it stands.

@@ -1,13 +1,39 @@
 """For all tests."""
 
+import itertools
 import os
+from collections import Counter
 
+import pytest
 from hypothesis import settings
 
 # MindSpore's own messages are of the oldest kind. It asks for the reader in Python when it is imported.
 # That is too late in a process that has tested ClusterD's messages before.
 os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 
-# A machine that is busy elsewhere must fail no test.
-settings.register_profile("asd", deadline=None)
+# A machine that is busy elsewhere must fail no test. `make mutation` does with fewer examples than these, and
+# `make test-slow` tries many.
+settings.register_profile("asd", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("asd")
+
+# What starts whole programs is begun first: one process must not be left alone with a long file in the end.
+LONG_FIRST = ("tests/e2e/", "tests/operators/", "tests/docs/")
+MANY_SECONDS = 60
+"""A session that took longer tells which files took most of it."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FIRST))
+
+
+def pytest_terminal_summary(terminalreporter):
+    seconds = Counter()
+    for report in itertools.chain(*terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.split("::")[0]] += report.duration
+    if seconds.total() > MANY_SECONDS:
+        terminalreporter.section("slowest files")
+        for file, taken in seconds.most_common(25):
+            terminalreporter.write_line(f"{taken:7.1f}s {file}")

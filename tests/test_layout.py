@@ -64,6 +64,21 @@ def test_every_line_of_the_constraints_is_a_plain_pin(name):
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.+!]*", line)] == []
 
 
+def files_below(folder):
+    """What a wheel must have; the kernel is built anew, and links are followed."""
+    found = {
+        Path(place, name).relative_to(folder) for place, _, names in os.walk(folder, followlinks=True) for name in names
+    }
+    return {path for path in found if path.suffix not in (".pyc", ".so")}
+
+
+def test_what_is_installed_has_every_file_of_the_checkout(pytestconfig):
+    """`make wheel-test` runs this on the wheel, with the settings of the checkout."""
+    checkout = files_below(pytestconfig.inipath.parent / "asd")
+    assert len(checkout) > 300
+    assert files_below(Path(asd.__file__).parent) == checkout
+
+
 @in_checkout
 def test_the_version_is_that_of_pyproject():
     assert asd.__version__ in (pyproject()["project"]["version"], "0.0.0+unknown")

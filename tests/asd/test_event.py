@@ -202,6 +202,8 @@ def test_its_sentence_has_what_only_some_events_have():
 def test_fields_that_touch_do_not_melt_into_one_id():
     assert event_id("run1", 1, "a", 12, "anomaly") != event_id("run", 11, "a", 12, "anomaly")
     assert event_id("a", 0, "b", 1, "anomaly") != event_id('a", 0, "b', 0, "b", 1, "anomaly")
+    whose = ({}, {"host": "h"}, {"device": "h"}, {"key": "h"}, {"host": "h", "device": "h"})
+    assert len({event_id("a", 0, "b", 1, "anomaly", **where) for where in whose}) == len(whose)
 
 
 def test_its_sentence_has_the_keyword_and_every_field():
@@ -332,7 +334,7 @@ def test_the_kinds_and_words_are_those_that_others_read():
     assert VERDICTS == ("transient", "persistent", "software", "undetermined")
 
 
-@pytest.mark.parametrize(("feature", "step"), [("l2", 40), ("blocks", 39)])
+@pytest.mark.parametrize(("feature", "step"), [("l2", 40), ("blocks", 39), ("", 40)])
 def test_what_changed_between_two_steps_is_doubtful_from_the_first_of_them(feature, step):
     assert make(feature=feature).doubtful_from == step
 

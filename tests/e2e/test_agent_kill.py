@@ -20,17 +20,18 @@ from asd.measured.origin import Origin
 from asd.monitor import Monitor
 from asd.rundir import names as run_dir
 from asd.rundir.disk import write_whole
+from tests.support.events import event_maker
 
 RANKS = 2
 FORK = multiprocessing.get_context("fork")
 
 
+made = event_maker(time=lambda step: 1e9 + step, reason=lambda step: "x" * (step % 1500))
+
+
 def event(step, rank):
-    return Event(
-        run="run1", rank=rank, host="node7", device=f"Ascend:{rank}", step=step, checkpoint="a", value=2e6,
-        limits=(1e6,), level=Level.ERROR if step % 7 == 0 else Level.WARNING, kind="anomaly", rule="threshold",
-        feature="l2", reason="x" * (step % 1500), refused=True, time=1e9 + step,
-    )  # fmt: skip
+    level = Level.ERROR if step % 7 == 0 else Level.WARNING
+    return made(step, rank=rank, device=f"Ascend:{rank}", level=level)
 
 
 def train(folder, rank, first_step):

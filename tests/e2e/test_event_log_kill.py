@@ -11,20 +11,21 @@ from collections import Counter
 
 import pytest
 
-from asd import Event, Level
+from asd import Level
 from asd.exporters.run_files import event_log
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.rundir.names import event_file, event_files
+from tests.support.events import event_maker
 
 SMALL = 5_000  # bytes of a file: about six events, so that rotations are frequent
 KEEP = 10_000  # so that nothing is deleted
 
 
+made = event_maker(device="CPU:0", time=0.0)
+
+
 def event(writer, step, level=Level.ERROR):
-    return Event(
-        run=writer, rank=0, host="node7", device="CPU:0", step=step, checkpoint="a", value=2e6, limits=(1e6,),
-        level=level, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=True, time=0.0,
-    )  # fmt: skip
+    return made(step, run=writer, level=level)
 
 
 class Writer:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from asd import Event, Level
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.files import events_file
 from asd.rundir.names import event_file
+from tests.support.events import event_maker, growing
 
 GUILTY = {  # by the rule that finds them
     "persistent": ["Ascend:0", "Ascend:5"],
@@ -23,13 +23,11 @@ KILLS = 15
 PROGRAM = Path(__file__).parent / "programs" / "handler_with_markers.py"
 
 
+made = event_maker(run="job", host="n1", value=growing, time=lambda step: time.time())
+
+
 def event(device, step, **changes):
-    fields = {
-        "run": "job", "rank": int(device[-1]), "host": "n1", "device": device, "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": time.time(),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+    return made(step, device=device, rank=int(device[-1]), **changes)
 
 
 def story():

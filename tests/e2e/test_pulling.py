@@ -17,10 +17,11 @@ import pytest
 import trustme
 
 import asd
-from asd import Event, Level
+from asd import Level
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.files import events_file
 from asd.rundir.names import event_file
+from tests.support.events import event_maker, growing
 
 MUTUAL = """
 tls_server_config:
@@ -29,15 +30,9 @@ tls_server_config:
   client_auth_type: RequireAndVerifyClientCert
   client_ca_file: ca.pem
 """
-
-
-def event(step=1, host="node7", device="Ascend:3", rank=3, **changes):
-    fields = {
-        "run": "llama", "rank": rank, "host": host, "device": device, "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.WARNING, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": time.time(),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(
+    run="llama", rank=3, device="Ascend:3", value=growing, level=Level.WARNING, time=lambda step: time.time()
+)
 
 
 def verdict(host, device="Ascend:3", **changes):
@@ -242,6 +237,7 @@ def test_a_forged_agent_without_a_certificate_of_our_authority_is_not_heard(clus
     cluster.issue("node7", "127.0.0.1", "node7", authority=trustme.CA())
     cluster.write(verdict("node7"))
     cluster.start_agent("node7")
+    wait_for(lambda: listens(port))
     cluster.name_agents("node7")
     cluster.start_handler()
     line = wait_for(lambda: [line for line in cluster.said() if "certificate" in line])

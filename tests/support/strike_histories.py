@@ -10,6 +10,7 @@ from typing import NamedTuple
 from asd import Event, Level
 from asd.counts.strikes import device_key
 from asd.rundir.names import event_file
+from tests.support.events import event_maker, growing
 
 NOW = time.time()
 USUAL = ("--strikes", "3", "--window", "480", "--many", "3")
@@ -25,14 +26,13 @@ class History(NamedTuple):
     strict: dict[str, int]
 
 
+made = event_maker(run="job", host="", value=growing)
+
+
 def first(step=1, ago=30.0, device="Ascend:3", rank=None, **changes):
     """A first-level anomaly so many minutes ago."""
-    fields = {
-        "run": "job", "rank": int(device[-1]) if rank is None else rank, "host": "", "device": device, "step": step,
-        "checkpoint": "a", "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly",
-        "rule": "threshold", "feature": "l2", "reason": "r", "refused": True, "time": NOW - 60 * ago,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+    rank = int(device[-1]) if rank is None else rank
+    return made(step, device=device, rank=rank, **{"time": NOW - 60 * ago, **changes})
 
 
 def second(step=1, **changes):

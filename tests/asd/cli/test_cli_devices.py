@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import asd
-from asd import Event, Level
 from asd.cli import COMMANDS, main
 from asd.errors import IsolationError
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.files import events_file, state_file
 from asd.isolator import Device
+from tests.support.events import event_maker, growing
 
 WARNING = """\
 Health Status                  : Warning
@@ -36,13 +36,9 @@ def command(monkeypatch, tmp_path):
     monkeypatch.setenv("ASD_RUN_DIR", str(tmp_path))
 
 
-def event(step=1, **changes):
-    fields = {
-        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": time.time(), "evidence": "evidence/1",
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(
+    run="llama", rank=3, device="Ascend:3", value=growing, time=lambda step: time.time(), evidence="evidence/1"
+)
 
 
 def fill(tmp_path, *events):

@@ -13,20 +13,15 @@ import time
 
 import pytest
 
-from asd import Event, Level
+from asd import Level
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
+from tests.support.events import event_maker
 
 NOW = 1_800_000_000.0
 
 
-def event(step=1, **changes):
-    fields = {
-        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "model.norm_out",
-        "value": 2.5e7, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
-        "reason": "too large", "refused": True, "time": NOW + step,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(checkpoint="model.norm_out", value=2.5e7, reason="too large", time=lambda step: NOW + step)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import asd
-from asd import Event, Level
+from asd import Level
 from asd.cli import COMMANDS, main
 from asd.exporters.prometheus.handler import HandlerCollector
 from asd.exporters.run_files.event_log import EventLog, read_events
@@ -20,6 +20,7 @@ from asd.handler.decision import ACTIONS
 from asd.handler.files import events_file, state_file
 from asd.handler.tally import HandlerTally
 from asd.rundir.names import event_file
+from tests.support.events import event_maker, growing
 
 MODULE = ("asd.cli.act.handler", "follow events and have a device that is at fault isolated")
 PROGRAM = "from asd.cli import COMMANDS, main; import sys; COMMANDS.setdefault('handler', "
@@ -32,13 +33,7 @@ def command(monkeypatch):
     monkeypatch.delenv("ASD_RUN_DIR", raising=False)
 
 
-def event(step=1, **changes):
-    fields = {
-        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": time.time(),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(run="llama", rank=3, device="Ascend:3", value=growing, time=lambda step: time.time())
 
 
 def persistent(step=1, **changes):

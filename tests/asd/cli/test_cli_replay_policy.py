@@ -5,12 +5,12 @@ from datetime import datetime, timezone
 
 import pytest
 
-from asd import Event, Level
 from asd.cli import COMMANDS, main
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler import Policy
 from asd.handler.simulation import simulate
 from asd.rundir.names import event_file
+from tests.support.events import event_maker, growing
 
 START = 1_700_000_000.0
 
@@ -22,13 +22,11 @@ def command(monkeypatch):
     )
 
 
+made = event_maker(run="llama", value=growing, time=lambda step: START + 100.0 * step)
+
+
 def event(step=1, device=3, **changes):
-    fields = {
-        "run": "llama", "rank": device, "host": "node7", "device": f"Ascend:{device}", "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": START + 100.0 * step,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+    return made(step, device=f"Ascend:{device}", **{"rank": device, **changes})
 
 
 def write(run_dir, *events):

@@ -1,12 +1,14 @@
 """An engine that is a set, and a handler with everything around it, for the tests of its rules."""
 
-from asd import Event, Level
+from asd import Level
 from asd.errors import IsolationError
 from asd.handler import FaultHandler, Policy, Store
 from asd.isolator import Device, Held
+from tests.support.events import event_maker, growing
 
 START = 1_700_000_000.0
 MINUTE, HOUR = 60.0, 3600.0
+made = event_maker(run="llama", value=growing, time=START, evidence=lambda step: f"evidence/{step}")
 
 
 class Clock:
@@ -77,15 +79,9 @@ class Scene:
         return sorted(device for _, device in self.engine.ours)
 
 
-def event(step=1, **changes):
-    fields = {
-        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": START, "evidence": f"evidence/{step}",
-    }  # fmt: skip
-    device = changes.get("device", "Ascend:3")
-    fields["rank"] = int(device[-1]) if device[-1:].isdecimal() else 0  # the id of an event tells ranks apart
-    return Event(**{**fields, **changes})
+def event(step=1, device="Ascend:3", **changes):
+    rank = int(device[-1]) if device[-1:].isdecimal() else 0  # the id of an event tells ranks apart
+    return made(step, **{"device": device, "rank": rank, **changes})
 
 
 def breaker_scene(devices=2, **policy):

@@ -8,21 +8,15 @@ import time
 
 import pytest
 
-from asd import Event, Level
 from asd.handler.inputs import agent_client
 from asd.handler.inputs.agent_client import Access, AgentError, fetch
 from asd.handler.inputs.targets import Target
+from tests.support.events import event_maker
 
 CURSOR = f"{'a' * 32}.7"
 
 
-def event(step=1, **changes):
-    fields = {
-        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
-        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
-        "reason": "r", "refused": True, "time": 1e9 + step,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(time=lambda step: 1e9 + step)
 
 
 class Canned:

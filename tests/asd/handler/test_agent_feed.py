@@ -10,21 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from asd import Event, Level, StateError
+from asd import StateError
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.db.agent_rows import read_cursors, silent_agents
 from asd.handler.inputs.agent_client import Access
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.targets import FileTargets
+from tests.support.events import event_maker
 
-
-def event(step=1, host="node7", **changes):
-    fields = {
-        "run": "run1", "rank": 0, "host": host, "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
-        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
-        "reason": "r", "refused": True, "time": time.time(),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(time=lambda step: time.time())
 
 
 class Agent:

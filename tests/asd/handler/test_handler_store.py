@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from asd import Event, Level, StateError
+from asd import StateError
 from asd.event import event_id
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store
 from asd.handler.act.release import ask_release, find_device
@@ -17,17 +17,12 @@ from asd.handler.files import events_file, state_file
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.standing import device_standings
 from asd.isolator import Device, Held
+from tests.support.events import event_maker, growing
 
 START = 1_700_000_000.0
 
 
-def event(step=1, **changes):
-    fields = {
-        "run": "llama", "rank": 3, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": START,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(run="llama", rank=3, device="Ascend:3", value=growing, time=START)
 
 
 def persistent(step=1, **changes):

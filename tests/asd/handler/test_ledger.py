@@ -8,18 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd import Event, Level, StateError
+from asd import Level, StateError
 from asd.handler.ledger import DeviceCounts, DeviceStatus, Key, Ledger
+from tests.support.events import event_maker
 
 KEY = Key("run1", 0, "node7", "Ascend:3")
 
 
-def event(step=1, **changes):
-    fields = {
-        **KEY._asdict(), "step": step, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
-        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r", "refused": True, "time": float(step),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(**KEY._asdict())
 
 
 def filled(*events):

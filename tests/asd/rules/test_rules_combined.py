@@ -22,6 +22,7 @@ def warmed_up(count=12):
 
 def test_the_trace_measured_on_the_vendor_library_is_reproduced():
     rule = Combined()
+    assert (rule.upper_thresh1, rule.upper_thresh2) == (1_000_000, 100)
     strikes(rule, [1e-3] * 10)
     assert f"{rule.state()['avg']:g}" == "9.56179e-05"
     rows = []
@@ -45,6 +46,21 @@ def test_the_limits_exist_from_the_eleventh_value_on():
     assert warmed_up(10).limit() == pytest.approx(1000.001)
 
 
+def test_the_limit_is_exact_to_the_last_bit():
+    rule = Combined(3)
+    strikes(rule, [1.0] * 11)
+    limit, state = rule.limit(), rule.state()
+    assert rule.update(limit).level is Level.NORMAL
+    rule.restore(state)
+    assert rule.update(math.nextafter(limit, INF)).level is Level.ERROR
+
+
+def test_a_mean_too_small_for_a_float_gives_no_limit():
+    rule = Combined()
+    assert strikes(rule, [5e-324] * 10) == [False] * 10
+    assert (rule.state()["avg"], rule.limit()) == (0.0, INF)
+
+
 def test_the_trace_has_the_measured_thresholds():
     rule = warmed_up()
     assert rule.limit() == pytest.approx(1000 + 1e-3)
@@ -57,7 +73,10 @@ def test_after_a_nan_the_next_spike_passes():
 
 
 def test_after_an_infinity_the_next_spike_strikes():
-    assert strikes(warmed_up(), [INF, 1e9]) == [True, True]
+    rule = warmed_up()
+    assert strikes(rule, [INF]) == [True]
+    assert rule.limit() == pytest.approx(1000)
+    assert strikes(rule, [1e9]) == [True]
 
 
 def test_of_two_equal_spikes_only_the_first_strikes():

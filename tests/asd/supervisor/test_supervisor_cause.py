@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from asd.event import Event
 from asd.supervisor.cause import evidence, find_cause, find_urgent
 from asd.verdict import Level
+from tests.support.events import event_maker
 
 DEVICES = [0, 1, 2]
 
 
-def event(
-    rank, step, kind="anomaly", *, level=Level.ERROR, verdict="", value=1e9, refused=True, run="job", site="norm"
-):
-    return Event(
-        run=run, rank=rank, host="h", device="CPU:0", step=step, checkpoint=site, value=value, limits=(1e6,), time=0.0,
-        level=level, kind=kind, rule="threshold", feature="l2", reason="test", refused=refused, verdict=verdict,
-    )  # fmt: skip
+made = event_maker(host="h", device="CPU:0", value=1e9, time=0.0, run="job", checkpoint="norm", reason="test")
+
+
+def event(rank, step, kind="anomaly", **changes):
+    return made(step, rank=rank, kind=kind, **changes)
 
 
 def follower(rank, step):

@@ -6,17 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd import Event, Level
+from asd import Level
 from asd.exporters.http.event_query import FILTERS, QueryError, newest_first
+from tests.support.events import event_maker
 
-
-def event(step, **changes):
-    fields = {
-        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
-        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r",
-        "refused": True, "time": float(step),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker()
 
 
 EVENTS = [

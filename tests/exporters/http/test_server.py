@@ -22,19 +22,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import asd
-from asd import ConfigError, Event, Level
+from asd import ConfigError, Event
 from asd.exporters.http import server as server_module
 from asd.exporters.http import worker as worker_module
 from asd.exporters.http.server import start_server
+from tests.support.events import event_maker
 
-
-def event(step, **changes):
-    fields = {
-        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
-        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r",
-        "refused": True, "time": float(step),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker()
 
 
 class Broken:

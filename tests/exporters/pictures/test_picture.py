@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from asd import Event, Level
+from asd import Level
+from tests.support.events import event_maker
 
 HEALTHY = {
     "model.norm_out": [(step, 0.5 + 0.01 * step, 1e6, Level.NORMAL) for step in range(1, 31)],
@@ -24,13 +25,11 @@ def draw():
     return draw_history
 
 
-def event(**changes):
-    fields = {
-        "run": "r", "rank": 0, "host": "h", "device": "CPU:0", "step": 20, "checkpoint": "model.norm_out", "value": 2e6,
-        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r",
-        "refused": True, "time": 0.0,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+made = event_maker(run="r", host="h", device="CPU:0", checkpoint="model.norm_out", time=0.0)
+
+
+def event(step=20, **changes):
+    return made(step, **changes)
 
 
 def picture(draw, path, history=HEALTHY, events=(), losses=LOSSES, title="Feature values"):

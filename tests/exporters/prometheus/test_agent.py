@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from asd import ConfigError, Event, Level, StateError
+from asd import ConfigError, Level, StateError
 from asd.counts.status import Status
 from asd.exporters.http import exposition
 from asd.exporters.prometheus.agent import Agent
@@ -22,15 +22,9 @@ from asd.exporters.prometheus.node import collector_of
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
 from asd.rundir import names as run_dir
+from tests.support.events import event_maker
 
-
-def event(step=1, **changes):
-    fields = {
-        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:3", "step": step, "checkpoint": "a", "value": 2e6,
-        "limits": (1e6,), "level": Level.WARNING, "kind": "anomaly", "rule": "threshold", "feature": "l2",
-        "reason": "r", "refused": True, "time": float(step),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(device="Ascend:3", level=Level.WARNING)
 
 
 def append(folder, *events, rank=0):

@@ -11,22 +11,15 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
-from asd import Event, Level
 from asd.cli import main
 from asd.exporters.http.server import start_server
 from asd.exporters.prometheus.device_page import DevicePage
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.db.agent_rows import SilentAgent, note_silent
 from asd.isolator import Device
+from tests.support.events import event_maker, growing
 
-
-def event(step=1, host="node7", device="Ascend:3", rank=3, **changes):
-    fields = {
-        "run": "llama", "rank": rank, "host": host, "device": device, "step": step, "checkpoint": "a",
-        "value": 2e6 + step, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold",
-        "feature": "l2", "reason": "r", "refused": True, "time": time.time(),
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(run="llama", rank=3, device="Ascend:3", value=growing, time=lambda step: time.time())
 
 
 @pytest.fixture

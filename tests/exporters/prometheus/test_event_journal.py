@@ -8,21 +8,15 @@ import urllib.request
 
 import pytest
 
-from asd import Event, Level, StateError
+from asd import Event, StateError
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.prometheus.node import serve_node
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import cursor_file, event_file
+from tests.support.events import event_maker
 
-
-def event(step=1, **changes):
-    fields = {
-        "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "step": step, "checkpoint": "a", "value": 2e6,
-        "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
-        "reason": "r", "refused": True, "time": 1e9 + step,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(time=lambda step: 1e9 + step)
 
 
 def steps(page):

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import asd
-from asd import Event, Level
+from asd import Level
 from asd.counts.status import RATIO_BOUNDS, Status
 from asd.exporters.http import exposition
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
@@ -22,6 +22,7 @@ from asd.exporters.prometheus.collector import PROBLEMS, SINKS, AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
 from asd.handler.ledger import Ledger
 from asd.verdict import Verdict
+from tests.support.events import event_maker
 
 RANK = {"run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3"}
 LABELS = {"run": "run1", "rank": "3", "node": "node7", "id": "3"}
@@ -31,12 +32,7 @@ def status(**changes):
     return Status(**{**RANK, **changes})
 
 
-def event(step=1, **changes):
-    fields = {
-        **RANK, "step": step, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
-        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r", "refused": True, "time": 1e9 + step,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(**RANK, time=lambda step: 1e9 + step)
 
 
 def registered(*statuses, events=(), **options):

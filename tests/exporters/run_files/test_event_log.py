@@ -13,23 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from asd import Config, ConfigError, Event, Level, StateError
+from asd import Config, ConfigError, Level, StateError
 from asd.exporters.run_files import event_log as module
 from asd.exporters.run_files.event_log import EventLog, open_event_log, read_events
 from asd.measured.origin import Origin
 from asd.measured.reading import Reading
 from asd.monitor import Monitor
 from asd.rundir.names import event_files
+from tests.support.events import event_maker
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 
 
-def event(step=1, **changes):
-    fields = {
-        **ORIGIN._asdict(), "step": step, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
-        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r", "refused": True, "time": 0.0,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(**ORIGIN._asdict(), time=0.0)
 
 
 @pytest.fixture

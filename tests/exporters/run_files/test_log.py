@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from asd import Config, Event, Level, Verdict
+from asd import Config, Level, Verdict
 from asd.exporters.run_files.log import LogSink, open_log
 from asd.measured.origin import Origin
 from asd.measured.reading import Reading
 from asd.monitor import Monitor
+from tests.support.events import event_maker
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 KEYWORD = "accuracy sensitivity feature abnormal"
@@ -29,12 +30,7 @@ def logger():
     return logger
 
 
-def event(**changes):
-    fields = {
-        **ORIGIN._asdict(), "step": 1, "checkpoint": "a", "value": 2e6, "limits": (1e6,), "level": Level.ERROR,
-        "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "100% wrong", "refused": True, "time": 0.0,
-    }  # fmt: skip
-    return Event(**{**fields, **changes})
+event = event_maker(**ORIGIN._asdict(), reason="100% wrong", time=0.0)
 
 
 def test_a_first_level_anomaly_is_an_error_with_the_keyword_the_code_and_the_health_text(logger):

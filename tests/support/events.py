@@ -1,0 +1,30 @@
+"""Events for tests."""
+
+from collections.abc import Callable
+from typing import Any
+
+from asd import Event, Level
+
+USUAL = {
+    "run": "run1", "rank": 0, "host": "node7", "device": "Ascend:0", "checkpoint": "a", "value": 2e6, "limits": (1e6,),
+    "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2", "reason": "r", "refused": True,
+    "time": float,
+}  # fmt: skip
+
+
+def event_maker(**usual: Any) -> Callable[..., Event]:
+    """A function that makes events with these fields, unless it is told otherwise: the step, host, device and rank in
+    this order, others by name. A field that is a function is called with the step.
+    """
+
+    def event(step=1, *where, **changes):
+        fields = {**USUAL, **usual, **dict(zip(("host", "device", "rank"), where, strict=False)), **changes}
+        made = {name: field(step) if callable(field) else field for name, field in fields.items()}
+        return Event(step=step, **made)
+
+    return event
+
+
+def growing(step: int) -> float:
+    """A value by which the steps can be told apart."""
+    return 2e6 + step
