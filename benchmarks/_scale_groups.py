@@ -121,7 +121,7 @@ def job(data: int, repeats: int) -> dict[str, Any]:
         parcels.append(kept[-1])
     exchange = Ranks(own, near, groups, lambda message: parcels if len(message) > 4 else [message] * near, 2)
     features = RankFeatures(exchange)  # type: ignore[arg-type]
-    judges = Detectors(Config(enable=1, rule="adaptive"))
+    judges = Detectors(Config(protection="document", enable=1, rule="adaptive"))
     mine = readings(rank)
 
     def compare() -> None:

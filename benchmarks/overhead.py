@@ -310,7 +310,11 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
                 row = f"{name}, {mode}, {checkpoints}"
                 if chosen.search(row):
                     found = whole_step(
-                        workload, mode, include, 4 if quick else turns[mode], Config(enable=1, **settings)
+                        workload,
+                        mode,
+                        include,
+                        4 if quick else turns[mode],
+                        Config(protection="document", enable=1, **settings),
                     )
                     rows[row] = {"processor": where()["processor"], **found}
     return rows

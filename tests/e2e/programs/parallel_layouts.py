@@ -278,7 +278,7 @@ net = Net()
 weights = net.trainable_params()
 optimizer = nn.Adam(weights[rank::4] if layout == "optimizer" else weights, 1e-3)
 train = Train(net, optimizer).set_train()
-config = Config(enable=1, on_anomaly="skip", rule="adaptive", confirm=0.5)
+config = Config(protection="document", enable=1, on_anomaly="skip", rule="adaptive", confirm=0.5)
 told = []
 monitor = StepMonitor(config, sinks=[told.append], replay=True)
 monitor.attach(train, optimizer, reducer=train.reducer)

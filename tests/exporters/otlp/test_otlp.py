@@ -211,4 +211,4 @@ def test_without_an_address_nothing_of_opentelemetry_is_loaded(tmp_path):
 
 
 def test_an_unused_sink_does_nothing():
-    assert open_otlp(Config(), Origin("r", 0, "n", "d"))(event()) is None
+    assert open_otlp(Config(protection="document"), Origin("r", 0, "n", "d"))(event()) is None

@@ -44,7 +44,7 @@ PLACES = ("first", "grouped", "wide", "apart")
 
 
 def monitor_of(**plan):
-    return StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(**plan))
+    return StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(**plan))
 
 
 def test_a_training_is_the_same_with_and_without_checks_of_its_convolutions_bit_for_bit(called):  # noqa: F811
