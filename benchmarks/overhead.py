@@ -314,7 +314,7 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
                         mode,
                         include,
                         4 if quick else turns[mode],
-                        Config(protection="document", enable=1, **settings),
+                        Config(enable=1, **settings),
                     )
                     rows[row] = {"processor": where()["processor"], **found}
     return rows

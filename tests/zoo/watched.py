@@ -46,9 +46,7 @@ class Watched(Training):
         logger.propagate = False
         self.log, checked = log.lines, schedule().checked
         with tempfile.TemporaryDirectory() as folder:
-            config = Config.from_env(
-                {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": folder, **environ}
-            )
+            config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": folder, **environ})
 
             def monitor(scale: Any) -> StepMonitor:
                 self.events.append([])
