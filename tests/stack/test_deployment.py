@@ -106,7 +106,7 @@ def test_the_server_takes_every_manifest_and_knows_every_field_of_it(cluster, tm
 
     The server of Debian 12 ends when it gets an object of a CustomResourceDefinition, so there are none here.
     """
-    everything = rendered("base", "runs-in-claim", "mindcluster")
+    everything = rendered("base", "runs-in-claim", "standby", "mindcluster")
     for path in sorted((FOLDER / "jobs").iterdir()):
         for item in yaml.safe_load_all(path.read_text()):
             known = item["apiVersion"] in ("v1", "batch/v1")
@@ -170,7 +170,10 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
 
     # In earnest, as the document says.
     cluster.nodes["node-b"].remove("asd-handler-1", handler)
-    cluster.kubectl("-n", "asd", "patch", "deployment", "asd-handler", "--type=json", "-p", in_earnest())
+    copy = shutil.copytree(FOLDER, cluster.folder / "deploy")
+    (change,) = re.findall(r"^sed -i '(.*)' deploy/kubernetes/kustomization.yaml$", DOCUMENT.read_text(), re.M)
+    subprocess.run(["sed", "-i", change, copy / "kustomization.yaml"], check=True)
+    cluster.kubectl("apply", "-k", copy)
     container, handler, execute = run_handler(cluster, 2)
     assert "--dry-run" not in container["args"]
     eventually(lambda: cluster.is_out("node-a"), 90)
@@ -198,15 +201,10 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
     assert [each["involvedObject"]["name"] for each in events] == ["node-a"]
 
     # And back, by the command of the document.
-    program = execute("asd", "devices", "release", "node-a", "Ascend:3", "--state", "/state/handler.sqlite")
+    program = execute("asd", "devices", "release", "node-a", "Ascend:3")
     assert program.process.wait(30) == 0, program.text
     eventually(lambda: not cluster.is_out("node-a"))
 
 
 def suspects_at(address):
     return re.findall(r'^asd_device_suspect{.*node="(.*?)".*} (.*)$', get(f"http://{address}:9464/metrics"), re.M)
-
-
-def in_earnest():
-    """The patch that takes `--dry-run` out, from the page."""
-    return DOCUMENT.read_text().split("--type=json -p '")[1].split("'")[0]
