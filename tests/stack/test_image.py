@@ -57,7 +57,12 @@ class Builder:
             [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
         ).stdout
         names = dict(line.split("=", 1) for line in listed.splitlines() if "=" in line)
-        found = {name.rpartition(".")[2]: value.strip("'").replace("\\n", " ") for name, value in names.items()}
+        wanted = {"cert", "index-url", "extra-index-url", "find-links", "trusted-host"}
+        found = {
+            name.rpartition(".")[2]: value.strip("'").replace("\\n", " ")
+            for name, value in names.items()
+            if name.rpartition(".")[2] in wanted
+        }
         conf, lent = self.folder / "pip.conf", [f"{self.folder / 'pip.conf'}:/etc/pip.conf:ro"]
         if "cert" in found:
             lent.append(f"{found['cert']}:/run/ca.crt:ro")
