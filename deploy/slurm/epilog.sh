@@ -1,5 +1,5 @@
 #!/bin/sh
 # Epilog= of slurm.conf, as root on each node: what a job has left is not changed any more, and nothing is added.
 set -eu
-folder=${ASD_RUNS:-/var/lib/asd/runs}/slurm/$SLURM_JOB_ID
+folder=${RUNS:-/var/lib/asd/runs}/slurm/$SLURM_JOB_ID
 test ! -d "$folder" || chown -R --no-dereference 0:0 "$folder"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prolog= of slurm.conf, as root on each node: a folder for the runs of a job, into which only its user may write.
 set -eu
-runs=${ASD_RUNS:-/var/lib/asd/runs}/slurm
+runs=${RUNS:-/var/lib/asd/runs}/slurm
 # This one is root's, so nobody can be there before.
 mkdir -p -m 755 "$runs"
 folder=$runs/$SLURM_JOB_ID

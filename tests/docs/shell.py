@@ -16,7 +16,11 @@ from asd.settings.table import SET_BY_RUN, VARIABLES
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {*COMMANDS, *ALIASES.values()}
 KNOWN_VARIABLES = {each.name for each in VARIABLES} | set(SET_BY_RUN) | {"ZOO_SEED"}
-OTHERS = {"break", "curl", "done", "echo", "for", "grep", "kill", "kubectl", "sbatch", "sinfo", "sleep"}
+OTHERS = {
+    "/opt/asd/bin/pip", "break", "curl", "docker", "done", "echo", "for", "grep", "helm", "install", "kill",
+    "kubectl", "openssl", "python3", "sbatch", "scontrol", "sed", "sinfo", "sleep", "ssh", "systemctl",
+    "systemd-sysusers", "systemd-tmpfiles",
+}  # fmt: skip
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _ENDS = {"|", "||", "&&", ";", "&"}
 

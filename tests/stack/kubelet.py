@@ -130,7 +130,8 @@ class Kubelet:
         mounts = [(volumes[each["name"]], each["mountPath"], "ro" if each.get("readOnly") else "rw")
                   for each in container.get("volumeMounts", [])]  # fmt: skip
         mounts += [(volumes[SECRETS], SECRETS, "ro")] if SECRETS in volumes else []
-        folders = dict.fromkeys([*_FOLDERS, sys.base_prefix, sys.prefix, str(ROOT)])
+        packages = [path for path in sys.path if Path(path).is_absolute() and Path(path).is_dir()]
+        folders = dict.fromkeys([*_FOLDERS, sys.base_prefix, sys.prefix, str(ROOT), *packages])
         binds = [word for folder in folders for word in (folder, folder, "rw")]
         binds += [str(word) for mount in mounts for word in mount]
         self.number += 1

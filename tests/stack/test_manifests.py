@@ -49,6 +49,7 @@ def test_what_is_applied_is_what_the_other_tests_look_at():
     [
         (["runs-in-claim"], {}),
         ([], {"runs": "nodes"}),
+        (["in-earnest", "standby"], {"runs": "nodes", "handler__standby": "true", "handler__dryRun": "false"}),
         (["monitoring"], {"runs": "nodes", "monitoring": "true"}),
         (["mindcluster"], {"runs": "nodes", "handler__isolator": "clusterd"}),
         (["runs-in-claim", "monitoring", "mindcluster"], {"monitoring": "true", "handler__isolator": "clusterd"}),

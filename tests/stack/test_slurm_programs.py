@@ -28,7 +28,7 @@ class Cluster:
         for name in ("state", "spool", "etc"):
             (folder / name).mkdir()
         agent = f"http://127.0.0.1:{self.agent_port}"
-        (folder / "etc" / "settings").write_text(f"ASD_RUNS={self.runs}\nASD_AGENT={agent}\nASD_DRAIN=yes\n")
+        (folder / "etc" / "settings").write_text(f"RUNS={self.runs}\nASD_AGENT={agent}\nDRAIN=yes\n")
         self.conf, host = folder / "slurm.conf", socket.gethostname().split(".")[0]
         example = (SCRIPTS / "slurm.conf.example").read_text()
         for name in ("prolog", "epilog", "task_prolog", "health_check"):

@@ -23,13 +23,18 @@ def rendered(*folders):
     objects = []
     for folder in folders:
         (own,) = _items(FOLDER / folder / "kustomization.yaml")
-        objects += [each for name in own["resources"] for each in _items(FOLDER / folder / name)]
+        objects += [each for name in own.get("resources", []) for each in _items(FOLDER / folder / name)]
         for patch in own.get("patches", []):
             import yaml
 
-            for each in objects:
+            for each in list(objects):
                 if (each["kind"], each["metadata"]["name"]) == (patch["target"]["kind"], patch["target"]["name"]):
-                    _apply(each, yaml.safe_load(patch["patch"]))
+                    change = yaml.safe_load(patch["patch"])
+                    if isinstance(change, list):
+                        _apply(each, change)
+                    else:
+                        assert change["$patch"] == "delete"
+                        objects.remove(each)
     return objects
 
 

@@ -296,6 +296,9 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def _check(version: int, damage: str) -> None:
+    if version > VERSION:
+        how = "restore the copy from before the upgrade, or install the newer mindspore-asd that wrote it"
+        raise StateError(f"has version {version}; valid is {VERSION}: {how}.")
     if version != VERSION:
         raise StateError(f"has version {version}; valid is {VERSION}.")
     if damage != "ok":

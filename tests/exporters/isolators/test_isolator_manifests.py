@@ -75,12 +75,12 @@ def test_every_folder_is_named_in_the_kustomization_and_every_file_in_its_own():
     folders = [path for path in FOLDER.iterdir() if path.is_dir() and path.name != "jobs"]
     assert [path.name for path in folders if f"- {path.name}\n" not in text] == []
     for folder in folders:
-        listed = items(f"{folder.name}/kustomization.yaml")[0]["resources"]
+        listed = items(f"{folder.name}/kustomization.yaml")[0].get("resources", [])
         assert {*listed, "kustomization.yaml"} == {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("which", [AGENT, HANDLER])
-@pytest.mark.parametrize("chosen", [(), ("base",), ("base", "mindcluster")])
+@pytest.mark.parametrize("chosen", [(), ("base",), ("base", "mindcluster"), ("base", "in-earnest")])
 def test_the_command_takes_the_arguments_it_is_given(which, chosen):
     (container,) = pod(*which, *chosen)["containers"]
     assert container["command"][0] == "asd"

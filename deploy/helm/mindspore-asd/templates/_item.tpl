@@ -32,6 +32,12 @@
 {{- $args = append $args $arg }}
 {{- end }}
 {{- end }}
+{{- if $values.handler.standby }}
+{{- $args = append $args (printf "--lease=%s/asd-handler" $.namespace) }}
+{{- $_ := set $item.spec "replicas" 2 }}
+{{- $_ := set $item.spec "strategy" (dict "type" "RollingUpdate") }}
+{{- $_ := set $pod "volumes" (prepend (rest $pod.volumes) (dict "name" "state" "emptyDir" dict)) }}
+{{- end }}
 {{- $_ := set $container "args" (concat $args $values.handler.args) }}
 {{- if eq $values.runs "claim" }}
 {{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" "runs" "mountPath" "/runs")) }}

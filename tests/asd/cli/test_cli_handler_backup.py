@@ -1,0 +1,126 @@
+"""The handler's state is copied while it works, put back, and met by another version, as docs/operations.md says."""
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import asd
+from asd import Event, Level
+from asd.cli import main
+from asd.exporters.run_files.event_log import EventLog
+from asd.rundir.names import event_file
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch):
+    monkeypatch.delenv("ASD_RUN_DIR", raising=False)
+
+
+def raises(run_dir, device):
+    """A replay finds that the hardware of a device is broken."""
+    told = Event(
+        run="llama", rank=3, host="node7", device=device, step=1, checkpoint="a", value=2e6, limits=(1e6,),
+        level=Level.ERROR, kind="replay", rule="threshold", feature="l2", reason="r", refused=True, time=time.time(),
+        verdict="persistent",
+    )  # fmt: skip
+    EventLog(event_file(run_dir, 3))(told)
+
+
+def options(folder):
+    """Those of a handler: its runs, its state, and a rank table that the isolator takes devices out of."""
+    table = folder / "table.json"
+    if not table.exists():
+        devices = [
+            {"device_id": str(number), "device_ip": f"10.0.0.{number}", "rank_id": str(number)} for number in range(8)
+        ]
+        servers = [{"server_id": "node7", "device": devices}]
+        table.write_text(
+            json.dumps({"version": "1.0", "server_count": "1", "server_list": servers, "status": "completed"})
+        )
+    return [
+        "--run-dir", str(folder / "runs"), "--state", str(folder / "handler.sqlite"), "--isolator", "hostfile",
+        "--option", f"rank_table={table}", "--settle", "0",
+    ]  # fmt: skip
+
+
+def handled(folder, *more):
+    return main(["handler", "--once", "--from-beginning", *options(folder), *more])
+
+
+def out(folder):
+    """Who is out by the rank table."""
+    left = json.loads((folder / "table.json.asd").read_text())["server_list"][0]["device"]
+    return sorted({str(number) for number in range(8)} - {device["device_id"] for device in left})
+
+
+def script(name, folder):
+    """A command of the page, with the paths of a test."""
+    (found,) = re.findall(rf"^(python3 -c .*{name}.*)$", DOCUMENT.read_text(), re.M)
+    text = found.replace("python3", sys.executable).replace("/var/lib/asd/handler/", f"{folder}/")
+    return ["bash", "-ec", text]
+
+
+def states(folder, capsys):
+    capsys.readouterr()
+    assert main(["devices", "--json", "--state", str(folder / "handler.sqlite")]) == 0
+    return {each["device"]: each["state"] for each in json.loads(capsys.readouterr().out)}
+
+
+def test_what_was_done_after_the_copy_is_known_again_when_the_copy_is_put_back(tmp_path, capsys):
+    (tmp_path / "runs").mkdir()
+    raises(tmp_path / "runs", "Ascend:3")
+    assert handled(tmp_path) == 0
+    subprocess.run(script("VACUUM", tmp_path), check=True)
+    raises(tmp_path / "runs", "Ascend:5")
+    assert handled(tmp_path) == 0
+    for name in ("handler.sqlite", "handler.sqlite-wal", "handler.sqlite-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "copy.sqlite").rename(tmp_path / "handler.sqlite")
+    assert states(tmp_path, capsys) == {"Ascend:3": "isolated"}
+    assert handled(tmp_path) == 0
+    assert states(tmp_path, capsys) == {"Ascend:3": "isolated", "Ascend:5": "isolated"}
+    assert out(tmp_path) == ["3", "5"]
+
+
+def test_a_copy_is_whole_while_the_handler_writes(tmp_path):
+    (tmp_path / "runs").mkdir()
+    code = "import sys; from asd.cli import main; sys.exit(main(['handler', *sys.argv[1:]]))"
+    environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", code, "--from-beginning", *options(tmp_path)], env=environ) as handler:
+        try:
+            deadline = time.monotonic() + 30
+            while not (tmp_path / "handler.sqlite").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            for number in range(5):
+                raises(tmp_path / "runs", f"Ascend:{number}")
+                subprocess.run(script("VACUUM", tmp_path), check=True)
+                copy = tmp_path / "copy.sqlite"
+                assert sqlite3.connect(copy).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+                copy.unlink()
+        finally:
+            handler.terminate()
+
+
+def test_an_older_version_says_that_the_state_is_of_a_newer_one(tmp_path, capsys):
+    (tmp_path / "runs").mkdir()
+    raises(tmp_path / "runs", "Ascend:3")
+    assert handled(tmp_path) == 0
+    db = sqlite3.connect(tmp_path / "handler.sqlite")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    db.execute(f"PRAGMA user_version = {version + 1}")
+    db.close()
+    capsys.readouterr()
+    assert handled(tmp_path) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"asd: the fault handler's state {tmp_path / 'handler.sqlite'} has version {version + 1}; ")
+    assert "restore the copy from before the upgrade" in told
