@@ -210,16 +210,14 @@ class Write(CheckCell):
 
 def _together(tensors):
     """The same as `statistics_by_operators` of each, with all largest magnitudes first, then all norms and means."""
-    found = ()
-    for x in tensors:
-        found = (*found, _reductions(x))
     largest, units, squares, means, bads = (), (), (), (), ()
-    for each in found:
-        largest, units, squares = (*largest, each[0]), (*units, each[1]), (*squares, each[2])
-        means, bads = (*means, each[3]), (*bads, each[4])
+    for x in tensors:
+        one, unit, square, mean, bad = _reductions(x)
+        largest, units, squares = (*largest, one), (*units, unit), (*squares, square)  # type: ignore[assignment]
+        means, bads = (*means, mean), (*bads, bad)  # type: ignore[assignment]
     stack = P.Stack()
-    unit = stack(units)
-    return P.Concat()((stack(largest), unit * P.Sqrt()(stack(squares)), unit * stack(means))), stack(bads)
+    of_each = stack(units)
+    return P.Concat()((stack(largest), of_each * P.Sqrt()(stack(squares)), of_each * stack(means))), stack(bads)
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

@@ -113,7 +113,8 @@ def _statistics(dtype: str) -> None:
     measure = _Statistics()
     for name, array in cases(dtype).items():
         features, bad = (each.asnumpy() for each in measure(tensor(array, dtype)))
-        _compare(name, Features(*features.tolist(), int(bad)), features_of(array))
+        largest, norm, mean = features.tolist()
+        _compare(name, Features(largest, norm, mean, int(bad)), features_of(array))
 
 
 def _compare(name: str, found: Features, truth: Features, *, exact: bool = False) -> None:

@@ -131,6 +131,8 @@ class OperatorTable:
         if refused != self._refused_at_read or self._is_aside:
             self._refused_at_read = refused
             worst, tallies = self._with_what_was_set_aside(worst, tallies, slots)
+        # Before they are emptied: what is read here is the Parameters' own memory.
+        features, counts = (rows[:, slots].T.tolist() for rows in (worst, tallies))
         if tallies[0, slots].any():
             for parameter, rows in zip(self.values, (worst, tallies), strict=True):
                 emptied = rows.copy()
@@ -139,9 +141,7 @@ class OperatorTable:
         # No operator tells the order of the checks; a network is mostly built from its input to its output.
         return [
             Reading(site.name, largest, norm, int(bad), int(calls), -site.slot, mean_abs=mean, kind=site.kind)
-            for site, (largest, norm, mean), (calls, bad) in zip(
-                sites, worst[:, slots].T.tolist(), tallies[:, slots].T.tolist(), strict=True
-            )
+            for site, (largest, norm, mean), (calls, bad) in zip(sites, features, counts, strict=True)
             if calls
         ]
 

@@ -1,4 +1,4 @@
-"""The matrix of the dry run: networks, layouts, and what protects the training. Each cell is a process of its own.
+"""The matrix of the dry run: networks, layouts, and what protects the training. A process for each network and layout.
 
 python tests/ascend/compile_matrix.py                     # every cell, into benchmarks/results/ascend.json
 python tests/ascend/compile_matrix.py --only 'blocks/data/'   # some, the others stay as they are
@@ -13,28 +13,35 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from empty_cann import build, compile_on, why_not
+from empty_cann import build, compile_on, read_graph, why_not
 from layout import Layout
 
 PROGRAM = Path(__file__).parent / "programs" / "compile_one.py"
+_TOLD = re.compile(r'^(\{"error": .*\})$', re.MULTILINE)
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "ascend.json"
 
 _DIVIDED = {"parallel": "semi_auto_parallel"}
+_FOUR = Layout(**_DIVIDED, ranks=4, tensor=2, data=2)
 LAYOUTS = {
     "single": Layout(),
     "data": Layout("data_parallel", ranks=8, data=8),
     "data-optimizer": Layout("data_parallel", ranks=8, data=8, optimizer="level1"),
     "data-optimizer-last": Layout("data_parallel", ranks=8, rank=7, data=8, optimizer="level1"),
     "tensor": Layout(**_DIVIDED, ranks=8, tensor=8),
-    "tensor-data": Layout(**_DIVIDED, ranks=4, tensor=2, data=2),
-    "recompute": Layout(**_DIVIDED, ranks=4, tensor=2, data=2, recompute=True),
-    "loss-scale": Layout(**_DIVIDED, ranks=4, tensor=2, data=2, type="float16", dynamic_scale=True),
-    "O1": Layout(**_DIVIDED, ranks=4, tensor=2, data=2, jit_level="O1"),
+    "tensor-data": _FOUR,
+    "sequence": _FOUR._replace(sequence=True),
+    "experts": _FOUR._replace(experts=2),
+    "flash": _FOUR._replace(flash=True),
+    "accumulate": _FOUR._replace(accumulate=4),
+    "recompute": _FOUR._replace(recompute=True),
+    "select": _FOUR._replace(select=True),
+    "loss-scale": _FOUR._replace(type="float16", dynamic_scale=True),
+    "O1": _FOUR._replace(jit_level="O1"),
     "optimizer-1": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level1"),
     "optimizer-2": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level2"),
     "pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2),
@@ -57,18 +64,18 @@ PROTECTIONS = {
     "combined": {**_ON, "MS_NPU_ASD_CONFIG": "enable:true"},
 }  # fmt: skip
 
-_SHORT, _MAIN = ("none", "document"), ("none", "document", "adaptive")
+_SHORT, _MAIN, _ALL = ("none", "document"), ("none", "document", "adaptive"), tuple(PROTECTIONS)
 _PLAN = (
-    ("blocks", ("single", "tensor-data", "pipeline"), (*_MAIN, "everything")),
-    ("blocks", ("data",), _MAIN),
-    ("blocks", ("data", "tensor-data"), ("combined",)),
-    ("blocks", ("optimizer-1",), _MAIN),
-    ("blocks", ("tensor", "optimizer-2", "data-optimizer", "data-optimizer-last", "recompute", "loss-scale", "O1",
-                "pipeline-last", "1024-first", "1024-middle", "1024-last"), _SHORT),
+    ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
+    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "accumulate", "pipeline-last", "1024-last"),
+     _MAIN),
+    ("blocks", ("data-optimizer", "data-optimizer-last", "1024-first", "1024-middle"), _SHORT),
     ("gather", ("tensor-data",), _MAIN),
     ("norm_last", ("pipeline",), _MAIN),
-    ("llama", ("tensor-data",), _MAIN),
-    ("llama", ("pipeline", "pipeline-inlined"), _SHORT),
+    ("convolutions", ("single", "data"), _MAIN),
+    ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MAIN),
+    ("qwen", ("tensor-data", "flash"), _MAIN),
+    ("qwen_moe", ("tensor-data", "experts"), _MAIN),
 )  # fmt: skip
 
 
@@ -95,27 +102,38 @@ def cells() -> Iterator[Cell]:
         yield from itertools.starmap(Cell, itertools.product([net], layouts, protections))
 
 
-def compile_cell(cann: Path, work: Path, cell: Cell) -> dict[str, Any]:
-    """Compiles one; whether that worked, and what the graph of a step is made of.
+def compile_cells(cann: Path, work: Path, together: Sequence[Cell]) -> dict[Cell, dict[str, Any]]:
+    """Compiles some of one network and layout; whether that worked, and what the graphs of a step are made of.
 
     Returns:
-        `compiled`; `error`, its first line or empty; `collectives`, of each kind; `operators`, how many; `kinds` and
-        `types`, the names of operators and of elements' types; `seconds` of a processor that it took to compile;
-        `checked`, what the package said at the start, and `lacks`, what of that which was asked for it does not check.
+        Of each: `compiled`; `error`, its first line or empty; `collectives`, of each kind; `operators`, how many;
+        `kinds` and `types`, the names of operators and of elements' types; `seconds` of a processor that it took to
+        compile; `checked`, what the package said at the start, `places`, at how many places, and `lacks`, what of that
+        which was asked for it does not check.
     """
-    layout = LAYOUTS[cell.layout]
-    done = compile_on(cann, work, PROGRAM, cell.net, json.dumps(layout._asdict()),
-                      ranks=layout.ranks, rank=layout.rank, seconds=900, **PROTECTIONS[cell.protection])  # fmt: skip
-    try:
-        told = json.loads(done.log.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        told = {"error": f"the process ended with code {done.code}", "seconds": 0.0}
-    checked = re.search(r"\d+ checkpoints: [^;\n]*", done.log)
+    (net, name), layout = together[0][:2], LAYOUTS[together[0].layout]
+    settings = [PROTECTIONS[cell.protection] for cell in together]
+    code, log = compile_on(cann, work, PROGRAM, net, json.dumps(layout._asdict()), json.dumps(settings),
+                           ranks=layout.ranks, rank=layout.rank, seconds=1500)  # fmt: skip
+    parts = _TOLD.split(log)[2:]  # behind the first compilation, which is not asked for
+    told = list(itertools.zip_longest(parts[::2], parts[1::2]))
     return {
-        "compiled": done.code == 0, "error": told["error"], "collectives": dict(sorted(done.collectives.items())),
-        "operators": done.operators.total(), "kinds": sorted(done.operators), "types": sorted(done.types),
-        "seconds": told["seconds"], "checked": checked[0] if checked else "",
-        "lacks": sorted(set(re.findall(r"asked for by (.*)", done.log))),
+        cell: _found(*(told[i] if i < len(told) else (log, None)), code) for i, cell in enumerate(together)
+    }  # fmt: skip
+
+
+def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
+    if told is None:
+        fault = {"error": f"the process ended with code {code}", "seconds": 0.0, "graphs": []}
+    result = json.loads(told) if told is not None else fault
+    graph = read_graph(Path(result["graphs"][-1]).read_text() if result["graphs"] else "")
+    checked = re.search(r"(\d+) checkpoints: [^;\n]*", said)
+    return {
+        "compiled": not result["error"], "error": result["error"],
+        "collectives": dict(sorted(graph.collectives.items())), "operators": graph.operators.total(),
+        "kinds": sorted(graph.operators), "types": sorted(graph.types), "seconds": result["seconds"],
+        "checked": checked[0] if checked else "", "places": int(checked[1]) if checked else 0,
+        "lacks": sorted(set(re.findall(r"asked for by (.*)", said))),
     }  # fmt: skip
 
 
@@ -124,7 +142,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=re.compile, default=re.compile(""), help="cells that this is found in")
     parser.add_argument("--list", action="store_true", help="name the cells and compile none")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--cann", type=Path, help="folder of an empty CANN that `build` has made")
     asked = parser.parse_args()
     chosen = [cell for cell in cells() if asked.only.search(str(cell))]
@@ -134,11 +152,13 @@ def main() -> int:
     known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:
         cann = asked.cann or build(Path(folder) / "cann")
-        works = [Path(folder) / str(cell).replace("/", "-") for cell in chosen]
-        for cell, found in zip(chosen, pool.map(compile_cell, itertools.repeat(cann), works, chosen), strict=True):
-            kept = ("compiled", "error", "collectives", "operators", "seconds", "lacks")
-            known[str(cell)] = {name: found[name] for name in kept}
-            print(cell, json.dumps(found), flush=True)
+        groups = [list(group) for _, group in itertools.groupby(chosen, key=lambda cell: cell[:2])]
+        works = [Path(folder) / "-".join(group[0][:2]) for group in groups]
+        for group in pool.map(compile_cells, itertools.repeat(cann), works, groups):
+            for cell, found in group.items():
+                kept = ("compiled", "error", "collectives", "operators", "places", "seconds", "lacks")
+                known[str(cell)] = {name: found[name] for name in kept}
+                print(cell, json.dumps(found), flush=True)
             ordered = {str(each): known[str(each)] for each in cells() if str(each) in known}
             RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     return 0 if all(known[str(cell)]["compiled"] for cell in chosen) else 1

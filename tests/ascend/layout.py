@@ -13,7 +13,12 @@ class Layout(NamedTuple):
         data, tensor, stages: Into how many parts batch, weights and layers are divided.
         optimizer: Level of the parallel optimizer, such as `level1`; empty for none.
         type: What is computed in.
+        experts: Into how many parts the experts of a mixture are divided.
+        sequence: Whether norms are divided by the sequence, over the ranks of a tensor.
+        accumulate: How many micro-batches a step adds the gradients of, without stages.
+        flash: Whether attention is one operator.
         recompute: Whether each layer is recomputed in the backward pass.
+        select: Whether some operators of each layer are.
         inline: Whether each micro-batch has a graph of its own.
         dynamic_scale: Whether there is a dynamic loss scale.
         jit_level: `O0` or `O1`.
@@ -25,9 +30,14 @@ class Layout(NamedTuple):
     data: int = 1
     tensor: int = 1
     stages: int = 1
+    experts: int = 1
+    sequence: bool = False
+    accumulate: int = 1
+    flash: bool = False
     optimizer: str = ""
     type: str = "bfloat16"
     recompute: bool = False
+    select: bool = False
     inline: bool = False
     dynamic_scale: bool = False
     jit_level: str = "O0"
@@ -35,7 +45,7 @@ class Layout(NamedTuple):
     @property
     def micro_batches(self) -> int:
         """Of a step."""
-        return 4 if self.stages > 1 else 1
+        return 4 if self.stages > 1 else self.accumulate
 
     def context(self) -> dict[str, Any]:
         """What `set_auto_parallel_context` is called with."""

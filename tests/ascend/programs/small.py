@@ -102,3 +102,28 @@ def gather(layout):
     from asd.operators import GatherASD
 
     return Blocks(layout, GatherASD()), Tensor(np.zeros(BATCH), ms.int32)
+
+
+class Convolutions(nn.Cell):
+    """Convolutions with group norms and residuals, as in a ResNet; divided by the batch."""
+
+    def __init__(self, layout):
+        super().__init__()
+        self.type = getattr(ms, layout.type)
+        self.first = nn.Conv2d(3, 16, 3, has_bias=False)
+        self.layers = nn.CellList([nn.Conv2d(16, 16, 3, has_bias=False) for _ in range(2)])
+        self.norms = nn.CellList([nn.GroupNorm(4, 16) for _ in range(2)])
+        self.head = nn.Dense(16, 10)
+        self.relu, self.mean = P.ReLU(), P.ReduceMean()
+
+    def construct(self, pictures):
+        x = ops.cast(self.first(pictures), self.type)
+        for i in range(2):
+            y = self.layers[i](ops.cast(x, ms.float32))
+            x = x + ops.cast(self.relu(self.norms[i](y)), self.type)
+        return self.mean(self.head(self.mean(ops.cast(x, ms.float32), (2, 3))), (0, 1))
+
+
+def convolutions(layout):
+    """What has no token and no matrix product but the last."""
+    return Convolutions(layout), Tensor(np.ones((16, 3, 16, 16)), ms.float32)

@@ -1,0 +1,44 @@
+"""mindformers' Qwen3 for the dry run, of two layers, dense and with a mixture of experts."""
+
+import numpy as np
+from mindformers.models.qwen3.configuration_qwen3 import Qwen3Config
+from mindformers.models.qwen3.modeling_qwen3_train import TrainingQwen3ForCausalLM
+from mindformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
+from mindformers.models.qwen3_moe.modeling_qwen3_moe_train import TrainingQwen3MoeForCausalLM
+from mindformers.modules.transformer import TransformerOpParallelConfig, TransformerRecomputeConfig
+from mindspore import Tensor
+
+LAYERS, BATCH, LENGTH, VOCABULARY, EXPERTS = 2, 8, 64, 256, 8
+
+
+def qwen(layout):
+    """The dense one."""
+    return TrainingQwen3ForCausalLM(Qwen3Config(**_words(layout))), _batch()
+
+
+def qwen_moe(layout):
+    """Each layer a mixture of eight experts, two for each token."""
+    experts = {
+        "num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "moe_grouped_gemm": True,
+        "moe_token_dispatcher_type": "alltoall",
+    }  # fmt: skip
+    return TrainingQwen3MoeForCausalLM(Qwen3MoeConfig(**_words(layout), **experts)), _batch()
+
+
+def _words(layout):
+    parallel = TransformerOpParallelConfig(
+        data_parallel=layout.data, model_parallel=layout.tensor, pipeline_stage=layout.stages,
+        expert_parallel=layout.experts, use_seq_parallel=layout.sequence, micro_batch_num=layout.micro_batches,
+        recompute=TransformerRecomputeConfig(recompute=layout.recompute, select_recompute=layout.select),
+    )  # fmt: skip
+    return {
+        "vocab_size": VOCABULARY, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": LAYERS,
+        "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 16, "max_position_embeddings": LENGTH,
+        "seq_length": LENGTH, "batch_size": BATCH // layout.micro_batches, "compute_dtype": layout.type,
+        "params_dtype": "float32", "layernorm_compute_dtype": "float32", "softmax_compute_dtype": "float32",
+        "rotary_dtype": "float32", "use_flash_attention": layout.flash, "parallel_config": parallel,
+    }  # fmt: skip
+
+
+def _batch():
+    return Tensor(np.ones((BATCH, LENGTH + 1), np.int32))
