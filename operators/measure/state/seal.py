@@ -74,6 +74,11 @@ class StateSeal:
         """Whether the beginning of the running step was seen."""
         return self._watched
 
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether the program has written nothing since the last step ended, as far as is known."""
+        return not self._left_out
+
     def close(self, step: int, left: Snapshot | None) -> None:
         """Keeps what `step` left, if its beginning was seen: else nobody will ask at that of the next.
 
