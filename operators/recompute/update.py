@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from mindspore import Tensor, nn
 
+from asd.operators.private.class_swap import stock_class
+
 __all__ = ["Elements", "Formula", "formula_of", "rate_of", "wrong"]
 
 _ROUNDING = 16 * 2.0**-24
@@ -76,8 +78,8 @@ class Formula(NamedTuple):
 
 def formula_of(optimizer: nn.Cell) -> Formula | None:
     """What `optimizer` does; None where it is not known."""
-    stock = next((kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("mindspore.nn.optim")), None)
-    make = _KNOWN.get(stock.__name__) if stock is not None else None
+    stock = stock_class(optimizer)  # one that is derived from it may clip gradients now and then
+    make = _KNOWN.get(stock.__name__) if stock.__module__.startswith("mindspore.nn.optim") else None
     if make is None or not isinstance(optimizer, nn.Optimizer) or optimizer.dynamic_weight_decay:
         return None
     if optimizer.grad_centralization or any(getattr(optimizer, "grad_centralization_flags", ())):
@@ -151,8 +153,11 @@ def _momentum(optimizer: nn.Optimizer) -> Formula | None:
 
 
 def _sgd(optimizer: nn.Optimizer) -> Formula | None:
-    known = not optimizer.nesterov and optimizer.dampening == 0 and _number(optimizer.momentum) > 0
-    return _one_moment(optimizer, "accum") if known else None
+    if optimizer.nesterov or optimizer.dampening != 0:
+        return None
+    if _number(optimizer.momentum) > 0:
+        return _one_moment(optimizer, "accum")
+    return Formula(lambda *_: {}, lambda _, gradient: gradient, float(optimizer.loss_scale), _decay(optimizer))
 
 
 def _one_moment(optimizer: nn.Optimizer, group: str) -> Formula:

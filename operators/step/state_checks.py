@@ -27,7 +27,8 @@ from asd.rundir.checkpoint_health import Health
 __all__ = ["StateChecks"]
 
 _SETTING = "ASD_TIERS=state"
-_NOT_KNOWN = "updates are not computed again: known are those of Adam, AdamWeightDecay, Momentum and SGD in float32"
+_AGAIN = "a sample of updates computed again"
+_NOT_AGAIN = "updates not computed again (known are Adam, AdamWeightDecay, Momentum and SGD of float32 weights)"
 _NOT_AS_EXPECTED = "updates are not computed again: this optimizer does something else than its name says"
 _WARM = 20
 """Steps in which the optimizer's state is read each time, for it grows quickly."""
@@ -77,10 +78,8 @@ class StateChecks(Part):
         moments = ", ".join(self._state.moments) or "no moments were found"
         hashed = self.seal is not None and (self.seal.watched or not after_first_step)
         again = hashed and self._updates is not None and self._updates.known
-        words = ", hashes between updates" * hashed + ", a sample of updates computed again" * again
+        words = f", hashes between updates, {_AGAIN if again else _NOT_AGAIN}" if hashed else ""
         found.has(state=f"bounds on weights, {moments}{words}")
-        if hashed and not again and not after_first_step:
-            found.lacks(_SETTING, _NOT_KNOWN)
         if self._state.unknown:
             names = ", ".join(self._state.unknown)
             found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")

@@ -84,7 +84,7 @@ class StateBlocks:
         return table
 
     def pace(self, step_seconds: float) -> None:
-        """Chooses `turns`, so that both readings of a step take a hundredth of it."""
+        """Chooses `turns`, so that both readings of a step take `SHARE` of it at most."""
         if not self._seconds or step_seconds <= 0:
             return
         most = min(SELDOM, int(self._table["bytes"].sum()) // _FEW_BYTES)

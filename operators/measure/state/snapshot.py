@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["SELDOM", "SHARE", "Snapshot", "StateReader"]
 
-SHARE = 0.01
+SHARE = 0.03
 """Of the time of a step that reading may take; what takes longer is read in turns, or not in each step."""
 SELDOM = 16
 """Steps from one reading of a tensor to the next at most."""

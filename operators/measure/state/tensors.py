@@ -13,12 +13,14 @@ import numpy as np
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.measure.state.optimizer_state import OptimizerState
-from asd.operators.measure.state.snapshot import SELDOM, SHARE, Snapshot
+from asd.operators.measure.state.snapshot import SELDOM, Snapshot
 from asd.operators.measure.tap import statistics_by_operators
 
 __all__ = ["StateTensors"]
 
 _RECENT = 33
+_SHARE = 0.01
+"""Of the steps that a reading is for."""
 
 
 class StateTensors:
@@ -61,4 +63,4 @@ class StateTensors:
     def pace(self, step_seconds: float) -> None:
         """Chooses `every`, so that a reading takes a hundredth of the steps that it is for."""
         if self._seconds and step_seconds > 0:
-            self.every = min(SELDOM, max(1, math.ceil(median(self._seconds) / (SHARE * step_seconds))))
+            self.every = min(SELDOM, max(1, math.ceil(median(self._seconds) / (_SHARE * step_seconds))))

@@ -41,7 +41,7 @@ def test_in_as_many_steps_as_there_are_turns_each_block_is_read_once(turns):
     assert len(blocks.tensor_of) == 3 * (3 + 1 + 1)
 
 
-def test_turns_are_chosen_so_that_two_readings_take_a_hundredth_and_kept_while_they_nearly_do(monkeypatch):
+def test_turns_are_chosen_so_that_two_readings_take_their_share_and_kept_while_they_nearly_do(monkeypatch):
     blocks = StateBlocks(adam((SELDOM << 18,)))
     for steps, turns in ((0.5, 4), (0.51, 4), (0.3, 7), (1e-6, SELDOM), (1e6, 1), (0.0, 1)):
         blocks._seconds.clear()
