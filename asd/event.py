@@ -24,7 +24,7 @@ from asd.errors import StateError
 from asd.records import Count, Flag, Number, Rank, Text, fill, floats, parse, read_time
 from asd.verdict import Level
 
-__all__ = ["ABNORMAL", "BETWEEN_STEPS", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
+__all__ = ["ABNORMAL", "BETWEEN_STEPS", "CODE", "KINDS", "LEVEL_NAMES", "UPDATE", "VERDICTS", "Event", "event_id"]
 
 CODE = fault_code.CHECK_FAIL
 ABNORMAL = "accuracy sensitivity feature abnormal"
@@ -42,6 +42,8 @@ stress test that finds something finds the second."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
 
+UPDATE = "update"
+"""The feature of an update that was computed again."""
 BETWEEN_STEPS = "blocks"
 """The feature of an event about a tensor that changed before its step: how many of its blocks did."""
 

@@ -27,7 +27,7 @@ from asd.detect.feature_values import features_of, value_of
 from asd.diagnosis.attribution import Attribution, Seen
 from asd.diagnosis.weights import Difference
 from asd.errors import StateError
-from asd.event import BETWEEN_STEPS, LEVEL_NAMES, Event
+from asd.event import BETWEEN_STEPS, LEVEL_NAMES, UPDATE, Event
 from asd.measured.features import Features
 from asd.measured.origin import Origin
 from asd.measured.reading import GRADIENT, OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
@@ -257,6 +257,21 @@ class Monitor:
         """
         verdict, name = self.judges.judge_seal(step, after, before, traced=traced)
         return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS, refused=refused)
+
+    def report_update(self, step: int, name: str, begin: int, end: int) -> Event:
+        """Reports an update that was applied and is not what its gradient, moments and weight give.
+
+        Args:
+            step: Training step, from 1.
+            name: The weight, or the moment.
+            begin: The first element of the run that was computed again.
+            end: The first one behind it.
+        """
+        reason = f"state: the update of {name} is not what its gradient gives, in elements {begin + 1} to {end}"
+        verdict = Verdict(Level.ERROR, reason, float(end - begin), math.inf)
+        event = self._counted(self._reports.state_anomaly(step, name, verdict, UPDATE, refused=False))
+        self.publish(event)
+        return event
 
     def _state_anomaly(
         self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool = False

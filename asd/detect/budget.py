@@ -18,7 +18,7 @@ _LEAST: Final = {"state": 1 / 16, "checksum": 1 / 64}
 The one that finds most harmful faults for its time comes first: hashes of weights and moments cost little, and such
 faults last.
 """
-_LEAST_COST = 0.005
+_LEAST_COST: Final = {"state": 0.01, "checksum": 0.005}
 """Of a step: what costs each of them no more is done in any case too."""
 _RECENT = 33
 """Steps of which the usual one counts: a compilation, an evaluation or a saved checkpoint is none."""
@@ -75,7 +75,7 @@ class Budget:
             return {}
         taken = median(self._places)
         asking = {part: prices[part] for part in _LEAST if prices.get(part, 0.0) > 0.0}
-        least = {part: min(1.0, max(_LEAST[part], _LEAST_COST * step / price)) for part, price in asking.items()}
+        least = {part: min(1.0, max(_LEAST[part], _LEAST_COST[part] * step / price)) for part, price in asking.items()}
         left = self.share * step - taken - sum(price * least[part] for part, price in asking.items())
         grants = {PLACES: Grant(taken / step, 1.0)}
         for part, price in asking.items():

@@ -181,6 +181,12 @@ def _declare(loaded: ctypes.CDLL) -> None:
     loaded.asd_do_not_judge.restype = None
     loaded.asd_unseal.argtypes = [ctypes.c_int64]
     loaded.asd_unseal.restype = None
+    loaded.asd_ask_for_samples.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
+    loaded.asd_ask_for_samples.restype = None
+    loaded.asd_get_samples.argtypes = [ctypes.c_int64, ctypes.c_void_p]
+    loaded.asd_get_samples.restype = ctypes.c_int64
+    loaded.asd_drop_samples.argtypes = [ctypes.c_int64]
+    loaded.asd_drop_samples.restype = None
     loaded.asd_release_capture.argtypes = []
     loaded.asd_release_capture.restype = None
     loaded.asd_statistics.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p]

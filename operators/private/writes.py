@@ -25,6 +25,7 @@ __all__ = ["graphs_run", "phases_run", "tell_before_graphs", "watch_writes", "wr
 _PLAIN = re.compile(r"(Ref::)?(Assign(Add|Sub)?|Scatter\w*(Update|Add|Sub|Mul|Div|Max|Min)|CopyWithSlice|Inplace\w+)$")
 """Operators that write their first argument, and that no optimizer needs more than once for a weight."""
 _OPTIMIZING = re.compile(r"Adam|Apply|Momentum|SGD|AdaFactor|Lamb|Ftrl|RMSProp|Adagrad")
+_GATE = b"asd_gate"
 _notes: Counter[int] = Counter()
 _graphs = 0
 _waiting: list[weakref.WeakMethod[Callable[[], None]]] = []
@@ -70,10 +71,10 @@ def phases_run() -> frozenset[str]:
 
 
 def written_besides(phases: Iterable[str]) -> set[str]:
-    """Names of the Parameters that compiled graphs write besides what their optimizer does.
+    """Names of the Parameters that compiled graphs write besides what a guarded optimizer does.
 
     An optimizer that writes by `Assign` does so once a Parameter; what is written twice, or by an `Assign` beside an
-    optimizer's own operator, the network writes as well.
+    optimizer's own operator, the network writes as well. So does a graph without a guard.
     """
     found: set[str] = set()
     for phase in phases:
@@ -85,7 +86,9 @@ def written_besides(phases: Iterable[str]) -> set[str]:
             for part in (model.graph, *model.functions):
                 for node in part.node:
                     _note_node(node, plain, optimizing)
-        found |= {name for name, count in plain.items() if count > 1 or name in optimizing}
+        is_guarded = _GATE in graph
+        found |= {name for name, count in plain.items() if count > 1 or name in optimizing or not is_guarded}
+        found |= set() if is_guarded else optimizing
     return found
 
 

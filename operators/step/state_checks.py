@@ -9,6 +9,7 @@ from mindspore import nn
 from asd.counts.protections import Protections
 from asd.event import Event
 from asd.operators.gate.part import Part, StepRecord
+from asd.operators.kernel.samples import GateSamples
 from asd.operators.kernel.seal import GateSeal
 from asd.operators.measure.state.blocks import StateBlocks
 from asd.operators.measure.state.extremes import StateExtremes
@@ -16,6 +17,7 @@ from asd.operators.measure.state.optimizer_state import OptimizerState
 from asd.operators.measure.state.seal import StateSeal
 from asd.operators.measure.state.snapshot import Snapshot, StateReader
 from asd.operators.measure.state.tensors import StateTensors
+from asd.operators.measure.state.updates import StateUpdates
 from asd.operators.step.problems import Problems
 from asd.operators.table.slots import by_backend
 from asd.rundir.checkpoint_health import Health
@@ -23,6 +25,9 @@ from asd.rundir.checkpoint_health import Health
 __all__ = ["StateChecks"]
 
 _SETTING = "ASD_TIERS=state"
+_AGAIN = "a sample of updates computed again"
+_NOT_AGAIN = "updates not computed again (known are Adam, AdamWeightDecay, Momentum and SGD of float32 weights)"
+_NOT_AS_EXPECTED = "updates are not computed again: this optimizer does something else than its name says"
 _WARM = 20
 """Steps in which the optimizer's state is read each time, for it grows quickly."""
 
@@ -48,11 +53,12 @@ class StateChecks(Part):
         self._left: Snapshot | None = None
         self.seconds_in_step = 0.0
         self._steps = 0
+        self._updates: StateUpdates | None = None
 
     def watch(self, optimizer: nn.Cell) -> None:
         """Reads the weights and the state of `optimizer` from now on."""
         self._state = state = OptimizerState(optimizer)
-        self._extremes, self._left = StateExtremes(state), None
+        self._extremes, self._left, self._updates = StateExtremes(state), None, None
         self._reader, self.seal = by_backend(
             kernel=lambda _: self._sealed(state, optimizer), operators=lambda _: (StateTensors(state), None)
         )
@@ -68,7 +74,9 @@ class StateChecks(Part):
             return
         moments = ", ".join(self._state.moments) or "no moments were found"
         hashed = self.seal is not None and (self.seal.watched or not after_first_step)
-        found.has(state=f"bounds on weights, {moments}" + (", hashes between steps" if hashed else ""))
+        again = hashed and self._updates is not None and self._updates.known
+        words = f", hashes between updates, {_AGAIN if again else _NOT_AGAIN}" if hashed else ""
+        found.has(state=f"bounds on weights, {moments}{words}")
         if self._state.unknown:
             names = ", ".join(self._state.unknown)
             found.lacks(_SETTING, f"what the optimizer keeps under names that are no weight's is not read: {names}")
@@ -85,6 +93,8 @@ class StateChecks(Part):
         # On a device the weights would have to be copied to the host twice.
         reader, guard = StateBlocks(state), getattr(optimizer, "asd_gate", None)
         gate = GateSeal(guard.guard_number) if guard is not None else None
+        if guard is not None:
+            self._updates = StateUpdates(optimizer, state, GateSamples(guard.guard_number))
         seal = StateSeal(reader, state.parameters, gate, lambda name: self.monitor.judges.seal_judges(name))
         if guard is not None:
             guard.before_asking = seal.leave_out_written
@@ -97,6 +107,8 @@ class StateChecks(Part):
             return
         event = self.monitor.judge_seal(*found[:4], refused=found.broken and step.refused)
         step.broken = found.broken
+        if found.after and self._updates is not None:
+            self._updates.drop()
         if event is not None:
             step.events.append(event)
             step.fatal = event
@@ -107,6 +119,7 @@ class StateChecks(Part):
         state, self._left = self._state, None
         if state is None or step.refused:
             return
+        self._check_update(step)
         state.note(step.readings or ())
         self.seconds_in_step = 0.0
         self._steps += 1
@@ -133,6 +146,21 @@ class StateChecks(Part):
         """The seconds it would take to read all of the state in each step; 0 where nothing is read."""
         return self._reader.price() if self._state is not None else 0.0
 
+    def _check_update(self, step: StepRecord) -> None:
+        updates, seal = self._updates, self.seal
+        if updates is None or seal is None or not updates.known:
+            return
+        if not seal.is_left_alone:
+            updates.drop()
+        found = updates.check()
+        if found is not None:
+            event = self.monitor.report_update(step.number, *found)
+            step.events.append(event)
+            step.fatal = step.fatal or event
+            self._health.add(event)
+        if not updates.known:
+            self.monitor.protections.lacks(_SETTING, _NOT_AS_EXPECTED)
+
     def close(self, step: StepRecord) -> None:
         """Keeps hashes of the weights and the optimizer's state that a step left."""
         if self.seal is None:
@@ -140,6 +168,8 @@ class StateChecks(Part):
         begin = time.perf_counter()
         try:
             self.seal.close(step.number, self._left)
+            if self._updates is not None and self._updates.known:
+                self._updates.begin(step.number)
         except Exception as error:  # as in `StepMonitor.step`
             self._problems.once(f"weights were not hashed: {error!r}")
         self.monitor.status.check_seconds += time.perf_counter() - begin
@@ -156,6 +186,8 @@ class StateChecks(Part):
         try:
             both = self.seal.open(look=look)
             found = self.monitor.judge_seal(*both[:4]) if both is not None else None
+            if both is not None and both.traced and self._updates is not None:
+                self._updates.drop()
         except Exception as error:  # as in `StepMonitor.step`
             self._problems.once(f"weights were not compared with those of the last step: {error!r}")
             return None

@@ -23,6 +23,8 @@
 #include "common/statistics.h"
 
 extern "C" int64_t asd_look_at_seal(int64_t guard);  // of seal.cpp
+extern "C" void asd_take_samples(int64_t guard, int64_t n, void** tensors, const int* ndims, int64_t** shapes,
+                                 const char** dtypes);  // of samples.cpp
 
 namespace {
 
@@ -355,9 +357,10 @@ int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const c
 
 // Inputs: any tensors that must be ready first, and the number of the guard, int32[1]; output float32[1], 1 when the update
 // must not be applied, plus an announcement if there is one.
-int asd_gate(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
+int asd_gate(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void*) {
   if (nparam < 2) return 1;
   const int32_t number = *static_cast<const int32_t*>(params[nparam - 2]);
+  if (header.replaying == 0) asd_take_samples(number, nparam - 2, params, ndims, shapes, dtypes);
   const bool announces = gates[gate_of_guard(number)].announcing != 0 && header.replaying == 0;
   *static_cast<float*>(params[nparam - 1]) = (refuse(number) ? 1.0f : 0.0f) + (announces ? kAnnouncement : 0.0f);
   return 0;

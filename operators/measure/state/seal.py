@@ -74,6 +74,11 @@ class StateSeal:
         """Whether the beginning of the running step was seen."""
         return self._watched
 
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether the program has written nothing since the last step ended, as far as is known."""
+        return not self._left_out
+
     def close(self, step: int, left: Snapshot | None) -> None:
         """Keeps what `step` left, if its beginning was seen: else nobody will ask at that of the next.
 
@@ -120,11 +125,14 @@ class StateSeal:
         self._graphs = graphs_run()
         return found
 
-    def _put(self, gate: GateSeal, left: Snapshot, moved: set[int]) -> None:
+    def _search_graphs(self) -> None:
         new = phases_run() - self._searched
         if new:
             self._searched |= new
             self._written |= written_besides(new)
+
+    def _put(self, gate: GateSeal, left: Snapshot, moved: set[int]) -> None:
+        self._search_graphs()
         # What was given another place may get one more as soon as a graph runs.
         self._left_out = moved | {i for i, name in self._names.items() if name in self._written}
         judged = np.zeros(self._count, bool)
@@ -135,8 +143,9 @@ class StateSeal:
         """Before the gate looks: what the program wrote since the step began is not judged."""
         if self._gate is None or self._after is None or self._gate.state is not SealState.SEALED:
             return
+        self._search_graphs()
         for i, pair in enumerate(zip(self._blocks.places(), self._after[1].places, strict=True)):
-            if pair[0] != pair[1]:
+            if pair[0] != pair[1] or self._names.get(i) in self._written:
                 self._left_out.add(i)
                 self._gate.do_not_judge(i)
 

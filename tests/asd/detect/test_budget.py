@@ -22,7 +22,7 @@ def test_before_the_first_step_nothing_is_granted():
 def test_what_looks_at_every_place_comes_first_then_the_state_then_checks_of_results():
     grants = shared(0.03, places=0.01, state=0.004, checksum=0.32)
     assert grants["places"] == (0.01, 1.0)
-    assert grants["state"] == pytest.approx((0.004, 1.0))
+    assert grants["state"] == pytest.approx((0.008, 1.0))
     assert grants["checksum"] == pytest.approx((0.016, 0.05))
     assert sum(grant.cost for grant in grants.values()) == pytest.approx(0.03)
 
@@ -34,8 +34,8 @@ def test_what_leaves_nothing_leaves_each_part_its_least():
 
 
 def test_what_takes_half_a_hundredth_of_a_step_is_done_in_any_case():
-    grants = shared(0.0, places=0.05, state=0.004, checksum=0.04)
-    assert grants["state"] == pytest.approx((0.004, 1.0))
+    grants = shared(0.0, places=0.05, state=0.008, checksum=0.04)
+    assert grants["state"] == pytest.approx((0.008, 1.0))
     assert grants["checksum"] == pytest.approx((0.005, 1 / 8))
 
 
@@ -53,7 +53,7 @@ def test_the_usual_step_counts_and_not_the_one_that_was_compiled():
 @given(st.floats(0, 1), SECONDS, SECONDS, SECONDS, SECONDS)
 def test_no_more_than_the_budget_is_granted_but_the_least_of_each(share, step, places, state, checksum):
     grants = shared(share, step, places, state=state, checksum=checksum)
-    least = places + max(0.005 * step, state / 16) + max(0.005 * step, checksum / 64)
+    least = places + max(0.01 * step, state / 16) + max(0.005 * step, checksum / 64)
     assert sum(grant.cost for grant in grants.values()) * step <= max(share * step, least) * (1 + 1e-9)
     assert grants["state"].coverage >= 1 / 16
     least = min(1, max(1 / 64, 0.005 * step / checksum))

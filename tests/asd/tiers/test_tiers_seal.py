@@ -45,6 +45,27 @@ def test_a_fault_changes_at_most_a_64th_of_all_blocks(count, level):
     assert taught().update(9, tensors(), changed(tensors(), "weight", range(count))).level is level
 
 
+def test_a_tensor_that_changed_as_a_whole_is_a_fault_where_nothing_ran_that_may_have_written_it():
+    verdict = taught().update(9, tensors(), changed(tensors(), "weight", range(100)), traced=False)
+    assert (verdict.level, verdict.value) == (Level.ERROR, 100.0)
+
+
+def test_what_the_program_writes_itself_hides_no_fault_beside_it():
+    seal = Seal()
+    for step in range(5):
+        assert seal.update(step, tensors(), changed(tensors(), "bias")).level is Level.NORMAL
+    assert [seal.judges(name) for name in ("weight", "bias")] == [True, False]
+    assert seal.update(9, tensors(), changed(changed(tensors(), "bias"), "weight")).level is Level.ERROR
+
+
+def test_nothing_is_judged_before_it_is_known_what_the_program_writes():
+    seal = Seal()
+    assert not seal.judges("weight")
+    for step in range(2):
+        seal.update(step, {}, {})
+    assert seal.judges("weight")
+
+
 def test_the_only_block_of_a_small_network_is_not_too_many():
     small = {"w": Sealed(0, (1,))}
     seal = Seal()

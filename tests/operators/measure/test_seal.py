@@ -8,6 +8,7 @@ from mindspore import Parameter, nn
 
 from asd import AnomalyDetected, Config
 from asd.operators import StepMonitor
+from asd.operators.inject import gradient_fault
 from asd.operators.kernel import library as kernel
 from asd.operators.kernel.blocks import hashes_of_blocks
 from asd.operators.measure.state.blocks import StateBlocks
@@ -25,7 +26,7 @@ BIT = 1 << 12  # changes a value by a thousandth at most
 class Training:
     """A decoder that is trained by Adam in a loop of its own."""
 
-    def __init__(self, folder, **config):
+    def __init__(self, folder, around=None, **config):
         self.net = fill(Decoder())
         self.optimizer = nn.Adam(self.net.trainable_params(), 1e-3)
         settings = {"rule": "adaptive", "on_anomaly": "skip", "tiers": ("finite", "state")} | config
@@ -33,7 +34,9 @@ class Training:
         config = Config(protection="document", enable=1, run_dir=str(folder), **settings)
         self.monitor = StepMonitor(config, sinks=[self.events.append])
         self.monitor.attach(self.net, self.optimizer)
-        self._step = self.monitor.watch_step(one_step_cell(self.net, self.optimizer))
+        self.cell = around(self.net) if around is not None else self.net
+        self.train = one_step_cell(self.cell, self.optimizer)
+        self._step = self.monitor.watch_step(self.train)
         self.steps = 0
 
     def step(self, count=1):
@@ -41,6 +44,9 @@ class Training:
             loss = self._step(ids(self.steps), targets(self.steps))
             self.monitor.step(loss)
             self.steps += 1
+
+    def state(self):
+        return {each.name: each.asnumpy().copy() for each in self.optimizer.get_parameters() if each.size >= 8}
 
     def __getitem__(self, name):
         return next(each for each in self.optimizer.get_parameters() if each.name == name)
@@ -83,6 +89,79 @@ def test_a_bit_that_flips_between_two_steps_is_found_before_the_next_and_what_is
         ms.ops.assign(each, each * 0.999)
     training.step()
     assert training.found() == expected
+
+
+class Fault(nn.Cell):
+    """Strikes memory where the backward pass begins, once it is armed."""
+
+    def __init__(self, net):
+        super().__init__(auto_prefix=False)
+        self.net, self.fault, self.due = net, gradient_fault(self.strike), None
+
+    def construct(self, *batch):
+        return self.fault(self.net(*batch))
+
+    def strike(self, gradient):
+        due, self.due = self.due, None
+        if due is not None:
+            due()
+        return gradient
+
+
+def scale(parameter, factor):
+    memory = parameter.asnumpy()
+    memory *= np.float32(factor)
+
+
+def test_the_gate_refuses_an_update_when_a_tensor_changed_since_the_last_one_whenever_that_was(mode, tmp_path):
+    training = Training(tmp_path, Fault)
+    training.step(4)
+    expected = []
+    strikes = (
+        ("blocks.0.up.weight", flip, True), ("moment1.blocks.1.down.weight", lambda each: scale(each, 4), True),
+        ("blocks.1.up.weight", lambda each: scale(each, 0), False),
+    )  # fmt: skip
+    for name, strike, in_backward in strikes:
+        struck = []
+
+        def fault(name=name, strike=strike, struck=struck):
+            strike(training[name])
+            struck.append(True)
+
+        if in_backward:
+            training.cell.due = fault
+        else:
+            fault()
+        before = training.state()
+        training.step()
+        assert struck
+        others = [np.array_equal(now, before[each]) for each, now in training.state().items() if each != name]
+        assert others
+        assert all(others)
+        expected.append((training.steps, name, True))
+        training.step()
+    found = [(event.step, event.checkpoint, event.refused) for event in training.events if event.kind == "anomaly"]
+    assert found == expected
+    assert training.monitor._training.health.tainted_from == 4
+
+
+def test_a_tensor_that_the_program_writes_before_the_step_leaves_a_trace_and_is_no_fault(mode, tmp_path):
+    training = Training(tmp_path)
+    training.step(4)
+    weight = training["norm_out.gamma"]
+    average = ms.jit(lambda: ms.ops.assign(weight, weight * 0.999))
+    for write in (
+        lambda: ms.ops.assign(weight, weight * 0.999),
+        lambda: weight.__setitem__(0, ms.Tensor(0.5, ms.float32)),
+        lambda: weight.copy_(weight * 0.999),
+        average,
+        average,
+    ):
+        training.monitor.remember(training.train, ids(0), targets(0))
+        write()  # as a callback does that is told of the beginning of the step later
+        training.monitor.step(training.train(ids(training.steps), targets(training.steps)))
+        training.steps += 1
+    assert training.found() == []
 
 
 class FlipAfter(ms.Callback):

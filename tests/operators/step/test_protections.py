@@ -97,7 +97,9 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
     assert list(found["on"]) == [
         "rule", "refusal", "computed by", "checksum", "state", "second look", "replay"
     ]  # fmt: skip
-    assert found["on"]["state"] == "bounds on weights, moment1, moment2, hashes between steps"
+    assert found["on"]["state"] == (
+        "bounds on weights, moment1, moment2, hashes between updates, a sample of updates computed again"
+    )
     for words in found["on"].values():
         assert words in line
     # `nn.Embedding` holds a product that it never computes.
@@ -173,7 +175,10 @@ def test_moments_that_were_not_found_are_told(said, hidden):
         Config(protection="document", enable=1, rule="adaptive", tiers=("state",)),
         make=lambda weights: Bare(weights, hidden=hidden),
     )
-    assert found["on"]["state"] == "bounds on weights, no moments were found, hashes between steps"
+    assert found["on"]["state"] == (
+        "bounds on weights, no moments were found, hashes between updates, "
+        "updates not computed again (known are Adam, AdamWeightDecay, Momentum and SGD of float32 weights)"
+    )
     reason = "what the optimizer keeps under names that are no weight's is not read: running"
     assert found["missing"] == ({"ASD_TIERS=state": [reason]} if hidden else {})
 
