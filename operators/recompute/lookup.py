@@ -1,11 +1,11 @@
-"""A lookup of rows, such as an embedding's, that is checked: each row by its bits, the gradient of the table by sums."""
+"""A lookup of rows, such as an embedding's, that is checked: rows by their bits, the gradient of the table by sums."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
