@@ -20,6 +20,7 @@ from asd.measured.reading import (
     NORM,
     OUTPUT,
     SAMPLE,
+    SOFTMAX,
     WEIGHT_GRADIENT,
 )
 from asd.records import fill
@@ -38,6 +39,7 @@ PLACES = {
     NORM: "results of norms",
     CONVOLUTION: "results of convolutions",
     LOOKUP: "lookups of rows",
+    SOFTMAX: "results of softmax",
     MEAN: "sums of mean gradients",
     SAMPLE: "sampled gradients",
 }

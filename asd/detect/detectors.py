@@ -13,7 +13,7 @@ from asd.detect.detector import EVENT_FEATURES, Detector, Judged, RuleDetector
 from asd.errors import StateError
 from asd.measured.features import FEATURES, Features, too_small
 from asd.measured.kinds import KINDS, kind_of
-from asd.measured.reading import CHECKSUM, CONVOLUTION, GRADIENT, LOOKUP, MEAN, NORM, SAMPLE, SCORES
+from asd.measured.reading import CHECKSUM, CONVOLUTION, GRADIENT, LOOKUP, MEAN, NORM, SAMPLE, SCORES, SOFTMAX
 from asd.rules import make_rule
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined
@@ -28,6 +28,7 @@ _DOES_NOT_FIT = {
     MEAN: "the mean over the ranks does not fit its checksum",
     CONVOLUTION: "the convolution does not fit its checksums",
     LOOKUP: "the rows that were looked up, or the gradient of their table, are not what the table and the ids give",
+    SOFTMAX: "the softmax, or its gradient, is not what computing it again gives",
     NORM: "the norm, or its gradient, is not what computing it again gives",
 }
 

@@ -17,6 +17,7 @@ __all__ = [
     "RESULTS",
     "SAMPLE",
     "SCORES",
+    "SOFTMAX",
     "WEIGHT_GRADIENT",
     "Capture",
     "Reading",
@@ -39,8 +40,10 @@ CONVOLUTION = "convolution"
 """The kind of one that holds the score of a convolution, or of one of its gradients, in the same way."""
 LOOKUP = "lookup"
 """The kind of one that holds the score of a lookup of rows, or of the gradient of its table, in the same way."""
-SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP)
-RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP)
+SOFTMAX = "softmax"
+"""The kind of one that holds the score of a softmax, or of its gradient, in the same way."""
+SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
+RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
 """Kinds of what a layer computes and the tier `checksum` computes again."""
 OF_ALL_RANKS = (AVERAGED, MEAN)
 """Kinds to which all ranks contribute."""

@@ -1,4 +1,4 @@
-"""What of a network can be checked by its operands: every matrix product and every norm that a layer holds."""
+"""What of a network can be checked by its operands: all that a layer holds as an operator which is known."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
 
-__all__ = ["Place", "places"]
+__all__ = ["Place", "places", "unchecked_places"]
 
 _PRODUCTS = ("MatMul", "BatchMatMul")
 _WHOLE = ("matmul", "conv2d")
 """Attributes whose operator goes by the name of its layer."""
+_UNCHECKED = ("Conv3D", "Conv2DTranspose", "Conv3DTranspose", "FlashAttentionScore", "PromptFlashAttention")
+_FUNCTIONAL = {"MultiheadAttention": "it calls functions for its products and its softmax, which no layer holds"}
 _LAYER_NORM = "LayerNorm"
 _NORMS = (_LAYER_NORM, "RmsNorm")
-_IS_WHOLE = re.compile(r"(Norm(Ext)?([123]d)?|Embedding)$")
+_IS_WHOLE = re.compile(r"(Norm(Ext)?([123]d)?|Embedding|Softmax)$")
 _ASD_NORM, _MARK = "asd_norm", "asd_calls_checked_norm"
 
 
@@ -108,6 +110,17 @@ def places(net: nn.Cell) -> Iterator[Place]:
             name = ".".join(filter(None, (layer, "" if is_all else attribute))) or type(cell).__name__
             holder, held_as, operator = (value, "op", value.op) if inside else (cell, attribute, value)
             yield Place(holder, held_as, operator, name, cell)
+
+
+def unchecked_places(net: nn.Cell) -> Iterator[tuple[str, str]]:
+    """Name and reason of each cell whose results nothing computes again although they weigh much."""
+    for path, cell in net.cells_and_names():
+        name = cell_name(f"{path}.").rstrip(".") or type(cell).__name__
+        for operator in map(type, vars(cell).values()):
+            if operator.__name__ in _UNCHECKED:
+                yield name, f"nothing computes a {operator.__name__} again"
+        if reason := _FUNCTIONAL.get(class_name(cell), ""):
+            yield name, reason
 
 
 def _operators_of(cell: nn.Cell) -> list[tuple[Any, str]]:

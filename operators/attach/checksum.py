@@ -1,4 +1,4 @@
-"""Checksums on the matrix products of a network, and checks of its norms: which, how often, and when all of them.
+"""Checksums on what a network computes, products, norms and more: which, how often, and when all of them.
 
 Checking everything costs too much, so each of them is due in one step of sixteen, in turn. All of this rank are due in
 the first steps of a process, for a while after anything suspicious, and where a second look makes a step again. Whose
@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.operators.attach.checked_places import places
+from asd.operators.attach.checked_places import places, unchecked_places
 from asd.operators.attach.install import compile_patterns
+from asd.operators.attach.left_out import leave_out
 from asd.operators.kernel.product import TOLERANCES
 from asd.operators.private.layout import why_products_are_unchecked
 from asd.operators.table.gate import Gate
@@ -77,7 +78,7 @@ class Checksum:
         self._first_steps, self._step = first_steps, 0
 
     def install(self, net: nn.Cell) -> list[Site]:
-        """Puts checks on the products and norms of `net`, which is not compiled yet; see `install_checksum`."""
+        """Puts checks on the products, norms and more of `net`, which is not compiled yet; see `install_checksum`."""
         return install_checksum(net, include=self._include, exclude=self._exclude)
 
     def begin_step(self, step: int, *, suspicious: bool = False, everything: bool = False) -> None:
@@ -112,11 +113,12 @@ def install_checksum(
     include: str | Iterable[str] | Iterable[re.Pattern[str]] = (),
     exclude: str | Iterable[str] | Iterable[re.Pattern[str]] = (),
 ) -> list[Site]:
-    """Puts a checksum on every matrix product that a layer of `net` holds as an operator, and a check on every norm.
+    """Puts a check on every product, norm, convolution, lookup and softmax that a layer of `net` holds as an operator.
 
     Products are `MatMul` and `BatchMatMul` in `nn.Dense`, mindformers' `Linear`, its attention, and the parallel linear
     layers of its Megatron-like models. Norms are `LayerNorm` and `RmsNorm` in `nn.LayerNorm` and mindformers' fused
-    norms, their check operators, and `nn.GroupNorm`; see `NormASD` for others. Checkpoints are called after the layer:
+    norms, their check operators, and `nn.GroupNorm`; see `NormASD` for others. `Conv2D`, `Gather` along the first axis
+    and `Softmax` over the last one are checked wherever a layer holds them. Checkpoints are called after the layer:
     `layers.0.attention.wq.checksum` for the product, `layers.0.attention_norm.checksum` for the output of the norm,
     with `_dx` and `_dw` behind it for the gradients of the input and the weights. No parameter is added and no number
     of the training changes. Do it before the first step: a graph that is already compiled does not change. Nothing is
@@ -142,6 +144,8 @@ def install_checksum(
         chosen = not wanted or any(pattern.search(place.name) for pattern in wanted)
         if chosen and not any(pattern.search(place.name) for pattern in unwanted):
             sites += place.claim()
+    for name, reason in unchecked_places(net):
+        leave_out(name, reason)
     return sites
 
 

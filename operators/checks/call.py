@@ -13,6 +13,7 @@ from asd.operators.private.mixed_precision import read
 from asd.operators.recompute.call import CheckedCall
 from asd.operators.recompute.convolution import checked_convolution
 from asd.operators.recompute.lookup import checked_lookup
+from asd.operators.recompute.softmax import checked_softmax
 from asd.operators.table.site import Site
 
 __all__ = ["CallASD", "can_be_called"]
@@ -20,21 +21,28 @@ __all__ = ["CallASD", "can_be_called"]
 _MAKERS: dict[str, Callable[[Any, str], CheckedCall]] = {
     "Conv2D": checked_convolution,
     "Gather": checked_lookup,
+    "Softmax": checked_softmax,
 }
 """By the name of the operator's class."""
+
+_WITH_AXIS = 2
+"""Further operands of a `Gather`."""
 
 
 def can_be_called(operator: Any) -> bool:
     """Whether `CallASD` has checks for an operator of MindSpore."""
-    known = type(operator).__name__ in _MAKERS
-    return known and getattr(operator, "format", "NCHW") == "NCHW" and getattr(operator, "batch_dims", 0) == 0
+    if type(operator).__name__ not in _MAKERS:
+        return False
+    # Along the last axis of a softmax; the first one of a lookup is asked for by each call.
+    axis, batches = getattr(operator, "axis", -1), getattr(operator, "batch_dims", 0)
+    return axis in (-1, (-1,)) and batches == 0 and getattr(operator, "format", "NCHW") == "NCHW"
 
 
 class CallASD(ASDBase):
-    """An operator of two operands with checks of its result and of both gradients, when it is their turn.
+    """An operator of one or two operands with checks of its result and of both gradients, when it is their turn.
 
     Args:
-        op: A `Conv2D` or a `Gather`.
+        op: A `Conv2D`, a `Gather`, or a `Softmax` over the last axis.
         name: Name of the place, such as `layers.0.conv`.
         check: Whether to check.
 
@@ -62,11 +70,14 @@ class CallASD(ASDBase):
         if self.enable_check:
             self.checked.holder = cell
 
-    def __call__(self, a, b, *axis):
+    def __call__(self, a, *more):
         """What the bare operator returns; a `Gather` along another axis than the first is not checked."""
-        if self.enable_check and axis in ((), (0,)):
-            return self.checked(a, b)
-        return self.op(read(a, self.parameter_type), read(b, self.parameter_type), *axis)
+        if self.enable_check and len(more) < _WITH_AXIS:
+            return self.checked(a, *more)
+        if self.enable_check and more[1] == 0:
+            return self.checked(a, more[0])
+        a = read(a, self.parameter_type)
+        return self.op(a, read(more[0], self.parameter_type), *more[1:]) if more else self.op(a)
 
     @property
     def sites(self) -> list[Site]:

@@ -1,4 +1,4 @@
-"""A call of one operator of two operands that is checked: its result, and the gradients of its operands.
+"""A call of one operator of one or two operands that is checked: its result, and the gradients of its operands.
 
 As of a matrix product, the results are those of the bare operator, bit for bit: MindSpore's own gradient of it is taken
 inside a backward pass of its own, and each result is only made to depend on its check. In PyNative the operator is the
@@ -28,11 +28,13 @@ class CheckedCall(nn.Cell):
     """`op(a, b)` with its checks.
 
     Args:
-        op: A callable of two tensors that returns one; one operator, or what casts around it.
+        op: A callable of as many tensors that returns one; one operator, or what casts around it.
         name: Name of the place; its checkpoints are `name.checksum`, and `_dx` and `_dw` for the gradients.
         kind: Of its checkpoints.
+        unary: Whether there is one operand.
         parts: Which of y, dx, the gradient of the first operand, and dw, that of the second one, are checked.
-        by_kernel: Makes the check of a part from its site and its number: a cell of both operands and the result.
+        by_kernel: Makes the check of a part from its site and its number: a cell of two operands and the result. Of y
+            these are a and b, of dx b and dy, of dw a and dy; with one operand x, of y x twice, and of dx y and dy.
         by_operators: The same of MindSpore operators: the cell is given the Parameters that it writes as well.
 
     Attributes:
@@ -53,6 +55,7 @@ class CheckedCall(nn.Cell):
         by_kernel: Callable[[Site, int], nn.Cell],
         by_operators: Callable[[Site, int], nn.Cell],
         parts: Sequence[int] = (0, 1, 2),
+        unary: bool = False,
     ) -> None:
         super().__init__(auto_prefix=False)
         slots = table()
@@ -63,7 +66,8 @@ class CheckedCall(nn.Cell):
         make = by_backend(kernel=lambda _: by_kernel, operators=lambda _: by_operators)
         made = {part: make(site, part) for site, part in zip(self.sites, parts, strict=True)}
         checks = [made.get(part, _Unchecked()) for part in range(len(_PARTS))]
-        self.call = by_backend(kernel=lambda _: _KernelCall(op, checks), operators=lambda _: _OperatorCall(op, checks))
+        by_library, by_mindspore = (_KernelUnary, _OperatorUnary) if unary else (_KernelCall, _OperatorCall)
+        self.call = by_backend(kernel=lambda _: by_library(op, checks), operators=lambda _: by_mindspore(op, checks))
         self.slots = by_backend(
             kernel=lambda _: hidden(), operators=lambda each: hidden(each.worst, each.tallies, each.due)
         )
@@ -73,15 +77,18 @@ class CheckedCall(nn.Cell):
         for site, part in zip(self.sites, self._parts, strict=True):
             site.name = name + _SUFFIX + _PARTS[part]
 
-    def __call__(self, a, b):
+    def __call__(self, *operands):
         """The operator in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
         if any(self.is_due(site) for site in self.sites):
-            return super().__call__(*as_operator_reads(a, b))
-        return self.call.op(a, b)
+            return super().__call__(*as_operator_reads(*operands))
+        return self.call.op(*operands)
 
-    def construct(self, a, b):
+    def construct(self, a, *more):
         """The operator with its checks."""
-        return self.call(read(a, self.parameter_type), read(b, self.parameter_type), *self.slots())
+        a = read(a, self.parameter_type)
+        if more:
+            return self.call(a, read(more[0], self.parameter_type), *self.slots())
+        return self.call(a, *self.slots())
 
 
 class _Bare(nn.Cell):
@@ -91,8 +98,8 @@ class _Bare(nn.Cell):
         super().__init__(auto_prefix=False)
         self.op = op
 
-    def construct(self, a, b):
-        return self.op(a, b)
+    def construct(self, *operands):
+        return self.op(*operands)
 
 
 class _Gradients(nn.Cell):
@@ -102,8 +109,8 @@ class _Gradients(nn.Cell):
         super().__init__(auto_prefix=False)
         self.op, self.of = op, ops.GradOperation(get_all=True, sens_param=True)
 
-    def construct(self, a, b, dout):
-        return self.of(self.op)(a, b, dout)
+    def construct(self, *operands_and_dout):
+        return self.of(self.op)(*operands_and_dout)
 
 
 class _Unchecked(nn.Cell):
@@ -148,3 +155,28 @@ class _OperatorCall(_Call):
         dx = F.depend(dx, self.check_dx(b, dout, dx, worst, tallies, due))
         dw = F.depend(dw, self.check_dw(a, dout, dw, worst, tallies, due))
         return dx, dw, F.zeros_like(worst), F.zeros_like(tallies), F.zeros_like(due)
+
+
+class _KernelUnary(_Call):
+    """The same of one operand; the result is needed for its gradient."""
+
+    def construct(self, x):
+        y = self.op(x)
+        return F.depend(y, self.check(x, x, y))
+
+    def bprop(self, x, out, dout):
+        (dx,) = self.gradients(x, dout)
+        return (F.depend(dx, self.check_dx(out, dout, dx)),)
+
+
+class _OperatorUnary(_Call):
+    """The same with checks made of operators."""
+
+    def construct(self, x, worst, tallies, due):
+        return self.op(x)
+
+    def bprop(self, x, worst, tallies, due, out, dout):
+        dout = F.depend(dout, self.check(x, x, out, worst, tallies, due))
+        (dx,) = self.gradients(x, dout)
+        dx = F.depend(dx, self.check_dx(out, dout, dx, worst, tallies, due))
+        return dx, F.zeros_like(worst), F.zeros_like(tallies), F.zeros_like(due)

@@ -1,4 +1,4 @@
-"""A checked lookup of rows, such as an embedding's: each row by its bits, the gradient of the table by sums."""
+"""A lookup of rows, such as an embedding's, that is checked: rows by their bits, the gradient of the table by sums."""
 
 from __future__ import annotations
 

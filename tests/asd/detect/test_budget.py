@@ -22,7 +22,7 @@ def test_before_the_first_step_nothing_is_granted():
 def test_what_looks_at_every_place_comes_first_then_the_state_then_checks_of_results():
     grants = shared(0.03, places=0.01, state=0.004, checksum=0.32)
     assert grants["places"] == (0.01, 1.0)
-    assert grants["state"] == pytest.approx((0.008, 1.0))
+    assert grants["state"] == pytest.approx((0.004, 1.0))
     assert grants["checksum"] == pytest.approx((0.016, 0.05))
     assert sum(grant.cost for grant in grants.values()) == pytest.approx(0.03)
 

@@ -42,8 +42,8 @@ class _WrongResult(nn.Cell):
         super().__init__(auto_prefix=False)
         self.op, self.by = op, by
 
-    def construct(self, a, b):
-        return _hit(self.op(a, b), self.by)
+    def construct(self, *operands):
+        return _hit(self.op(*operands), self.by)
 
 
 class _WrongGradient(nn.Cell):
@@ -60,9 +60,21 @@ class _WrongGradient(nn.Cell):
         return dx, dw
 
 
-def strike(call, part, by):
+class _WrongGradientOfOne(nn.Cell):
+    def __init__(self, gradients, by):
+        super().__init__(auto_prefix=False)
+        self.gradients, self.by = gradients, by
+
+    def construct(self, x, dout):
+        (dx,) = self.gradients(x, dout)
+        return (_hit(dx, self.by),)
+
+
+def strike(call, part, by, *, unary=False):
     """Makes one element of a result of the checked call wrong: of y with the part "", else of a gradient."""
     if part == "":
         call.op = _WrongResult(call.op, by)
+    elif unary:
+        call.gradients = _WrongGradientOfOne(call.gradients, by)
     else:
         call.gradients = _WrongGradient(call.gradients, part, by)
