@@ -155,6 +155,7 @@ int asd_softmax(int nparam, void** params, int* ndims, int64_t** shapes, const c
   *static_cast<float*>(params[4]) = 0.0f;
   const int32_t* place = static_cast<const int32_t*>(params[3]);
   if (!asd::is_due(place[0])) return 0;
+  const asd::CheckTime time;
   Operand a[3];
   for (int i = 0; i < 3; ++i) a[i] = {params[i], ndims[i], shapes[i], dtypes[i]};
   try {
