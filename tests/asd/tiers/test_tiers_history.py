@@ -75,7 +75,8 @@ def test_levels_and_state_are_those_of_the_written_formulas(kind, bits):
     assert found == expected
     margin = 0.5 + max(0.0, 2 * (dev - 0.1)) if kind == "Y" else 4.0
     ceiling = env + max(rise, 8 * math.log2(1 + 1 / expected.count(Level.NORMAL)))
-    assert history.second_limit()["max_abs"] == pytest.approx(2.0 ** (ceiling + margin))
+    second = 2.0 ** (ceiling + margin)
+    assert history.second_limit() == pytest.approx({"max_abs": second, "l2": 5 * second, "mean_abs": second / 4})
     assert (Level.ERROR in found) is (bits > 3)
     trace = history.state()["max_abs"]
     assert (trace["mu"], trace["dev"], trace["env"], trace["rise"]) == pytest.approx((mu, dev, env, rise), rel=1e-12)
@@ -120,6 +121,9 @@ def test_fourteen_bits_are_too_much_for_any_batch():
     trace = history.state()["max_abs"]
     assert limit == pytest.approx(2.0 ** (trace["env"] + max(trace["rise"], 8 * math.log2(1 + 1 / 60)) + 14))
     assert history.update(features(1.001 * limit)).level is Level.ERROR
+    for feature in FEATURES:
+        wrong = features(2.0**-10)._replace(**{feature: 1.001 * history.limit()[feature]})
+        assert (history.update(wrong).level, history.feature) == (Level.ERROR, feature)
 
 
 def test_the_first_three_values_are_judged_by_the_published_rule_alone():
