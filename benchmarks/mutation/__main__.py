@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ ROOMS = {
 """What is changed, and the tests that bear on it; none of them needs MindSpore."""
 TARGET = 0.9
 """Of the mutants of each room, those among them that change nothing, so many have to be noticed."""
+ON_TOP_SECONDS = 120
+"""For the changes that are imported, which take longer each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,43 +53,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warm_up()
     results = []
     for room, paths in ROOMS.items():
+        end = time.monotonic() + 60 * chosen.minutes
         files = [file for file in _files(room) if not chosen.files or file in chosen.files]
-        found = {file: list(mutants(ROOT, file, chosen.seed, chosen.share)) for file in files}
-        again = {file: _survivors_before(file, found[file], earlier) for file in files}
-        tried = [mutant for file in files for mutant in again[file]]
+        killed = {file: _killed_before(file, earlier) for file in files}
+        found = [mutant for file in files for mutant in mutants(ROOT, file, chosen.seed, chosen.share)]
+        tried = sorted((each for each in found if each.id not in killed[each.file]), key=lambda each: each.draw)
         tests = measure(ROOT, files, paths) if tried else []
-        print(f"\n{room}: {len(tried)} of {sum(map(len, found.values()))} mutants, {len(tests)} tests", flush=True)
-        alive = [entry for entry in _entries(tried, tests, paths) if not entry["killed"]]
-        results += [_result(file, len(found[file]), alive) for file in files]
+        print(f"\n{room}: {len(tried)} of {len(found)} mutants, {len(tests)} tests", flush=True)
+        entries = list(_entries(tried, tests, paths, end))
+        results += [_result(file, killed[file], [each for each in entries if each["file"] == file]) for file in files]
     rooms = {room: _room([result for result in results if result["file"].startswith(room)]) for room in (*ROOMS, "asd")}
     for name, room in rooms.items():
         low, high = room["interval"]
-        print(f"{name:20} {room['killed']} of {room['mutants']} killed, {low:.1%} to {high:.1%}", end="")
+        print(f"{name:20} {room['killed']} of {room['tried']} killed, {low:.1%} to {high:.1%}", end="")
         print(f"; of the rest {room['equivalent']} change nothing")
     if chosen.output:
         said = {"seed": chosen.seed, "share": chosen.share, "rooms": rooms, "files": results}
         chosen.output.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return int(any(room["killed"] < TARGET * room["mutants"] for room in rooms.values()))
+    return int(any(room["killed"] < TARGET * room["tried"] for room in rooms.values()))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation", description=__doc__)
     parser.add_argument("files", nargs="*", help="files to change, from the root of the checkout; without any, all")
-    parser.add_argument("--seed", type=int, default=1, help="which change is tried at a place")
+    parser.add_argument("--seed", type=int, default=1, help="which change is tried at a place, and in which order")
     parser.add_argument("--share", type=float, default=1.0, help="of the places, from 0 to 1")
-    again = "earlier results with this seed and share: where a file is as it was, only its survivors are tried again"
+    parser.add_argument("--minutes", type=float, default=1e6, help="after which a room is left, with a sample tried")
+    again = "earlier results: what was killed there is not tried again, where the file that was changed is as it was"
     parser.add_argument("--again", type=Path, nargs="*", default=(), metavar="FILE", help=again)
     parser.add_argument("--output", type=Path, help="where the result goes, as JSON")
     return parser
 
 
-def _survivors_before(file: str, found: Sequence[Mutant], earlier: Sequence[dict[str, Any]]) -> Sequence[Mutant]:
-    """Those of `found` to try: all but where an earlier result says that the same ones were killed."""
-    for result in earlier:
-        if (result["file"], result["sha256"], result["mutants"]) == (file, _hash(file), len(found)):
-            survived = {(entry["kind"], entry["line"], entry["after"]) for entry in result["survivors"]}
-            return [mutant for mutant in found if (mutant.kind, mutant.line, mutant.after) in survived]
-    return found
+def _killed_before(file: str, earlier: Sequence[dict[str, Any]]) -> set[str]:
+    same = [result for result in earlier if (result["file"], result["sha256"]) == (file, _hash(file))]
+    return {each for result in same for each in result["killed"]}
 
 
 def _hash(file: str) -> str:
@@ -97,34 +98,45 @@ def _files(room: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in sorted((ROOT / room).glob("*.py")) or [ROOT / room]]
 
 
-def _entries(found: Sequence[Mutant], tests: Sequence[Test], paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Each mutant, and whether a test noticed. Functions are changed after the tests were collected."""
-    inside = [mutant for mutant in found if mutant.function]
+def _entries(
+    found: Sequence[Mutant], tests: Sequence[Test], paths: Sequence[str], end: float
+) -> Iterator[dict[str, Any]]:
+    """Each mutant that is tried before `end`, and whether a test noticed.
 
-    def work() -> object:
-        entries: list[dict[str, Any]] = []
-
-        def act(plugin: Collected, items: list[pytest.Item]) -> None:
-            known = {item.nodeid: item for item in items}
-            for mutant in inside:
-                chosen = [known[name] for name in tests_of(mutant, tests)]
-                entries.append(_entry(mutant, run_function(ROOT, mutant, plugin, chosen)))
-
-        collect(paths, act)
-        return entries
-
-    yield from fork(work, limited=False)[1] if inside else ()
-    for mutant in found:
-        if not mutant.function:
-            yield _entry(mutant, run_import(ROOT, mutant, tests_of(mutant, tests)))
+    Functions are changed after the tests were collected. Where that can't be done, the change is imported.
+    """
+    for entry in fork(lambda: _changed_in_place(found, tests, paths, end), limited=False)[1] if found else ():
+        if isinstance(entry, dict):
+            yield entry
+        elif time.monotonic() < end + ON_TOP_SECONDS:
+            yield _entry(found[entry], *run_import(ROOT, found[entry], tests_of(found[entry], tests)))
 
 
-def _entry(mutant: Mutant, outcome: tuple[int, str]) -> dict[str, Any]:
+def _changed_in_place(
+    found: Sequence[Mutant], tests: Sequence[Test], paths: Sequence[str], end: float
+) -> list[dict[str, Any] | int]:
+    """Those that can be changed after the tests were collected; of the others the number."""
+    entries: list[dict[str, Any] | int] = []
+
+    def act(plugin: Collected, items: list[pytest.Item]) -> None:
+        known = {item.nodeid: item for item in items}
+        for number, mutant in enumerate(found):
+            if time.monotonic() > end:
+                return
+            status, failed = 1, ""
+            if mutant.function:
+                status, failed = run_function(ROOT, mutant, plugin, [known[name] for name in tests_of(mutant, tests)])
+            entries.append(number if status == 1 else _entry(mutant, status, failed))
+
+    collect(paths, act)
+    return entries
+
+
+def _entry(mutant: Mutant, status: int, failed: str) -> dict[str, Any]:
     """One mutant, as the result has it. One whose tests did not end, or crashed, is killed too."""
-    status, failed = outcome
     judged = _judged().get((mutant.file, mutant.before, mutant.after), "not judged")
-    shown = {key: value for key, value in mutant._asdict().items() if key != "source"}
-    entry = {**shown, "killed": bool(status or failed), "judged": judged}
+    shown = {key: value for key, value in mutant._asdict().items() if key not in ("source", "draw")}
+    entry = {**shown, "id": mutant.id, "killed": bool(status or failed), "judged": judged}
     if not entry["killed"]:
         print("\n{file}:{line} {kind}: {judged}\n  - {before}\n  + {after}".format(**entry), flush=True)
     return entry
@@ -137,19 +149,20 @@ def _judged() -> dict[tuple[str, str, str], str]:
     return {(entry["file"], entry["before"], entry["after"]): entry["judged"] for entry in entries}
 
 
-def _result(file: str, tried: int, alive: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    own = sorted((entry for entry in alive if entry["file"] == file), key=lambda entry: entry["line"])
+def _result(file: str, killed: set[str], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     kept = ("line", "function", "kind", "before", "after", "judged")
-    survivors = [{key: entry[key] for key in kept} for entry in own]
-    return {"file": file, "sha256": _hash(file), "mutants": tried, "survivors": survivors}
+    alive = sorted((entry for entry in entries if not entry["killed"]), key=lambda entry: entry["line"])
+    survivors = [{key: entry[key] for key in kept} for entry in alive]
+    killed = killed | {entry["id"] for entry in entries if entry["killed"]}
+    return {"file": file, "sha256": _hash(file), "killed": sorted(killed), "survivors": survivors}
 
 
 def _room(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     survivors = [entry for result in results for entry in result["survivors"]]
-    tried = sum(result["mutants"] for result in results)
-    killed = tried - len(survivors)
+    killed = sum(len(result["killed"]) for result in results)
     same = sum(entry["judged"].startswith("equivalent") for entry in survivors)
-    return {"mutants": tried, "killed": killed, "interval": wilson(killed, tried), "equivalent": same}
+    tried = killed + len(survivors)
+    return {"tried": tried, "killed": killed, "interval": wilson(killed, tried), "equivalent": same}
 
 
 if __name__ == "__main__":

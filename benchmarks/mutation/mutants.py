@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ class Mutant(NamedTuple):
         before: The line.
         after: What becomes of it.
         source: The changed file.
+        draw: From 0 to 1, by the seed: the order in which mutants are tried.
     """
 
     file: str
@@ -38,6 +40,13 @@ class Mutant(NamedTuple):
     before: str
     after: str
     source: str
+    draw: float
+
+    @property
+    def id(self) -> str:
+        """The same in each run, as long as the file is the same."""
+        facts = repr((self.file, self.line, self.kind, self.before, self.after))
+        return hashlib.sha256(facts.encode()).hexdigest()[:10]
 
 
 class RemoveStatement(Operator):
@@ -70,16 +79,13 @@ def mutants(root: Path, file: str, seed: int, share: float) -> Iterator[Mutant]:
     tree = ast.parse(source)
     functions, skipped = list(_outermost_functions(tree)), list(_annotations(tree))
     for (kind, start), ways in sorted(_places(source, skipped).items()):
-        line = lines[start[0] - 1]
-        draw = random.Random(f"{seed} {file} {line} {start[1]} {kind}")
-        operator, occurrence = draw.choice(ways)
-        if draw.random() >= share:
-            continue
-        changed = mutate_code(source, operator, occurrence)
-        where = [name for name, first, last in functions if first <= start[0] <= last]
-        yield Mutant(
-            file, start[0], where[0] if where else "", kind, *_difference(lines, changed.splitlines()), changed
-        )
+        random_ = random.Random(f"{seed} {file} {lines[start[0] - 1]} {start[1]} {kind}")
+        draw, (operator, occurrence) = random_.random(), random_.choice(ways)
+        if draw < share:
+            changed = mutate_code(source, operator, occurrence)
+            before, after = _difference(lines, changed.splitlines())
+            where = [name for name, first, last in functions if first <= start[0] <= last]
+            yield Mutant(file, start[0], where[0] if where else "", kind, before, after, changed, draw)
 
 
 def _places(source: str, skipped: list[Span]) -> dict[tuple[str, tuple[int, int]], list[tuple[Operator, int]]]:

@@ -12,6 +12,7 @@ from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.files import events_file
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
+from tests.support.waiting import wait_for
 
 GUILTY = {  # by the rule that finds them
     "persistent": ["Ascend:0", "Ascend:5"],
@@ -118,10 +119,3 @@ def start(run_dir, engine, *, wait=True):
 def isolations(run_dir):
     log = events_file(run_dir)
     return [told.device for told in read_events(log) if told.kind == "isolation"] if log.exists() else []
-
-
-def wait_for(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)

@@ -22,6 +22,7 @@ from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.files import events_file
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
+from tests.support.waiting import wait_for
 
 MUTUAL = """
 tls_server_config:
@@ -37,14 +38,6 @@ event = event_maker(
 
 def verdict(host, device="Ascend:3", **changes):
     return event(1, host, device, kind="replay", verdict="persistent", level=Level.ERROR, **changes)
-
-
-def wait_for(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return found
 
 
 class Cluster:
@@ -361,7 +354,7 @@ def test_whoever_is_killed_no_event_is_lost_and_none_is_doubled(cluster):
             assert cluster.metric('asd_handler_actions_total{action="duplicate"}') in (None, 0)
             cluster.kill()
             cluster.start_handler()
-    wait_for(lambda: {each.id for each in told} <= cluster.taken_in(), 120)
+    wait_for(lambda: {each.id for each in told} <= cluster.taken_in())
     guilty = [(each.host, each.device) for each in told if each.kind == "replay"]
     wait_for(lambda: len(cluster.isolations()) >= len(guilty))
     assert sorted(cluster.isolations()) == sorted(guilty)

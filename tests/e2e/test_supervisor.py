@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.waiting import wait_for
+
 PROGRAM = Path(__file__).parent / "programs" / "supervised.py"
 STEPS = 8
 PERSISTENT = "device=1:gradient:norm:flip=30:step=5:duration=1000"
@@ -109,13 +111,6 @@ def same_end(out, undisturbed):
         {rank: [end[name] for name in kept] for rank, end in ends(each).items()} for each in (undisturbed.out, out)
     )
     return found == clean and losses(out) == losses(undisturbed.out)
-
-
-def wait_for(condition, seconds=180):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")
@@ -215,7 +210,7 @@ def test_when_the_supervisor_ends_no_process_is_left(supervised, number, code):
         process.send_signal(number)
         process.communicate(timeout=20)
     assert process.returncode == code
-    wait_for(lambda: supervised.processes() == {}, seconds=5)
+    wait_for(lambda: supervised.processes() == {})
 
 
 @pytest.mark.slow
@@ -278,7 +273,7 @@ def test_a_supervisor_that_is_killed_at_random_points_of_the_story_ends_it_in_th
                 process.wait(source.uniform(0.5, 15.0))
             process.kill()
             process.communicate(timeout=20)
-        wait_for(lambda: supervised.processes() == {}, seconds=10)
+        wait_for(lambda: supervised.processes() == {})
     code, out, said = supervised.run(*words)
     assert code == 0, said
     assert same_end(out, undisturbed)

@@ -21,6 +21,7 @@ from asd.handler.files import events_file, state_file
 from asd.handler.tally import HandlerTally
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
+from tests.support.waiting import wait_for
 
 MODULE = ("asd.cli.act.handler", "follow events and have a device that is at fault isolated")
 PROGRAM = "from asd.cli import COMMANDS, main; import sys; COMMANDS.setdefault('handler', "
@@ -59,13 +60,6 @@ def start(*arguments):
         [sys.executable, "-c", PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}, text=True,
     )  # fmt: skip
-
-
-def wait_for(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def test_once_takes_in_what_is_there_and_waits_until_strikes_have_settled(tmp_path, capsys):

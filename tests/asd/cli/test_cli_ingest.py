@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from asd.cli import main
 from asd.exporters.run_files.event_log import read_events
+from tests.support.waiting import wait_for
 
 LINE = (
     "[{}] AICPU(1,aicpu_scheduler):2025-02-25-18:43:29.395.610 [silent_check_v2.cc:136][Compute{}Error][tid:2]"
@@ -192,13 +192,6 @@ def start(*options):
         [sys.executable, "-m", "asd", "ingest", "--interval", "0.02", *options], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-
-
-def wait_for(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_it_follows_logs_that_are_not_there_yet_until_it_is_stopped(tmp_path, log):

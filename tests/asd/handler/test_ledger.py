@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Level, StateError
+from asd.handler.decide.strike_counts import StrikeCounts
 from asd.handler.ledger import DeviceCounts, DeviceStatus, Key, Ledger
+from asd.handler.policy import Policy
 from tests.support.events import event_maker
 
 KEY = Key("run1", 0, "node7", "Ascend:3")
-
-
 event = event_maker(**KEY._asdict())
 
 
@@ -262,6 +262,23 @@ def test_threads_may_add_and_read_at_the_same_time():
     reader.join()
     assert failures == []
     assert sum(tally.anomalies["first"] for tally in ledger.tallies().values()) > 0
+
+
+def test_the_strike_book_forgets_what_is_too_old_and_the_devices_heard_of_first():
+    policy = Policy()
+    counts, sizes = StrikeCounts(policy), []
+    for number in range(2000):
+        now = 0.0 if number < 10 else policy.memory_seconds + 1.0
+        assert counts.add(event(1, f"host{number}", run=f"run{number}"), now)
+        if number in (998, 999, 1999):
+            sizes.append([len(counts.state()[name]) for name in ("device", "strike")])
+    assert sizes == [[999, 999], [1000, 990], [1024, 1024]]
+
+
+def test_the_strike_book_counts_no_step_that_is_known_to_be_software():
+    counts = StrikeCounts(Policy())
+    events = (event(1, kind="replay", verdict="software"), event(1, rank=1, device="Ascend:4"), event(2))
+    assert [counts.add(each, 10.0) for each in events] == [False, False, True]
 
 
 def test_memory_is_flat_over_many_events():

@@ -28,6 +28,14 @@ def test_three_devices_of_a_job_within_thirty_seconds_are_software_and_one_decis
     assert scene.isolated == []
 
 
+@pytest.mark.parametrize("seconds", list(itertools.permutations((0.0, 15.0, 29.0))))
+def test_they_are_so_in_whatever_order_they_are_heard(seconds):
+    scene = Scene(Policy(strikes=1))
+    words = [event(5 + n, device=f"Ascend:{n}", time=scene.clock.now - each) for n, each in enumerate(seconds)]
+    assert [scene.handler.handle(each).action for each in words] == ["waiting", "waiting", "software"]
+    assert scene.after(HOUR) == []
+
+
 def test_devices_further_apart_or_of_other_jobs_are_no_burst():
     scene = Scene(Policy(strikes=1, max_devices=9, max_percent=100))
     for number, (wait, run) in enumerate([(100, "a"), (16, "a"), (16, "a"), (1, "b"), (1, "c")]):

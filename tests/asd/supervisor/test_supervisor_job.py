@@ -14,6 +14,7 @@ import pytest
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.verdict import Level
+from tests.support.waiting import wait_for
 
 SPEC = importlib.util.spec_from_file_location("supervised_job", Path(__file__).with_name("supervised_job.py"))
 supervised_job = importlib.util.module_from_spec(SPEC)
@@ -37,13 +38,6 @@ def made(out):
 def isolations(place):
     path = place.folder / "asd_run" / "events-handler.jsonl"
     return [json.loads(line)["data"] for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 def test_a_job_without_faults_ends_with_0_and_shows_what_its_ranks_print(place):
@@ -391,7 +385,7 @@ def test_when_the_supervisor_is_killed_everything_ends_and_the_next_one_goes_on(
         wait_for(lambda: (place.folder / "asd_run" / "kept" / "job-step4.ckpt.asd-manifest.json").exists())
         process.kill()
         process.communicate(timeout=20)
-    wait_for(lambda: place.processes() == {}, seconds=5)
+    wait_for(lambda: place.processes() == {})
     assert place.record()["state"] == "running"
     place.plan()
     code, out, err = place.run(*TWO)
@@ -408,7 +402,7 @@ def test_what_a_killed_supervisor_had_not_judged_yet_is_judged_by_the_next(place
         wait_for(lambda: events.exists() and "anomaly" in events.read_text())
         process.kill()
         process.communicate(timeout=20)
-    wait_for(lambda: place.processes() == {}, seconds=5)
+    wait_for(lambda: place.processes() == {})
     code, out, _ = place.run(*SPARE)
     assert code == 0
     assert made(out)[1].endswith(" on 2 of 0,2")

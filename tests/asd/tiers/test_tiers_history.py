@@ -73,6 +73,10 @@ def test_levels_and_state_are_those_of_the_written_formulas(kind, bits):
     found = [history.update(features(size)).level for size in sizes]
     expected, mu, dev, env, rise = plain(kind, sizes)
     assert found == expected
+    margin = 0.5 + max(0.0, 2 * (dev - 0.1)) if kind == "Y" else 4.0
+    ceiling = env + max(rise, 8 * math.log2(1 + 1 / expected.count(Level.NORMAL)))
+    second = 2.0 ** (ceiling + margin)
+    assert history.second_limit() == pytest.approx({"max_abs": second, "l2": 5 * second, "mean_abs": second / 4})
     assert (Level.ERROR in found) is (bits > 3)
     trace = history.state()["max_abs"]
     assert (trace["mu"], trace["dev"], trace["env"], trace["rise"]) == pytest.approx((mu, dev, env, rise), rel=1e-12)
@@ -99,10 +103,14 @@ def test_an_output_is_an_error_at_once_and_a_gradient_when_it_lasts_for_three_st
 @pytest.mark.parametrize("kind", ["B", "W"])
 def test_an_unusual_batch_is_a_warning_each_time_and_widens_the_margins(kind):
     history = taught(kind)
+    assert [tail["count"] for tail in history.state()["tails"]] == [57, 57, 57, 40]
     margin = history.state()["tails"][0]["margin"]
     levels = []
     for _ in range(3):
-        levels += [history.update(features(2.0**bits)).level.name for bits in (-4, -10, -10)]
+        levels.append(history.update(features(2.0**-4)).level.name)
+        assert len(history.state()["held"]) == 4
+        history.restore(history.state())
+        levels += [history.update(features(2.0**-10)).level.name for _ in range(2)]
     assert levels == ["WARNING", "NORMAL", "NORMAL"] * 3
     assert history.state()["tails"][0]["margin"] > margin + 1
 
@@ -113,6 +121,9 @@ def test_fourteen_bits_are_too_much_for_any_batch():
     trace = history.state()["max_abs"]
     assert limit == pytest.approx(2.0 ** (trace["env"] + max(trace["rise"], 8 * math.log2(1 + 1 / 60)) + 14))
     assert history.update(features(1.001 * limit)).level is Level.ERROR
+    for feature in FEATURES:
+        wrong = features(2.0**-10)._replace(**{feature: 1.001 * history.limit()[feature]})
+        assert (history.update(wrong).level, history.feature) == (Level.ERROR, feature)
 
 
 def test_the_first_three_values_are_judged_by_the_published_rule_alone():
@@ -123,6 +134,8 @@ def test_the_first_three_values_are_judged_by_the_published_rule_alone():
         "gradient: L2 norm: value above the first absolute threshold 1000000"
     )
     assert History("Y").update(Features(1e6, 2e6, 1.0)).level is Level.NORMAL
+    assert history.update(Features(2.0**8, 20000.0, 2.0**6)).level is Level.WARNING
+    assert (history.feature, history.broken) == ("l2", 10000.0)
 
 
 def test_a_norm_far_below_the_smallest_is_a_warning_and_learned():
@@ -195,6 +208,8 @@ def test_the_margin_of_an_output_that_varies_much_is_wider_by_twice_its_deviatio
         growth = max(trace["rise"], 8 * math.log2(1 + 1 / trace["n"]))
         expected = trace["env"] + growth + state["tails"][0]["margin"] + on_top
         assert history.limit()["max_abs"] == pytest.approx(2.0**expected)
+        suspicious = trace["env"] + growth + 0.5 + on_top
+        assert history.second_limit()["max_abs"] == pytest.approx(2.0**suspicious)
         assert (on_top > 1) is (spread == 3.0)
 
 
@@ -317,9 +332,10 @@ def test_at_gradients_of_activations_it_is_never_looser_than_the_default_rule(si
 def test_a_finite_tensor_is_an_error_exactly_when_a_feature_is_above_its_limit(kind, sizes):
     history = History(kind)
     for size in sizes:
-        seen, limit = features(size), history.limit()
-        above = any(getattr(seen, feature) > limit[feature] for feature in FEATURES)
+        seen, limit, second = features(size), history.limit(), history.second_limit()
+        above, suspicious = (any(getattr(seen, name) > most[name] for name in FEATURES) for most in (limit, second))
         verdict = history.update(seen)
+        assert not (suspicious and kind_of(kind).gradient and verdict.level is Level.NORMAL)
         assert (verdict.level is Level.ERROR) is above or not seen.finite
         assert verdict.limit == limit[history.feature]
         assert verdict.value == getattr(seen, history.feature)
@@ -336,7 +352,7 @@ def test_a_state_that_cant_have_been_saved_is_refused_and_changes_nothing():
         ("held", [1.0]), ("held", [1.0, 1.0, math.inf, 1.0]),
     ]:  # fmt: skip
         with pytest.raises(StateError):
-            history.restore({**state, key: value})
+            history.restore({**state, "norm": {**state["norm"], "count": 7}, key: value})
         assert history.state() == state
     with pytest.raises(StateError):
         History("Y").restore(state)
