@@ -172,7 +172,7 @@ class FaultHandler:
                 self._prune(now)
             acted = self._carry_out(now)
             if self._leadership is not None and self.acts:
-                self._leadership.leave(record_of(self.store))
+                self._leadership.leave(record_of(self.store, now))
             if self._may_ask() and not 0 <= now - self._reconciled < self.policy.reconcile_seconds:
                 self._reconciled = now
                 acted += self._engine.reconcile(now)
@@ -299,7 +299,7 @@ class FaultHandler:
             return []
         leadership = self._leadership
         # What is intended is known to the one that may come after us before it happens.
-        if leadership is not None and self._engine.due(now) and not leadership.confirm(record_of(self.store)):
+        if leadership is not None and self._engine.due(now) and not leadership.confirm(record_of(self.store, now)):
             return []
         decisions = self._engine.carry_out(now)
         self._send(now)

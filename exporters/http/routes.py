@@ -14,6 +14,7 @@ from prometheus_client.exposition import gzip_accepted
 
 from asd.errors import StateError
 from asd.event import Event
+from asd.event_cursor import CURSOR_HEADER
 from asd.exporters.http import event_query, exposition, worker
 from asd.exporters.http.access.basic_auth import BasicAuth
 from asd.exporters.http.access.door import Door
@@ -153,7 +154,7 @@ class Routes:
         page = await self._events_worker.do(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
         body = ("[" + ",\n".join(page.events) + "]\n").encode()
         return Response(
-            200, body, "application/json", {"X-ASD-Cursor": page.cursor, "X-ASD-Missed": str(page.missed)}
+            200, body, "application/json", {CURSOR_HEADER: page.cursor, "X-ASD-Missed": str(page.missed)}
         )  # fmt: skip
 
     async def _answer_devices(self, request: HttpRequest) -> Response:

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from asd.errors import ConfigError
 from asd.event import Event
+from asd.event_cursor import CURSOR_HEADER
 from asd.exporters.http.access.basic_auth import BasicAuth
 from asd.exporters.http.access.web_config import WebConfig, WebSettings
 from asd.exporters.http.http_message import HttpError, HttpRequest, Response, body_size, parse_head, sentence
@@ -171,7 +172,8 @@ class HttpServer:
         writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
         try:
             if settings.tls is None or settings.tls.allows(transport.get_extra_info("peercert")):
-                await self._converse(reader, writer, settings, patience)
+                while await self._converse(reader, writer, settings, patience):
+                    pass
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             pass  # the client is gone or too slow
         finally:
@@ -179,8 +181,9 @@ class HttpServer:
 
     async def _converse(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: WebSettings, patience: float
-    ) -> None:
-        with_body, unread = True, True
+    ) -> bool:
+        """Answers one request; returns whether the client may ask for more over the same connection."""
+        with_body, unread, stays = True, True, False
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patience)
             request = parse_head(head)
@@ -192,20 +195,34 @@ class HttpServer:
             self._wait_for_client(waiting=False)
             client = str((writer.get_extra_info("peername") or ("",))[0])
             response = await self._site.answer(request._replace(client=client), settings.auth)
+            stays = not unread and self._may_stay(request, response, settings)
         except HttpError as error:
             response = error.response
         except asyncio.LimitOverrunError:
             response = sentence(431, f"The head of the request is too long; valid are at most {_LONGEST_HEAD} bytes.")
         self._wait_for_client(waiting=True)
-        await asyncio.wait_for(self._send(reader, writer, response, settings, with_body, unread), _PATIENCE_SECONDS)
+        if stays:
+            response = response._replace(headers={**response.headers, "Connection": "keep-alive"})
+        await asyncio.wait_for(
+            self._send(reader, writer, response, settings, with_body, unread, stays), _PATIENCE_SECONDS
+        )
+        return stays
+
+    def _may_stay(self, request: HttpRequest, response: Response, settings: WebSettings) -> bool:
+        """Whether this is a handler that pulls, and it was let in by what is in force now."""
+        current = self._web_config.current() if self._web_config is not None else settings
+        asked = (request.headers.get("connection") or "").lower() == "keep-alive"
+        return asked and response.status == 200 and CURSOR_HEADER in response.headers and current is settings
 
     async def _send(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: Response, settings: WebSettings,
-        with_body: bool, unread: bool,  # noqa: FBT001
+        with_body: bool, unread: bool, stays: bool,  # noqa: FBT001
     ) -> None:  # fmt: skip
         response = response._replace(headers={**settings.headers, **response.headers})
         writer.write(response.to_bytes(with_body=with_body))
         await writer.drain()
+        if stays:
+            return
         if unread:
             await self._swallow(reader, writer)
         writer.close()

@@ -17,15 +17,17 @@ from urllib.parse import urlencode
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.event_cursor import CURSOR
+from asd.event_cursor import CURSOR, CURSOR_HEADER
 from asd.handler.inputs.targets import Target
 
-__all__ = ["Access", "AgentAnswer", "AgentError", "fetch", "nodes_of"]
+__all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink", "fetch", "nodes_of"]
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
+_LONGEST_LINK_SECONDS = 60.0
 _LONGEST_HEAD = 65536
 _MOST_BYTES = 16 << 20  # an agent sends 4 MB, or one event
+_ENDED = "it ended the connection without a whole answer, as who wants another certificate does"
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: .*)?")
 
 
@@ -59,6 +61,7 @@ class AgentAnswer:
         bad: How many more were none.
         cursor: Where to go on; empty when it has nothing yet.
         missed: How many it dropped before they were fetched.
+        size: How many bytes it sent.
     """
 
     nodes: frozenset[str]
@@ -66,6 +69,7 @@ class AgentAnswer:
     bad: int
     cursor: str
     missed: int
+    size: int = 0
 
 
 def nodes_of(target: Target, certificate: Mapping[str, Any] | None) -> frozenset[str]:
@@ -85,6 +89,103 @@ def nodes_of(target: Target, certificate: Mapping[str, Any] | None) -> frozenset
     return frozenset(found - {target.name} if target.is_shared else found)
 
 
+class AgentLink:
+    """The connection to one agent, which is kept from one question to the next: a handshake of TLS takes 2 ms.
+
+    Args:
+        target: The agent.
+        connecting: Held while a connection is made.
+    """
+
+    def __init__(self, target: Target, connecting: asyncio.Semaphore) -> None:
+        self._target = target
+        self._connecting = connecting
+        self._open: _Connection | None = None
+
+    async def fetch(
+        self,
+        access: Access,
+        cursors: Callable[[frozenset[str]], Sequence[str]],
+        *,
+        limit: int,
+        wait: float = 0.0,
+    ) -> AgentAnswer:
+        """Asks for the events after what is known.
+
+        Args:
+            access: How to speak to it; a change of it makes a new connection.
+            cursors: How far agents of these nodes were read.
+            limit: So many events at most.
+            wait: How long the agent waits for an event where there is none, in seconds.
+
+        Raises:
+            AgentError: It can't be reached, is not who it should be, or answers something else.
+        """
+        kept = self._open
+        if kept is not None and kept.is_good(access):
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # it was closed meanwhile, so once more
+                return await self._ask(kept, access, cursors(kept.nodes), limit, wait)
+        self.close()
+        try:
+            async with self._connecting:
+                made = await asyncio.wait_for(_connect(self._target, access), _CONNECT_SECONDS)
+        except (asyncio.TimeoutError, OSError) as error:
+            raise AgentError(_reason(error, "no connection was made in time")) from error
+        self._open = made
+        try:
+            if not made.nodes:
+                raise AgentError(f"its certificate names no node but {self._target.name}")
+            return await self._ask(made, access, cursors(made.nodes), limit, wait)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise AgentError(_reason(error, _ENDED)) from error
+
+    def close(self) -> None:
+        """Ends the connection, if there is one."""
+        if self._open is not None:
+            self._open.writer.transport.abort()
+            self._open = None
+
+    async def _ask(
+        self, link: _Connection, access: Access, cursors: Sequence[str], limit: int, wait: float
+    ) -> AgentAnswer:
+        query = urlencode([("after", each) for each in cursors or ("",)] + [("limit", str(limit))])
+        query += f"&wait={wait:g}" if wait else ""
+        head = {
+            "Host": self._target.place, "Accept": "application/json", "Connection": "keep-alive", **access.headers
+        }  # fmt: skip
+        lines = [f"GET /events?{query} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
+        stays = False
+        try:
+            link.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
+            status, headers, body = await asyncio.wait_for(_answer(link.reader), wait + _ANSWER_SECONDS)
+            if status != 200:
+                raise AgentError(f"it answers {status}: {_complaint(body)}")
+            answer = _read(link.nodes, headers, body)
+            stays = headers.get("Connection", "").lower() == "keep-alive"
+        except asyncio.TimeoutError as error:
+            raise AgentError("it did not answer in time") from error
+        except (asyncio.LimitOverrunError, HTTPException) as error:
+            raise AgentError(_reason(error, _ENDED)) from error
+        finally:
+            if not stays:  # whatever went wrong, or was cancelled in the midst of an answer
+                self.close()
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    nodes: frozenset[str]
+    access: Access
+    since: float
+
+    def is_good(self, access: Access) -> bool:
+        """Whether it may be used once more: certificates are looked at again every minute."""
+        young = asyncio.get_running_loop().time() - self.since < _LONGEST_LINK_SECONDS
+        return young and access == self.access and not self.writer.is_closing() and not self.reader.at_eof()
+
+
 async def fetch(
     target: Target,
     access: Access,
@@ -94,57 +195,31 @@ async def fetch(
     limit: int,
     wait: float = 0.0,
 ) -> AgentAnswer:
-    """Asks for the events after what is known.
-
-    Args:
-        target: The agent.
-        access: How to speak to it.
-        cursors: How far agents of these nodes were read.
-        connecting: Held while a connection is made.
-        limit: So many events at most.
-        wait: How long the agent waits for an event where there is none, in seconds.
+    """Asks once, over a connection of its own; see `AgentLink.fetch`.
 
     Raises:
         AgentError: It can't be reached, is not who it should be, or answers something else.
     """
+    link = AgentLink(target, connecting)
+    try:
+        return await link.fetch(access, cursors, limit=limit, wait=wait)
+    finally:
+        link.close()
+
+
+async def _connect(target: Target, access: Access) -> _Connection:
     if target.away:
         raise AgentError(target.away)
     if access.server_name and not target.node:
         raise AgentError(
             "with server_name, which all agents share, its node has to be told by a label or by Kubernetes"
         )
-    try:
-        async with connecting:
-            reader, writer = await asyncio.wait_for(_connect(target, access), _CONNECT_SECONDS)
-    except (asyncio.TimeoutError, OSError) as error:
-        raise AgentError(_reason(error, "no connection was made in time")) from error
-    try:
-        nodes = nodes_of(target, writer.get_extra_info("peercert"))
-        if not nodes:
-            raise AgentError(f"its certificate names no node but {target.name}")
-        query = urlencode([("after", each) for each in cursors(nodes) or ("",)] + [("limit", str(limit))])
-        query += f"&wait={wait:g}" if wait else ""
-        head = {"Host": target.place, "Accept": "application/json", "Connection": "close", **access.headers}
-        lines = [f"GET /events?{query} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
-        writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
-        status, headers, body = await asyncio.wait_for(_answer(reader), wait + _ANSWER_SECONDS)
-    except asyncio.TimeoutError as error:
-        raise AgentError("it did not answer in time") from error
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, HTTPException) as error:
-        ended = "it ended the connection without a whole answer, as who wants another certificate does"
-        raise AgentError(_reason(error, ended)) from error
-    finally:
-        writer.transport.abort()
-    if status != 200:
-        raise AgentError(f"it answers {status}: {_complaint(body)}")
-    return _read(nodes, headers, body)
-
-
-async def _connect(target: Target, access: Access) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     name = access.server_name or target.name if access.context is not None else None
-    return await asyncio.open_connection(
+    reader, writer = await asyncio.open_connection(
         target.host, target.port, ssl=access.context, server_hostname=name, limit=_LONGEST_HEAD
     )
+    nodes = nodes_of(target, writer.get_extra_info("peercert"))
+    return _Connection(reader, writer, nodes, access, asyncio.get_running_loop().time())
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage, bytes]:
@@ -159,7 +234,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage, bytes
 
 
 def _read(nodes: frozenset[str], headers: HTTPMessage, body: bytes) -> AgentAnswer:
-    cursor, missed = headers.get("X-ASD-Cursor", ""), headers.get("X-ASD-Missed", "0")
+    cursor, missed = headers.get(CURSOR_HEADER, ""), headers.get("X-ASD-Missed", "0")
     if (cursor and CURSOR.fullmatch(cursor) is None) or not re.fullmatch("[0-9]{1,18}", missed, re.ASCII):
         raise AgentError("its answer has no cursor that is one")
     try:
@@ -173,7 +248,7 @@ def _read(nodes: frozenset[str], headers: HTTPMessage, body: bytes) -> AgentAnsw
         with contextlib.suppress(StateError):
             if isinstance(each, dict):
                 events.append(Event.from_cloud_event(each))
-    return AgentAnswer(nodes, events, len(told) - len(events), cursor, int(missed))
+    return AgentAnswer(nodes, events, len(told) - len(events), cursor, int(missed), len(body))
 
 
 def _complaint(body: bytes) -> str:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from asd.handler.inputs.agent_client import Access, AgentAnswer, AgentError, fetch
+from asd.handler.inputs.agent_client import Access, AgentAnswer, AgentError, AgentLink
 from asd.handler.inputs.targets import Target, TargetSource
 
 __all__ = ["AgentState", "Batch", "Puller"]
@@ -25,6 +25,8 @@ _FEW = 100  # the same of one that was asked to wait
 _BUSY = 16  # agents with many events that are read at the same time: bounds the memory
 _CONNECTING = 64  # agents that are connected to at the same time
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds between two tries
+_REST_SECONDS = 0.5  # after an answer, so that what an agent has by then comes at once
+_LARGE = 1 << 20  # bytes of an answer
 _LOOK_SECONDS = 1.0
 _ENDING_SECONDS = 5.0
 
@@ -152,43 +154,47 @@ class Puller:
 
     async def _pull_from(self, target: Target) -> None:
         pause, has_more = _SHORTEST_PAUSE, True
-        while True:
-            try:
-                has_more = await self._ask(target, has_more=has_more)
-            except Exception as error:  # whatever goes wrong with one agent, it is asked again
-                self._failed(
-                    target, str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
-                )
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                continue
-            pause = _SHORTEST_PAUSE
-            if not has_more:
-                await asyncio.sleep(_SHORTEST_PAUSE)
+        link = AgentLink(target, self._connecting)
+        try:
+            while True:
+                try:
+                    has_more = await self._ask(target, link, has_more=has_more)
+                except Exception as error:  # whatever goes wrong with one agent, it is asked again
+                    self._failed(
+                        target, str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
+                    )
+                    has_more = True
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    continue
+                pause = _SHORTEST_PAUSE
+                if not has_more:
+                    await asyncio.sleep(_REST_SECONDS)
+        finally:
+            link.close()
 
-    async def _ask(self, target: Target, *, has_more: bool) -> bool:
-        """Asks once and hands over what is told; returns whether there was something."""
+    async def _ask(self, target: Target, link: AgentLink, *, has_more: bool) -> bool:
+        """Asks once and hands over what is told; returns whether there may be more."""
         if not has_more:
-            answer = await fetch(
-                target, self._access(), self._cursors, self._connecting, limit=_FEW, wait=_WAIT_SECONDS
-            )  # fmt: skip
-            return await self._hand_over(target, answer)
+            answer = await link.fetch(self._access(), self._cursors, limit=_FEW, wait=_WAIT_SECONDS)
+            return await self._hand_over(target, answer, _FEW)
         async with self._busy:
-            answer = await fetch(target, self._access(), self._cursors, self._connecting, limit=_MOST_AT_ONCE)
-            return await self._hand_over(target, answer)
+            answer = await link.fetch(self._access(), self._cursors, limit=_MOST_AT_ONCE)
+            return await self._hand_over(target, answer, _MOST_AT_ONCE)
 
-    async def _hand_over(self, target: Target, answer: AgentAnswer) -> bool:
+    async def _hand_over(self, target: Target, answer: AgentAnswer, limit: int) -> bool:
         self.states[target.place] = AgentState(",".join(sorted(answer.nodes)), self._clock())
-        is_news = bool(answer.events or answer.bad or answer.missed)
-        if is_news:
+        if answer.events or answer.bad or answer.missed:
             batch = Batch(target.place, answer, asyncio.Event())
             self.batches.append(batch)
             self._wake()
             await batch.taken.wait()
-        else:
-            self._behind.discard(target.place)
-            self._wake()
-        return is_news
+        # An agent gives fewer than it is asked for when it has no more, or when they are long.
+        if len(answer.events) + answer.bad >= limit or answer.size >= _LARGE:
+            return True
+        self._behind.discard(target.place)
+        self._wake()
+        return False
 
     def _failed(self, target: Target, reason: str) -> None:
         self.failures += 1

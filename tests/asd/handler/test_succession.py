@@ -261,6 +261,20 @@ def test_a_breaker_that_a_person_has_reset_is_closed_for_the_next_one_and_old_ev
     assert two.tell(two.verdict("Ascend:6"), to=("two",)) == [["isolated"]]
 
 
+@pytest.mark.parametrize("jump", [3 * 24 * HOUR, -3 * 24 * HOUR])
+def test_the_clock_of_the_next_one_releases_nothing_before_its_time_was_seen(jump):
+    two = Two(Policy(release_after_seconds=24 * HOUR))
+    two.tell(two.verdict(), to=("one",))
+    two.tick(HOUR, "one")
+    two.handlers["two"] = two.begin("two")
+    two.clock.now += jump  # that of the other machine
+    two.take_over()
+    two.tick(22 * HOUR, "two")
+    assert two.engine.ours
+    two.tick(2 * HOUR, "two")
+    assert not two.engine.ours
+
+
 def test_the_store_of_one_that_stands_by_says_who_acts(two):
     assert [two.handlers[name].store.meta(LED_BY) for name in ("one", "two")] == ["", "one"]
     two.take_over()
@@ -270,11 +284,11 @@ def test_the_store_of_one_that_stands_by_says_who_acts(two):
 def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_changes_nothing(two):
     two.tell(two.verdict(), event(4, device="Ascend:4", level=Level.ERROR, time=START))
     store, book = two.handlers["one"].store, two.handlers["one"]._judge.book
-    text = record_of(store)
+    text = record_of(store, two.clock.now)
     for _ in range(2):
         with store.transaction():
             adopt(store, book, text, two.clock.now)
-        assert record_of(store) == text
+        assert record_of(store, two.clock.now) == text
 
 
 @pytest.mark.parametrize("text", ["x", "e30=", "eJyrrgUAAXUA+Q==", "eJw="])
