@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from real_programs import eventually, get
+from real_programs import PATIENCE, eventually, get
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -65,7 +65,7 @@ class Kubelet:
             volumes[SECRETS] = self._account(account, namespace, name)
         for first in spec.get("initContainers", []):
             done = self.start(*self._command(first, first["command"], spec, volumes, fields)[0])
-            assert done.process.wait(60) == 0, done.text
+            assert done.process.wait(PATIENCE) == 0, done.text
         self.ask(
             "POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": meta, "spec": {**spec, "nodeName": self.node}}
         )
@@ -93,7 +93,7 @@ class Kubelet:
         """Whether the probe of a container, as `livenessProbe`, gets 200."""
         asked = container[probe]["httpGet"]
         (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == asked["port"]]
-        return eventually(lambda: get(f"http://{address}:{port}{asked['path']}"))
+        return eventually(lambda: get(f"http://{address}:{port}{asked['path']}"), PATIENCE)
 
     def _volume(self, volume, pod):
         if "hostPath" in volume:

@@ -29,6 +29,10 @@ OURS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "GLOG_", "PYTHONPATH")
 """Settings of the one who runs the tests, which no program here gets."""
 
 
+PATIENCE = 120.0
+"""Seconds that a program may take to be ready on a machine that is busy."""
+
+
 def binary(name):
     """The path of a program that the Makefile brings; without it the test fails, because a skipped proof is none."""
     path = shutil.which(name, path=os.path.join(sys.prefix, "share", "kubernetes")) or shutil.which(name)
@@ -127,7 +131,7 @@ class Starter:
         program = Program(command, self.folder, len(self.programs), {**self.environ, **environ})
         self.programs.append(program)
         if ready is not None:
-            program.eventually(lambda: get(ready, context) or True)
+            program.eventually(lambda: get(ready, context) or True, PATIENCE)
         return program
 
     def asd(self, *arguments, **options):

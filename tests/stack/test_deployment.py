@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kubelet import Kubelet, devices, metric
-from real_programs import binary, eventually, get
+from real_programs import PATIENCE, binary, eventually, get
 from test_kubernetes import TOKEN, RealKubeEngine, Server
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -61,7 +61,7 @@ class Cluster:
 
     def kubectl(self, *words, fails=False):
         command = [binary("kubectl"), "--kubeconfig", self.kubeconfig, *words]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
         assert (done.returncode != 0) is fails, done.stderr
         return done.stdout + done.stderr * fails
 
@@ -160,7 +160,7 @@ def statuses(cluster, node):
 
 def strikes(cluster, node):
     """Has the training in a job's pod begin, once that is there."""
-    found = eventually(lambda: statuses(cluster, node))
+    found = eventually(lambda: statuses(cluster, node), PATIENCE)
     (status,) = found
     assert status.parent.name == "training"
     (status.parent / "go").touch()
@@ -179,7 +179,7 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
     cluster.nodes["node-b"].is_live(container, HANDLER, "readinessProbe")
     strikes(cluster, "node-a")
     # Three strikes, and the 30 s that the last one waits for others.
-    eventually(lambda: metric(HANDLER, 9465, 'asd_handler_actions_total{action="would-isolate"}'), 90)
+    eventually(lambda: metric(HANDLER, 9465, 'asd_handler_actions_total{action="would-isolate"}'), PATIENCE)
     assert [(each["host"], each["device"], each["state"]) for each in devices(HANDLER)] == [
         ("node-a", "Ascend:3", "dry")
     ]
@@ -193,7 +193,7 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
     cluster.deploy(change)
     container, _ = cluster.run("node-b", "deployment", "asd-handler", "handler-2", HANDLER)
     assert "--dry-run" not in container["args"]
-    eventually(lambda: cluster.is_out("node-a"), 90)
+    eventually(lambda: cluster.is_out("node-a"), PATIENCE)
     assert not cluster.is_out("node-b")
     conditions = {each["type"]: each for each in cluster.node("node-a")["status"]["conditions"]}
     assert conditions["AsdSilentCorruption"]["status"] == "True"
@@ -204,7 +204,7 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
     version = cluster.node("node-a")["metadata"]["resourceVersion"]
     cluster.end("handler-2")
     _, execute = cluster.run("node-b", "deployment", "asd-handler", "handler-3", HANDLER)
-    eventually(lambda: metric(HANDLER, 9465, "asd_handler_last_look_timestamp_seconds"))
+    eventually(lambda: metric(HANDLER, 9465, "asd_handler_last_look_timestamp_seconds"), PATIENCE)
     assert [(each["host"], each["state"]) for each in devices(HANDLER)] == [("node-a", "isolated")]
     time.sleep(1)
     assert cluster.node("node-a")["metadata"]["resourceVersion"] == version
@@ -212,8 +212,8 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
 
     # And back, by the command of the document.
     program = execute("asd", "devices", "release", "node-a", "Ascend:3")
-    assert program.process.wait(30) == 0, program.text
-    eventually(lambda: not cluster.is_out("node-a"))
+    assert program.process.wait(PATIENCE) == 0, program.text
+    eventually(lambda: not cluster.is_out("node-a"), PATIENCE)
     for pod in list(cluster.running):
         cluster.end(pod)
 
@@ -240,16 +240,16 @@ def test_without_a_claim_the_handler_finds_the_agents_and_a_second_handler_takes
     cluster.kubectl("create", "-f", file)
     cluster.run("node-a", "job", "training", "training-y", JOB, namespace="training")
     strikes(cluster, "node-a")
-    eventually(lambda: cluster.is_out("node-a"), 90)
+    eventually(lambda: cluster.is_out("node-a"), PATIENCE)
     (acting,) = [address for address in others if metric(address, 9465, "asd_handler_acting") == 1]
     cluster.end("training-y")
     cluster.end(f"handler-{acting}")
-    eventually(lambda: metric(others[acting], 9465, "asd_handler_acting") == 1, 30)
+    eventually(lambda: metric(others[acting], 9465, "asd_handler_acting") == 1, PATIENCE)
     time.sleep(2)
     assert isolations(cluster) == [*before, "node-a"]
     program = executes[others[acting]]("asd", "devices", "release", "node-a", "Ascend:3")
-    assert program.process.wait(30) == 0, program.text
-    eventually(lambda: not cluster.is_out("node-a"))
+    assert program.process.wait(PATIENCE) == 0, program.text
+    eventually(lambda: not cluster.is_out("node-a"), PATIENCE)
 
 
 def isolations(cluster):
