@@ -440,7 +440,9 @@ def ascend(language: str = "en") -> str:
         counts = [(kind, without["collectives"].get(kind, 0), found["collectives"].get(kind, 0)) for kind in kinds]
         listed = "; ".join(f"{kind} {a} → {b}" if a != b else f"{kind} {a}" for kind, a, b in counts) or same
         compiled = yes if found["compiled"] else f"**{found['error']}**"
-        figures = (f"{found['places']}", *(f"{without[each]} → {found[each]}" for each in ("operators", "seconds")))
+        figures = ["-"] * 3  # of a version before, where they were others
+        if "places" in found and "places" in without:
+            figures = [str(found["places"]), *(f"{without[each]} → {found[each]}" for each in ("operators", "seconds"))]
         rows.append((net, layout, protection, compiled, listed, *figures))
     return table(head, rows)
 
