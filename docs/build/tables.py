@@ -431,10 +431,10 @@ def _first_wrong(words: str) -> str:
 def ascend(language: str = "en") -> str:
     """What was compiled for Ascend, without detection and with it."""
     head, yes, same = {
-        "en": (("network", "layout", "protection", "compiled", "collectives without → with",
-                "operators without → with"), "yes", "the same"),
-        "zh": (("网络", "切分方式", "检测", "编译通过", "通信算子:无检测 → 有检测",
-                "算子数:无检测 → 有检测"), "是", "相同"),
+        "en": (("network", "layout", "protection", "compiled", "collectives without → with", "checkpoints",
+                "operators without → with", "seconds to compile, without → with"), "yes", "the same"),
+        "zh": (("网络", "切分方式", "检测", "编译通过", "通信算子:无检测 → 有检测", "检测点",
+                "算子数:无检测 → 有检测", "编译秒数:无检测 → 有检测"), "是", "相同"),
     }[language]  # fmt: skip
     cells, rows = result("ascend"), list[tuple[str, ...]]()
     for cell, found in cells.items():
@@ -446,7 +446,10 @@ def ascend(language: str = "en") -> str:
         counts = [(kind, without["collectives"].get(kind, 0), found["collectives"].get(kind, 0)) for kind in kinds]
         listed = "; ".join(f"{kind} {a} → {b}" if a != b else f"{kind} {a}" for kind, a, b in counts) or same
         compiled = yes if found["compiled"] else f"**{found['error']}**"
-        rows.append((net, layout, protection, compiled, listed, f"{without['operators']} → {found['operators']}"))
+        figures = ["-"] * 3  # of a version before, where they were others
+        if "places" in found and "places" in without:
+            figures = [str(found["places"]), *(f"{without[each]} → {found[each]}" for each in ("operators", "seconds"))]
+        rows.append((net, layout, protection, compiled, listed, *figures))
     return table(head, rows)
 
 

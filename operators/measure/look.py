@@ -48,11 +48,19 @@ def _kernel_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
 
 
 def _operator_observer(sites: Sequence[Site], table: OperatorTable) -> Callable[[Any], Any]:
-    write, slots = Write(sites, table), hidden(table.worst, table.tallies)
+    slots = hidden(table.worst, table.tallies)
+    # A stage of a pipeline drops the gradients of the others when all is compiled: there each is written by itself.
+    writes = tuple(Write([site], table) for site in sites) if is_pipeline() else (Write(sites, table),)
 
     def report(tensors):
         worst, tallies = slots()
-        return (write(tensors, worst, tallies),)
+        seen = ()
+        if len(writes) == 1:
+            seen = (writes[0](tensors, worst, tallies),)  # type: ignore[assignment]
+        else:
+            for i in range(min(len(writes), len(tensors))):
+                seen = (*seen, writes[i]((tensors[i],), worst, tallies))  # type: ignore[assignment]
+        return seen
 
     return report
 

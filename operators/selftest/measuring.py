@@ -10,11 +10,11 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from asd.measured.features import Features
-from asd.measured.reading import OUTPUT, Reading
+from asd.measured.reading import OUTPUT, WEIGHT_GRADIENT, Reading
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.kernel import library as kernel
 from asd.operators.measure import tap
-from asd.operators.measure.look import make_look
+from asd.operators.measure.look import make_look, make_observer
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import (
     DTYPES,
@@ -42,10 +42,10 @@ def test_measuring(report: Report, backends: tuple[str, ...]) -> None:
         report.check("statistics", "of a tensor", _statistics, dtype, dtype=dtype, backend="operators")
         for backend in backends:
             for name, test in (
-                ("tap", _tap), ("look", _look), ("LayerNormASD", _layer_norm), ("RmsNormASD", _rms_norm),
-                ("GatherASD", _gather),
+                ("tap", _tap), ("look", _look), ("gradients together", _together),
+                ("LayerNormASD", _layer_norm), ("RmsNormASD", _rms_norm), ("GatherASD", _gather),
             ):  # fmt: skip
-                area = "taps" if name in ("tap", "look") else "check operators"
+                area = "check operators" if name.endswith("ASD") else "taps"
                 report.check(area, name, _on(backend, test), dtype, dtype=dtype, backend=backend)
 
 
@@ -151,6 +151,25 @@ def _look(dtype: str) -> None:
         output, (gradient,) = net(tensor(some, dtype), tensor(array, dtype))
         passed = read(output), read(gradient)
         expect_bits(f"what passes a look at {name}", passed, (array, some))
+        _seen(name, _reading(site), array)
+
+
+class _Reporting(nn.Cell):
+    def __init__(self, report: Any) -> None:
+        super().__init__()
+        self.report = report
+
+    def construct(self, *tensors):
+        return self.report(tensors)
+
+
+def _together(dtype: str) -> None:
+    """As the gate sees the gradients of all parameters."""
+    arrays = cases(dtype)
+    sites = [table().new_site(f"selftest.{name}", WEIGHT_GRADIENT) for name in arrays]
+    for ready in _Reporting(make_observer(sites))(*(tensor(array, dtype) for array in arrays.values())):
+        ready.asnumpy()
+    for (name, array), site in zip(arrays.items(), sites, strict=True):
         _seen(name, _reading(site), array)
 
 

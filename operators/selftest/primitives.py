@@ -85,6 +85,12 @@ def test_primitives(report: Report, backends: tuple[str, ...]) -> None:
     for name, op, given, expected in (
         ("ScatterMax", P.ScatterMax(), (index, np.array([5], np.float32)), [0, 1, 5, 3]),
         ("ScatterMax of less", P.ScatterMax(), (index, np.array([1], np.float32)), [0, 1, 2, 3]),
+        (
+            "ScatterMax of several",
+            P.ScatterMax(),
+            (np.array([2, 0], np.int32), np.array([1, 4], np.float32)),
+            [4, 1, 2, 3],
+        ),
         ("ScatterAdd", P.ScatterAdd(), (index, np.array([5], np.float32)), [0, 1, 7, 3]),
         ("AssignAdd", P.AssignAdd(), (np.array([1, 1, 1, 5], np.float32),), [1, 2, 3, 8]),
         ("Assign", P.Assign(), (np.array([4, 3, 2, 1], np.float32),), [4, 3, 2, 1]),
@@ -126,6 +132,7 @@ def _elementwise(a: np.ndarray, b: np.ndarray) -> list[_Row]:
         ("Floor", _One(P.Floor()), (a / 4,), np.floor(a / 4), 0.0),
         ("IsFinite", _One(P.IsFinite()), (special,), np.isfinite(special), 0.0),
         ("Select", _One(P.Select()), (a > b, special, b), np.where(a > b, special, b), 0.0),
+        ("Select with a number", _One(P.Select()), (a > b, special, np.float32(0)), np.where(a > b, special, 0), 0.0),
         ("LogicalAnd", _One(P.LogicalAnd()), (a > 0, b > 0), (a > 0) & (b > 0), 0.0),
         ("ZerosLike", _One(P.ZerosLike()), (special,), np.zeros_like(a), 0.0),
         ("OnesLike", _One(P.OnesLike()), (special,), np.ones_like(a), 0.0),
@@ -154,6 +161,7 @@ def _of_shapes(a: np.ndarray, b: np.ndarray) -> list[_Row]:
         ("Pad", _One(P.Pad(((0, 0), (0, 3)))), (a,), np.pad(a, ((0, 0), (0, 3))), 0.0),
         ("Concat", _OfOne(P.Concat()), (a, b), np.concatenate((a, b)), 0.0),
         ("Stack", _OfOne(P.Stack(1)), (a, b), np.stack((a, b), 1), 0.0),
+        ("Stack of numbers", _OfOne(P.Stack()), (a[0, 0], b[0, 0]), np.stack((a[0, 0], b[0, 0])), 0.0),
     ]
 
 

@@ -111,7 +111,7 @@ def compile_cells(cann: Path, work: Path, together: Sequence[Cell]) -> dict[Cell
         compile; `checked`, what the package said at the start, `places`, at how many places, and `lacks`, what of that
         which was asked for it does not check.
     """
-    (net, _name), layout = together[0][:2], LAYOUTS[together[0].layout]
+    net, layout = together[0].net, LAYOUTS[together[0].layout]
     settings = [PROTECTIONS[cell.protection] for cell in together]
     code, log = compile_on(cann, work, PROGRAM, net, json.dumps(layout._asdict()), json.dumps(settings),
                            ranks=layout.ranks, rank=layout.rank, seconds=1500)  # fmt: skip
