@@ -1,6 +1,6 @@
 """Faults in jobs of four real ranks that hold different parts of a network: who is named, and what is left of it.
 
-    python benchmarks/layouts.py                                  204 faults, an hour or two
+    python benchmarks/layouts.py                                  170 faults, an hour or two
     python benchmarks/layouts.py --quick --json out.json          a few of them
     python benchmarks/layouts.py --modes graph --layouts tensor --json benchmarks/results/layouts.json
 
@@ -14,7 +14,7 @@ or weights' gradients of one rank, three quarters of them in one run of a step o
   the step is repeated, what they were before the step;
 - steps of the same training without a fault had any event at all.
 
-Rows of other modes and layouts that a JSON file has already stay there.
+The divided optimizer is run in PyNative only. Rows of other modes, layouts and seeds that a JSON file has already stay there.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from typing import Any
 from detection.wilson import wilson
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "e2e" / "programs" / "parallel_layouts.py"
+_NOT_RUN = ("graph", "optimizer")
+"""There the graphs of the ranks differ, and MindSpore orders their collectives in other ways: a sum on the CPU fails."""
 MODES, LAYOUTS = ("graph", "pynative"), ("tensor", "pipeline", "optimizer")
 RANKS, _TOLD = 4, 8
 
@@ -110,7 +112,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         count = sum(row[name] for row in rows)
         found[name] = {"count": count, "interval": list(wilson(count, of))}
     steps, events = (sum(row[name] for row in rows) for name in ("healthy_steps", "events_in_healthy_steps"))
-    found["healthy"] = {"steps": steps, "events": events, "interval": list(wilson(events, steps))}
+    first = sum("Level.ERROR" in text for row in rows for text in row["told_in_healthy_steps"])
+    found["healthy"] = {"steps": steps, "events": events, "first_level": first, "interval": list(wilson(first, steps))}
     return found
 
 
@@ -127,15 +130,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.faults < 1:
         parser.error("--faults must be at least 1")
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
     if options.json is not None and options.json.exists():
-        rows = {(row["mode"], row["layout"]): row for row in json.loads(options.json.read_text())["rows"]}
+        rows = {(row["mode"], row["layout"], row["seed"]): row for row in json.loads(options.json.read_text())["rows"]}
     for mode in options.modes:
         for layout in options.layouts:
+            if (mode, layout) == _NOT_RUN:
+                continue
             began = time.monotonic()
             faults = 2 if options.quick else options.faults
             row = tally(train(mode, layout, faults, options.seed, options.timeout))
-            rows[mode, layout] = {"mode": mode, "layout": layout, "seed": options.seed, **row}
+            rows[mode, layout, options.seed] = {"mode": mode, "layout": layout, "seed": options.seed, **row}
             print(
                 f"  {mode:<8} {layout:<9} {row['faults']:>3} faults: named {row['named']}, "
                 f"another {row['others_named']}, all refused {row['refused']}, the same bits {row['same']}; "
