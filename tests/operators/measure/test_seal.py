@@ -164,6 +164,30 @@ def test_a_tensor_that_the_program_writes_before_the_step_leaves_a_trace_and_is_
     assert training.found() == []
 
 
+class Shrinking(nn.Cell):
+    """Shrinks a weight of its own in the forward pass, now and then."""
+
+    def __init__(self, net):
+        super().__init__(auto_prefix=False)
+        self.net, self.factor = net, Parameter(np.ones(1, np.float32), name="factor", requires_grad=False)
+
+    def construct(self, *batch):
+        gamma = self.net.norm_out.gamma
+        ms.ops.assign(gamma, gamma * self.factor)
+        return self.net(*batch)
+
+
+def test_a_tensor_that_the_forward_pass_writes_now_and_then_is_no_fault_and_others_are_still_judged(mode, tmp_path):
+    training = Training(tmp_path, Shrinking)
+    training.step(4)
+    training.cell.factor.set_data(ms.Tensor([0.5], ms.float32))
+    training.step()
+    assert training.found() == []
+    flip(training["blocks.0.up.weight"])
+    training.step()
+    assert [(step, name) for step, name, _ in training.found()] == [(6, "blocks.0.up.weight")]
+
+
 class FlipAfter(ms.Callback):
     """Flips a bit after step 3 and keeps the weights that are there then."""
 
