@@ -9,8 +9,8 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from asd.operators.kernel.samples import RUN_DTYPE, GateSamples
+from asd.operators.measure.state.formulas import Elements, Formula, formula_of, rate_of, wrong
 from asd.operators.measure.state.optimizer_state import OptimizerState
-from asd.operators.recompute.update import Elements, Formula, formula_of, rate_of, wrong
 
 __all__ = ["StateUpdates", "WrongUpdate"]
 
