@@ -111,20 +111,17 @@ class StateSeal:
         if self._after is None or is_again:
             return None
         step, left = self._after
-        places = self._blocks.places()
-        traced = self._ran or places != left.places
-        moved = {i for i, pair in enumerate(zip(places, left.places, strict=True)) if pair[0] != pair[1]}
         found = None
-        if look or traced or self._gate is None:
+        if look or self._ran or self._gate is None:
             now = self._blocks.read(left.turn, extremes=False)
             after, before = ({}, {}) if now.equals(left) else (self._sealed(left), self._sealed(now))
-            found = Comparison(step, after, before, traced=traced)
+            found = Comparison(step, after, before, traced=self._ran)
             left = now
         if self._gate is None:
             self._after = None
         else:
             self._after = step, left
-            self._put(self._gate, left, moved)
+            self._put(self._gate, left)
         return found
 
     def _before_graph(self, cell: nn.Cell | None) -> None:
@@ -144,10 +141,9 @@ class StateSeal:
             self._searched |= new
             self._written |= written_besides(new)
 
-    def _put(self, gate: GateSeal, left: Snapshot, moved: set[int]) -> None:
+    def _put(self, gate: GateSeal, left: Snapshot) -> None:
         self._search(compiled_functions())
-        # What was given another place may get one more as soon as a graph runs.
-        self._left_out = moved | {i for i, name in self._names.items() if name in self._written}
+        self._left_out = {i for i, name in self._names.items() if name in self._written}
         judged = np.zeros(self._count, bool)
         judged[[i for i, name in self._names.items() if i not in self._left_out and self._judges(name)]] = True
         gate.put(self._blocks.table_of(left), left.hashes, left.tensors, judged)
