@@ -14,22 +14,21 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from mindspore import Parameter
+from mindspore import Parameter, nn
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.train import mind_ir_pb2
 
-from asd.operators.private.compiler import compiled_functions, compiled_graph, executors
+from asd.operators.private.compiler import compiled_graph, executors
 
-__all__ = ["graphs_run", "phases_run", "tell_before_graphs", "watch_writes", "writes_to", "written_besides"]
+__all__ = ["tell_before_graphs", "watch_writes", "writes_to", "written_besides"]
 
-_PLAIN = re.compile(r"(Ref::)?(Assign(Add|Sub)?|Scatter\w*(Update|Add|Sub|Mul|Div|Max|Min)|CopyWithSlice|Inplace\w+)$")
+Told = Callable[[nn.Cell | None], None]
+_PLAIN = re.compile(r"(Assign(Add|Sub)?|Scatter\w*(Update|Add|Sub|Mul|Div|Max|Min)|CopyWithSlice|Inplace\w+|IndexAdd)$")
 """Operators that write their first argument, and that no optimizer needs more than once for a weight."""
 _OPTIMIZING = re.compile(r"Adam|Apply|Momentum|SGD|AdaFactor|Lamb|Ftrl|RMSProp|Adagrad")
 _GATE = b"asd_gate"
 _notes: Counter[int] = Counter()
-_graphs = 0
-_waiting: list[weakref.WeakMethod[Callable[[], None]]] = []
-_phases: set[str] = set()
+_waiting: list[weakref.WeakMethod[Told]] = []
 _patched = False
 
 
@@ -45,8 +44,8 @@ def watch_writes() -> None:
             setattr(kind, "__call__", _noting_operator(kind.__call__))  # noqa: B010 - mypy knows methods as fixed
     setattr(Parameter, "__setitem__", _noting_item(Parameter.__setitem__))  # noqa: B010
     functions, cells = executors()
-    setattr(functions, "__call__", _counting(functions.__call__))  # noqa: B010
-    cells.run = _counting(cells.run)
+    setattr(functions, "__call__", _telling(functions.__call__, of_cells=False))  # noqa: B010
+    cells.run = _telling(cells.run, of_cells=True)
 
 
 def writes_to(parameter: Parameter) -> Hashable:
@@ -54,20 +53,14 @@ def writes_to(parameter: Parameter) -> Hashable:
     return getattr(parameter, "_version", 0), _notes[id(parameter)]
 
 
-def graphs_run() -> int:
-    """How many compiled graphs were run since `watch_writes`."""
-    return _graphs
+def tell_before_graphs(method: Told) -> None:
+    """Calls a method of an object before each compiled graph that runs, as long as the object lives.
 
-
-def tell_before_graphs(method: Callable[[], None]) -> None:
-    """Calls a method of an object before each compiled graph that runs, as long as the object lives."""
+    Args:
+        method: Gets the cell whose graph it is; None for a jitted function.
+    """
     _waiting[:] = [each for each in _waiting if each() is not None]
     _waiting.append(weakref.WeakMethod(method))
-
-
-def phases_run() -> frozenset[str]:
-    """Which they were."""
-    return frozenset(_phases) | compiled_functions()
 
 
 def written_besides(phases: Iterable[str]) -> set[str]:
@@ -120,16 +113,12 @@ def _noting_item(write: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-def _counting(run: Callable[..., Any]) -> Callable[..., Any]:
+def _telling(run: Callable[..., Any], *, of_cells: bool) -> Callable[..., Any]:
     @functools.wraps(run)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        global _graphs
-        _graphs += 1
-        if isinstance(phase := kwargs.get("phase"), str):
-            _phases.add(phase)
+    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
         for each in _waiting:
             if method := each():
-                method()
-        return run(*args, **kwargs)
+                method(args[0] if of_cells else None)
+        return run(self, *args, **kwargs)
 
-    return counted
+    return told

@@ -102,11 +102,15 @@ class StateChecks(Part):
 
     def find_broken(self, step: StepRecord) -> None:
         """Adds the event of a weight or a state that the gate found changed before the update of this step."""
-        found = self.seal.at_gate() if self.seal is not None else None
-        if found is None:
+        try:
+            found = self.seal.at_gate() if self.seal is not None else None
+            if found is None:
+                return
+            step.broken = found.broken
+            event = self.monitor.judge_seal(*found[:4], refused=found.broken and step.refused)
+        except Exception as error:  # as in `StepMonitor.step`
+            self._problems.once(f"what the gate found of the weights is not known: {error!r}")
             return
-        event = self.monitor.judge_seal(*found[:4], refused=found.broken and step.refused)
-        step.broken = found.broken
         if found.after and self._updates is not None:
             self._updates.drop()
         if event is not None:
@@ -186,7 +190,7 @@ class StateChecks(Part):
         try:
             both = self.seal.open(look=look)
             found = self.monitor.judge_seal(*both[:4]) if both is not None else None
-            if both is not None and both.traced and self._updates is not None:
+            if both is not None and (both.traced or both.after) and self._updates is not None:
                 self._updates.drop()
         except Exception as error:  # as in `StepMonitor.step`
             self._problems.once(f"weights were not compared with those of the last step: {error!r}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from mindspore import Parameter
+from mindspore import Parameter, nn
 
 from asd.operators.kernel.seal import GateSeal, SealState
 from asd.operators.measure.state.blocks import StateBlocks
 from asd.operators.measure.state.snapshot import Snapshot
-from asd.operators.private.writes import graphs_run, phases_run, tell_before_graphs, watch_writes, written_besides
+from asd.operators.private.compiler import compiled_functions
+from asd.operators.private.writes import tell_before_graphs, watch_writes, written_besides
 from asd.tiers.seal import Sealed
 
 __all__ = ["Comparison", "StateSeal"]
@@ -61,13 +63,14 @@ class StateSeal:
         self._count = len(tensors)
         self._names = {i: each.name for i, each in enumerate(tensors) if each.size >= _SMALLEST}
         self._after: tuple[int, Snapshot] | None = None
-        self._graphs = graphs_run()
-        self._searched = phases_run()
+        self._tensors = {id(each) for each in tensors}
+        self._concerned: weakref.WeakKeyDictionary[nn.Cell, bool] = weakref.WeakKeyDictionary()
+        self._ran = False  # a graph that may have written one of them, since the last step ended
+        self._searched = compiled_functions()
         self._written: set[str] = set()  # by the program's own graphs, before each update
         self._left_out: set[int] = set()
         self._watched = False
-        if gate is not None:
-            tell_before_graphs(self.leave_out_written)
+        tell_before_graphs(self._before_graph)
 
     @property
     def watched(self) -> bool:
@@ -93,7 +96,7 @@ class StateSeal:
             self._after = (step, left or self._blocks.read(step, extremes=False)) if self._watched else None
             if self._gate is not None:
                 self._gate.take_away()
-        self._watched, self._graphs = False, graphs_run()
+        self._watched = self._ran = False
 
     def open(self, *, look: bool = False) -> Comparison | None:
         """Seals what the last step left for the gate.
@@ -108,43 +111,58 @@ class StateSeal:
         if self._after is None or is_again:
             return None
         step, left = self._after
-        places = self._blocks.places()
-        traced = graphs_run() != self._graphs or places != left.places
-        moved = {i for i, pair in enumerate(zip(places, left.places, strict=True)) if pair[0] != pair[1]}
         found = None
-        if look or traced or self._gate is None:
+        if look or self._ran or self._gate is None:
             now = self._blocks.read(left.turn, extremes=False)
             after, before = ({}, {}) if now.equals(left) else (self._sealed(left), self._sealed(now))
-            found = Comparison(step, after, before, traced=traced)
+            found = Comparison(step, after, before, traced=self._ran)
             left = now
         if self._gate is None:
             self._after = None
         else:
             self._after = step, left
-            self._put(self._gate, left, moved)
-        self._graphs = graphs_run()
+            self._put(self._gate, left)
         return found
 
-    def _search_graphs(self) -> None:
-        new = phases_run() - self._searched
+    def _before_graph(self, cell: nn.Cell | None) -> None:
+        if cell is not None and not self._concerns(cell):
+            return
+        self._ran = True
+        self.leave_out_written(() if cell is None else cell.compile_cache)
+
+    def _concerns(self, cell: nn.Cell) -> bool:
+        if cell not in self._concerned:
+            self._concerned[cell] = any(id(each) in self._tensors for each in cell.get_parameters())
+        return self._concerned[cell]
+
+    def _search(self, phases: Iterable[str]) -> None:
+        new = frozenset(phases) - self._searched
         if new:
             self._searched |= new
             self._written |= written_besides(new)
 
-    def _put(self, gate: GateSeal, left: Snapshot, moved: set[int]) -> None:
-        self._search_graphs()
-        # What was given another place may get one more as soon as a graph runs.
-        self._left_out = moved | {i for i, name in self._names.items() if name in self._written}
+    def _put(self, gate: GateSeal, left: Snapshot) -> None:
+        self._search(compiled_functions())
+        self._left_out = {i for i, name in self._names.items() if name in self._written}
         judged = np.zeros(self._count, bool)
         judged[[i for i, name in self._names.items() if i not in self._left_out and self._judges(name)]] = True
         gate.put(self._blocks.table_of(left), left.hashes, left.tensors, judged)
 
-    def leave_out_written(self) -> None:
-        """Before the gate looks: what the program wrote since the step began is not judged."""
+    def leave_out_written(self, phases: Iterable[str] = ()) -> None:
+        """Before the gate looks: what the program wrote since the step began, or its graphs write, is not judged.
+
+        Args:
+            phases: Of a compiled cell that is about to run.
+        """
         if self._gate is None or self._after is None or self._gate.state is not SealState.SEALED:
             return
-        self._search_graphs()
-        for i, pair in enumerate(zip(self._blocks.places(), self._after[1].places, strict=True)):
+        try:
+            self._search({*phases, *compiled_functions()})
+            places = self._blocks.places()
+        except Exception:  # whatever it is, it must not end a training, and without an answer nothing is judged
+            self._gate.take_away()
+            return
+        for i, pair in enumerate(zip(places, self._after[1].places, strict=True)):
             if pair[0] != pair[1] or self._names.get(i) in self._written:
                 self._left_out.add(i)
                 self._gate.do_not_judge(i)

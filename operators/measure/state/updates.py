@@ -9,13 +9,15 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from asd.operators.kernel.samples import RUN_DTYPE, GateSamples
+from asd.operators.measure.state.formulas import Elements, Formula, formula_of, rate_of, wrong
 from asd.operators.measure.state.optimizer_state import OptimizerState
-from asd.operators.recompute.update import Elements, Formula, formula_of, rate_of, wrong
 
 __all__ = ["StateUpdates", "WrongUpdate"]
 
-_RUNS, _LENGTH = 4, 256
+_RUNS, _LENGTH = 2, 128
 """Runs of elements that lie together, and how long each is."""
+_STRIDE = 2654435761
+"""A prime far from any size: runs of later steps lie elsewhere."""
 _CLEAN = 10
 """Updates that must be as expected before one is judged: an optimizer may be another than its name says."""
 
@@ -63,9 +65,8 @@ class StateUpdates:
         """Keeps what the sample of the next step begins with."""
         count = min(_RUNS, len(self._weights))
         chosen = [(step * count + i) % len(self._weights) for i in range(count)]
-        random = np.random.default_rng(step)
         sizes = [self._weights[i].size for i in chosen]
-        offsets = [int(random.integers(max(1, size - _LENGTH + 1))) for size in sizes]
+        offsets = [step * _STRIDE % max(1, size - _LENGTH + 1) for size in sizes]
         self._runs = np.array(
             [(i, at, min(_LENGTH, size - at)) for i, at, size in zip(chosen, offsets, sizes, strict=True)], RUN_DTYPE
         )

@@ -149,7 +149,12 @@ def test_a_tensor_that_the_program_writes_before_the_step_leaves_a_trace_and_is_
     training = Training(tmp_path)
     training.step(4)
     weight = training["norm_out.gamma"]
-    average = ms.jit(lambda: ms.ops.assign(weight, weight * 0.999))
+
+    @ms.jit
+    def average():
+        ms.ops.assign(weight, weight * 0.999)
+        return weight.sum()
+
     for write in (
         lambda: ms.ops.assign(weight, weight * 0.999),
         lambda: weight.__setitem__(0, ms.Tensor(0.5, ms.float32)),
@@ -162,6 +167,30 @@ def test_a_tensor_that_the_program_writes_before_the_step_leaves_a_trace_and_is_
         training.monitor.step(training.train(ids(training.steps), targets(training.steps)))
         training.steps += 1
     assert training.found() == []
+
+
+class Shrinking(nn.Cell):
+    """Shrinks a weight of its own in the forward pass, now and then."""
+
+    def __init__(self, net):
+        super().__init__(auto_prefix=False)
+        self.net, self.factor = net, Parameter(np.ones(1, np.float32), name="factor", requires_grad=False)
+
+    def construct(self, *batch):
+        gamma = self.net.norm_out.gamma
+        ms.ops.assign(gamma, gamma * self.factor)
+        return self.net(*batch)
+
+
+def test_a_tensor_that_the_forward_pass_writes_now_and_then_is_no_fault_and_others_are_still_judged(mode, tmp_path):
+    training = Training(tmp_path, Shrinking)
+    training.step(4)
+    training.cell.factor.set_data(ms.Tensor([0.5], ms.float32))
+    training.step()
+    assert training.found() == []
+    flip(training["blocks.0.up.weight"])
+    training.step()
+    assert [(step, name) for step, name, _ in training.found()] == [(6, "blocks.0.up.weight")]
 
 
 class FlipAfter(ms.Callback):

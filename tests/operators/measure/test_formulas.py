@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
 
-from asd.operators.recompute.update import Elements, formula_of, rate_of, wrong
+from asd.operators.measure.state.formulas import Elements, formula_of, rate_of, wrong
 
 OPTIMIZERS = {
     "Adam": lambda weights: nn.Adam(weights, 1e-3, weight_decay=0.01, loss_scale=8.0),
