@@ -52,7 +52,7 @@ LAYOUTS = {
     "1024-last": Layout(**_DIVIDED, ranks=1024, rank=1023, tensor=8, data=128),
 }
 
-_ON = {"NPU_ASD_ENABLE": "1"}
+_ON = {"NPU_ASD_ENABLE": "1", "ASD_PROTECTION": "document"}
 _ADAPTIVE = {**_ON, "ASD_RULE": "adaptive"}
 PROTECTIONS = {
     "none": {},
