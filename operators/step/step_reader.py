@@ -110,9 +110,10 @@ class StepReader(Part):
             place=self.ranks.near.rank,
             vanished=step.vanished,
         )
-        self._add(step, outcome.events)
+        if outcome.events:
+            self._add(step, outcome.events)
         step.fatal = step.fatal or outcome.fatal
-        elsewhere = outcome.elsewhere or self._differs_elsewhere(outcome)
+        elsewhere = outcome.elsewhere or (self._features is not None and self._differs_elsewhere(outcome))
         if step.fatal is None and (step.refused or elsewhere or step.elsewhere or step.lost):
             step.fatal = self._follow(step, elsewhere=elsewhere)
             self._add(step, [] if step.fatal is None else [step.fatal])
@@ -148,7 +149,7 @@ class StepReader(Part):
 
     def _differs_elsewhere(self, outcome: Outcome) -> bool:
         """Whether ranks of which this one sees nothing differ from one another; a call of all ranks."""
-        if self._features is None or self.ranks.groups.whole:
+        if self.ranks.groups.whole:
             return False
         try:
             return self.ranks.any(outcome.elsewhere)

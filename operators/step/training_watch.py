@@ -125,6 +125,7 @@ class TrainingWatch:
         self._is_first, self._net = True, None
         self._held: list[Parameter] = []
         self._last_end: float | None = None
+        self._spends = False  # whether anything that can look at less is on
 
     def look_at(self, train_network: nn.Cell, callbacks: Any) -> None:
         """Finds out what MindSpore knows about a training before it begins: loss scale, checkpoints, roll-back."""
@@ -202,6 +203,7 @@ class TrainingWatch:
         judge += [self.judging.judge]
         judge += [state.judge] if state.watches else []
         judge += [confirming.tell_verdict] if confirming.wanted else []
+        self._spends = state.watches or self._checksums.every > 0
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
         act += [replay.judge] if replay.wanted else []
         act += [self._checksums.plan_next] if self._checksums.schedules else []
@@ -244,10 +246,11 @@ class TrainingWatch:
         self.outputs_again = step.outputs if step.again else None
         end = time.perf_counter()
         if self._last_end is not None:  # the first step has no beginning that is known
-            took = end - begin + in_kernel
-            recomputing = self._spending.note(step_seconds=end - self._last_end, detection_seconds=took)
-            monitor.status.step_seconds += end - self._last_end
-            monitor.status.check_seconds += took + recomputing
+            step_seconds, took = end - self._last_end, end - begin + in_kernel
+            if self._spends:
+                took += self._spending.note(step_seconds=step_seconds, detection_seconds=took)
+            monitor.status.step_seconds += step_seconds
+            monitor.status.check_seconds += took
         self._last_end = end
         return step
 
