@@ -21,7 +21,7 @@ from typing import Any
 
 os.environ.setdefault("GLOG_v", "3")
 
-from benchmarks.first_wrong.strikes import summed_up
+from benchmarks.first_wrong.strikes import added, summed_up
 
 FAULTS = {"pynative": 300, "graph": 300}
 
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=FAULTS, default="pynative")
     parser.add_argument("--faults", type=int)
     parser.add_argument("--first", type=int, default=0, help="number of the first fault")
-    parser.add_argument("--only", default="", help="part of the names of the trainings in graph mode")
+    parser.add_argument("--only", default="", help="part of the names of the trainings in graph mode; added to --json")
     parser.add_argument("--json", type=Path, help="write the figures there")
     args = parser.parse_args()
     began = time.perf_counter()
@@ -48,6 +48,8 @@ def main() -> None:
     for key, number in found["counts"].items():
         print(f"{key:<44}{number}")
     print(f"{time.perf_counter() - began:.0f} s")
+    if args.only and args.json is not None and args.json.exists():
+        found = added(found, json.loads(args.json.read_text()))
     if args.mode == "graph":
         from benchmarks.first_wrong.struck import WAYS
 
