@@ -14,13 +14,13 @@ graph is compiled once and struck in another place each time. A fault strikes on
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mindspore import Tensor
@@ -28,52 +28,17 @@ from mindspore import Tensor
 from asd.dumps.compare.comparison import Options, Pair, compare_runs
 from asd.dumps.compare.request import Request
 from asd.dumps.formats.dump_folder import read_dump
-from asd.dumps.formats.slots import split_name
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger
-from asd.operators.debugger.graph.graph_calls import GraphCalls
 from asd.operators.drill import workload
 from benchmarks.first_wrong.strikes import AMOUNTS, judged, strike_of
+from benchmarks.first_wrong.struck import WAYS, Struck, places_of, variants
 from benchmarks.first_wrong.trainings import TRAININGS, Training
 
-__all__ = ["KINDS", "WAYS", "Trial", "run"]
+__all__ = ["KINDS", "Trial", "run"]
 
 KINDS = ("forward", "backward", "between", "gradient", "weight", "moment", "data")
-WAYS = ("tensors", "CRC32", "statistics")
-_FLOATS = ("float16", "float32")
-
-
-class Place(NamedTuple):
-    """Where a tap sees a tensor: entry, part of it, place in that."""
-
-    name: str
-    part: str
-    path: tuple[Any, ...]
-
-
-class Struck(GraphCalls):
-    """Strikes the memory of a graph where `target` says, and notes what it sees in `seen`."""
-
-    target: Place | None = None
-    strike: Callable[[np.ndarray], np.ndarray]
-    seen: list[tuple[Place, str, int, int]] | None = None
-    undo: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-
-    def receive(self, label, array, dtype):
-        """As it is, but for the strike."""
-        with self._lock:
-            found = self._place(label)
-            if found is None:
-                return
-            place = Place(found[0], found[1], tuple(found[2]))
-            if Struck.seen is not None:
-                begin = array.__array_interface__["data"][0]
-                Struck.seen.append((place, array.dtype.name, begin, begin + array.nbytes))
-            if place == Struck.target:
-                Struck.undo = array, array.copy(), Struck.strike(array)
-                array[...] = Struck.undo[2]
-            self._session.put_array(*found, array, dtype)
 
 
 class Trial:
@@ -99,9 +64,9 @@ class Trial:
         Struck.seen = []
         self._run(folder / "golden", 1)
         self._restore()
-        self.places, Struck.seen = _places(Struck.seen), None
+        self.places, Struck.seen = places_of(Struck.seen), None
         self.golden = self._healthy(folder / "golden")
-        self.parents = read_dump(folder / "golden" / "CRC32" / "step0" / "rank0" / "dump.json").parents
+        self.healthy = read_dump(folder / "golden" / "CRC32" / "step0" / "rank0" / "dump.json")
 
     def _healthy(self, folder: Path) -> list[bytes]:
         self._run(folder, 2)
@@ -110,10 +75,7 @@ class Trial:
         variants(folder), variants(self.folder / "tested")
         for way, pair in self._answers(2):
             assert pair.divergence is None, (way, pair.divergence)
-        return self._weights()
-
-    def _weights(self) -> list[bytes]:
-        return [weight.asnumpy().tobytes() for weight in self.training.net.trainable_params()]
+        return self.updated
 
     def _run(self, folder: Path, steps: int, batch: tuple[np.ndarray, ...] | None = None) -> None:
         """Makes steps with a dump of everything."""
@@ -125,6 +87,8 @@ class Trial:
             self.training.step(*arguments)
             debugger.stop()
             debugger.step()
+            if step == 0:
+                self.updated = [weight.asnumpy().tobytes() for weight in self.training.net.trainable_params()]
 
     def _restore(self) -> None:
         for parameter, value in self._state:
@@ -178,7 +142,7 @@ class Trial:
         parameter.set_data(Tensor(Struck.strike(parameter.asnumpy())))
         steps = 2 if kind == "moment" else 1
         self._run(tested, steps)
-        if steps == 2 and self._weights() == self.golden:
+        if steps == 2 and self.updated == self.golden:
             struck.clear()  # the moment was too small to show
         return re.sub(r"^(moments|accum|adam_[mv])\.", "", parameter.name), steps
 
@@ -203,74 +167,40 @@ class Trial:
             return found.call == expected
         if found.kind in ("input", "weight"):  # nobody computed wrongly
             return True
-        # What happens between two calls of a module is that module's own; and calls inside it may be seen before it.
-        return found.call == self.parents.get(expected) or expected in self._around(found.call)
+        # What happens between two calls of a module is that module's own. A call inside it, or one that gets the same
+        # tensor, may have been looked at before the strike, and have computed after it.
+        same = self._given(found.call) & self._given(expected)
+        module = self.healthy.parents.get(expected)
+        return bool(same) or found.call == module or expected in self._around(found.call)
+
+    def _given(self, call: str) -> set[str | None]:
+        slots = self.healthy.entries[call].slots if call in self.healthy.entries else ()
+        return {slot.md5 for slot in slots if slot.state == "input" and slot.scalar is None}
 
     def _around(self, call: str) -> list[str]:
         found: list[str] = []
-        while (call := self.parents.get(call)) is not None:
+        while (call := self.healthy.parents.get(call)) is not None:
             found.append(call)
         return found
 
 
-def _places(seen: list[tuple[Place, str, int, int]]) -> dict[str, list[Place]]:
-    """The places that can be struck, by kind: what a call gives must not be the memory of what it is given."""
-    given: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    places: dict[str, list[Place]] = defaultdict(list)
-    for place, dtype, begin, end in seen:
-        direction = split_name(place.name)[1]
-        is_given = place.part in ("input_args", "input_kwargs", "input")
-        free = all(end <= start or stop <= begin for start, stop in given[place.name])
-        given[place.name].append((begin, end))
-        if dtype not in _FLOATS or end == begin:
-            continue
-        if direction == "parameters_grad":
-            places["gradient"].append(place)
-        elif is_given:
-            places["between"].append(place)
-        elif free:
-            places[direction].append(place)
-    return dict(places)
-
-
-def variants(folder: Path) -> None:
-    """Of dumps with tensors makes those with CRC-32s and those with statistics alone, each in a folder of its own."""
-    for file in [*folder.glob("step*/rank*/dump.json")]:
-        content = json.loads(file.read_text())
-        for way in WAYS:
-            target = folder / way / file.parent.relative_to(folder)
-            target.mkdir(parents=True)
-            for other in ("construct.json", "stack.json"):
-                shutil.copy(file.with_name(other), target)
-            kept = {"CRC32": ("data_name",), "statistics": ("data_name", "md5")}.get(way, ())
-            told = {
-                **content,
-                "task": "tensor" if way == "tensors" else "statistics",
-                "data": _without(content["data"], kept),
-            }
-            (target / "dump.json").write_text(json.dumps(told))
-            if way == "tensors":
-                shutil.move(str(file.with_name("dump_tensor_data")), target)
-        shutil.rmtree(file.parent)
-
-
-def _without(value: Any, left_out: tuple[str, ...]) -> Any:
-    if isinstance(value, dict):
-        return {key: _without(each, left_out) for key, each in value.items() if key not in left_out}
-    return [_without(each, left_out) for each in value] if isinstance(value, list) else value
-
-
-def run(faults: range, folder: Path) -> dict[str, Any]:
-    """Strikes each training in turn, a quarter of the faults each, and counts."""
+def run(faults: range, folder: Path, only: str = "") -> dict[str, Any]:
+    """Strikes each training in turn and counts; `only` is part of the names of those that are struck."""
     workload.use_mode("graph")
     counts: Counter[str] = Counter()
-    wrong = []
-    for index, (name, (make, kind, level)) in enumerate(TRAININGS.items()):
-        trial = Trial(make(kind), level, folder / str(index))
+    wrong, begin = [], 0
+    shares = sum(share for *_, share in TRAININGS.values())
+    for name, (make, kind, level, share) in TRAININGS.items():
+        end = begin + len(faults) * share // shares
+        own, begin = faults[begin:end], end
+        if only not in name:
+            continue
+        trial = Trial(make(kind), level, folder / level / kind)
         print(f"{name}: {', '.join(f'{len(found)} {what}' for what, found in trial.places.items())}", flush=True)
-        for number in faults[index :: len(TRAININGS)]:
+        for number in own:
             trial.strike(number)
+            if number % 10 == 9:
+                print(number + 1, f"{time.process_time():.0f} s of processor time", flush=True)
         counts.update({" ".join(filter(None, key)): count for key, count in trial.counts.items()})
         wrong += [{"training": name, **each} for each in trial.wrong]
-        print(sorted(trial.counts.items()), flush=True)
     return {"counts": dict(sorted(counts.items())), "wrong": wrong}

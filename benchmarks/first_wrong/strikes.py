@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from asd.dumps.compare.first_divergence import Divergence
 from asd.injection import Fault
+from benchmarks.detection.wilson import wilson
 
-__all__ = ["AMOUNTS", "judged", "strike_of"]
+__all__ = ["AMOUNTS", "added", "judged", "strike_of", "summed_up"]
 
 AMOUNTS = ("flip=0", "scale=1.001", "set=1000", "set=1000000")
 
@@ -51,3 +53,35 @@ def judged(divergence: Divergence | None, *, right: bool) -> str:
     if divergence.kind == "unknown" or divergence.confidence == "low":
         return "can't tell"
     return f"wrong, confidence {divergence.confidence}"
+
+
+def summed_up(counts: Mapping[str, int], ways: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Of each way to compare how many answers were right, with Wilson's 95 % intervals.
+
+    Args:
+        counts: By kind of fault, way and verdict, with spaces between them.
+        ways: Their names.
+    """
+    found = {}
+    for way in ways:
+        verdicts: dict[str, int] = {}
+        for key, count in counts.items():
+            _, among, verdict = key.partition(f" {way} ")
+            if among:
+                verdicts[verdict] = verdicts.get(verdict, 0) + count
+        faults = sum(verdicts.values())
+        wrong = sum(count for verdict, count in verdicts.items() if verdict.startswith("wrong"))
+        right = verdicts.get("right", 0)
+        found[way] = {
+            "faults": faults, "right": right, "can't tell": verdicts.get("can't tell", 0),
+            "not seen": verdicts.get("not seen", 0), "wrong": wrong,
+            "right, of 1": wilson(right, faults), "wrong, of 1": wilson(wrong, faults),
+        }  # fmt: skip
+    return found
+
+
+def added(found: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts of two runs, which struck different trainings."""
+    names = sorted({*found["counts"], *more["counts"]})
+    counts = {name: found["counts"].get(name, 0) + more["counts"].get(name, 0) for name in names}
+    return {"counts": counts, "wrong": [*found["wrong"], *more["wrong"]]}

@@ -87,9 +87,10 @@ def _branches(kind: str) -> Training:
     return Training(net, nn.TrainOneStepCell(net, optimizer), optimizer, batch, moments)
 
 
-TRAININGS: dict[str, tuple[Callable[[str], Training], str, str]] = {
-    "Llama, AdamWeightDecay, mix": (_llama, "", "mix"),
-    "Llama, AdamWeightDecay, L0": (_llama, "", "L0"),
-    "branches in half precision, SGD, mix": (_branches, "sgd", "mix"),
-    "branches in half precision, Momentum, L0": (_branches, "momentum", "L0"),
+TRAININGS: dict[str, tuple[Callable[[str], Training], str, str, int]] = {
+    "Llama, AdamWeightDecay, mix": (_llama, "", "mix", 1),
+    "Llama, AdamWeightDecay, L0": (_llama, "", "L0", 3),
+    "branches in half precision, SGD, mix": (_branches, "sgd", "mix", 4),
+    "branches in half precision, Momentum, L0": (_branches, "momentum", "L0", 4),
 }
+"""By name: what makes it, the optimizer, the level of the dumps, and its share of the faults."""

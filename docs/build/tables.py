@@ -289,6 +289,23 @@ def debugging() -> str:
     return table(("part", "aimed", "measured", "met"), rows)
 
 
+def first_wrong_in_graphs(language: str = "en") -> str:
+    """How often the first wrong operator of a compiled step was named right."""
+    head = {
+        "en": ("compared by", "faults", "right", "can't tell", "not seen", "wrong", "right, 95 % interval",
+               "wrong, 95 % interval"),
+        "zh": ("比对依据", "故障", "正确", "无法判断", "未见差异", "错误", "正确率的 95 % 区间", "错误率的 95 % 区间"),
+    }[language]  # fmt: skip
+    rows = []
+    for way, found in result("first_wrong_graph")["summary"].items():
+        numbers = (str(found[name]) for name in ("faults", "right", "can't tell", "not seen", "wrong"))
+        limits = (
+            f"{100 * low:.1f} to {100 * high:.1f} %" for low, high in (found["right, of 1"], found["wrong, of 1"])
+        )
+        rows.append((way, *numbers, *limits))
+    return table(head, rows)
+
+
 def publishing() -> str:
     """What it costs to tell others."""
     found = result("exporter")
@@ -456,7 +473,8 @@ def ascend(language: str = "en") -> str:
 TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
-        five, steps, checksum_steps, parts, cost_aims, detectors, targets, healthy, debugging, publishing, many_files,
+        five, steps, checksum_steps, parts, cost_aims, detectors, targets, healthy, debugging, first_wrong_in_graphs,
+        publishing, many_files,
         acting,
         ascend,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -24,8 +25,10 @@ def check_writable(folder: Path) -> None:
     above = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
     if not above.is_dir():
         raise ConfigError("dump_path", str(folder), f"{above} is no folder; valid is one that this user can write")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise ConfigError("dump_path", str(folder), f"this user can't write in {above}")
+    try:  # rights do not say it all: root has them in /proc too
+        os.rmdir(tempfile.mkdtemp(prefix=".asd-", dir=above))
+    except OSError as error:
+        raise ConfigError("dump_path", str(folder), f"this user can't write in {above} ({error.strerror})") from error
 
 
 def free_timestamp(folder: Path, patterns: Iterable[str], now: datetime) -> str:

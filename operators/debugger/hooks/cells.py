@@ -20,7 +20,7 @@ from mindspore import Parameter, context, nn, ops
 
 from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.current import eager_session
-from asd.operators.debugger.hooks.graph_taps import InputTap, OutputTap, operator_tap
+from asd.operators.debugger.hooks.graph_taps import module_site, module_taps, operator_tap
 from asd.operators.debugger.hooks.session import Label
 from asd.operators.debugger.record.values import attributes_of
 from asd.operators.precheck.modules import module_attributes
@@ -38,6 +38,7 @@ _COMPUTES_NOTHING = re.compile(r"^(Shape|DType|Rank|TensorShape|DynamicShape|Siz
 """Recorded in PyNative alone: of a compiled graph these are no part, or say in which order it runs."""
 
 
+_TAPS = ("asd_tap_site", "asd_tap_inputs", "asd_tap_output")
 _CASTS = ("fp16", "fp32", "bf16")
 _HOLDERS = (nn.CellList, nn.CellDict)  # they compute nothing
 
@@ -155,7 +156,7 @@ def unhook(nets: Sequence[nn.Cell]) -> None:
             if "asd_tap_layers" in vars(cell):
                 for layer in cell.asd_tap_layers:
                     take_off(cell, layer)
-                for name in ("asd_tap_hook", "asd_tap_layers", "asd_tap_inputs", "asd_tap_output"):
+                for name in ("asd_tap_hook", "asd_tap_layers", *_TAPS):
                     vars(cell).pop(name, None)
 
 
@@ -219,16 +220,16 @@ def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Ce
 
     class Tapped(Hooked):
         def construct(self, *args, **kwargs):
-            inputs = self.asd_tap_inputs(*args)
-            return self.asd_tap_output(super().construct(*inputs, **kwargs), args, kwargs)
+            inputs = self.asd_tap_inputs(self.asd_tap_site[0], args)
+            return self.asd_tap_output(self.asd_tap_site, super().construct(*inputs, **kwargs), args, kwargs)
 
     # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
     object.__setattr__(cell, "asd_tap_hook", hook)
     object.__setattr__(cell, "asd_tap_layers", [])
     if in_graph:
         places = len(inspect.signature(base.construct).parameters) - 1
-        object.__setattr__(cell, "asd_tap_inputs", InputTap(hook.number, places))
-        object.__setattr__(cell, "asd_tap_output", OutputTap(hook.number))
+        for name, value in zip(_TAPS, (module_site(hook.number, places), *module_taps()), strict=True):
+            object.__setattr__(cell, name, value)
     cell.asd_tap_layers.extend(put_on(cell, layer) for layer in ((Hooked, Tapped) if in_graph else (Hooked,)))
 
 

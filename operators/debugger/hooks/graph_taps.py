@@ -20,6 +20,7 @@ from mindspore.ops.composite.base import Map
 from mindspore.ops.primitive import constexpr
 
 from asd.operators.measure.tap import InsertGradientOf, kernel_function
+from asd.operators.private.backward import bprop_getters
 
 __all__ = [
     "FORWARD_IN",
@@ -29,13 +30,13 @@ __all__ = [
     "GRADIENT_OUT",
     "NOT_NESTED",
     "SEVERAL",
-    "InputTap",
-    "OutputTap",
     "constants",
     "delivery_of",
     "gradient_tap",
     "is_float_tensor",
     "live",
+    "module_site",
+    "module_taps",
     "note",
     "operator_tap",
     "place_of",
@@ -88,103 +89,119 @@ def note(tap, place, inner, value):
 
 
 @constexpr
-def _is_float(dtype):
-    return dtype in (ms.float16, ms.float32, ms.float64, ms.bfloat16)
-
-
-@constexpr
 def is_float_tensor(kind):
     """Whether a type is that of a tensor that may have a gradient."""
     return isinstance(kind, ms.TensorType) and kind.element_type() in (ms.float16, ms.float32, ms.float64, ms.bfloat16)
 
 
-class InputTap(nn.Cell):
-    """Hands its inputs on; their gradients are delivered.
+class ModuleSite(NamedTuple):
+    """What the taps of one module know.
+
+    Attributes:
+        before: The taps of the gradients of its inputs.
+        after: Those of its outputs.
+        places: Of each input: number, what is seen, place, and the label made of these.
+        only: The same of an output that is no tuple.
+    """
+
+    before: tuple[InsertGradientOf, ...]
+    after: tuple[InsertGradientOf, ...]
+    places: tuple[tuple[int, int, int, Tensor], ...]
+    only: tuple[int, int, int, Tensor]
+
+
+def module_site(number: int, inputs: int) -> ModuleSite:
+    """The taps of a module.
 
     Args:
         number: Of the tap.
-        inputs: How many arguments are looked at, at most two.
+        inputs: How many arguments it has; the gradients of two at most are looked at, and of two outputs.
     """
+    return ModuleSite(
+        _gradient_taps(number, GRADIENT_IN, min(inputs, _MOST_GRADIENTS)),
+        _gradient_taps(number, GRADIENT_OUT, _MOST_GRADIENTS),
+        tuple(_place(number, FORWARD_IN, place) for place in range(_MOST_INPUTS)),
+        _place(number, FORWARD_OUT, 0),
+    )
 
-    def __init__(self, number: int, inputs: int) -> None:
+
+def _place(number: int, what: int, place: int) -> tuple[int, int, int, Tensor]:
+    return number, what, place, Tensor([number, what, place, NOT_NESTED], ms.int32)
+
+
+class InputTap(nn.Cell):
+    """Hands the inputs of a module on; their gradients are delivered. One serves all modules: each is parsed anew."""
+
+    def __init__(self) -> None:
         super().__init__(auto_prefix=False)
-        self.taps = _gradient_taps(number, GRADIENT_IN, min(inputs, _MOST_GRADIENTS))
 
-    def __call__(self, *inputs):
+    def __call__(self, taps, inputs):
         """For PyNative."""
         return inputs
 
     # No loops and few tuples: each of them costs the compiler much more than these lines.
-    def construct(self, *inputs):
+    def construct(self, taps, inputs):
         """For the compiler."""
-        if len(self.taps) == 0 or len(inputs) == 0:
+        if len(taps) == 0 or len(inputs) == 0:
             return inputs
-        if len(self.taps) == 1 or len(inputs) == 1:
-            return (self._one(inputs[0], self.taps[0]), *inputs[1:])
-        return (self._one(inputs[0], self.taps[0]), self._one(inputs[1], self.taps[1]), *inputs[2:])
-
-    def _one(self, value, tap):
-        if isinstance(value, Tensor) and _is_float(F.dtype(value)):
-            return tap(value)
-        return value
+        if len(taps) == 1 or len(inputs) == 1:
+            return (_look(taps[0], inputs[0]), *inputs[1:])
+        return (_look(taps[0], inputs[0]), _look(taps[1], inputs[1]), *inputs[2:])
 
 
 class OutputTap(nn.Cell):
-    """Hands the output of a cell on after the cell's inputs and the output were delivered; so is its gradient.
+    """Hands the output of a module on after its inputs and the output were delivered; so is its gradient."""
 
-    Args:
-        number: Of the tap.
-        outputs: How many outputs have their gradient looked at, at most two.
-    """
-
-    def __init__(self, number: int, outputs: int = _MOST_GRADIENTS) -> None:
+    def __init__(self) -> None:
         super().__init__(auto_prefix=False)
-        self.number = number
         self.each = Map()
-        self.deliver = _delivery()
-        self.places = tuple((number, FORWARD_IN, place) for place in range(_MOST_INPUTS))
-        self.only = (number, FORWARD_OUT, 0)
-        self.taps = _gradient_taps(number, GRADIENT_OUT, outputs)
+        self.deliver = _delivery_of_module()
+        self.deliver_named = _delivery()
 
-    def __call__(self, output, inputs, keywords):
+    def __call__(self, site, output, inputs, keywords):
         """For PyNative."""
         return output
 
     # A loop makes several graphs of each of its rounds; what maps makes none.
-    def construct(self, output, inputs, keywords):
+    def construct(self, site, output, inputs, keywords):
         """For the compiler."""
         read = ()
-        if len(inputs) > 0:
-            read = self.each(self.deliver, self.places[: len(inputs)], inputs[:_MOST_INPUTS])
+        if len(inputs) == 1:
+            read = self.deliver(site[2][0], inputs[0])
+        elif len(inputs) > 0:
+            read = self.each(self.deliver, site[2][: len(inputs)], inputs[:_MOST_INPUTS])
         if len(keywords) > 0:
-            read = (read, self._read_keywords(keywords))  # type: ignore[assignment]
+            read = (read, self._read_keywords(site, keywords))  # type: ignore[assignment]
         if isinstance(output, Tensor):
-            return self._one(output, 0, self.deliver(self.only, F.depend(output, read)))
+            return _look(site[1][0], F.depend(output, self.deliver(site[3], F.depend(output, read))))
         if isinstance(output, tuple):
-            return self._read_outputs(output, read)
+            return self._read_outputs(site, output, read)
         return output
 
-    def _read_keywords(self, keywords):
+    def _read_keywords(self, site, keywords):
         read = ()
         for name in keywords:
-            read = (*read, self.deliver((self.number, FORWARD_IN, name), keywords[name]))  # type: ignore[assignment]
+            read = (*read, self.deliver_named((site[3][0], FORWARD_IN, name), keywords[name]))  # type: ignore[assignment]
         return read
 
-    def _read_outputs(self, output, read):
+    def _read_outputs(self, site, output, read):
         for place, value in enumerate(output):
-            read = self.deliver((self.number, FORWARD_OUT, place), F.depend(value, read))
+            read = self.deliver_named((site[3][0], FORWARD_OUT, place), F.depend(value, read))
         seen = output[:0]
         for place, value in enumerate(output):
-            if isinstance(value, Tensor):
-                seen = (*seen, self._one(value, place, read))
+            if isinstance(value, Tensor) and place < len(site[1]):
+                seen = (*seen, _look(site[1][place], F.depend(value, read)))
+            elif isinstance(value, Tensor):
+                seen = (*seen, F.depend(value, read))
             else:
                 seen = (*seen, value)
         return seen
 
-    def _one(self, value, place, read):
-        if place < len(self.taps) and _is_float(F.dtype(value)):
-            return self.taps[place](F.depend(value, read))
-        return F.depend(value, read)
+
+@functools.cache
+def module_taps() -> tuple[InputTap, OutputTap]:
+    """The two cells."""
+    return InputTap(), OutputTap()
 
 
 class OperatorTap(NamedTuple):
@@ -286,6 +303,19 @@ def _delivery():  # noqa: C901 - three functions around two objects
 
 
 @functools.cache
+def _delivery_of_module():
+    """As `_delivery`, for places that have a label."""
+    deliver, other = kernel_function("asd_deliver"), _delivery()
+
+    def deliver_value(place, value):
+        if isinstance(value, Tensor):
+            return deliver(F.stop_gradient(value), place[3])
+        return other(place[:3], value)
+
+    return deliver_value
+
+
+@functools.cache
 def delivery_of() -> Any:
     """A function that delivers one tensor; what it returns stands for that."""
     deliver = kernel_function("asd_deliver")
@@ -309,13 +339,32 @@ def gradient_tap(number: int, what: int, place: int, inner: int = NOT_NESTED) ->
         place: Of the tensor among the inputs or outputs.
         inner: Its place in a list among those.
     """
-    deliver = kernel_function("asd_deliver")
-    label = Tensor([number, what, place, inner], ms.int32)
+    return _GradientTap(kernel_function("asd_deliver"), Tensor([number, what, place, inner], ms.int32))
 
-    def look_in_graph(gradient):
-        return F.depend(gradient, deliver(gradient, label))
 
-    return InsertGradientOf(look_in_graph, _unchanged)
+class _GradientTap(InsertGradientOf):
+    """See `gradient_tap`."""
+
+    def __init__(self, deliver: Any, label: Tensor) -> None:
+        def look_in_graph(gradient):  # what MindSpore's own backward function calls, in a function under `ms.jit`
+            return F.depend(gradient, deliver(gradient, label))
+
+        super().__init__(look_in_graph, _unchanged)
+        self.deliver, self.label = deliver, label
+
+
+_GradientTap.__name__ = InsertGradientOf.__name__  # the compiler knows the primitive by it
+
+
+@bprop_getters.register(_GradientTap)
+def _bprop_of(tap: _GradientTap) -> Any:
+    deliver, label = tap.deliver, tap.label
+
+    # A function of the tap's own inside this one is one more graph for the compiler.
+    def bprop(x, out, dout):
+        return (F.depend(dout, deliver(dout, label)),)
+
+    return bprop
 
 
 def _unchanged(gradients: tuple[Tensor, ...]) -> Tensor:

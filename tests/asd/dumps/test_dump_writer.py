@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from asd.dumps.formats.new_file import check_writable
 from asd.dumps.formats.statistics import statistics
 from asd.dumps.record.crc import crc32, widen_bfloat16
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import JOURNAL, recover
 from asd.dumps.record.writer import DumpWriter
-from asd.errors import StateError
+from asd.errors import ConfigError, StateError
 
 VALUES = [1, -2, 0]
 
@@ -171,3 +173,17 @@ def test_a_folder_that_cant_be_written_is_said_once(tmp_path):
     writer.finish()
     assert len(said) == 1
     assert "training goes on" in said[0]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="this system has no /proc")
+def test_a_folder_that_can_t_be_written_is_found_before_the_first_step_for_root_too():
+    with pytest.raises(ConfigError, match="this user can't write in /proc"):
+        check_writable(Path("/proc/nothing/here"))
+
+
+def test_a_file_in_the_way_is_told_and_a_folder_that_can_be_written_stays_as_it_was(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is no folder"):
+        check_writable(tmp_path / "file" / "dump")
+    check_writable(tmp_path / "new" / "dump")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,79 @@
+"""What compiling with the debugger costs in graph mode: processor time of first steps, each in a process of its own.
+
+    python benchmarks/first_step.py                        without a debugger, with one at `L0` and `mix`, three times
+    python benchmarks/first_step.py --levels bare L0 --repeat 1 --json out.json
+
+The model is mindformers' Llama of one layer. Processor time, for a compiler is one thread and a machine may be busy;
+what one step computes takes a few milliseconds of it. Bounds: `L0` 1.5 times what it takes without, `mix` 3 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics as stats
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("GLOG_v", "3")
+
+BOUNDS = {"L0": 1.5, "mix": 3.0}
+
+
+def first_step(level: str) -> float:
+    """Seconds of processor time of a first step in this process."""
+    from mindspore import Tensor, nn
+
+    from asd.dumps.record.debugger_config import DebuggerConfig
+    from asd.operators import PrecisionDebugger
+    from asd.operators.drill.workload import Workload, batches, build, use_mode
+
+    use_mode("graph")
+    workload = Workload(hidden=16, layers=1, heads=2, intermediate=32, sequence=8, batch=2)
+    net, optimizer = build(workload)
+    step, batch = nn.TrainOneStepCell(net, optimizer), Tensor(next(batches(workload)))
+    with tempfile.TemporaryDirectory() as folder:
+        debugger = (
+            PrecisionDebugger(DebuggerConfig.of({"level": level, "dump_path": folder})) if level != "bare" else None
+        )
+        began = time.process_time()
+        if debugger is not None:
+            debugger.start(net)
+        step(batch).asnumpy()
+        if debugger is not None:
+            debugger.stop()
+        return time.process_time() - began
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--levels", nargs="+", default=["bare", *BOUNDS])
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # of these processes
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        print(first_step(options.one))
+        return
+    seconds: dict[str, list[float]] = {level: [] for level in options.levels}
+    for _ in range(options.repeat):
+        for level, found in seconds.items():
+            command = [sys.executable, __file__, "--one", level]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+            found.append(float(done.stdout.split()[-1]))
+            print(f"{level:5} {found[-1]:.2f} s of processor time", flush=True)
+    for level, found in seconds.items():
+        if level in BOUNDS and "bare" in seconds:
+            ratio = stats.median(found) / stats.median(seconds["bare"])
+            print(f"{level:5} {ratio:.2f} times (at most {BOUNDS[level]})")
+    if options.json:
+        options.json.write_text(json.dumps({"seconds": seconds, "bounds": BOUNDS}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

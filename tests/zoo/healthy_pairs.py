@@ -1,0 +1,91 @@
+"""Healthy runs of one kind of training, dumped in both modes, and whom a comparison of any two of them accuses.
+
+    python tests/zoo/healthy_pairs.py KIND PRECISION       prints a JSON list, empty where nobody is accused
+
+Two steps in each mode at each level. Compared are the tensors, the CRC-32s or the statistics: of both modes at each
+level, also as another tool would have written one of them, and of a run with one of the same again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import mindspore as ms
+import numpy as np
+from kinds import KINDS
+from mindspore import Tensor, nn
+from trainings import IN_FLOAT32, MODES, Outer, WithLoss
+
+from asd.dumps.compare.comparison import Options, compare_runs
+from asd.dumps.compare.request import Request
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.operators import PrecisionDebugger
+
+LEVELS = ("L0", "L1", "mix")
+TASKS = {"tensors": {"task": "tensor"}, "CRC32": {"task": "md5"}, "statistics": {"task": "statistics"}}
+
+
+def dump(kind: str, precision: str, mode: str, level: str, folder: Path) -> None:
+    """Two steps, again and again from the beginning, once a task and once more: nothing is compiled twice."""
+    ms.set_context(mode=MODES[mode])
+    ms.set_seed(7)
+    np.random.seed(7)  # noqa: NPY002 - the generator that nets draw from
+    chosen = KINDS[kind]
+    network = chosen.network()
+    if precision == "float16":
+        network.to_float(ms.float16)
+        for _, cell in network.cells_and_names():
+            if isinstance(cell, IN_FLOAT32):
+                cell.to_float(ms.float32)
+    net = WithLoss(Outer(network), chosen.loss())
+    step = nn.TrainOneStepCell(net, chosen.optimizer(net.trainable_params()))
+    step.set_train()
+    begin = [(each, each.asnumpy().copy()) for each in step.get_parameters()]
+    for name, settings in {**TASKS, "again": TASKS["CRC32"]}.items():
+        for parameter, value in begin:
+            parameter.set_data(Tensor(value))
+        random = np.random.default_rng(7)
+        debugger = PrecisionDebugger(DebuggerConfig.of({**settings, "level": level, "dump_path": str(folder / name)}))
+        for _ in range(2):
+            batch = [Tensor(each) for each in chosen.batch(random)]
+            debugger.start(net)
+            step(*batch)
+            debugger.stop()
+            debugger.step()
+
+
+def of_another_tool(folder: Path) -> None:
+    """A dump that does not say who wrote it, as those of msprobe."""
+    for path in folder.rglob("dump.json"):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({key: value for key, value in content.items() if key not in ("tool", "mode")}))
+
+
+def accused(kind: str, precision: str, folder: Path) -> list[str]:
+    """Who is, in words."""
+    for mode, level in product(MODES, LEVELS):
+        dump(kind, precision, mode, level, folder / mode / level)
+    pairs = [(f"{mode}/{level}/CRC32", f"{mode}/{level}/again") for mode, level in product(MODES, LEVELS)]
+    pairs += [(f"graph/{level}/{task}", f"pynative/{level}/{task}") for level, task in product(LEVELS, TASKS)]
+    found = [each for pair in pairs if (each := _answer(folder, *pair))]
+    for level in LEVELS:
+        of_another_tool(folder / "pynative" / level)
+    others = [(f"graph/{level}/{task}", f"pynative/{level}/{task}") for level, task in product(LEVELS, TASKS)]
+    return found + [f"another tool: {each}" for pair in others if (each := _answer(folder, *pair))]
+
+
+def _answer(folder: Path, tested: str, trusted: str) -> str:
+    outcome: Any = compare_runs(Request(folder / tested, folder / trusted), folder / "out", Options())
+    return "" if outcome.first is None else f"{tested} and {trusted}: {outcome.sentence}"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        print(json.dumps(accused(sys.argv[1], sys.argv[2], Path(name))))
