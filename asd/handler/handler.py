@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from asd.event import Event
+from asd.handler.act.clock import mind_the_clock
 from asd.handler.act.executor import Executor
 from asd.handler.act.leadership import Leadership
 from asd.handler.act.outbox import Outbox
@@ -28,7 +29,6 @@ LED_BY = "led by"
 _PRUNE_SECONDS = 300.0
 _PRUNE_EVENTS = 100_000
 _MOST_KEPT = 1000
-_STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set anew
 _CLOSED = "The window of the circuit breaker has passed: it is closed, what was only reported is not acted upon."
 
 
@@ -125,7 +125,7 @@ class FaultHandler:
                 return [Decision(action="standby", reason=self.standby, time=now, event_id=each.id) for each in events]
             self._follow_leadership(now)
             with self._transaction():
-                self._mind_the_clock(now)
+                mind_the_clock(self.store, self._uptime, now)
                 self._judge.begin(now)
                 decisions = [self._judge.take_in(event, now) for event in events]
                 late = [] if self.policy.settle_seconds else self._settle(now)
@@ -160,7 +160,7 @@ class FaultHandler:
             self._follow_leadership(now)
             decisions, self.backlog = self.backlog, []
             with self._transaction():
-                self._mind_the_clock(now)
+                mind_the_clock(self.store, self._uptime, now)
                 if self._judge.begin(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
                 decisions += self._settle(now)
@@ -246,7 +246,7 @@ class FaultHandler:
             self.store.set_meta("window_seconds", self.policy.window_seconds)
             if self._leadership is None:
                 self.store.set_meta(LED_BY, "")
-            self._mind_the_clock(now)
+            mind_the_clock(self.store, self._uptime, now)
             self._end_dry_cases(now)
             # What the engine refused may be mended: that is why handlers are started anew.
             self.store.db.execute("UPDATE cases SET next_try = 0 WHERE closed IS NULL")
@@ -313,43 +313,6 @@ class FaultHandler:
     def _keep(self, decisions: Iterable[Decision]) -> None:
         """Keeps what no event of the moment led to for the next `tick`."""
         self.backlog = [*self.backlog, *decisions][-_MOST_KEPT:]
-
-    def _mind_the_clock(self, now: float) -> None:
-        """When the clock was set back, moments that seem to lie ahead would block everything until it gets there.
-
-        When it was set ahead, a device would be given back after no time at all.
-        """
-        self._move_along(now)
-        if now < self.store.number("last_now"):
-            self.store.set_meta("ignore_before", min(self.store.number("ignore_before"), now))
-            self.store.db.execute("UPDATE device SET cleared = ? WHERE cleared > ?", (now, now))
-            self.store.db.execute("UPDATE cases SET last_fault = ? WHERE last_fault > ?", (now, now))
-        self.store.set_meta("last_now", now)
-
-    def _move_along(self, now: float) -> None:
-        """Moves what we noted by our clock along with it, so that the time in between is what has passed, not was told.
-
-        Of the time that a machine was down, or another one had the store, nobody saw how much it was: none is counted.
-        """
-        if self._uptime is None:
-            return
-        boot, up = self._uptime()
-        known, base = self.store.meta("boot"), self.store.number("clock_base")
-        jump = now - up - base
-        if known != boot:
-            jump = max(now - self.store.number("last_now", now), 0.0) if known else 0.0
-        elif abs(jump) <= _STEADY_SECONDS:
-            return
-        self.store.set_meta("boot", boot)
-        self.store.set_meta("clock_base", now - up)
-        if jump:
-            self.store.db.execute(
-                "UPDATE cases SET opened = min(opened + :jump, :now), last_fault = min(last_fault + :jump, :now)",
-                {"jump": jump, "now": now},
-            )
-            opened = self.store.number("breaker_opened")
-            if opened:
-                self.store.set_meta("breaker_opened", min(opened + jump, now))
 
     def _end_dry_cases(self, now: float) -> None:
         """What a dry run decided is no reason to act in earnest."""

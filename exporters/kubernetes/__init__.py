@@ -5,6 +5,8 @@ May import: `isolators.kubernetes.api`, the client.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from asd.errors import UnsupportedError
@@ -23,28 +25,23 @@ def pod_targets(place: str) -> PodTargets:
         ConfigError: `place` is not valid, or there is no usable configuration.
         UnsupportedError: lightkube is not installed.
     """
-    try:
+    with _needed_by("--agents kubernetes:"):
         from asd.exporters.kubernetes.pods import PodTargets
-    except ModuleNotFoundError as error:
-        raise _missing("--agents kubernetes:") from error
     return PodTargets(place)
 
 
 def open_lease(place: str) -> KubeLease:
-    """The Lease of a name; see `asd.exporters.kubernetes.lease.KubeLease`.
-
-    Raises:
-        ConfigError: `place` is not valid, or there is no usable configuration.
-        UnsupportedError: lightkube is not installed.
-    """
-    try:
+    """The Lease of a name; see `asd.exporters.kubernetes.lease.KubeLease`. It raises what `pod_targets` does."""
+    with _needed_by("--lease"):
         from asd.exporters.kubernetes.lease import KubeLease
-    except ModuleNotFoundError as error:
-        raise _missing("--lease") from error
     return KubeLease(place)
 
 
-def _missing(option: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{option} needs lightkube, which is not installed; pip install 'mindspore-asd[k8s]' brings it."
-    )
+@contextlib.contextmanager
+def _needed_by(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f"{option} needs {error.name}, which is not installed; pip install 'mindspore-asd[k8s]' brings it."
+        ) from None

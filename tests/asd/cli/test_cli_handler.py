@@ -287,3 +287,22 @@ def test_a_wrong_place_for_metrics_is_told(tmp_path, capsys):
         "asd: --metrics has the value '9465', which is not valid: it must be ADDRESS:PORT, for example "
         "127.0.0.1:9465.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--lease", "asd"], "it must be NAMESPACE/NAME, for example asd/asd-handler"),
+        (["--lease", "asd/handler", "--dry-run"], "it does not go with --dry-run"),
+        (["--lease", "asd/handler", "--once"], "it does not go with --once"),
+        (["--agents", "kubernetes:asd"], "it must be kubernetes:NAMESPACE/LABEL=VALUE"),
+        (["--agents", "kubernetes:asd/app=agent"], "it must be a kubeconfig"),
+    ],
+)
+def test_what_does_not_say_where_the_agents_or_the_lease_are_is_code_2(
+    tmp_path, capsys, monkeypatch, options, sentence
+):
+    pytest.importorskip("lightkube")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
+    assert main(["handler", "--run-dir", str(tmp_path), *options]) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,0 +1,53 @@
+"""What a clock that was set anew does to what was noted by it: nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from asd.handler.db.store import Store
+
+__all__ = ["mind_the_clock"]
+
+_STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set anew
+
+
+def mind_the_clock(store: Store, uptime: Callable[[], tuple[str, float]] | None, now: float) -> None:
+    """When the clock was set back, moments that seem to lie ahead would block everything until it gets there.
+
+    When it was set ahead, a device would be given back after no time at all. Used within a transaction.
+
+    Args:
+        store: What is known.
+        uptime: As of `asd.handler.handler.FaultHandler`.
+        now: Seconds since the epoch.
+    """
+    if uptime is not None:
+        _move_along(store, *uptime(), now)
+    if now < store.number("last_now"):
+        store.set_meta("ignore_before", min(store.number("ignore_before"), now))
+        store.db.execute("UPDATE device SET cleared = ? WHERE cleared > ?", (now, now))
+        store.db.execute("UPDATE cases SET last_fault = ? WHERE last_fault > ?", (now, now))
+    store.set_meta("last_now", now)
+
+
+def _move_along(store: Store, boot: str, up: float, now: float) -> None:
+    """Moves what we noted by our clock along with it, so that the time in between is what has passed, not was told.
+
+    Of the time that a machine was down, or another one had the store, nobody saw how much it was: none is counted.
+    """
+    known, base = store.meta("boot"), store.number("clock_base")
+    jump = now - up - base
+    if known != boot:
+        jump = max(now - store.number("last_now", now), 0.0) if known else 0.0
+    elif abs(jump) <= _STEADY_SECONDS:
+        return
+    store.set_meta("boot", boot)
+    store.set_meta("clock_base", now - up)
+    if jump:
+        store.db.execute(
+            "UPDATE cases SET opened = min(opened + :jump, :now), last_fault = min(last_fault + :jump, :now)",
+            {"jump": jump, "now": now},
+        )
+        opened = store.number("breaker_opened")
+        if opened:
+            store.set_meta("breaker_opened", min(opened + jump, now))
