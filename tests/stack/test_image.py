@@ -67,8 +67,11 @@ class Builder:
         if "cert" in found:
             lent.append(f"{found['cert']}:/run/ca.crt:ro")
             found["cert"] = "/run/ca.crt"
-        places = [word.removeprefix("file://") for value in found.values() for word in value.split()]
-        lent += [f"{place}:{place}:ro" for place in places if place.startswith("/") and Path(place).is_dir()]
+        # The pages of an index name files beside it.
+        places = [word.removeprefix("file://") for word in found.get("find-links", "").split()]
+        indexes = [word for name in ("index-url", "extra-index-url") for word in found.get(name, "").split()]
+        places += [str(Path(word.removeprefix("file://")).parent) for word in indexes if word.startswith("file://")]
+        lent += [f"{place}:{place}:ro" for place in places if Path(place).is_absolute() and Path(place).is_dir()]
         conf.write_text("[global]\n" + "".join(f"{name} = {value}\n" for name, value in found.items()))
         return [word for mount in lent for word in ("--volume", mount)]
 
