@@ -49,13 +49,14 @@ def _kernel_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
 
 def _operator_observer(sites: Sequence[Site], table: OperatorTable) -> Callable[[Any], Any]:
     slots = hidden(table.worst, table.tallies)
-    # A stage of a pipeline drops the gradients of the others when all is compiled: there each is written by itself.
-    writes = tuple(Write([site], table) for site in sites) if is_pipeline() else (Write(sites, table),)
+    # A stage of a pipeline drops the gradients of the others when all is compiled.
+    apart = is_pipeline()
+    writes = tuple(Write([site], table, apart=True) for site in sites) if apart else (Write(sites, table),)
 
     def report(tensors):
         worst, tallies = slots()
         seen = ()
-        if len(writes) == 1:
+        if not apart:
             seen = (writes[0](tensors, worst, tallies),)  # type: ignore[assignment]
         else:
             for i in range(min(len(writes), len(tensors))):
@@ -122,7 +123,8 @@ class _OperatorLook(CheckCell):
     def __call__(self, x):
         """In PyNative, at once."""
         if x.size > 0:
-            self.write((F.stop_gradient(x),), *self.slots())
+            worst, tallies = self.slots()
+            self.write((F.stop_gradient(x),), worst, tallies)
         return x
 
     def construct(self, x):

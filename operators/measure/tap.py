@@ -185,19 +185,28 @@ class Write(CheckCell):
     """Writes the numbers of some tensors into their slots; returns a tensor that is ready when that is done.
 
     What takes a whole tensor is one operator for each; what follows is one for all of them.
+
+    Args:
+        sites: As many as there will be tensors.
+        slots: The table.
+        apart: Whether the compiler may drop the tensor: then no other operator may take its numbers together.
     """
 
-    def __init__(self, sites: Sequence[Site], slots: OperatorTable) -> None:
+    def __init__(self, sites: Sequence[Site], slots: OperatorTable, *, apart: bool = False) -> None:
         super().__init__()
-        numbers, count = np.array([site.slot for site in sites], np.int32), len(sites)
-        self.features_at = Tensor(np.concatenate([numbers + i * slots.CAPACITY for i in range(len(FEATURES))]))
-        self.counts_at = Tensor(np.concatenate([numbers, numbers + slots.CAPACITY]))
-        self.ones, self.alone = Tensor(np.ones(count, np.float32)), count == 1
+        numbers, capacity = np.array([site.slot for site in sites], np.int32), slots.CAPACITY
+        features = [numbers + i * capacity for i in range(len(FEATURES))]
+        counts = [numbers, numbers + capacity]
+        self.features_at, self.counts_at = Tensor(np.concatenate(features)), Tensor(np.concatenate(counts))
+        self.each_at = tuple(Tensor(at) for at in (*features, *counts))
+        self.ones, self.alone, self.apart = Tensor(np.ones(len(sites), np.float32)), len(sites) == 1, apart
         # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
     def construct(self, tensors, worst, tallies):
         """After the last of its writes."""
+        if self.apart:
+            return self.one_by_one(tensors[0], worst, tallies)
         if self.alone:
             features, bad = statistics_by_operators(tensors[0])
             calls = P.Stack()((_ONE, bad))
@@ -206,6 +215,16 @@ class Write(CheckCell):
             calls = P.Concat()((self.ones, bads))
         done = self.keep_worst(worst, self.features_at, features)
         return F.depend(self.add(tallies, self.counts_at, calls), done)
+
+    def one_by_one(self, x, worst, tallies):
+        """The same of one tensor, each number by itself."""
+        largest, unit, squares, mean, bad = _reductions(x)
+        in_vector, at = P.ExpandDims(), self.each_at
+        done = self.keep_worst(worst, at[0], in_vector(largest, 0))
+        done = F.depend(self.keep_worst(worst, at[1], in_vector(unit * P.Sqrt()(squares), 0)), done)
+        done = F.depend(self.keep_worst(worst, at[2], in_vector(unit * mean, 0)), done)
+        done = F.depend(self.add(tallies, at[3], self.ones), done)
+        return F.depend(self.add(tallies, at[4], in_vector(bad, 0)), done)
 
 
 def _together(tensors):

@@ -83,7 +83,7 @@ class Cell(NamedTuple):
     """One place of the matrix.
 
     Attributes:
-        net: A function of `programs/small.py`, or `llama`.
+        net: A function of a module in `programs`, most of `small.py`.
         layout: One of `LAYOUTS`.
         protection: One of `PROTECTIONS`.
     """

@@ -1,6 +1,8 @@
 """mindformers' Qwen3 for the dry run, of two layers, dense and with a mixture of experts."""
 
 import numpy as np
+from mindformers import MindFormerConfig
+from mindformers.core.context.build_context import MFContextOperator
 from mindformers.models.qwen3.configuration_qwen3 import Qwen3Config
 from mindformers.models.qwen3.modeling_qwen3_train import TrainingQwen3ForCausalLM
 from mindformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
@@ -8,6 +10,7 @@ from mindformers.models.qwen3_moe.modeling_qwen3_moe_train import TrainingQwen3M
 from mindformers.modules.transformer import TransformerOpParallelConfig, TransformerRecomputeConfig
 from mindspore import Tensor
 
+MFContextOperator(MindFormerConfig(use_legacy=False, run_mode="train"))  # these models ask it which kind they are
 LAYERS, BATCH, LENGTH, VOCABULARY, EXPERTS = 2, 8, 64, 256, 8
 
 
