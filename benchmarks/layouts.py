@@ -14,7 +14,7 @@ or weights' gradients of one rank, three quarters of them in one run of a step o
   the step is repeated, what they were before the step;
 - steps of the same training without a fault had any event at all.
 
-The divided optimizer is run in PyNative only. Rows of other modes, layouts and seeds that a JSON file has stay there.
+The divided optimizer is run in PyNative only. What a JSON file has of other modes, layouts and seeds stays there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from detection.wilson import wilson
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "e2e" / "programs" / "parallel_layouts.py"
 _NOT_RUN = ("graph", "optimizer")
-"""There the graphs of the ranks differ, and MindSpore orders their collectives otherwise: a sum on the CPU fails."""
+"""There the ranks have unlike graphs, whose collectives MindSpore orders in other ways: a sum fails or hangs."""
 MODES, LAYOUTS = ("graph", "pynative"), ("tensor", "pipeline", "optimizer")
 RANKS, _TOLD = 4, 8
 

@@ -106,6 +106,19 @@ def test_restored_ranks_go_on_as_if_they_had_never_stopped_and_hold_only_numbers
     assert other.state() == ranks.state()
 
 
+@pytest.mark.parametrize("kind", ["W", "B"])
+def test_a_rank_whose_expert_got_no_tokens_is_not_accused_and_neither_are_those_whose_did(kind):
+    ranks, generator = Ranks(kind, 4), random.Random(3)
+    for step in range(300):
+        values = [features(generator.uniform(0.9, 1.1)) for _ in range(4)]
+        if step > 150:
+            for rank in generator.sample(range(4), generator.randrange(4)):
+                values[rank] = features(0.0)
+        assert levels(ranks.update(values)) == ["NORMAL"] * 4, step
+    wild = [features(1.0), features(100.0), features(1.0), features(1.0)]
+    assert levels(ranks.update(wild)) == ["NORMAL", "ERROR", "NORMAL", "NORMAL"]
+
+
 def test_an_expert_whose_first_tokens_come_on_one_rank_is_no_anomaly():
     ranks, generator = Ranks("Y", 3), random.Random(7)
     bias = Features(0.14, 13.0, 0.08)
