@@ -66,6 +66,7 @@ class StateSeal:
         self._tensors = {id(each) for each in tensors}
         self._concerned: weakref.WeakKeyDictionary[nn.Cell, bool] = weakref.WeakKeyDictionary()
         self._ran = False  # a graph that may have written one of them, since the last step ended
+        self._graphs = 0  # such as ran in this step
         self._searched = compiled_functions()
         self._written: set[str] = set()  # by the program's own graphs, before each update
         self._left_out: set[int] = set()
@@ -79,8 +80,8 @@ class StateSeal:
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether the program has written nothing since the last step ended, as far as is known."""
-        return not self._left_out
+        """Whether nothing but the optimizer has written in the step that was made, as far as is known."""
+        return not self._left_out and self._graphs <= 1
 
     def close(self, step: int, left: Snapshot | None) -> None:
         """Keeps what `step` left, if its beginning was seen: else nobody will ask at that of the next.
@@ -97,6 +98,7 @@ class StateSeal:
             if self._gate is not None:
                 self._gate.take_away()
         self._watched = self._ran = False
+        self._graphs = 0
 
     def open(self, *, look: bool = False) -> Comparison | None:
         """Seals what the last step left for the gate.
@@ -128,6 +130,7 @@ class StateSeal:
         if cell is not None and not self._concerns(cell):
             return
         self._ran = True
+        self._graphs += self._watched
         self.leave_out_written(() if cell is None else cell.compile_cache)
 
     def _concerns(self, cell: nn.Cell) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import mindspore as ms
@@ -11,6 +12,7 @@ from mindspore import Parameter, nn
 from asd.operators.kernel.samples import RUN_DTYPE, GateSamples
 from asd.operators.measure.state.formulas import Elements, Formula, formula_of, rate_of, wrong
 from asd.operators.measure.state.optimizer_state import OptimizerState
+from asd.operators.private.writes import writes_to
 
 __all__ = ["StateUpdates", "WrongUpdate"]
 
@@ -18,6 +20,7 @@ _RUNS, _LENGTH = 2, 128
 """Runs of elements that lie together, and how long each is."""
 _STRIDE = 2654435761
 """A prime far from any size: runs of later steps lie elsewhere."""
+_LARGE = 1e15
 _CLEAN = 10
 """Updates that must be as expected before one is judged: an optimizer may be another than its name says."""
 
@@ -60,6 +63,7 @@ class StateUpdates:
         self.judged = self._clean = 0
         self._runs = np.empty(0, RUN_DTYPE)
         self._before: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+        self._places: list[Hashable] = []
 
     def begin(self, step: int) -> None:
         """Keeps what the sample of the next step begins with."""
@@ -71,6 +75,7 @@ class StateUpdates:
             [(i, at, min(_LENGTH, size - at)) for i, at, size in zip(chosen, offsets, sizes, strict=True)], RUN_DTYPE
         )
         self._before = [self._at(*run) for run in self._runs.tolist()]
+        self._places = self._where()
         self._gate.ask(self._runs)
 
     def drop(self) -> None:
@@ -81,7 +86,9 @@ class StateUpdates:
         """Computes the sample of the update that was made again; None if it is right, or was not seen."""
         before, self._before = self._before, []
         gradients = self._gate.take() if before else None
-        if gradients is None or self._formula is None:
+        if gradients is None or self._formula is None or self._where() != self._places:
+            return None
+        if not np.all(np.abs(gradients) < _LARGE):  # squares may overflow; what is not finite is not made right by this
             return None
         found, begin = [], 0
         for (i, at, count), (weight, moments) in zip(self._runs.tolist(), before, strict=True):
@@ -96,6 +103,13 @@ class StateUpdates:
             self.known = told is None
             return None
         return told
+
+    def _where(self) -> list[Hashable]:
+        # The optimizers that are known write by operators of their own, which leave no note: a program does, as one
+        # that clips weights behind the update.
+        chosen = self._runs["gradient"].tolist()
+        tensors = [each[i] for each in (self._weights, *self._kept.values()) for i in chosen]
+        return [(each.data_ptr(), writes_to(each)) for each in tensors]
 
     def _judge(self, formula: Formula, runs: list[tuple[Elements, float]]) -> WrongUpdate | None:
         shared = np.nan if self._optimizer.is_group_lr else rate_of(formula, runs)
