@@ -470,13 +470,22 @@ def ascend(language: str = "en") -> str:
     return table(head, rows)
 
 
+def results_again() -> str:
+    """Convolutions, lookups and softmaxes: false alarms, the smallest error that was found, and the cost when due."""
+    rows = []
+    for found in result("results_again"):
+        errors = ", ".join(f"{part} {error:.2g}" for part, error in found["smallest_error_in_rms"].items())
+        alarms = f"{count(found['false_alarms'])} of {count(found['elements'])}"
+        score, cost = f"{found['largest_clean_score']:.2f}", f"{found['check_over_operator']:.2f}"
+        rows.append((found["kind"], found["dtype"], alarms, score, errors, cost))
+    return table(("what", "type", "false alarms in elements", "largest healthy score", "smallest error", "cost"), rows)
+
+
 TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
-        five, steps, checksum_steps, parts, cost_aims, detectors, targets, healthy, debugging, first_wrong_in_graphs,
-        publishing, many_files,
-        acting,
-        ascend,
+        five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
+        first_wrong_in_graphs, publishing, many_files, acting, ascend,
     )
 }  # fmt: skip
 

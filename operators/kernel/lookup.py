@@ -32,6 +32,7 @@ def check_lookup(
     *,
     dy: np.ndarray | None = None,
     dtable: np.ndarray | None = None,
+    dtype: str = "",
 ) -> LookupCheck:
     """Checks y[t] = table[ids[t]], and the gradient of the table: dtable[v] is the sum of dy[t] over all ids[t] = v.
 
@@ -45,6 +46,7 @@ def check_lookup(
         y: Of the shape of ids and then that of a row.
         dy: The gradient of y.
         dtable: The gradient of the table.
+        dtype: Type that it was summed in: `float32`, `float16` or `bfloat16`, which NumPy lacks; its own if not given.
 
     Raises:
         ConfigError: Shapes or types do not fit, or an id is no row.
@@ -69,7 +71,8 @@ def check_lookup(
         shapes = (ctypes.c_void_p * 3)(*(ctypes.addressof(size) for size in sizes))
         dtypes = (ctypes.c_char_p * 3)(*(array.dtype.name.encode() for array in given))
         out = ctypes.c_double()
-        if kernel.library.asd_lookup_arrays(part, data, dimensions, shapes, dtypes, ctypes.byref(out)) != 0:
+        type_of_sums = dtype.encode()
+        if kernel.library.asd_lookup_arrays(part, data, dimensions, shapes, dtypes, type_of_sums, ctypes.byref(out)):
             told = ", ".join(f"{array.dtype.name}{list(array.shape)}" for array in given)
             raise ConfigError("ids, table, ...", told, "valid are float arrays of rows that the ids count")
         scores[part] = out.value if out.value >= 0 else float("nan")
@@ -78,7 +81,9 @@ def check_lookup(
 
 def _declare(library: ctypes.CDLL) -> None:
     pointer: Any = ctypes.c_void_p
-    library.asd_lookup_arrays.argtypes = [ctypes.c_int64, pointer, pointer, pointer, pointer, pointer]
+    library.asd_lookup_arrays.argtypes = [
+        ctypes.c_int64, pointer, pointer, pointer, pointer, ctypes.c_char_p, pointer,
+    ]  # fmt: skip
     library.asd_lookup_arrays.restype = ctypes.c_int64
 
 

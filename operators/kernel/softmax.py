@@ -30,7 +30,12 @@ class SoftmaxCheck(NamedTuple):
 
 
 def check_softmax(
-    x: np.ndarray | None = None, *, y: np.ndarray, dy: np.ndarray | None = None, dx: np.ndarray | None = None
+    x: np.ndarray | None = None,
+    *,
+    y: np.ndarray,
+    dy: np.ndarray | None = None,
+    dx: np.ndarray | None = None,
+    dtype: str = "",
 ) -> SoftmaxCheck:
     """Checks y = exp(x - max) / sum(exp(x - max)) over the last axis, and dx = y (dy - sum(y dy)).
 
@@ -45,6 +50,8 @@ def check_softmax(
         y: The output.
         dy: Its gradient.
         dx: The gradient of x.
+        dtype: Type that all were rounded to: `float32`, `float16` or `bfloat16`, which NumPy lacks; theirs if not
+            given.
 
     Raises:
         ConfigError: Shapes or types do not fit.
@@ -69,7 +76,8 @@ def check_softmax(
         data = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in given))
         out = ctypes.c_double()
         rows = y.size // max(y.shape[-1], 1)
-        kernel.library.asd_softmax_arrays(part, data, rows, y.shape[-1], y.dtype.name.encode(), ctypes.byref(out))
+        names = y.dtype.name.encode(), dtype.encode()
+        kernel.library.asd_softmax_arrays(part, data, rows, y.shape[-1], *names, ctypes.byref(out))
         scores[part] = out.value if out.value >= 0 else float("nan")
     return SoftmaxCheck(*scores)
 
@@ -77,7 +85,7 @@ def check_softmax(
 def _declare(library: ctypes.CDLL) -> None:
     pointer: Any = ctypes.c_void_p
     library.asd_softmax_arrays.argtypes = [
-        ctypes.c_int64, pointer, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, pointer,
+        ctypes.c_int64, pointer, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p, pointer,
     ]  # fmt: skip
     library.asd_softmax_arrays.restype = ctypes.c_int64
 

@@ -70,12 +70,12 @@ WIDEST void add_row(const float* row, int64_t width, double unit, double walk, d
   }
 }
 
-bool check_sums(const Operand& ids, const Operand& dy, const Operand& table, NormScore* score) {
+bool check_sums(const Operand& ids, const Operand& dy, const Operand& table, const char* rounded_to, NormScore* score) {
   asd::Format format;
   std::vector<int64_t> of_token;
   std::vector<float> dy_buffer, table_buffer;
   const int64_t width = width_of(table), rows = width == 0 ? 0 : table.shape[0];
-  if (width == 0 || !asd::format_of(table.dtype, &format) || !read_ids(ids, rows, &of_token)) return false;
+  if (width == 0 || !asd::format_of(rounded_to, &format) || !read_ids(ids, rows, &of_token)) return false;
   if (elements_of(dy) != elements_of(ids) * width) return false;
   const float* given = asd::as_float(dy.data, elements_of(dy), dy.dtype, &dy_buffer);
   const float* found = asd::as_float(table.data, elements_of(table), table.dtype, &table_buffer);
@@ -110,22 +110,23 @@ bool check_sums(const Operand& ids, const Operand& dy, const Operand& table, Nor
   return true;
 }
 
-bool check(int64_t part, const Operand* a, NormScore* score) {
-  return part == 0 ? check_rows(a[0], a[1], a[2], score) : check_sums(a[0], a[1], a[2], score);
+bool check(int64_t part, const Operand* a, const char* rounded_to, NormScore* score) {
+  return part == 0 ? check_rows(a[0], a[1], a[2], score) : check_sums(a[0], a[1], a[2], rounded_to, score);
 }
 
 }  // namespace
 
 extern "C" {
 
-// ctypes face: `part` is 0 for table, ids and y, and 1 for ids, dy and the gradient of the table. `out` gets the score, below 0
+// ctypes face: `part` is 0 for table, ids and y, and 1 for ids, dy and the gradient of the table,
+// whose numbers were rounded to a type, its own if empty. `out` gets the score, below 0
 // where nothing can be said. Returns 0, or 1 for shapes and types it can't check.
 int64_t asd_lookup_arrays(int64_t part, const void* const* data, const int64_t* dimensions, const int64_t* const* shapes,
-                          const char* const* dtypes, double* out) {
+                          const char* const* dtypes, const char* rounded_to, double* out) {
   Operand a[3];
   for (int i = 0; i < 3; ++i) a[i] = {data[i], dimensions[i], shapes[i], dtypes[i]};
   NormScore score;
-  if (!check(part, a, &score)) return 1;
+  if (!check(part, a, *rounded_to == '\0' ? dtypes[2] : rounded_to, &score)) return 1;
   *out = score.says_something() ? score.worst : -1.0;
   return 0;
 }
@@ -142,7 +143,7 @@ int asd_lookup(int nparam, void** params, int* ndims, int64_t** shapes, const ch
   for (int i = 0; i < 3; ++i) a[i] = {params[i], ndims[i], shapes[i], dtypes[i]};
   try {
     NormScore score;
-    const bool judged = check(place[1], a, &score) && score.says_something();
+    const bool judged = check(place[1], a, dtypes[2], &score) && score.says_something();
     asd::count_checked(false, !judged);
     if (judged) asd_record_score(place[0], score.worst);
   } catch (...) {  // no memory for the buffers

@@ -108,11 +108,11 @@ WIDEST void check_backward(const float* y, const float* dy, const float* dx, int
   worst.tell(rows * n, score);
 }
 
-bool check(int64_t part, const Operand* a, NormScore* score) {
+bool check(int64_t part, const Operand* a, const char* rounded_to, NormScore* score) {
   asd::Format format;
   std::vector<float> buffers[3];
   const float* data[3];
-  if (a[0].dimensions < 1 || !asd::format_of(a[2].dtype, &format)) return false;
+  if (a[0].dimensions < 1 || !asd::format_of(rounded_to, &format)) return false;
   int64_t elements = 1;
   for (int64_t i = 0; i < a[0].dimensions; ++i) elements *= a[0].shape[i];
   for (int i = 0; i < 3; ++i) {
@@ -122,7 +122,7 @@ bool check(int64_t part, const Operand* a, NormScore* score) {
   }
   if (elements == 0) return true;
   const int64_t n = a[0].shape[a[0].dimensions - 1];
-  const double coarse = std::strcmp(a[0].dtype, "float32") == 0 ? 0.0 : format.unit;
+  const double coarse = std::strcmp(rounded_to, "float32") == 0 ? 0.0 : format.unit;
   if (part == 0) {
     check_forward(data[0], data[2], elements / n, n, format, coarse, score);
   } else {
@@ -136,14 +136,15 @@ bool check(int64_t part, const Operand* a, NormScore* score) {
 extern "C" {
 
 // ctypes face: float32 or float16 tensors of `rows` times `n` elements; `part` is 0 for x, anything and y, and 1 for y, dy and
-// dx. `out` gets the score, below 0 where nothing can be said. Returns 0, or 1
+// dx, whose numbers were rounded to a type, their own if empty. `out` gets the score, below 0 where nothing can be said. Returns 0, or 1
 // for types it can't check.
-int64_t asd_softmax_arrays(int64_t part, const void* const* data, int64_t rows, int64_t n, const char* dtype, double* out) {
+int64_t asd_softmax_arrays(int64_t part, const void* const* data, int64_t rows, int64_t n, const char* dtype,
+                           const char* rounded_to, double* out) {
   const int64_t shape[2] = {rows, n};
   Operand a[3];
   for (int i = 0; i < 3; ++i) a[i] = {data[i], 2, shape, dtype};
   NormScore score;
-  if (!check(part, a, &score)) return 1;
+  if (!check(part, a, *rounded_to == '\0' ? dtype : rounded_to, &score)) return 1;
   *out = score.says_something() ? score.worst : -1.0;
   return 0;
 }
@@ -160,7 +161,7 @@ int asd_softmax(int nparam, void** params, int* ndims, int64_t** shapes, const c
   for (int i = 0; i < 3; ++i) a[i] = {params[i], ndims[i], shapes[i], dtypes[i]};
   try {
     NormScore score;
-    const bool judged = check(place[1], a, &score) && score.says_something();
+    const bool judged = check(place[1], a, dtypes[2], &score) && score.says_something();
     asd::count_checked(false, !judged);
     if (judged) asd_record_score(place[0], score.worst);
   } catch (...) {  // no memory for the buffers
