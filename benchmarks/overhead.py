@@ -42,7 +42,7 @@ from asd import Config
 from asd.operators import StepMonitor
 from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
 from asd.operators.kernel import library as kernel
-from asd.operators.measure.state.optimizer_state import SELDOM
+from asd.operators.measure.state.snapshot import SELDOM
 from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
 
