@@ -53,14 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warm_up()
     results = []
     for room, paths in ROOMS.items():
-        end = time.monotonic() + 60 * chosen.minutes
         files = [file for file in _files(room) if not chosen.files or file in chosen.files]
         killed = {file: _killed_before(file, earlier) for file in files}
         found = [mutant for file in files for mutant in mutants(ROOT, file, chosen.seed, chosen.share)]
         tried = sorted((each for each in found if each.id not in killed[each.file]), key=lambda each: each.draw)
         tests = measure(ROOT, files, paths) if tried else []
         print(f"\n{room}: {len(tried)} of {len(found)} mutants, {len(tests)} tests", flush=True)
-        entries = list(_entries(tried, tests, paths, end))
+        entries = list(_entries(tried, tests, paths, time.monotonic() + 60 * chosen.minutes))
         results += [_result(file, killed[file], [each for each in entries if each["file"] == file]) for file in files]
     rooms = {room: _room([result for result in results if result["file"].startswith(room)]) for room in (*ROOMS, "asd")}
     for name, room in rooms.items():
@@ -78,7 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("files", nargs="*", help="files to change, from the root of the checkout; without any, all")
     parser.add_argument("--seed", type=int, default=1, help="which change is tried at a place, and in which order")
     parser.add_argument("--share", type=float, default=1.0, help="of the places, from 0 to 1")
-    parser.add_argument("--minutes", type=float, default=1e6, help="after which a room is left, with a sample tried")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=1e6,
+        help="for the mutants of a room, after which it is left with a sample tried",
+    )
     again = "earlier results: what was killed there is not tried again, where the file that was changed is as it was"
     parser.add_argument("--again", type=Path, nargs="*", default=(), metavar="FILE", help=again)
     parser.add_argument("--output", type=Path, help="where the result goes, as JSON")

@@ -115,6 +115,20 @@ def test_an_unusual_batch_is_a_warning_each_time_and_widens_the_margins(kind):
     assert history.state()["tails"][0]["margin"] > margin + 1
 
 
+@pytest.mark.parametrize("feature", FEATURES)
+def test_one_feature_alone_makes_a_warning_and_one_that_is_0_makes_no_error(feature):
+    history = taught("B")
+    wrong = features(2.0**-10)._replace(**{feature: 1.001 * history.second_limit()[feature]})
+    assert (history.update(wrong).level, history.feature) == (Level.WARNING, feature)
+    assert history.update(features(2.0**-10)._replace(l2=0.0, mean_abs=0.0)).level is not Level.ERROR
+
+
+def test_an_error_counts_among_the_three_steps_in_which_a_gradient_is_high():
+    history = taught("W")
+    levels = [history.update(features(2.0**bits)).level for bits in (8, -4, -4)]
+    assert levels == [Level.ERROR, Level.WARNING, Level.ERROR]
+
+
 def test_fourteen_bits_are_too_much_for_any_batch():
     history = taught("W")
     limit = history.limit()["max_abs"]

@@ -54,7 +54,8 @@ def test_the_margin_is_what_healthy_ranks_showed_and_3_3_bits():
     for bits, level in [(envelope + 3.29, "NORMAL"), (envelope + 3.31, "ERROR")]:
         other = taught(4)
         step = [features(1.0)] * 3 + [Features(2.0**bits, 5.0, 0.25)]
-        assert levels(other.update(step))[3] == level
+        assert [levels(other.update(step))[3] for _ in range(2)] == [level] * 2
+        assert other.state()["errors"] == (2 if level == "ERROR" else 0)
 
 
 def test_all_ranks_that_jump_together_are_no_alarm():
