@@ -54,12 +54,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--levels", nargs="+", default=["bare", *BOUNDS])
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="`L0` alone and once, to see that it runs")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # of these processes
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.one:
         print(first_step(options.one))
         return
+    if options.quick:
+        options.levels, options.repeat = ["bare", "L0"], 1
     seconds: dict[str, list[float]] = {level: [] for level in options.levels}
     for _ in range(options.repeat):
         for level, found in seconds.items():

@@ -1,0 +1,53 @@
+"""What an answer about a struck step is worth, and how the answers are counted."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from benchmarks.first_wrong.strikes import AMOUNTS, added, judged, strike_of, summed_up
+
+
+@dataclass
+class Answer:
+    kind: str
+    confidence: str
+
+
+@pytest.mark.parametrize(("answer", "right", "expected"), [
+    (Answer("operator", "high"), True, "right"),
+    (Answer("operator", "high"), False, "wrong, confidence high"),
+    (Answer("input", "medium"), False, "wrong, confidence medium"),
+    (Answer("operator", "low"), False, "can't tell"),
+    (Answer("unknown", "low"), False, "can't tell"),
+    (None, False, "not seen"),
+])  # fmt: skip
+def test_an_answer_that_is_not_right_is_wrong_unless_it_says_that_it_can_t_tell(answer, right, expected):
+    assert judged(answer, right=right) == expected
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_strike_changes_one_element_and_keeps_the_type(amount, dtype):
+    array, log = np.linspace(1, 2, 24, dtype=dtype).reshape(4, 6), []
+    changed = strike_of(3, amount, log)(array)
+    assert changed.dtype == dtype
+    assert (changed != array).sum() == 1
+    assert log == [amount]
+
+
+def test_a_strike_that_changes_nothing_is_not_counted():
+    log = []
+    strike_of(3, "set=1000", log)(np.full(4, 1000, np.float32))
+    assert log == []
+
+
+def test_counts_are_added_and_each_way_is_summed_up_with_its_interval():
+    one = {"counts": {"weight CRC32 right": 40, "moment not struck": 2}, "wrong": []}
+    two = {"counts": {"weight CRC32 right": 1, "data CRC32 wrong, confidence high": 1}, "wrong": [{"fault": 7}]}
+    both = added(one, two)
+    assert both["wrong"] == [{"fault": 7}]
+    found = summed_up(both["counts"], ("CRC32", "statistics"))
+    assert (found["CRC32"]["faults"], found["CRC32"]["right"], found["CRC32"]["wrong"]) == (42, 41, 1)
+    assert found["CRC32"]["right, of 1"] == pytest.approx((0.877, 0.996), abs=0.001)
+    assert found["statistics"]["faults"] == 0
