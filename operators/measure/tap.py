@@ -132,20 +132,23 @@ def statistics_by_operators(x: Tensor) -> tuple[Tensor, Tensor]:
     return P.Stack()((largest, unit * P.Sqrt()(squares), unit * mean)), bad
 
 
-def _reductions(x):
+def _reductions(x, *, in_pipeline=False):
     """All that takes a whole tensor: five numbers of shape ().
 
     The squares are summed, and the mean taken, of x divided by the second number, so that none overflows or vanishes.
-    Scalars stand for tensors of them, which the compiler would make constants, as large as x.
+    Scalars stand for tensors of them, which the compiler would make constants, as large as x; but the passes of a
+    pipeline know no selection from a scalar.
     """
     magnitude = P.Abs()(P.Cast()(x, ms.float32))
     finite = P.IsFinite()(magnitude)
-    largest = P.ReduceMax()(P.Select()(finite, magnitude, _ZERO))  # it drops NaN on CPU: only finite ones get there
+    zero = P.ZerosLike()(magnitude) if in_pipeline else _ZERO
+    one = P.OnesLike()(magnitude) if in_pipeline else _ONE
+    largest = P.ReduceMax()(P.Select()(finite, magnitude, zero))  # it drops NaN on CPU: only finite ones get there
     # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be
     # finite.
     unit = P.Maximum()(largest, _SMALLEST)
     scaled = magnitude / unit
-    bad = P.ReduceSum()(P.Select()(finite, _ZERO, _ONE))
+    bad = P.ReduceSum()(P.Select()(finite, zero, one))
     return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(scaled), bad
 
 
@@ -189,17 +192,18 @@ class Write(CheckCell):
     Args:
         sites: As many as there will be tensors.
         slots: The table.
-        apart: Whether the compiler may drop the tensor: then no other operator may take its numbers together.
     """
 
-    def __init__(self, sites: Sequence[Site], slots: OperatorTable, *, apart: bool = False) -> None:
+    def __init__(self, sites: Sequence[Site], slots: OperatorTable) -> None:
         super().__init__()
         numbers, capacity = np.array([site.slot for site in sites], np.int32), slots.CAPACITY
         features = [numbers + i * capacity for i in range(len(FEATURES))]
         counts = [numbers, numbers + capacity]
         self.features_at, self.counts_at = Tensor(np.concatenate(features)), Tensor(np.concatenate(counts))
         self.each_at = tuple(Tensor(at) for at in (*features, *counts))
-        self.ones, self.alone, self.apart = Tensor(np.ones(len(sites), np.float32)), len(sites) == 1, apart
+        self.ones, self.alone = Tensor(np.ones(len(sites), np.float32)), len(sites) == 1
+        # When all is compiled a stage of a pipeline drops tensors of the others, from what takes several together too.
+        self.apart = is_pipeline()
         # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
@@ -218,7 +222,7 @@ class Write(CheckCell):
 
     def one_by_one(self, x, worst, tallies):
         """The same of one tensor, each number by itself."""
-        largest, unit, squares, mean, bad = _reductions(x)
+        largest, unit, squares, mean, bad = _reductions(x, in_pipeline=True)
         in_vector, at = P.ExpandDims(), self.each_at
         done = self.keep_worst(worst, at[0], in_vector(largest, 0))
         done = F.depend(self.keep_worst(worst, at[1], in_vector(unit * P.Sqrt()(squares), 0)), done)
