@@ -132,24 +132,33 @@ def statistics_by_operators(x: Tensor) -> tuple[Tensor, Tensor]:
     return P.Stack()((largest, unit * P.Sqrt()(squares), unit * mean)), bad
 
 
-def _reductions(x, *, in_pipeline=False):
+def _reductions(x):
     """All that takes a whole tensor: five numbers of shape ().
 
     The squares are summed, and the mean taken, of x divided by the second number, so that none overflows or vanishes.
-    Scalars stand for tensors of them, which the compiler would make constants, as large as x; but the passes of a
-    pipeline know no selection from a scalar.
+    Scalars stand for tensors of them, which the compiler would make constants, as large as x.
     """
     magnitude = P.Abs()(P.Cast()(x, ms.float32))
     finite = P.IsFinite()(magnitude)
-    zero = P.ZerosLike()(magnitude) if in_pipeline else _ZERO
-    one = P.OnesLike()(magnitude) if in_pipeline else _ONE
-    largest = P.ReduceMax()(P.Select()(finite, magnitude, zero))  # it drops NaN on CPU: only finite ones get there
+    largest = P.ReduceMax()(P.Select()(finite, magnitude, _ZERO))  # it drops NaN on CPU: only finite ones get there
     # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be
     # finite.
     unit = P.Maximum()(largest, _SMALLEST)
     scaled = magnitude / unit
-    bad = P.ReduceSum()(P.Select()(finite, zero, one))
+    bad = P.ReduceSum()(P.Select()(finite, _ZERO, _ONE))
     return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(scaled), bad
+
+
+def _reductions_in_pipeline(x):
+    """The same of operators that the passes of a pipeline know: they refuse a selection from a scalar."""
+    g = P.Cast()(x, ms.float32)
+    finite = P.IsFinite()(g)
+    zeros = P.ZerosLike()(g)
+    largest = P.ReduceMax()(P.Abs()(P.Select()(finite, g, zeros)))
+    unit = P.Maximum()(largest, _SMALLEST)
+    scaled = g / unit
+    bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
+    return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(P.Abs()(scaled)), bad
 
 
 class _OperatorTap(CheckCell):
@@ -222,7 +231,7 @@ class Write(CheckCell):
 
     def one_by_one(self, x, worst, tallies):
         """The same of one tensor, each number by itself."""
-        largest, unit, squares, mean, bad = _reductions(x, in_pipeline=True)
+        largest, unit, squares, mean, bad = _reductions_in_pipeline(x)
         in_vector, at = P.ExpandDims(), self.each_at
         done = self.keep_worst(worst, at[0], in_vector(largest, 0))
         done = F.depend(self.keep_worst(worst, at[1], in_vector(unit * P.Sqrt()(squares), 0)), done)
