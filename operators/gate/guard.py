@@ -281,16 +281,16 @@ def _make_set_aside(slots: OperatorTable, state: GuardState) -> Any:
     aside_worst, aside_tallies = slots.aside
     select, larger, assign = P.Select(), P.Maximum(), P.Assign()
     own = Tensor(np.arange(held.size) == state.number, ms.float32)
-    zero = Tensor(0.0, ms.float32)
+    no_features, no_counts = (Tensor(np.zeros(parameter.size, np.float32)) for parameter in slots.values)
 
     def set_aside(refused):
         counts = F.cast(armed < 1.5, ms.float32)
         mine, done = judged * counts * refused > 0, refused
-        done = F.depend(done, assign(aside_worst, larger(aside_worst, select(mine, worst, zero))))
-        done = F.depend(done, assign(worst, select(mine, zero, F.depend(worst, done))))
+        done = F.depend(done, assign(aside_worst, larger(aside_worst, select(mine, worst, no_features))))
+        done = F.depend(done, assign(worst, select(mine, no_features, F.depend(worst, done))))
         mine = counting * counts * refused > 0
-        done = F.depend(done, assign(aside_tallies, aside_tallies + select(mine, tallies, zero)))
-        done = F.depend(done, assign(tallies, select(mine, zero, F.depend(tallies, done))))
+        done = F.depend(done, assign(aside_tallies, aside_tallies + select(mine, tallies, no_counts)))
+        done = F.depend(done, assign(tallies, select(mine, no_counts, F.depend(tallies, done))))
         # The others of this step are refused too; who was held himself has no more to say.
         is_first = (1 - F.reduce_sum(held * own)) * counts
         return F.depend(done, assign(held, (1 - own) * larger(held, peers * is_first)))

@@ -49,9 +49,8 @@ def _kernel_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
 
 def _operator_observer(sites: Sequence[Site], table: OperatorTable) -> Callable[[Any], Any]:
     slots = hidden(table.worst, table.tallies)
-    # A stage of a pipeline drops the gradients of the others when all is compiled.
     apart = is_pipeline()
-    writes = tuple(Write([site], table, apart=True) for site in sites) if apart else (Write(sites, table),)
+    writes = tuple(Write([site], table) for site in sites) if apart else (Write(sites, table),)
 
     def report(tensors):
         worst, tallies = slots()

@@ -149,6 +149,18 @@ def _reductions(x):
     return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(scaled), bad
 
 
+def _reductions_in_pipeline(x):
+    """The same of operators that the passes of a pipeline know: they refuse a selection from a scalar."""
+    g = P.Cast()(x, ms.float32)
+    finite = P.IsFinite()(g)
+    zeros = P.ZerosLike()(g)
+    largest = P.ReduceMax()(P.Abs()(P.Select()(finite, g, zeros)))
+    unit = P.Maximum()(largest, _SMALLEST)
+    scaled = g / unit
+    bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
+    return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(P.Abs()(scaled)), bad
+
+
 class _OperatorTap(CheckCell):
     """The tap made of MindSpore operators."""
 
@@ -189,17 +201,18 @@ class Write(CheckCell):
     Args:
         sites: As many as there will be tensors.
         slots: The table.
-        apart: Whether the compiler may drop the tensor: then no other operator may take its numbers together.
     """
 
-    def __init__(self, sites: Sequence[Site], slots: OperatorTable, *, apart: bool = False) -> None:
+    def __init__(self, sites: Sequence[Site], slots: OperatorTable) -> None:
         super().__init__()
         numbers, capacity = np.array([site.slot for site in sites], np.int32), slots.CAPACITY
         features = [numbers + i * capacity for i in range(len(FEATURES))]
         counts = [numbers, numbers + capacity]
         self.features_at, self.counts_at = Tensor(np.concatenate(features)), Tensor(np.concatenate(counts))
         self.each_at = tuple(Tensor(at) for at in (*features, *counts))
-        self.ones, self.alone, self.apart = Tensor(np.ones(len(sites), np.float32)), len(sites) == 1, apart
+        self.ones, self.alone = Tensor(np.ones(len(sites), np.float32)), len(sites) == 1
+        # When all is compiled a stage of a pipeline drops tensors of the others, from what takes several together too.
+        self.apart = is_pipeline()
         # Scatter operators, for they are one kernel each: several calls of one layer in a graph run in any order.
         self.keep_worst, self.add = P.ScatterMax(), P.ScatterAdd()
 
@@ -218,7 +231,7 @@ class Write(CheckCell):
 
     def one_by_one(self, x, worst, tallies):
         """The same of one tensor, each number by itself."""
-        largest, unit, squares, mean, bad = _reductions(x)
+        largest, unit, squares, mean, bad = _reductions_in_pipeline(x)
         in_vector, at = P.ExpandDims(), self.each_at
         done = self.keep_worst(worst, at[0], in_vector(largest, 0))
         done = F.depend(self.keep_worst(worst, at[1], in_vector(unit * P.Sqrt()(squares), 0)), done)
