@@ -112,7 +112,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         count = sum(row[name] for row in rows)
         found[name] = {"count": count, "interval": list(wilson(count, of))}
     steps, events = (sum(row[name] for row in rows) for name in ("healthy_steps", "events_in_healthy_steps"))
-    first = sum("Level.ERROR" in text for row in rows for text in row["told_in_healthy_steps"])
+    first = sum("Level.ERROR" in text for row in rows for text in row["told_in_healthy_steps"] or ())
     found["healthy"] = {"steps": steps, "events": events, "first_level": first, "interval": list(wilson(first, steps))}
     return found
 

@@ -369,6 +369,30 @@ def _used(row: dict[str, Any]) -> str:
     return f"{row['processor_seconds']:.1f} s, {row['most_memory_mib']:.0f} MiB"
 
 
+def layouts() -> str:
+    """Faults in jobs of real ranks that hold different parts."""
+    found = result("layouts")
+    total = found["summary"]
+
+    def share(name: str) -> str:
+        low, high = total[name]["interval"]
+        return f"{total[name]['count']} of {total['faults']} ({100 * low:.1f} to {100 * high:.1f} %)"
+
+    names = {"tensor": "tensor 2 x data 2", "pipeline": "2 stages x data 2", "optimizer": "data 4, divided optimizer"}
+    rows = [
+        (
+            f"{names[row['layout']]}, {row['mode']}",
+            *(f"{row[name]} of {row['faults']}" for name in ("named", "refused", "same")),
+            f"{row['events_in_healthy_steps']} in {row['healthy_steps']}",
+        )
+        for row in found["rows"]
+    ]
+    healthy = total["healthy"]
+    last = ("all", share("named"), share("refused"), share("same"), f"{healthy['events']} in {healthy['steps']}")
+    head = ("ranks", "the right rank named", "all refused", "the same bits", "events in steps without a fault")
+    return table(head, [*rows, last])
+
+
 def acting() -> str:
     """How fast and how rightly it is acted."""
     found, replay, scale = result("recovery"), result("replay"), result("scale")
@@ -493,7 +517,7 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, publishing, many_files, acting, ascend,
+        first_wrong_in_graphs, publishing, many_files, acting, layouts, ascend,
     )
 }  # fmt: skip
 
