@@ -172,7 +172,7 @@ def test_a_tensor_that_the_program_writes_before_the_step_leaves_a_trace_and_is_
 def test_an_update_that_came_out_wrong_is_named_when_a_sample_of_it_is_computed_again(mode, tmp_path):
     training = Training(tmp_path)
     training.step(14)
-    loss = training.train(ids(14), targets(14))
+    loss = training._step(ids(14), targets(14))
     loss.asnumpy()
     for weight in training.optimizer.parameters:
         memory = weight.asnumpy()
