@@ -156,7 +156,11 @@ class StateChecks(Part):
             return
         if not seal.is_left_alone:
             updates.drop()
-        found = updates.check()
+        try:
+            found = updates.check()
+        except Exception as error:  # as in `StepMonitor.step`
+            self._problems.once(f"an update was not computed again: {error!r}")
+            return
         if found is not None:
             event = self.monitor.report_update(step.number, *found)
             step.events.append(event)

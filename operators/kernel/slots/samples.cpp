@@ -58,24 +58,26 @@ void asd_ask_for_samples(int64_t guard, const void* runs, int64_t n) {
   own.taken = 0;
 }
 
-// At the gate: `n` tensors, the gradients first.
+// At the gate: `n` tensors, the gradients first. PyNative asks twice for one update: with the same gradients.
 void asd_take_samples(int64_t guard, int64_t n, void** tensors, const int* ndims, int64_t** shapes, const char** dtypes) {
   const std::lock_guard<std::mutex> lock(samples_guard);
   const auto at = samples.find(guard);
-  if (at == samples.end() || at->second.taken != 0) {
-    if (at != samples.end() && at->second.taken > 0) ++at->second.taken;
-    return;
-  }
+  if (at == samples.end() || at->second.taken < 0) return;
   Samples& own = at->second;
-  own.taken = 1;
-  double* out = own.values.data();
+  std::vector<double> values(own.values.size());
+  double* out = values.data();
+  bool all_fit = true;
   for (const Run& run : own.runs) {
     int64_t elements = run.gradient < n ? 1 : 0;
     for (int i = 0; run.gradient < n && i < ndims[run.gradient]; ++i) elements *= shapes[run.gradient][i];
     const bool fits = run.offset + run.count <= elements;
-    if (!fits || !widen(tensors[run.gradient], run, dtypes[run.gradient], out)) own.taken = -1;
+    all_fit = all_fit && fits && widen(tensors[run.gradient], run, dtypes[run.gradient], out);
     out += run.count;
   }
+  const bool again = own.taken > 0 && std::memcmp(values.data(), own.values.data(), sizeof(double) * values.size()) == 0;
+  if (own.taken == 0) own.values = values;
+  if (!again) ++own.taken;
+  if (!all_fit) own.taken = -1;
 }
 
 // How many updates came since; `values` gets what was kept of the first.

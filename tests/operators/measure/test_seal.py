@@ -169,6 +169,19 @@ def test_a_tensor_that_the_program_writes_before_the_step_leaves_a_trace_and_is_
     assert training.found() == []
 
 
+def test_an_update_that_came_out_wrong_is_named_when_a_sample_of_it_is_computed_again(mode, tmp_path):
+    training = Training(tmp_path)
+    training.step(14)
+    loss = training._step(ids(14), targets(14))
+    loss.asnumpy()
+    for weight in training.optimizer.parameters:
+        memory = weight.asnumpy()
+        memory += np.float32(0.01)
+    training.monitor.step(loss)
+    assert [(event.step, event.feature) for event in training.events] == [(15, "update")]
+    assert training.monitor._training.state._updates.judged == 14 * 2
+
+
 class Shrinking(nn.Cell):
     """Shrinks a weight of its own in the forward pass, now and then."""
 
