@@ -6,9 +6,18 @@ from typing import Any
 
 from mindspore import Tensor
 from mindspore.ops._grad_experimental.grad_base import bprop_getters
-from mindspore.ops.operations._grad_ops import DropoutGrad
+from mindspore.ops.operations._grad_ops import Conv2DBackpropFilter, DropoutGrad
 
-__all__ = ["DropoutGrad", "age_of", "bprop_getters", "has_one_result", "node_of", "number_of", "shows_its_graph"]
+__all__ = [
+    "Conv2DBackpropFilter",
+    "DropoutGrad",
+    "age_of",
+    "bprop_getters",
+    "has_one_result",
+    "node_of",
+    "number_of",
+    "shows_its_graph",
+]
 
 _LEAF = 1 << 62
 

@@ -14,8 +14,8 @@ import mindspore as ms
 from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
-from mindspore.ops.operations import _grad_ops as G  # noqa: N812
 
+from asd.operators.private.backward import Conv2DBackpropFilter
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.score import WriteScore, deviation, rounding_to, signs_of
 from asd.operators.table.site import Site
@@ -47,7 +47,7 @@ class OperatorConvolution(CheckCell):
         self.forward = P.Conv2D(out_channel=op.group, **given)
         self.to_input = P.Conv2DBackpropInput(out_channel=op.out_channel, **given)
         padded = op.pad if op.pad_mode == "pad" else (0, 0, 0, 0)
-        self.to_weights = G.Conv2DBackpropFilter(out_channel=op.group, pad_list=padded, **given)
+        self.to_weights = Conv2DBackpropFilter(out_channel=op.group, pad_list=padded, **given)
         self.smallest = Tensor(1e-18, ms.float32)
         self.abs, self.sum, self.largest, self.finite = P.Abs(), P.ReduceSum(), P.ReduceMax(), P.IsFinite()
         self.maximum = P.Maximum()
