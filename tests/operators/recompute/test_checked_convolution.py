@@ -4,7 +4,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import assert_same_bits, fill, trained
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 from struck_calls import called, strike  # noqa: F401
 from test_checked_norm import scores
 
@@ -34,10 +34,11 @@ class Net(nn.Cell):
 class One(nn.Cell):
     def __init__(self):
         super().__init__()
+        self.scale = Parameter(Tensor(np.ones(1, np.float32)), name="scale")  # so that somebody needs dx
         self.wide = nn.Conv2d(2, 4, 3, stride=(2, 1), pad_mode="same")
 
     def construct(self, x):
-        return self.wide(x.reshape((2, 2, 3, 4))).square().mean()
+        return self.wide(x.reshape((2, 2, 3, 4)) * self.scale).square().mean()
 
 
 PLACES = ("first", "grouped", "wide", "apart")

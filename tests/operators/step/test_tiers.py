@@ -136,28 +136,6 @@ def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode
     assert_same_bits(logged.values(), before)
 
 
-def test_a_step_that_took_long_does_not_change_how_often_the_state_is_read(tmp_path, monkeypatch):
-    from asd.operators.measure.state.blocks import StateBlocks
-    from asd.operators.step import state_checks
-
-    class Clock:
-        now = 0.0
-
-        @classmethod
-        def perf_counter(cls):
-            return cls.now
-
-    paces = []
-    monkeypatch.setattr(state_checks, "time", Clock)
-    monkeypatch.setattr(StateBlocks, "pace", lambda self, seconds: paces.append(seconds))
-    ms.set_context(mode=1)
-    training = Training(adaptive(tmp_path))
-    for step in range(1, 23):
-        Clock.now += 500.0 if step in (1, 7) else 2.0
-        training.step()
-    assert paces == [2.0, 2.0, 2.0]
-
-
 def test_the_kernel_counts_the_time_of_its_checks():
     from asd.operators.kernel import library as kernel
     from asd.operators.table import slots
