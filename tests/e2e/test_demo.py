@@ -8,21 +8,23 @@ import time
 import pytest
 
 FAULT = "gradient:layers.1.attention_norm:flip=30:step="
-ALONE = ("--parts", "detection")
+ALONE, BOTH = ("--parts", "detection"), ("--parts", "detection,unseen")
+DEFAULT = {"ASD_PROTECTION": ""}
 
 
 def assert_told(runner, done, step):
     """Everything in the story came true and its pieces are there."""
     assert (done.code, done.err) == (0, "")
     story = json.loads(done.out)
-    assert len(story["checks"]) == 6
+    assert len(story["checks"]) == 9
     assert {check for check, came_true in story["checks"].items() if not came_true} == set()
     assert story["final_loss"] == story["clean_loss"] < 6
     assert story["event"]["faultcode"] == "80818C00"
     events = [event for event in runner.events("out/events-rank0.jsonl") if event["kind"] == "anomaly"]
     assert events[0] == story["event"]["data"]
     # The corrupted gradient flows on to the checkpoints behind it.
-    assert [event["checkpoint"] for event in events] == [
+    behind = [event["checkpoint"] for event in events if not event["checkpoint"].endswith("weight")]
+    assert behind == [
         "model.layers.1.attention_norm", "model.layers.0.ffn_norm", "model.layers.0.attention_norm",
         "model.tok_embeddings",
     ]  # fmt: skip
@@ -40,8 +42,8 @@ def assert_told(runner, done, step):
 
 
 def test_in_graph_mode_everything_comes_true(runner):
-    options = ("demo", *ALONE, "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
-    assert_told(runner, runner.asd(*options), 20)
+    options = ("demo", *BOTH, "--steps", 30, "--fault", FAULT + "20", "--json", "--out", "out")
+    assert_told(runner, runner.asd(*options, **DEFAULT), 20)
     assert {entry.name for entry in runner.folder.iterdir()} <= {"out"}
 
 
@@ -49,7 +51,7 @@ def test_in_graph_mode_everything_comes_true(runner):
 def test_in_pynative_everything_comes_true(runner):
     options = (
         "demo",
-        *ALONE,
+        *BOTH,
         "--steps",
         20,
         "--fault",
@@ -60,7 +62,7 @@ def test_in_pynative_everything_comes_true(runner):
         "--mode",
         "pynative",
     )
-    assert_told(runner, runner.asd(*options), 12)
+    assert_told(runner, runner.asd(*options, timeout=900, **DEFAULT), 12)
 
 
 @pytest.mark.slow

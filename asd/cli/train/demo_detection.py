@@ -57,7 +57,7 @@ class Detection:
         """Tells the story; returns what came true and where the pieces are."""
         self._say(f"mindformers LlamaForCausalLM, {self.mode} mode, {self.steps} steps, rule {self.config.rule}\n")
         self._say("1. The same training twice: without detection, then with it.")
-        bare = self._train("without detection")
+        bare = self._train("without detection", digest_after=self.fault.step)
         clean = self._train("with detection", config=self.config, sinks=self.sinks)
         same = bare.losses == clean.losses and bare.digest == clean.digest
         alarms = len(self.events)
@@ -77,13 +77,14 @@ class Detection:
             self._say(
                 f"   what the fault did: {broken.where}{list(change.at)} {change.before:.6g} -> {change.after:.6g}"
             )
-        refused = event is not None and event.refused and broken.digest == broken.digest_then
+        # Of the step before, or, where a second look made the step again, of the step without the fault.
+        kept_away = event is not None and event.refused and broken.digest in (broken.digest_then, bare.digest_then)
         checks = {
             "detection changes no number": same,
             "no alarm in the clean run": alarms == 0,
             "the fault was found at its step": event is not None and event.step == self.fault.step,
             "at its checkpoint": event is not None and event.checkpoint == broken.where,
-            "the update was refused, weights and optimizer are untouched": refused,
+            "the bad update was kept away from weights and optimizer": kept_away,
         }
         losses = {"without detection": bare.losses, "with detection": clean.losses}
         history = broken.history
