@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 BASE = "docker.io/library/debian:bookworm-slim"
 pytestmark = [
     pytest.mark.stack,
+    pytest.mark.slow,
     pytest.mark.skipif(os.getuid() != 0, reason="debootstrap makes a base image as root"),
     pytest.mark.timeout(1200),
 ]
