@@ -18,9 +18,9 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.dumps.compare.comparison import Options, compare_runs
-from asd.dumps.compare.request import Request
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.slots import split_name
+from asd.dumps.pairing.request import Request
 from asd.operators.debugger.hooks.session import Session
 from asd.operators.drill import inject, workload
 from asd.operators.rerun import narrowing

@@ -26,8 +26,8 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.dumps.compare.comparison import Options, Pair, compare_runs
-from asd.dumps.compare.request import Request
 from asd.dumps.formats.dump_folder import read_dump
+from asd.dumps.pairing.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from asd import __version__
 from asd.dumps.compare.comparison import Options, compare_runs
-from asd.dumps.compare.request import Request
+from asd.dumps.pairing.request import Request
 from asd.exporters.report.compare_page import render
 from asd.rundir.disk import write_whole
 from asd.rundir.names import NARROWING_ANSWER

@@ -7,9 +7,11 @@ import logging
 import mindspore as ms
 from mindspore import nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
+from mindspore.train._utils import get_parameter_redundancy
 
 __all__ = [
     "cells_of_other_stages",
+    "get_parameter_redundancy",
     "is_pipeline",
     "may_be_checked",
     "operators_are_divided",

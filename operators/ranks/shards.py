@@ -13,12 +13,11 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import Parameter, nn
-from mindspore.train._utils import get_parameter_redundancy
 
 from asd.config import is_simulated
 from asd.diagnosis.groups import Groups, Shard, everybody
 from asd.errors import ConfigError
-from asd.operators.private.layout import operators_are_divided
+from asd.operators.private.layout import get_parameter_redundancy, operators_are_divided
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 

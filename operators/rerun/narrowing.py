@@ -27,9 +27,9 @@ from asd.dumps.compare.bits import BitDifference
 from asd.dumps.compare.calls import CallRows
 from asd.dumps.compare.comparison import Options, compare_runs
 from asd.dumps.compare.first_divergence import Divergence
-from asd.dumps.compare.request import Request
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.slots import split_name
+from asd.dumps.pairing.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import UnsupportedError

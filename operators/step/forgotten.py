@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asd.operators.gate.part import Part
-from asd.operators.step.problems import Problems
+from asd.operators.gate.problems import Problems
 from asd.operators.table import unread
 from asd.operators.table.slots import table
 

@@ -9,6 +9,7 @@ from mindspore import nn
 from asd.counts.protections import Protections
 from asd.event import Event
 from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.problems import Problems
 from asd.operators.kernel.samples import GateSamples
 from asd.operators.kernel.seal import GateSeal
 from asd.operators.measure.state.blocks import StateBlocks
@@ -18,7 +19,6 @@ from asd.operators.measure.state.seal import StateSeal
 from asd.operators.measure.state.snapshot import Snapshot, StateReader
 from asd.operators.measure.state.tensors import StateTensors
 from asd.operators.measure.state.updates import StateUpdates
-from asd.operators.step.problems import Problems
 from asd.operators.table.slots import by_backend
 from asd.rundir.checkpoint_health import Health
 

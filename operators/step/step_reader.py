@@ -12,10 +12,10 @@ from asd.event import Event
 from asd.measured.reading import OUTPUT, SAMPLE, SCORES, Reading
 from asd.monitor import Outcome
 from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.problems import Problems
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
 from asd.operators.ranks.features import RankFeatures
-from asd.operators.step.problems import Problems
 from asd.operators.table.site import Site
 from asd.rundir.checkpoint_health import Health
 from asd.tiers import KINDS, Features

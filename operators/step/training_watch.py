@@ -21,6 +21,7 @@ from asd.operators.attach.all_checks import Checks
 from asd.operators.attach.checksum import Checksum
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part, StepRecord
+from asd.operators.gate.problems import Problems
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.private.cells import callbacks_in
@@ -32,7 +33,6 @@ from asd.operators.rerun.step_replay import StepReplay
 from asd.operators.step.confirming import Confirming
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
-from asd.operators.step.problems import Problems
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
 from asd.operators.step.resume import CheckpointWatch, resumed_step
 from asd.operators.step.rule_state import RuleState

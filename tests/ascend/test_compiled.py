@@ -66,12 +66,6 @@ def test_so_it_does_in_a_llama_of_mindformers(compiled, layout, protection):
     check(Cell("llama", layout, protection), compiled("llama", layout, protection), compiled("llama", layout, "none"))
 
 
-@llama
-@pytest.mark.parametrize(("net", "layout"), on_ascend(("qwen", "flash"), ("qwen_moe", "experts")))
-def test_so_it_does_in_newer_models_of_mindformers(compiled, net, layout):
-    check(Cell(net, layout, "document"), compiled(net, layout, "document"), compiled(net, layout, "none"))
-
-
 @pytest.mark.parametrize("protection", on_ascend(("document",)))
 def test_in_a_pipeline_a_rank_checks_the_cells_of_its_own_stage(compiled, protection):
     assert compiled("blocks", "pipeline", protection)["checked"] == "2 checkpoints: embedding, layers.0.norm"
@@ -88,6 +82,7 @@ def test_mindspore_declares_every_operator_of_ours_for_ascend(compiled, protecti
     found, without = compiled("blocks", "single", protection), compiled("blocks", "single", "none")
     of_ours = set(found["kinds"])
     assert {"ScatterMax", "ScatterAdd", "IsFinite", "BatchMatMul"} <= of_ours
+    of_ours -= set(without["kinds"])
     assert not {name: reason for name in of_ours if (reason := why_not_for_ascend(name))}
     # The checks compute in single precision whatever the network does; a device may have no other arithmetic.
     assert set(found["types"]) - set(without["types"]) <= {"Float32", "Int32", "Bool"}

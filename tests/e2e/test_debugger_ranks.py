@@ -3,7 +3,7 @@
 import pytest
 
 from asd.dumps.compare.comparison import Options, compare_runs
-from asd.dumps.compare.request import Request
+from asd.dumps.pairing.request import Request
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from mindspore import Tensor, nn
 from trainings import IN_FLOAT32, MODES, Outer, WithLoss
 
 from asd.dumps.compare.comparison import Options, compare_runs
-from asd.dumps.compare.request import Request
+from asd.dumps.pairing.request import Request
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
 

@@ -21,7 +21,7 @@ from asd.rundir.disk import write_whole
 if TYPE_CHECKING:
     from asd.dumps.compare.calls import CallRows
     from asd.dumps.compare.comparison import ComparisonOutcome
-    from asd.dumps.compare.request import Request
+    from asd.dumps.pairing.request import Request
 
 __all__ = ["add_arguments", "run"]
 
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from asd.dumps.compare.request import parse_request, read_request
+    from asd.dumps.pairing.request import parse_request, read_request
 
     if args.input_path is not None:
         if args.target_path is not None or args.golden_path is not None:

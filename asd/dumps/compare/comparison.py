@@ -18,7 +18,6 @@ from typing import Any
 from asd.dumps.compare.across import across_ranks, across_steps
 from asd.dumps.compare.calls import CallRows, compare_dumps
 from asd.dumps.compare.first_divergence import Divergence, FirstDivergence
-from asd.dumps.compare.request import Request, parse_request
 from asd.dumps.compare.result_csv import ResultTable
 from asd.dumps.compare.rows import Row, mode_of
 from asd.dumps.compare.wrong_rows import BAD
@@ -26,6 +25,7 @@ from asd.dumps.formats.dump_folder import Dump, cut_short, find_dumps, read_dump
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.pairing.mapping_file import match_with
 from asd.dumps.pairing.matching import Matching
+from asd.dumps.pairing.request import Request, parse_request
 from asd.errors import ConfigError
 
 __all__ = ["ComparisonOutcome", "Options", "Pair", "compare", "compare_runs"]

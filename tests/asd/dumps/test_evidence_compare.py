@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from asd.dumps.compare.comparison import Options, compare, compare_runs
 from asd.dumps.compare.metrics import Metrics
-from asd.dumps.compare.request import parse_request
 from asd.dumps.compare.rows import Row
 from asd.dumps.compare.wrong_rows import classic
 from asd.dumps.formats.dump_folder import read_dump, stack_of
 from asd.dumps.formats.json_stream import members
 from asd.dumps.formats.slots import Slot
+from asd.dumps.pairing.request import parse_request
 from asd.errors import ConfigError, StateError
 
 SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).with_name("dumps.py"))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from asd.dumps.compare.comparison import Options, compare_runs
-from asd.dumps.compare.request import Request
 from asd.dumps.formats.call_order import computed_order
 from asd.dumps.formats.dump_folder import read_dump
+from asd.dumps.pairing.request import Request
 
 SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).with_name("dumps.py"))
 dumps = importlib.util.module_from_spec(SPEC)
