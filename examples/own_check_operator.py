@@ -42,7 +42,7 @@ ms.set_device("CPU")
 ms.set_context(mode=ms.GRAPH_MODE)
 net = nn.SequentialCell([Embedding(100, 16), nn.Dense(16, 1)])
 train_step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1)).set_train()
-monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[])
+monitor = StepMonitor(Config(enable=1, on_anomaly="skip", protection="document"), sinks=[])
 monitor.attach(train_step, train_step.optimizer)
 
 random = np.random.default_rng(1)

@@ -31,15 +31,22 @@ monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[])
 monitor.attach(net, optimizer)
 forward_and_backward = ms.value_and_grad(lambda x, y: loss_fn(net(x), y), None, optimizer.parameters)
 
+
+def train_step(x, y):
+    loss, gradients = forward_and_backward(x, y)
+    optimizer(gradients)
+    return loss
+
+
+train_step = monitor.watch_step(train_step)  # it shows where a step begins, so that one can be made again
 random = np.random.default_rng(1)
 for step in range(1, 11):
     x = random.normal(size=(8, 16)).astype(np.float32)
     y = x.sum(axis=1, keepdims=True) * (1e12 if step == 6 else 1)
     before = net.last.weight.asnumpy().copy()
-    loss, gradients = forward_and_backward(Tensor(x), Tensor(y))
-    optimizer(gradients)
+    loss = train_step(Tensor(x), Tensor(y))
     events = monitor.step(loss)  # raises AnomalyDetected with on_anomaly="stop", the default
     changed = not np.array_equal(before, net.last.weight.asnumpy())
     print(f"step {step}: loss {float(loss):.4g}, weights {'changed' if changed else 'kept'}")
-    for event in events:
+    for event in events[:1]:
         print(f"  {event.code} at {event.checkpoint}: value {event.value:.3g}, limit {event.limits[0]:.3g}")

@@ -13,7 +13,7 @@ from mindspore import nn
 from asd import Config
 from asd.operators import StepMonitor
 
-CONFIG = Config(enable=1, rule="silent_check_v3")
+CONFIG = Config(enable=1, rule="silent_check_v3", protection="document")
 
 
 class Net(nn.Cell):

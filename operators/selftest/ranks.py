@@ -46,7 +46,7 @@ class _Training:
         optimizer = nn.Adam(net.trainable_params(), 1e-3)
         cell = nn.TrainOneStepCell(net, optimizer).set_train()
         self.events: list[Event] = []
-        config = Config(enable=int(struck), on_anomaly="skip", upper=(1000, 100), replay=struck)
+        config = Config(protection="document", enable=int(struck), on_anomaly="skip", upper=(1000, 100), replay=struck)
         monitor = StepMonitor(config, sinks=[self.events.append])
         monitor.attach(cell, optimizer)
         once: list[float] = []

@@ -135,7 +135,9 @@ def _unchecked(dtype: str, steps: int, skip: int = 0) -> _Story:
     """The same training without any check; `skip` is the step whose update is to be refused."""
     if dtype != "float32":
         try_bare(f"a product in {dtype}", _multiply, dtype)  # PyNative tells of what it lacks too late
-    made: _Story = try_bare(f"a training in {dtype}", lambda: _Story(Config(enable=0), dtype, steps, skip=skip))
+    made: _Story = try_bare(
+        f"a training in {dtype}", lambda: _Story(Config(protection="document", enable=0), dtype, steps, skip=skip)
+    )
     return made
 
 
@@ -151,7 +153,7 @@ def _product(x):
 def _replay(backend: str, dtype: str, always: bool) -> None:  # noqa: FBT001
     bare = _unchecked(dtype, _FEW, _EARLY)
     use_backend(backend)
-    config = Config(enable=1, on_anomaly="skip", upper=(1000, 100), replay=True)
+    config = Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100), replay=True)
     struck = _Story(config, dtype, _FEW, bad=_EARLY, factor=1e7, always=always)
     verdict = "undetermined" if always else "transient"
     expected = [f"step {_EARLY}: anomaly", f"step {_EARLY}: replay {verdict}"]
@@ -164,7 +166,7 @@ def _replay(backend: str, dtype: str, always: bool) -> None:  # noqa: FBT001
 def _look(backend: str) -> None:
     healthy = _unchecked("float32", _STEPS)
     use_backend(backend)
-    config = Config(enable=1, on_anomaly="skip", rule="adaptive", confirm=0.01)
+    config = Config(protection="document", enable=1, on_anomaly="skip", rule="adaptive", confirm=0.01)
     healed = _Story(config, "float32", _STEPS, bad=_BAD, factor=0.01)
     expected = [f"step {_BAD}: anomaly", f"step {_BAD}: replay transient"]
     expect(healed.told() == expected, f"expected is {'; '.join(expected)}, it says {'; '.join(healed.told())}")

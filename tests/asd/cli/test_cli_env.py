@@ -33,7 +33,7 @@ def test_it_shows_every_setting_with_its_source(monkeypatch, capsys):
     assert main(["env"]) == 0
     printed = rows(capsys.readouterr().out)
     assert printed["NPU_ASD_UPPER_THRESH"].split()[1:3] == ["100,50", "environment"]
-    assert printed["ASD_RULE"].split()[1:3] == ["threshold", "default"]
+    assert printed["ASD_RULE"].split()[1:3] == ["adaptive", "default"]
 
 
 def test_its_columns_are_aligned(capsys):

@@ -26,7 +26,7 @@ def made(seed, dtype, n):
     return x, y, dy, dx.astype(dtype)
 
 
-@given(st.integers(0, 2**32), st.sampled_from(["float32", "float16"]), st.sampled_from([1, 3, 16, 70, 1000]))
+@given(st.integers(0, 2**32), st.sampled_from(["float32", "float16"]), st.sampled_from([2, 3, 16, 70, 1000]))
 @settings(max_examples=80, deadline=None)
 def test_a_right_softmax_passes_and_each_wrong_element_is_found(seed, dtype, n):
     x, y, dy, dx = made(seed, dtype, n)
