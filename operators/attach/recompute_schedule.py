@@ -31,6 +31,7 @@ class RecomputeSchedule(Part):
 
     def __init__(self, config: Config, checksum: bool | Checksum | None) -> None:  # noqa: FBT001 - as in StepMonitor
         self._combined = config.combined.enable and config.combined.with_checksum
+        self._looks_again = config.confirm > 0
         self._waits = False  # for a strike-out: nothing else may switch it on
         if checksum is None:
             checksum = "checksum" in config.active_tiers
@@ -104,7 +105,9 @@ class RecomputeSchedule(Part):
             own = monitor.scheme.message(monitor.clock(), failed=failed)
             if step.number % POLL_STEPS == 0:
                 poll(monitor.scheme, own, self.ranks)
-        self.schedule(step.number + 1, suspicious=bool(step.events))
+        # A second look has checked all results of a step with warnings already; healthy trainings have some.
+        suspicious = step.fatal is not None if self._looks_again else bool(step.events)
+        self.schedule(step.number + 1, suspicious=suspicious)
 
     def schedule(self, step: int, *, suspicious: bool) -> None:
         """Says what is due in `step`, the next one."""

@@ -1,5 +1,7 @@
 """Checksums in a training: the same numbers as without, and the layer whose product is wrong."""
 
+from types import SimpleNamespace
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd import AnomalyDetected, Config, ConfigError
 from asd.operators import BatchMatMulASD, Checksum, MatMulASD, StepMonitor, install_checksum
+from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.checks.matmul import ProductASD
+from asd.operators.gate.part import StepRecord
 from asd.operators.kernel import library as kernel
 from asd.operators.kernel.product import schedule
 from asd.operators.table import slots
@@ -155,6 +159,18 @@ def test_after_something_suspicious_all_products_are_due_for_a_while():
     assert due == [(1, 0), (2, 1), (3, 1), (4, 1), (5, 0), (6, 0), (7, 0)]
     checksum.stop()
     assert (plan.every, plan.all) == (0, 0)
+
+
+@pytest.mark.parametrize(("confirm", "due"), [(0.0, 1.0), (0.01, 1 / 16)], ids=["without", "with a second look"])
+def test_a_warning_makes_all_products_due_where_no_second_look_has_checked_them(confirm, due):
+    checksum = Checksum(first_steps=0)
+    plan = RecomputeSchedule(Config(enable=1, confirm=confirm), checksum)
+    plan.monitor = SimpleNamespace(scheme=SimpleNamespace(running=False))
+    plan.plan_next(StepRecord(1, None, 1.0, refused=False, events=["a warning"]))
+    assert checksum.coverage == due
+    plan.plan_next(StepRecord(2, None, 1.0, refused=True, events=["an error"], fatal="an error"))
+    assert checksum.coverage == 1.0
+    checksum.stop()
 
 
 def test_in_the_first_steps_and_on_demand_all_products_are_due():

@@ -1,0 +1,31 @@
+"""What detection takes of a step is measured, shared out, and told."""
+
+import numpy as np
+import pytest
+from checked_nets import fill
+from mindspore import Tensor, nn
+
+from asd import Config
+from asd.counts.status import Status
+from asd.operators import StepMonitor
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+def test_the_parts_of_a_training_get_their_shares_and_the_status_tells_them(tmp_path):
+    net = fill(nn.SequentialCell(nn.Dense(4, 8), nn.LayerNorm((8,)), nn.Dense(8, 1)))
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    monitor = StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[])
+    monitor.attach(net, optimizer)
+    cell = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
+    step = monitor.watch_step(cell)
+    x, y = Tensor(np.ones((6, 4), np.float32)), Tensor(np.zeros((6, 1), np.float32))
+    for _ in range(33):
+        monitor.step(step(x, y))
+    status = monitor.monitor.status
+    assert list(status.budget) in (["places", "state", "checksum"], ["places", "state"])  # without the kernel
+    assert all(cost >= 0 and 0 < coverage <= 1 for cost, coverage in status.budget.values())
+    assert status.budget["state"][1] == 1.0  # what is so small is read whole in each step
+    assert status.protections["on"]["budget"].startswith("3 % of a step: all places ")
+    assert Status.from_json(status.to_json()).budget == status.budget
+    monitor.close()
