@@ -13,7 +13,11 @@ from real_programs import binary, eventually, free_port, get
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 RANK = Path(__file__).parent / "programs" / "striking_rank.py"
-pytestmark = [pytest.mark.stack, pytest.mark.skipif(os.getuid() != 0, reason="slurmd starts jobs of others as root")]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.getuid() != 0, reason="slurmd starts jobs of others as root"),
+]
 REASON = "asd: the agent does not answer"
 
 
