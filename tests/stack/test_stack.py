@@ -85,7 +85,7 @@ class Story:
             sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
             f"--master_port={free_port()}", "--log_dir=logs", "--join=True", PROGRAM, STEPS,
             PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", GLOG_v="3", NPU_ASD_ENABLE="1",
-            ASD_ON_ANOMALY="skip", ASD_RUN_DIR=str(self.run_dir), ASD_RUN=RUN,
+            ASD_PROTECTION="document", ASD_ON_ANOMALY="skip", ASD_RUN_DIR=str(self.run_dir), ASD_RUN=RUN,
         )  # fmt: skip
         self.while_training = self.training.eventually(lambda: self._active() == 2 and self._checked(), seconds=60)
         self.told = self.training.eventually(lambda: webhook.alerts("AsdAnomaly", "/alerts"), seconds=60)
