@@ -19,7 +19,7 @@ The one that finds most harmful faults for its time comes first: hashes of weigh
 faults last.
 """
 _LEAST_COST: Final = {"state": 0.01, "checksum": 0.005}
-"""Of a step: what costs each of them no more is done in any case too."""
+"""Of a step: what costs a part no more is done in any case too."""
 _RECENT = 33
 """Steps of which the usual one counts: a compilation, an evaluation or a saved checkpoint is none."""
 _STEADY = 1.25
