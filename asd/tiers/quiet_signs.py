@@ -18,6 +18,8 @@ CUSUM_SLACK = 3.0
 _SMALLEST = 2.0**-126
 """Of normal float32 numbers: some threads of MindSpore take smaller ones for 0."""
 _ANYTHING = dict.fromkeys(FEATURES, 0.0)
+_NEVER_ZERO = 8
+"""Values to learn before a first tensor that is all zero is a sign: that takes no statistics."""
 
 
 class QuietSign(NamedTuple):
@@ -53,9 +55,10 @@ class QuietSigns:
     def least(self, traces: Sequence[Trace]) -> dict[str, float]:
         """Per feature the smallest value that is no warning: far below the recent smallest, or the first zero.
 
-        Gradients of a training that learns fast fall to a third in its first steps, so a checkpoint must be known well.
+        Gradients of a training that learns fast fall to a third in its first steps, so a checkpoint must be known well,
+        but for the first zero.
         """
-        if traces[0].n < WARM:
+        if traces[0].n < _NEVER_ZERO:
             return _ANYTHING
         least = {FEATURES[0]: _SMALLEST if self._zeros == 0 else 0.0}
         for feature, trace, drop in zip(FEATURES[1:], traces[1:], self._kind.drop, strict=True):

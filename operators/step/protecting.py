@@ -29,9 +29,12 @@ _REFUSES = {
     "stop": "updates of first-level anomalies are refused, and end training",
 }
 _REGROUPED = (
-    "in a compiled graph that casts to half precision MindSpore may add the gradients of a value that several layers "
-    "read in other groups beside checked products, as it does beside operators that check nothing"
+    "in a compiled graph that casts to half precision MindSpore may round in other places, and add the gradients of a "
+    "value that several layers read in other groups, beside checked layers, as it does beside operators that check "
+    "nothing"
 )
+_BY_REWRITING = ("O1", "auto")
+"""Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and flag none."""
 _SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} | dict.fromkeys(RESULTS, _CHECKSUM)
 """With the setting that asks for it. Gradients of parameters may come every few steps only, where they add up."""
 
@@ -62,7 +65,8 @@ def before_first_step(
     )
     tell_groups(monitor, config, ranks)
     checked = any(site.kind in RESULTS for site in sites)
-    found.has(rounding=_REGROUPED if checked and _is_cast_to_half(net) else "")
+    between = checked or any(site.kind == OUTPUT for site in sites)
+    found.has(rounding=_REGROUPED if between and _is_cast_to_half(net) else "")
     evidence = kernel.library is not None or ms.get_context("device_target") != "CPU"
     guards = "no optimizer was given, so no update can be refused"
     gradients = "no optimizer was given, so gradients of parameters are not known"
@@ -101,7 +105,10 @@ def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
 
 def _is_cast_to_half(net: nn.Cell | None) -> bool:
     cells = [] if net is None else [cell for _, cell in net.cells_and_names()]
-    return any(type_of_holder(cell) in (ms.float16, ms.bfloat16) for cell in cells)
+    return any(
+        type_of_holder(cell) in (ms.float16, ms.bfloat16) or getattr(cell, "_amp_level", "") in _BY_REWRITING
+        for cell in cells
+    )
 
 
 def _left_out() -> list[str]:

@@ -69,12 +69,17 @@ def products(network: nn.Cell) -> list[tuple[str, nn.Cell]]:
 
 def break_output(cell: nn.Cell, strike: Strike) -> None:
     """From now on the output of `cell` is struck."""
+    put_behind(cell, _Output(strike))
+
+
+def put_behind(cell: nn.Cell, other: nn.Cell) -> None:
+    """From now on the output of `cell` goes through `other`."""
     base = type(cell)
 
-    class Broken(base):
+    class Followed(base):
         def construct(self, *args, **kwargs):
-            return self.zoo_fault(super().construct(*args, **kwargs))
+            return self.zoo_behind(super().construct(*args, **kwargs))
 
-    Broken.__name__ = base.__name__
-    cell.zoo_fault = _Output(strike)
-    cell.__class__ = Broken
+    Followed.__name__ = base.__name__
+    cell.zoo_behind = other
+    cell.__class__ = Followed

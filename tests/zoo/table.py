@@ -55,13 +55,14 @@ without the package in effect. The columns:
   `ASD_ON_ANOMALY=skip`.
 - **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
   bit. `not repeatable`: two trainings without the package differ too. `regrouped`: a compiled graph in half precision
-  with checked products, and it ends otherwise without the package too when an operator that checks nothing is put in
+  with checked layers, and it ends otherwise without the package too when an operator that checks nothing is put in
   the place of each product (see "Half precision" in [checksum.md](checksum.md)); the log says so at the start.
 - **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
 - **found**: the fault was found in its step; without `skip` the training ended there with the weights of the step
   before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is told as a warning and
   skipped by the scaler. `warned`: gradient clipping made the one element small and all others tiny, which is worth a
-  second look where one is on. `not checked`: nothing of the network is checked there, and the training says so.
+  second look where one is on. `harmless`: the training ended with the same bits as without the fault, as when it struck
+  an expert that no token had reached. `not checked`: nothing of the network is checked there, and the training says so.
 - **healed**: the step was made again, and the training ended bit for bit where the healthy one does. Only
   `everything` takes a second look; `said` where it can't, and the log says why.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from faults import Strike, break_output, on_array, on_gradient, products
+from faults import Strike, break_output, on_array, on_gradient, products, put_behind
 from gan import Gan
 from kinds import KINDS, Kind
 from mindspore import Parameter, Tensor, amp, nn, ops
@@ -182,10 +182,15 @@ class Training:
             break_output(cell, fault.strike)
         return Outer(network, fault.strike if fault is not None and fault.target == "gradient" else None)
 
+    def _wrap(self, *networks: nn.Cell) -> None:
+        for each in networks if self._wrapped else ():
+            wrap_products(each)
+
     def _train(self) -> None:
         kind = self.kind
         if kind.style == "gan":
             gan = Gan(self)
+            self._wrap(*gan.networks)
             self._held = [gan.networks[0], gan.optimizers[0], gan.networks[1], gan.optimizers[1]]
             gan.train()
             return
@@ -194,8 +199,7 @@ class Training:
         cell.set_train()
         if self._controlled:
             control_dropouts(cell)
-        if self._wrapped:
-            wrap_products(cell)
+        self._wrap(cell)
         optimizer = kind.optimizer(cell.trainable_params())
         self._held = [cell, optimizer]
         if kind.style in BY_CALLBACK:
@@ -246,8 +250,20 @@ class Training:
             model.train(EPOCHS, data, **calls)
 
 
+class _Idle(nn.Cell):
+    """Reads its argument by an operator of MindSpore, and hands it on when that is done."""
+
+    def construct(self, x):
+        return ops.depend(ops.stop_gradient(x), ops.stop_gradient(x).sum())
+
+    def bprop(self, x, out, dout):
+        return (dout,)
+
+
 def wrap_products(network: nn.Cell) -> None:
-    """Puts an operator that checks nothing, and calls the bare one, in the place of each product."""
+    """Puts what checks nothing in the places of checks: around each product, and behind each layer that has one."""
+    for _, cell in products(network):
+        put_behind(cell, _Idle())
     for place in places(network):
         if type(place.operator).__name__ in ("MatMul", "BatchMatMul"):
             idle = ProductASD(place.operator, place.name, check=False)

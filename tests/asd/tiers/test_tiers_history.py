@@ -168,6 +168,14 @@ def test_a_norm_that_falls_fast_is_no_anomaly_in_the_first_twenty_steps():
     assert levels == [Level.NORMAL] * 20 + [Level.WARNING]
 
 
+@pytest.mark.parametrize(("steps", "level"), [(7, Level.NORMAL), (8, Level.WARNING)])
+def test_a_first_zero_is_a_warning_once_eight_values_are_known(steps, level):
+    history = History("W")
+    for size in stream(2, steps):
+        history.update(features(size))
+    assert history.update(features(0.0)).level is level
+
+
 def test_zeros_are_never_learned_and_are_a_warning_where_there_were_none():
     history, twin = History("B"), History("B")
     for size in stream(2, 30):

@@ -111,8 +111,12 @@ def test_the_default_rule_says_what_little_it_does(mode, said):
     assert [said(level) != [] for level in (logging.INFO, logging.WARNING)] == [True, False]
 
 
-@pytest.mark.parametrize(("tiers", "told"), [(ALL, True), (("finite", "adaptive"), False)], ids=["checksum", "without"])
-def test_half_precision_beside_checked_products_is_told_to_round_in_other_groups(tiers, told):
+@pytest.mark.parametrize(
+    ("tiers", "told"),
+    [(ALL, True), (("finite", "adaptive"), True), (("finite", "state"), False)],
+    ids=["checksum", "outputs", "neither"],
+)
+def test_half_precision_beside_checked_layers_is_told_to_round_in_other_groups(tiers, told):
     found = train(
         Config(protection="document", enable=1, rule="adaptive", tiers=tiers), net=Decoder().to_float(ms.float16)
     )
