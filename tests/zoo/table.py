@@ -55,8 +55,8 @@ without the package in effect. The columns:
   `ASD_ON_ANOMALY=skip`.
 - **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
   bit. `not repeatable`: two trainings without the package differ too. `regrouped`: a compiled graph in half precision
-  with checked layers, and it ends otherwise without the package too when an operator that checks nothing is put in
-  the place of each product (see "Half precision" in [checksum.md](checksum.md)); the log says so at the start.
+  with checked layers. It ends otherwise without the package too, when what checks nothing is put around each product
+  and behind each layer that has one. The log says so at the start; see "Half precision" in [checksum.md](checksum.md).
 - **alarms**: first-level alarms and refused updates of the healthy trainings; in brackets those of second level.
 - **found**: the fault was found in its step; without `skip` the training ended there with the weights of the step
   before. `overflow`: the fault made float16 overflow under a dynamic loss scale, which is told as a warning and

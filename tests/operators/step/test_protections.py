@@ -7,7 +7,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checked_nets import HIDDEN, Decoder, fill, ids, targets
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.train import Model
 
 from asd import Config
@@ -121,6 +121,14 @@ def test_half_precision_beside_checked_layers_is_told_to_round_in_other_groups(t
         Config(protection="document", enable=1, rule="adaptive", tiers=tiers), net=Decoder().to_float(ms.float16)
     )
     assert ("add the gradients of a value that several layers read in other groups" in str(found["on"])) is told
+
+
+def test_casts_that_amp_writes_into_the_code_are_told_to_round_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where MindSpore writes the code
+    net = amp.auto_mixed_precision(nn.SequentialCell(nn.Dense(8, 8), nn.Dense(8, 1)), "O1", ms.float16)
+    monitor = StepMonitor(Config(protection="document", enable=1, rule="adaptive"), sinks=[])
+    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
+    assert "in other groups" in monitor.monitor.protections.to_json()["on"]["rounding"]
 
 
 def test_a_recurrent_net_has_its_second_look(mode, said):
