@@ -37,6 +37,7 @@ GROUPS = {
         "devices": ("asd.cli.act.devices", "show every device: health, strikes, verdicts, who isolated it"),
         "replay-policy": ("asd.cli.act.replay_policy", "what another policy would have isolated, from past logs"),
         "stress": ("asd.cli.act.stress", "test a device with work whose answers are known, as fault diagnosis does"),
+        "recheck": ("asd.cli.act.recheck", "compute the operator that an alarm kept again and again, on any device"),
     },
     "debug": {
         "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and name the first wrong operator"),

@@ -20,6 +20,8 @@ __all__ = [
     "SOFTMAX",
     "WEIGHT_GRADIENT",
     "Capture",
+    "KeptTensor",
+    "OperatorCall",
     "Reading",
     "divisor",
 ]
@@ -91,6 +93,40 @@ def divisor(kind: str, loss_scale: float) -> float:
     return loss_scale if kind in _SCALED else 1.0
 
 
+class KeptTensor(NamedTuple):
+    """A whole tensor as it was in memory.
+
+    Attributes:
+        shape: Its shape.
+        dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
+        data: Its elements.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    data: bytes
+
+
+class OperatorCall(NamedTuple):
+    """What a check of a result was given.
+
+    Attributes:
+        kind: That of its checkpoint, one of `asd.measured.reading.RESULTS`.
+        part: Empty for the result of the forward pass, `dx` or `dw` for a gradient.
+        tensors: Operands, result and settings, as the check takes them: of a norm x, gamma, beta and y, or x, gamma,
+            dy, dx, dgamma and dbeta; of everything else two operands and the result.
+    """
+
+    kind: str
+    part: str
+    tensors: tuple[KeptTensor, ...]
+
+    @property
+    def result(self) -> KeptTensor:
+        """The tensor that was wrong; of a norm's weights the gradient of gamma."""
+        return self.tensors[{"": 3, "dx": 3, "dw": 4}[self.part] if self.kind == NORM else 2]
+
+
 class Capture(NamedTuple):
     """The tensor that broke a limit, as it was in memory; a part of it when it was too large.
 
@@ -101,6 +137,7 @@ class Capture(NamedTuple):
         dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
         offset: Elements of the flattened tensor before the first kept one.
         data: The kept elements.
+        operator: The call that gave it, where the result of an operator was wrong.
     """
 
     checkpoint: str
@@ -109,3 +146,4 @@ class Capture(NamedTuple):
     dtype: str
     offset: int
     data: bytes
+    operator: OperatorCall | None = None

@@ -6,6 +6,7 @@
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second, with a hidden lock file beside it
 - `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
+- `evidence/RUN/rank0-step7/operator`: the call of an operator whose result was wrong, as a dump
 - `evidence/RUN/rank0-step7/narrowing`: how the first wrong operator was found, with the dumps
 - `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
@@ -23,6 +24,7 @@ from urllib.parse import quote
 __all__ = [
     "NARROWING",
     "NARROWING_ANSWER",
+    "OPERATOR",
     "WITHIN_A_RUN",
     "cursor_file",
     "event_file",
@@ -44,6 +46,8 @@ NARROWING = "narrowing"
 """The folder in that of the evidence with the search for the first wrong operator."""
 NARROWING_ANSWER = "narrowing.json"
 """The file in it with the answer."""
+OPERATOR = "operator"
+"""The folder in that of the evidence with the dump of a call that was wrong."""
 
 WITHIN_A_RUN = frozenset({"evidence", "logs"})
 """Folders that a run has for itself."""

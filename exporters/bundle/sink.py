@@ -98,6 +98,7 @@ class Evidence:
         bundle = Bundle(
             self.config, monitor, events,
             capture=captures[0] if captures else None,
+            call=next((each.operator for each in captures if each.operator is not None), None),
             room=self._room - self._bytes,
             picture=self._pictures < MOST_PICTURES,
         )  # fmt: skip
@@ -171,6 +172,6 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 def _size(folder: Path) -> int:
     try:
-        return sum(file.stat().st_size for file in folder.iterdir())
+        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     except OSError:
         return 0

@@ -23,6 +23,7 @@ __all__ = [
     "Header",
     "Schedule",
     "Statistics",
+    "WrongCallStruct",
     "library",
     "library_path",
     "observe",
@@ -79,6 +80,29 @@ class CaptureStruct(ctypes.Structure):
     )
 
 
+class _Kept(ctypes.Structure):
+    """One tensor of a call, as `struct Kept` in wrong_call.cpp."""
+
+    _fields_ = (
+        ("dimensions", ctypes.c_int64),
+        ("shape", ctypes.c_int64 * 8),
+        ("bytes", ctypes.c_int64),
+        ("dtype", ctypes.c_char * 16),
+        ("data", ctypes.c_void_p),
+    )
+
+
+class WrongCallStruct(ctypes.Structure):
+    """The call of an operator whose result was wrong, as `struct WrongCall` in wrong_call.cpp."""
+
+    _fields_ = (
+        ("slot", ctypes.c_int64),
+        ("call", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("tensors", _Kept * 8),
+    )
+
+
 class Schedule(ctypes.Structure):
     """Which products and means are checked, written by the host between two steps; `struct Schedule` of schedule.h.
 
@@ -127,6 +151,7 @@ _STRUCTURES = {
     "Schedule": ctypes.sizeof(Schedule),
     "Stream": STREAM_DTYPE.itemsize,
     "Gate": GATE_DTYPE.itemsize,
+    "WrongCall": ctypes.sizeof(WrongCallStruct),
 }
 """What both sides must mean the same by, in bytes."""
 
@@ -159,6 +184,8 @@ def _declare(loaded: ctypes.CDLL) -> None:
     loaded.asd_slots.restype = ctypes.c_void_p
     loaded.asd_capacity.restype = ctypes.c_int64
     loaded.asd_capture.restype = ctypes.POINTER(CaptureStruct)
+    loaded.asd_wrong_call.restype = ctypes.POINTER(WrongCallStruct)
+    loaded.asd_release_wrong_call.argtypes, loaded.asd_release_wrong_call.restype = [], None
     loaded.asd_hashes.restype = ctypes.c_void_p
     loaded.asd_streams.restype = ctypes.c_void_p
     loaded.asd_used_streams.restype = ctypes.POINTER(ctypes.c_int64)

@@ -40,6 +40,11 @@ def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     return normal if bias is None else normal + bias
 
 
+def _rms_norm(x, gamma, epsilon=1e-6):
+    axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    return x / ops.sqrt((x * x).mean(axes, keep_dims=True) + epsilon) * gamma
+
+
 def _logsumexp(x, dim, keepdim=False):
     axes = _axes(x, dim)
     # The largest is a constant here: its share of the gradient cancels.
@@ -160,40 +165,59 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     **{f"MintFunctional.{name}": function for name, function in _MINT_FUNCTIONAL.items()},
     "Functional.embedding": _embedding,
     "Functional.layer_norm": _layer_norm,
+    "Functional.rms_norm": _rms_norm,
 }
 """By the name of the API without its number."""
 
 
 def _conv2d(attributes: dict[str, Any]) -> Callable[..., Any]:
-    stride, dilation = attributes.get("stride", 1), attributes.get("dilation", 1)
-    mode, pad = attributes.get("pad_mode", "valid"), attributes.get("pad", 0)
-    plain = all(isinstance(each, int) for each in (stride, dilation, pad))
-    if not plain or mode not in ("valid", "pad") or attributes.get("group", 1) != 1 or dilation != 1:
-        raise ValueError("Conv2D has a reference only for one group, one stride and plain padding")
     if attributes.get("data_format", "NCHW") != "NCHW":
         raise ValueError("Conv2D has a reference only for NCHW")
+    stride, dilation = _pair(attributes.get("stride", 1)), _pair(attributes.get("dilation", 1))
+    mode, groups, pad = attributes.get("pad_mode", "valid"), attributes.get("group", 1), attributes.get("pad", 0)
+    pads = (pad,) * 4 if isinstance(pad, int) else tuple(pad)
 
     def convolve(x, w):
-        border = pad if mode == "pad" else 0
-        rows, columns = (_selections(x.shape[2 + i], w.shape[2 + i], stride, border, x.dtype) for i in range(2))
-        total: Any = 0
-        for i, row in enumerate(rows):
-            for j, column in enumerate(columns):
-                part = ops.matmul(row, ops.matmul(x, column.transpose(1, 0))).transpose(0, 2, 3, 1)
-                total = total + ops.matmul(part, w[:, :, i, j].transpose(1, 0))
-        return total.transpose(0, 3, 1, 2)
+        rows, columns = (
+            _selections(x.shape[2 + i], w.shape[2 + i], stride[i], dilation[i],
+                        None if mode == "same" else pads[2 * i : 2 * i + 2] if mode == "pad" else (0, 0), x.dtype)
+            for i in range(2)
+        )  # fmt: skip
+        inputs, outputs = w.shape[1], w.shape[0] // groups
+        found = []
+        for group in range(groups):
+            given, weights = x[:, group * inputs : (group + 1) * inputs], w[group * outputs : (group + 1) * outputs]
+            total: Any = 0
+            for i, row in enumerate(rows):
+                for j, column in enumerate(columns):
+                    part = ops.matmul(row, ops.matmul(given, column.transpose(1, 0))).transpose(0, 2, 3, 1)
+                    total = total + ops.matmul(part, weights[:, :, i, j].transpose(1, 0))
+            found.append(total.transpose(0, 3, 1, 2))
+        return ops.concat(found, 1)
 
     return convolve
 
 
-def _selections(size, kernel, stride, pad, dtype):
-    """For each place in the kernel a matrix of 0 and 1 that picks what it meets; a slice with steps has no gradient."""
-    count = (size + 2 * pad - kernel) // stride + 1
+def _pair(given: Any) -> tuple[int, int]:
+    """Of rows and columns; MindSpore's own has one more for the batch and one for the channels before them."""
+    return (given, given) if isinstance(given, int) else (given[-2], given[-1])
+
+
+def _selections(size, kernel, stride, dilation, pads, dtype):
+    """For each place in the kernel a matrix of 0 and 1 that picks what it meets; a slice with steps has no gradient.
+
+    Without `pads`, before and after, there are as many zeros as the mode `same` needs, the odd one after.
+    """
+    reach = (kernel - 1) * dilation + 1
+    if pads is None:
+        missing = max(0, (-(-size // stride) - 1) * stride + reach - size)
+        pads = (missing // 2, missing - missing // 2)
+    count = (size + sum(pads) - reach) // stride + 1
     found = []
     for place in range(kernel):
         matrix = np.zeros((count, size))
         for output in range(count):
-            met = output * stride + place - pad
+            met = output * stride + place * dilation - pads[0]
             if 0 <= met < size:
                 matrix[output, met] = 1.0
         found.append(Tensor(matrix, dtype))

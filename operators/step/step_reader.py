@@ -91,7 +91,7 @@ class StepReader(Part):
         """
         monitor, gate = self.monitor, self.gate
         if step.readings is None:
-            if self.table.capture.kept:
+            if self.table.has_captures:
                 step.captures = self.table.captures(gate.sites)
             step.readings = self.table.read(gate.sites, gate)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import mindspore as ms
 import numpy as np
@@ -15,6 +15,7 @@ from mindspore import Tensor, nn
 from asd.errors import ConfigError, UnsupportedError
 from asd.injection import Fault
 from asd.operators.drill.inject import numpy_operator
+from asd.operators.stress.kept_call import KeptCall
 from asd.operators.stress.vendor import vendor_test
 from asd.operators.stress.workloads import WORKLOADS, StressWork, Task
 
@@ -69,7 +70,7 @@ class StressOutcome:
     """How a test ended.
 
     Attributes:
-        repetitions: How often each workload was computed.
+        repetitions: How often each workload was computed, and each call that trainings kept.
         seconds: How long it took, without finding the answers and without `vendor_test`.
         finding: What was wrong; None when nothing was.
         vendor_code: Of MindSpore's own test, one of `asd.operators.stress.vendor.CODES`; None where there is none.
@@ -112,8 +113,9 @@ def use_device(device: str, mode: str) -> str:
 
 
 def stress(
-    seconds: float, seed: int = 0, fault: Fault | None = None, tell: Callable[[float, int], None] | None = None
-) -> StressOutcome:
+    seconds: float, seed: int = 0, fault: Fault | None = None, tell: Callable[[float, int], None] | None = None,
+    kept: Sequence[KeptCall] = (),
+) -> StressOutcome:  # fmt: skip
     """Tests the device that is set until the time is up or something is wrong.
 
     Args:
@@ -122,6 +124,7 @@ def stress(
         fault: Spoils the first output of a workload, to see how that is found. Its step counts the workload's
             repetitions. On the CPU only.
         tell: Is told the seconds so far and the repetitions so far.
+        kept: Calls that trainings kept because their results were wrong, computed beside the workloads.
 
     Raises:
         ConfigError: The fault names no workload, or not an output.
@@ -129,7 +132,10 @@ def stress(
     """
     outcome = StressOutcome()
     try:
-        jobs = [_Job(workload, seed + number, fault) for workload in _spoiled(fault) for number in range(_TASKS)]
+        jobs: list[_Repeated] = [
+            _Job(workload, seed + number, fault) for workload in _spoiled(fault) for number in range(_TASKS)
+        ]
+        jobs += [_KeptJob(call) for call in kept]
         _repeat(jobs, seconds, outcome, tell or (lambda _seconds, _count: None))
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, (ConfigError, UnsupportedError)):
@@ -140,13 +146,13 @@ def stress(
     return outcome
 
 
-def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
+def _repeat(jobs: list[_Repeated], seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
     began, repetition = time.monotonic(), 0
     while repetition < _LEAST or outcome.seconds < seconds:
         repetition += 1
         for job in jobs:
-            outcome.repetitions[job.workload.name] += 1
-            outcome.finding = job.repeat(repetition, outcome.repetitions[job.workload.name])
+            count = outcome.repetitions[job.name] = outcome.repetitions.get(job.name, 0) + 1
+            outcome.finding = job.repeat(repetition, count)
             outcome.seconds = time.monotonic() - began
             tell(min(outcome.seconds, seconds), sum(outcome.repetitions.values()))
             if outcome.finding is not None:
@@ -155,11 +161,24 @@ def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Call
                 return
 
 
+class _Repeated(Protocol):
+    """What is computed again and again.
+
+    Attributes:
+        name: Of the work.
+    """
+
+    name: str
+
+    def repeat(self, repetition: int, count: int) -> StressFinding | None:
+        """Computes once more; `count` is the repetition of all that has this name."""
+
+
 class _Job:
     """One workload with one set of numbers."""
 
     def __init__(self, workload: StressWork, seed: int, fault: Fault | None) -> None:
-        self.workload = workload
+        self.workload, self.name = workload, workload.name
         self._seed = seed
         self._task: Task = workload.task(seed)
         self._inputs = tuple(Tensor(each) for each in self._task.inputs)
@@ -191,13 +210,40 @@ class _Job:
     def _finding(
         self, name: str, repetition: int, output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
     ) -> StressFinding:
-        index = tuple(int(each) for each in np.argwhere(wrong)[0])
-        digits = 2 * output.dtype.itemsize
-        expected, got = (f"0x{int(_bits(each)[index]):0{digits}X}" for each in (right, output))
-        return StressFinding(
-            self.workload.name, name, self._seed, repetition, index, float(right[index]), expected,
-            float(output[index]), got, int(wrong.sum()), output.size, against,
-        )  # fmt: skip
+        return _finding((self.name, name, self._seed, repetition), output, right, wrong, against)
+
+
+class _KeptJob:
+    """One call that a training kept; what float64 says of the first time is the answer."""
+
+    def __init__(self, call: KeptCall) -> None:
+        self.name, self._call = call.name, call
+        self._first: np.ndarray | None = None
+
+    def repeat(self, repetition: int, count: int) -> StressFinding | None:
+        """See `_Repeated`."""
+        result, about = self._call.compute(), (self.name, "output", 0, repetition)
+        if self._first is None:
+            self._first = result
+            answer = self._call.answer(result)
+            if answer.right is False and answer.expected is not None:
+                off = np.abs(result.astype(np.float64) - answer.expected)
+                wrong = ~(off < np.max(np.nan_to_num(off, nan=np.inf)))  # the worst of them, for words have the others
+                return _finding(about, result, answer.expected.astype(result.dtype), wrong, "float64")
+        wrong = _bits(result) != _bits(self._first)
+        return _finding(about, result, self._first, wrong, "the first repetition") if wrong.any() else None
+
+
+def _finding(
+    about: tuple[str, str, int, int], output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
+) -> StressFinding:
+    """What is wrong; `about` are workload, output, seed and repetition."""
+    index = tuple(int(each) for each in np.argwhere(wrong)[0])
+    digits = 2 * output.dtype.itemsize
+    expected, got = (f"0x{int(_bits(each)[index]):0{digits}X}" for each in (right, output))
+    return StressFinding(
+        *about, index, float(right[index]), expected, float(output[index]), got, int(wrong.sum()), output.size, against
+    )
 
 
 class _Spoil:

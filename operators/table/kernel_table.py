@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from asd.measured.reading import GRADIENT, Capture, Reading, divisor
+from asd.measured.reading import GRADIENT, Capture, KeptTensor, OperatorCall, Reading, divisor
 from asd.operators.kernel import library as kernel
 from asd.operators.kernel.product import schedule
 from asd.operators.table import unread
@@ -36,7 +36,8 @@ class KernelTable:
         self._slots = np.ctypeslib.as_array(memory).view(kernel.SLOT_DTYPE)
         self._library = library
         self._header = library.asd_header().contents
-        self.capture = library.asd_capture().contents
+        self._capture = library.asd_capture().contents
+        self._wrong = library.asd_wrong_call().contents
         self._sites = Sites(capacity)
         self._unsupported = int(self._header.unsupported)
         self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
@@ -58,7 +59,7 @@ class KernelTable:
         site = self._sites.new(name, kind)
         self._library.asd_take_back((ctypes.c_int64 * 1)(site.slot), 1)
         self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, *[math.inf] * 3, *[0.0] * 3, 0)
-        self._drop_capture([site.slot])
+        self._drop_captures([site.slot])
         self._header.used = max(self._header.used, site.slot + 1)
         return site
 
@@ -86,8 +87,8 @@ class KernelTable:
         rows = self._slots[slots].tolist()
         for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls"):
             self._slots[field][slots] = 0
-        if self.capture.kept:
-            self._drop_capture(slots)
+        if self.has_captures:
+            self._drop_captures(slots)
         readings = []
         for site, row in zip(sites, rows, strict=True):
             if row[3]:
@@ -98,28 +99,47 @@ class KernelTable:
         """See `Table`."""
         self._header.capture_bytes = self.gates.keep(size, gate)
 
+    @property
+    def has_captures(self) -> bool:
+        """See `Table`."""
+        return bool(self._capture.kept > 0 or self._wrong.slot >= 0)
+
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """See `Table`."""
-        kept = self.capture
-        if not kept.kept:
-            return []
-        slots = list(map(_SLOT, sites))
-        if kept.slot not in slots:
-            return []
-        site = sites[slots.index(kept.slot)]
-        shape = tuple(kept.shape[: kept.dimensions])
+        by_slot = {site.slot: site for site in sites}
         try:
-            data = ctypes.string_at(kept.data, kept.bytes)
+            return [*self._kept_gradient(by_slot), *self._kept_call(by_slot)]
         except MemoryError:  # evidence is no reason to end a training
             return []
-        else:
-            return [Capture(site.name, kept.call, shape, kept.dtype.decode(), kept.offset, data)]
         finally:
-            self._library.asd_release_capture()
+            self._drop_captures(by_slot)
 
-    def _drop_capture(self, slots: Sequence[int]) -> None:
-        if self.capture.kept and self.capture.slot in slots:
+    def _kept_gradient(self, by_slot: Mapping[int, Site]) -> Iterator[Capture]:
+        kept = self._capture
+        if kept.kept and kept.slot in by_slot:
+            yield Capture(
+                by_slot[kept.slot].name, kept.call, tuple(kept.shape[: kept.dimensions]), kept.dtype.decode(),
+                kept.offset, ctypes.string_at(kept.data, kept.bytes),
+            )  # fmt: skip
+
+    def _kept_call(self, by_slot: Mapping[int, Site]) -> Iterator[Capture]:
+        wrong, site = self._wrong, by_slot.get(self._wrong.slot)
+        if site is None or wrong.count == 0:  # there is none, or it was too large
+            return
+        tensors = tuple(
+            KeptTensor(
+                tuple(kept.shape[: kept.dimensions]), kept.dtype.decode(), ctypes.string_at(kept.data, kept.bytes)
+            )
+            for kept in wrong.tensors[: wrong.count]
+        )
+        call = OperatorCall(site.kind, site.name.rpartition(".checksum")[2].lstrip("_"), tensors)
+        yield Capture(site.name, wrong.call, *call.result[:2], 0, call.result.data, call)
+
+    def _drop_captures(self, slots: Container[int]) -> None:
+        if self._capture.kept and self._capture.slot in slots:
             self._library.asd_release_capture()
+        if self._wrong.slot in slots:
+            self._library.asd_release_wrong_call()
 
     def set_limits(
         self,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from asd.measured.reading import GRADIENT, Capture, Reading, divisor
-from asd.operators.kernel import library as kernel
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
 from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
@@ -38,7 +37,7 @@ class OperatorTable:
     """
 
     backend = "operators"
-    capture = kernel.CaptureStruct()
+    has_captures = False
     """Always empty: a tensor is kept by the kernel only."""
     CAPACITY = 4096
     GUARDS = 64

@@ -33,13 +33,11 @@ class Table(Protocol):
     Attributes:
         backend: `kernel` or `operators`.
         replaying: Whether a step is being made again, for good or not; who makes it again for good says so here.
-        capture: What was kept of a gradient last; `kept` is 0 where nothing was, and `captures` has none.
         gates: Of the monitors that live; where a method takes none, the default one is meant.
     """
 
     backend: str
     replaying: bool
-    capture: kernel.CaptureStruct
     gates: Gates
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
@@ -61,10 +59,17 @@ class Table(Protocol):
         """
 
     def keep(self, size: int, gate: Gate | None = None) -> None:
-        """Of the first gradient of a step that breaks its limit at most `size` bytes are kept; 0 for nothing."""
+        """Of the first gradient of a step that breaks its limit at most `size` bytes are kept; 0 for nothing.
+
+        The first call of an operator whose result is wrong is kept too, if it has no more.
+        """
+
+    @property
+    def has_captures(self) -> bool:
+        """Whether anything was kept of a gradient, or of a call that was wrong."""
 
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
-        """What was kept of the gradients of `sites` since the last call; asked before `read`, which drops it."""
+        """What was kept of gradients and calls of `sites` since the last time; asked before `read`, which drops it."""
 
     def set_limits(
         self,

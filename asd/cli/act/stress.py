@@ -39,6 +39,7 @@ _EXAMPLES = """\
 Examples:
   asd stress --device Ascend:3                     a minute of work on device 3
   asd stress --device Ascend:3 --seconds 3600 --run-dir asd_run --json
+  asd stress --device Ascend:3 --evidence asd_run  with the operators that this run's alarms kept
   asd stress --device CPU:0 --seconds 5 --fault output:matmul:flip=20:step=3    what a failing device looks like
 
 A fault is output:WORKLOAD:pattern=amount:step=N, as in `asd drill`; its step counts the repetitions of the workload.
@@ -65,6 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
     parser.add_argument("--rank", metavar="N", help="which rank the device has, where several share its name")
     parser.add_argument("--fault", metavar="F", help="spoil an output, to see what a failing device looks like")
+    parser.add_argument(
+        "--evidence", type=Path, action="append", default=[], metavar="D",
+        help="a run's folder, or a folder with several: the calls that its alarms kept are computed too",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
 
 
@@ -93,12 +98,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace, device: str, seconds: float, seed: int, fault: Fault | None) -> StressOutcome:
-    from asd.operators.stress import stress
+    from asd.operators.stress import KeptCall, kept_calls, stress
 
+    kept = [KeptCall(dump) for folder in args.evidence for dump in kept_calls(folder)]
     bar = None if args.json else Bar(f"{device}, {args.mode}", seconds)
     outcome = stress(
         seconds, seed, fault,
         None if bar is None else lambda done, count: bar.show(done, f"{done:.0f}/{seconds:g} s, {count} repetitions"),
+        kept,
     )  # fmt: skip
     if bar is not None:
         bar.end(f"{sum(outcome.repetitions.values())} repetitions")

@@ -4,6 +4,7 @@
 #include "common/schedule.h"
 #include "norm/norm.h"
 #include "common/tensor.h"
+#include "common/wrong_call.h"
 
 extern "C" int64_t asd_record_score(int64_t slot, double score);
 
@@ -18,10 +19,12 @@ NormKind kind_of(int dimensions, const int64_t* shape, const int32_t* place, con
   return {dimensions > 0 ? shape[0] : 1, place[0], place[1] != 0, *static_cast<const float*>(epsilon)};
 }
 
-void record(int64_t slot, bool known, const NormScore& score) {
+// The score, or 0 where nothing can be said.
+double record(int64_t slot, bool known, const NormScore& score) {
   const bool judged = known && score.says_something();
   asd::count_checked(false, !judged);
   if (judged) asd_record_score(slot, score.worst);
+  return judged ? score.worst : 0.0;
 }
 
 }  // namespace
@@ -60,7 +63,7 @@ int asd_norm_forward(int nparam, void** params, int* ndims, int64_t** shapes, co
   try {
     NormScore y;
     const bool known = asd::check_norm(kind_of(ndims[0], shapes[0], place + 1, params[5]), a[0], a[1], a[2], a[3], &y);
-    record(place[0], known, y);
+    asd::keep_wrong(record(place[0], known, y), place[0], 6, params, ndims, shapes, dtypes);
   } catch (...) {  // no memory for the buffers
     asd::count_checked(false, true);
   }
@@ -85,8 +88,8 @@ int asd_norm_backward(int nparam, void** params, int* ndims, int64_t** shapes, c
     NormScore dx, dw;
     const NormKind kind = kind_of(ndims[0], shapes[0], place + 2, params[7]);
     const bool known = asd::check_norm_gradients(kind, a[0], a[1], a[2], a[3], a[4], a[5], &dx, &dw);
-    if (dx_due) record(place[0], known, dx);
-    if (dw_due) record(place[1], known, dw);
+    if (dx_due) asd::keep_wrong(record(place[0], known, dx), place[0], 8, params, ndims, shapes, dtypes);
+    if (dw_due) asd::keep_wrong(record(place[1], known, dw), place[1], 8, params, ndims, shapes, dtypes);
   } catch (...) {  // no memory for the buffers
     asd::count_checked(false, true);
   }

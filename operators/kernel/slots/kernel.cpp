@@ -262,12 +262,13 @@ void set_aside(int32_t number) {
 
 extern "C" {
 
-int64_t asd_stream_size();  // of dropout.cpp
+int64_t asd_stream_size();      // of dropout.cpp
+int64_t asd_wrong_call_size();  // of wrong_call.cpp
 
 // Bytes of each structure that Python reads as its own, in the order of `_STRUCTURES` in library.py; 0 ends them.
 const int64_t* asd_layout() {
   static const int64_t sizes[] = {sizeof(Slot), sizeof(Header), sizeof(Capture), sizeof(asd::Schedule),
-                                  asd_stream_size(), sizeof(Gate), 0};
+                                  asd_stream_size(), sizeof(Gate), asd_wrong_call_size(), 0};
   return sizes;
 }
 
@@ -275,6 +276,9 @@ Header* asd_header() { return &header; }
 Slot* asd_slots() { return slots; }
 int64_t asd_capacity() { return kSlots; }
 Capture* asd_capture() { return &capture; }
+// For wrong_call.cpp: the most that the host wants to keep.
+int64_t asd_capture_bytes() { return header.capture_bytes; }
+int64_t asd_calls_of_slot(int64_t slot) { return slots[slot].seen.calls; }
 uint64_t* asd_hashes() { return hashes; }
 // Makes room for the next capture.
 void asd_release_capture() {
