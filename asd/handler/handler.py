@@ -166,7 +166,7 @@ class FaultHandler:
                 decisions += self._settle(now)
                 due = due_releases(self._judge.cases, self.policy, self.isolator.name, now) if self.acts else []
                 for case in due:
-                    decisions.append(request_release(self._judge, case, now))
+                    decisions.append(request_release(self._judge, self.policy, case, now))
                 for decision in self._news.of(decisions, now):
                     self.store.remember(decision)
                 self._prune(now)
@@ -244,6 +244,8 @@ class FaultHandler:
                 self.store.set_meta("last_now", now)
             self.store.set_meta("strikes", str(self.policy.strikes))  # for those who look at the devices
             self.store.set_meta("window_seconds", self.policy.window_seconds)
+            self.store.set_meta("rule", self.policy.rule)
+            self.store.set_meta("half_life_seconds", self.policy.half_life_seconds)
             if self._leadership is None:
                 self.store.set_meta(LED_BY, "")
             mind_the_clock(self.store, self._uptime, now)
@@ -324,7 +326,7 @@ class FaultHandler:
     def _prune(self, now: float) -> None:
         if self._unpruned >= _PRUNE_EVENTS or not 0 <= now - self._pruned < _PRUNE_SECONDS:
             self._unpruned, self._pruned = 0, now
-            self.store.prune(now - self.policy.memory_seconds)
+            self.store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
             self._judge.book.forget_cache()
 
     def reset_breaker(self) -> bool:

@@ -8,10 +8,16 @@ from dataclasses import dataclass, fields
 from asd.counts.strikes import LIMIT, WINDOW_SECONDS
 from asd.errors import ConfigError
 
-__all__ = ["Policy"]
+__all__ = ["RULES", "STRIKES", "SUSPICION", "Policy"]
+
+SUSPICION, STRIKES = "suspicion", "strikes"
+RULES = (SUSPICION, STRIKES)
 
 _LARGEST = 10 * 366 * 86400.0
 _FEW = 2
+_HALF_LIVES = 6
+_TRUST_IN_A_TEST = 0.8
+"""What is left of a strike after a passed test: of 8 bad machines such tests found 2, see AEGIS, OSDI 2026."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +25,12 @@ class Policy:
     """When a device is taken out and given back. Times are seconds.
 
     Attributes:
-        strikes: So many strikes in the window take a device out; from 1.
-        window_seconds: How long a strike counts.
+        rule: `suspicion`, or `strikes` for the published rule alone. By both so many strikes in the window take a
+            device out. By suspicion a strike counts less and less after that, for months, and so many of these do
+            too; a passed stress test lowers that a little, and only a person clears it.
+        strikes: So many strikes take a device out; from 1.
+        window_seconds: How long a strike counts whole.
+        half_life_seconds: After the window a strike counts half of what it did so much earlier; above 0.
         many_devices: So many devices of one job with first-level anomalies at once are software or data; from 2.
         burst_seconds: How far apart they may be.
         settle_seconds: How long a strike waits for others of its job before it counts, unless a replay confirms it.
@@ -40,8 +50,10 @@ class Policy:
         ConfigError: A number is out of its range.
     """
 
+    rule: str = SUSPICION
     strikes: int = LIMIT
     window_seconds: float = WINDOW_SECONDS
+    half_life_seconds: float = 30 * 86400.0
     many_devices: int = 3
     burst_seconds: float = 30.0
     settle_seconds: float = 30.0
@@ -58,6 +70,10 @@ class Policy:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ConfigError("rule", self.rule, f"valid is one of {', '.join(RULES)}")
+        if self.half_life_seconds == 0:
+            raise ConfigError("half_life_seconds", self.half_life_seconds, "it must be above 0")
         for name, smallest in (("strikes", 1), ("many_devices", 2), ("max_devices", 0), ("retries", 1)):
             value = getattr(self, name)
             if type(value) is not int or not smallest <= value <= 1_000_000:
@@ -77,6 +93,32 @@ class Policy:
         """
         share = math.floor(known * self.max_percent / 100)
         return min(self.max_devices, max(_FEW, share) if self.max_percent else 0)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a strike counts no more after the window, after a passed test and when its device is given back."""
+        return self.rule != SUSPICION
+
+    def weight(self, age: float, tests: int = 0) -> float:
+        """What a strike counts.
+
+        Args:
+            age: Of the strike, in seconds.
+            tests: Stress tests that its device has passed since.
+
+        >>> policy = Policy()
+        >>> [round(policy.weight(days * 86400), 2) for days in (0.1, 30, 90)], policy.weight(0, tests=1)
+        ([1.0, 0.5, 0.13], 0.8)
+        """
+        after = max(0.0, age - self.window_seconds)
+        if self.forgets:
+            return float(age < self.window_seconds)
+        return float(_TRUST_IN_A_TEST**tests * 0.5 ** (after / self.half_life_seconds))
+
+    @property
+    def strike_memory_seconds(self) -> float:
+        """How long strikes are kept."""
+        return max(self.memory_seconds, 0.0 if self.forgets else _HALF_LIVES * self.half_life_seconds)
 
     @property
     def memory_seconds(self) -> float:

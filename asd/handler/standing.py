@@ -15,7 +15,7 @@ from asd.handler.db.agent_rows import silent_agents
 from asd.handler.db.isolations import Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import Suspicion
-from asd.handler.policy import Policy
+from asd.handler.policy import SUSPICION, Policy
 
 __all__ = ["DeviceStanding", "device_standings", "policy_of", "standings_json"]
 
@@ -33,6 +33,7 @@ class DeviceStanding:
         rank: Rank of the last event about it; -1 when it is not known.
         strikes: Strikes of the window that count or may still count.
         limit: So many take it out.
+        suspicion: What its strikes come to with those of the months before, 0 by the rule `strikes`.
         verdicts: How often a replay found each of `asd.event.VERDICTS`.
         state: `in use`, or the state of its case: `isolating`, `isolated`, `releasing`, or `dry`.
         isolated_by: Which isolator took it out, `others` when somebody else did; else empty.
@@ -54,6 +55,7 @@ class DeviceStanding:
     rank: int
     strikes: int
     limit: int
+    suspicion: float
     verdicts: dict[str, int]
     state: str
     isolated_by: str
@@ -94,7 +96,10 @@ def _moment(seconds: float) -> str | None:
 def policy_of(store: Store) -> Policy:
     """The numbers by which the handler that acts on a store counts strikes."""
     return Policy(
-        strikes=int(store.number("strikes", LIMIT)), window_seconds=store.number("window_seconds", WINDOW_SECONDS)
+        rule=store.meta("rule", SUSPICION),
+        strikes=int(store.number("strikes", LIMIT)),
+        window_seconds=store.number("window_seconds", WINDOW_SECONDS),
+        half_life_seconds=store.number("half_life_seconds", Policy().half_life_seconds),
     )
 
 
@@ -125,6 +130,7 @@ def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceSta
                 rank=rank,
                 strikes=strikes[number].strikes if number in strikes else 0,
                 limit=policy.strikes,
+                suspicion=0.0 if policy.forgets or number not in strikes else round(strikes[number].score, 3),
                 verdicts=dict(zip(("transient", "persistent", "software", "undetermined"), counts, strict=True)),
                 state=case.state if case is not None and is_open else "in use",
                 isolated_by="others" if others else case.isolator if case is not None and is_open else "",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from asd.counts.strikes import WINDOW_SECONDS
 from asd.errors import ConfigError
 from asd.handler import Policy
+from asd.handler.policy import RULES, SUSPICION
 
 __all__ = [
     "add_policy_arguments", "add_strike_arguments", "number", "read_policy", "read_strike_policy", "whole_number",
@@ -23,11 +24,20 @@ def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--many", default="3", metavar="N", help="so many devices at once are software (default: %(default)s)"
     )
+    parser.add_argument(
+        "--policy", choices=RULES, default=SUSPICION,
+        help="suspicion: after the window a strike counts less and less, for months; strikes: no more "
+        "(default: %(default)s)",
+    )  # fmt: skip
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that make a policy."""
     add_strike_arguments(parser)
+    parser.add_argument(
+        "--half-life", default="30", metavar="D",
+        help="days in which suspicion halves what a strike counts (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--settle",
         default="30",
@@ -57,6 +67,7 @@ def read_policy(args: argparse.Namespace, *, dry_run: bool = False) -> Policy:
     """
     return replace(
         read_strike_policy(args),
+        half_life_seconds=number("--half-life", args.half_life, 0.01, 366) * 86400,
         settle_seconds=number("--settle", args.settle, 0, 3600),
         max_devices=whole_number("--max-devices", args.max_devices, 0, 1_000_000),
         max_percent=number("--max-percent", args.max_percent, 0, 100),
@@ -73,6 +84,7 @@ def read_strike_policy(args: argparse.Namespace) -> Policy:
     """
     window = number("--window", args.window, 0.01, 527_040) * 60
     return Policy(
+        rule=args.policy,
         strikes=whole_number("--strikes", args.strikes, 1, 1000),
         window_seconds=window,
         stale_seconds=max(window, WINDOW_SECONDS),

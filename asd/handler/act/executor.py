@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from asd.errors import IsolationError
 from asd.handler.db.event_row import unpack
-from asd.handler.db.isolations import Isolation, Isolations
+from asd.handler.db.isolations import NO_FAULT, Isolation, Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import Suspicion
 from asd.handler.decision import Decision
@@ -136,7 +136,8 @@ class Executor:
     def _gone(self, case: Isolation, held: Held, now: float) -> Decision:
         """Closes a case: the device is not ours any more."""
         device, name = self._book.named(case.device), self._isolator.name
-        self._book.clear(case.device, now)
+        if self._policy.forgets or NO_FAULT not in case.why_released:
+            self._book.clear(case.device, now)  # people did it
         if held is Held.OTHERS:
             self._cases.change(case.n, state="others", closed=now)
             return self._decide(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asd.errors import ConfigError
-from asd.handler.db.isolations import BY_HAND, Isolation, Isolations
+from asd.handler.db.isolations import BY_HAND, NO_FAULT, Isolation, Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
@@ -24,13 +24,14 @@ def due_releases(cases: Isolations, policy: Policy, engine: str, now: float) -> 
     ]
 
 
-def request_release(judge: Triage, case: Isolation, now: float) -> Decision:
+def request_release(judge: Triage, policy: Policy, case: Isolation, now: float) -> Decision:
     """Writes down that a device is to be given back after its time without a fault. Used within a transaction."""
-    why = f"it had no fault for {(now - case.last_fault) / 3600:g} h"
+    why = f"{NO_FAULT} {(now - case.last_fault) / 3600:g} h"
     device = judge.book.named(case.device)
     if case.state == "dry":
         judge.cases.change(case.n, state="released", closed=now, why_released=why)
-        judge.book.clear(case.device, now)
+        if policy.forgets:
+            judge.book.clear(case.device, now)
         action, reason = "released", f"{device}: {why}, so it would be released, were this no dry run."
     else:
         judge.cases.change(case.n, state="releasing", why_released=why, attempts=0, next_try=0.0)

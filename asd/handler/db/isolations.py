@@ -20,9 +20,11 @@ from asd.handler.db.event_row import pack, unpack
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
-__all__ = ["BY_HAND", "Isolation", "Isolations"]
+__all__ = ["BY_HAND", "NO_FAULT", "Isolation", "Isolations"]
 
 BY_HAND = "it was released by hand"
+NO_FAULT = "it had no fault for"
+"""Begins the reason of a release that nobody asked for."""
 
 _COLUMNS = (
     "n, device, state, opened, closed, reason, verdict, event, last_fault, attempts, next_try, error, isolator, "

@@ -25,8 +25,9 @@ _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "noise": 100_000, "outbox": 10_000}
 _MOST_DECISIONS = 10_000
 _MOST_DEVICES = 100_000
+_BEFORE = 2  # the version that lacks one table
 _SMALLEST = 100  # bytes: the head of every database of SQLite
-_AGED = ("seen", "sighting", "noise", "software", "strike")
+_AGED = ("seen", "sighting", "noise", "software")
 
 
 class Store:
@@ -157,10 +158,17 @@ class Store:
             (decision.time, decision.action, host, device, rank, decision.event_id, decision.reason),
         )
 
-    def prune(self, before: float) -> None:
-        """Forgets facts taken in before `before`, in seconds since the epoch, and the oldest of too many."""
+    def prune(self, before: float, strikes_before: float) -> None:
+        """Forgets what is old, and the oldest of too much.
+
+        Args:
+            before: Facts that were taken in earlier go, in seconds since the epoch.
+            strikes_before: The same of strikes, passed tests and devices.
+        """
         for table in _AGED:
             self.db.execute(f"DELETE FROM {table} WHERE received < ?", (before,))
+        self.db.execute("DELETE FROM strike WHERE received < ?", (strikes_before,))
+        self.db.execute("DELETE FROM passed WHERE time < ?", (strikes_before,))
         for table, most in _MOST.items():
             unsent = " AND sent IS NOT NULL" if table == "outbox" else ""
             self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{unsent}", (most,))
@@ -174,7 +182,7 @@ class Store:
         self.db.execute(
             "DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases) AND "
             "n NOT IN (SELECT n FROM device ORDER BY last DESC LIMIT ?)",
-            (before, _MOST_DEVICES),
+            (strikes_before, _MOST_DEVICES),
         )
 
     def take_lease(self) -> str:
@@ -286,6 +294,10 @@ def _prepare(db: sqlite3.Connection) -> None:
         found = db.execute("PRAGMA user_version").fetchone()[0]
         if not found and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             _create(db)
+            found = VERSION
+        if found == _BEFORE:
+            db.execute(next(each for each in SCHEMA.split(";") if "TABLE IF NOT EXISTS passed" in each))
+            db.execute(f"PRAGMA user_version = {VERSION}")
             found = VERSION
         _check(found, db.execute("PRAGMA quick_check(1)").fetchone()[0])
         db.execute("COMMIT")

@@ -19,7 +19,7 @@ from asd.handler.policy import Policy
 
 __all__ = ["StrikeCounts"]
 
-_TABLES = ("device", "strike", "software", "sighting")
+_TABLES = ("device", "strike", "passed", "software", "sighting")
 _MOST_DEVICES = 1024
 _MOST_FACTS = 5000  # strikes, sightings, and steps known to be software
 _PRUNE_EVENTS = 1000
@@ -99,7 +99,7 @@ class StrikeCounts:
         """Forgets what nothing asks for any more, and the oldest of too much."""
         self._unpruned = 0
         with self._store.transaction() as db:
-            self._store.prune(now - self._policy.memory_seconds)
+            self._store.prune(now - self._policy.memory_seconds, now - self._policy.strike_memory_seconds)
             for table in ("strike", "software", "sighting"):
                 order = "received" if table == "software" else "n"
                 db.execute(
@@ -108,7 +108,8 @@ class StrikeCounts:
                 )
             kept = f"SELECT n FROM device ORDER BY last DESC LIMIT {_MOST_DEVICES}"
             db.execute(f"DELETE FROM device WHERE n NOT IN ({kept})")
-            db.execute("DELETE FROM strike WHERE device NOT IN (SELECT n FROM device)")
+            for table in ("strike", "passed"):
+                db.execute(f"DELETE FROM {table} WHERE device NOT IN (SELECT n FROM device)")
         self._book.forget_cache()
 
 

@@ -12,7 +12,9 @@ The only place that counts strikes. The fault handler decides by it; exporter an
 | replay: persistent or transient | the strike of that step counts at once |
 | replay: software | the strikes of that step are revoked |
 | stress test: computed wrongly | a strike that counts at once |
-| stress test: nothing wrong; the device was given back | its strikes up to then count no more |
+| stress test: nothing wrong | its strikes up to then count a little less; by the rule `strikes` no more |
+| the device was given back, and not by the handler itself | its strikes up to then count no more |
+| the handler gave it back after a time without a fault | its strikes count on; by the rule `strikes` no more |
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import NamedTuple
 from asd.counts.strikes import COOLDOWN_SECONDS, moment
 from asd.event import Event
 from asd.handler.db.event_row import pack, unpack
+from asd.handler.db.isolations import NO_FAULT
 from asd.handler.db.store import Store
 from asd.handler.identity import job_of, names_device
 from asd.handler.policy import Policy
@@ -44,15 +47,27 @@ class StrikeCount(NamedTuple):
     Attributes:
         counting: Strikes in the window that are settled or confirmed, and not revoked.
         waiting: Strikes in the window that may still turn out to be one of many.
+        score: What those that count come to, with the earlier ones, see `Policy.weight`.
     """
 
     counting: int
     waiting: int
+    score: float = 0.0
 
     @property
     def strikes(self) -> int:
         """The number that every program shows."""
         return self.counting + self.waiting
+
+    def is_enough(self, strikes: int, *, waiting: bool = False) -> bool:
+        """Whether a device is taken out that may have less than so many strikes.
+
+        Args:
+            strikes: Of the policy.
+            waiting: Whether those that wait count too.
+        """
+        more = self.waiting if waiting else 0
+        return max(self.counting, self.score) + more >= strikes
 
 
 class Counted(NamedTuple):
@@ -141,10 +156,17 @@ class Suspicion:
                 self._revoke_burst(event, now)
             return Counted(device, new)
         if event.kind in ("stress", "recovery"):
-            device = self._heard_of(event, now)
-            self.clear(device, min(event.time, now))
+            device, until = self._heard_of(event, now), min(event.time, now)
+            if self.clears(event):
+                self.clear(device, until)
+            elif event.kind == "stress":
+                self._store.db.execute("INSERT OR IGNORE INTO passed VALUES (?, ?)", (device, until))
             return Counted(device)
         return Counted()
+
+    def clears(self, event: Event) -> bool:
+        """Whether no strike counts any more after this event: people gave the device back, or the policy forgets."""
+        return self._policy.forgets or (event.kind == "recovery" and NO_FAULT not in event.reason)
 
     def is_stale(self, event: Event, now: float) -> bool:
         """Whether an event is too old to be a reason to act: from before the handler's first start, or a reset."""
@@ -214,20 +236,29 @@ class Suspicion:
 
     def standing(self, device: int, now: float) -> StrikeCount:
         """How many strikes of `device` count at `now`."""
-        found = self._standings("device.n = :device AND", now, device)
-        return found[0][1] if found else StrikeCount(0, 0)
+        return self._standings("device.n = :device AND", now, device).get(device, StrikeCount(0, 0))
 
     def standings(self, now: float) -> dict[int, StrikeCount]:
         """The same of every device that has strikes, by number."""
-        return dict(self._standings("", now))
+        return self._standings("", now)
 
-    def _standings(self, which: str, now: float, device: int = 0) -> list[tuple[int, StrikeCount]]:
+    def _standings(self, which: str, now: float, device: int = 0) -> dict[int, StrikeCount]:
+        policy = self._policy
         rows = self._store.db.execute(
-            "SELECT device.n, sum(settled OR verdict <> ''), count(*) FROM strike JOIN device ON device.n = device "
-            f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = '' GROUP BY device.n",
-            {"begin": now - self._policy.window_seconds, "ignored": self.ignore_before, "device": device},
+            "SELECT device.n, time, settled OR verdict <> '', (SELECT count(*) FROM passed "
+            "WHERE passed.device = device.n AND passed.time >= strike.time) FROM strike JOIN device ON device.n = device "
+            f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = ''",
+            {"begin": now - policy.strike_memory_seconds, "ignored": self.ignore_before, "device": device},
         )
-        return [(int(device), StrikeCount(int(counting), int(all_) - int(counting))) for device, counting, all_ in rows]
+        found: dict[int, StrikeCount] = {}
+        for number, time, counts, tests in rows:
+            before, age = found.get(number, StrikeCount(0, 0)), now - time
+            is_recent = age < policy.window_seconds
+            found[number] = StrikeCount(
+                before.counting + bool(counts and is_recent), before.waiting + bool(is_recent and not counts),
+                before.score + (policy.weight(age, tests) if counts else 0.0),
+            )  # fmt: skip
+        return {number: each for number, each in found.items() if each.strikes or each.score}
 
     def now_there(self, device: int, now: float) -> float:
         """What the clock of the device's host shows at least, in seconds since the epoch; `now` at most.

@@ -4,10 +4,10 @@ What an event does to the strikes, `asd.handler.decide.suspicion` says. What fol
 
 | event | what follows |
 |---|---|
-| first-level anomaly | enough strikes in the window take the device out |
+| first-level anomaly | enough strikes take the device out |
 | the same value in another attempt, by the same device alone, under another rank | the device is taken out now |
 | replay: persistent | the device is taken out now |
-| replay: transient | enough strikes in the window take the device out |
+| replay: transient | enough strikes take the device out |
 | stress test: computed wrongly | the device is taken out now |
 | everything else | noted; a device that is out stays out |
 """
@@ -83,19 +83,21 @@ class Triage:
         if event.kind == "stress":
             return self._stress(event, now)
         self.book.count(event, now)
-        return self._say("noted", event, now, _NOTES.get(event.kind, "it says nothing about a device"))
+        more = ", its strikes up to then count no more" if event.kind == "recovery" and self.book.clears(event) else ""
+        return self._say("noted", event, now, _NOTES.get(event.kind, "it says nothing about a device") + more)
 
     def strike_out(self, device: int, now: float, standing: StrikeCount | None = None) -> Decision | None:
         """Takes `device` out if enough of its strikes count; None when they do not."""
         standing = standing or self.book.standing(device, self.book.now_there(device, now))
-        cause = self.book.last_counting(device) if standing.counting >= self._policy.strikes else None
+        cause = self.book.last_counting(device) if standing.is_enough(self._policy.strikes) else None
         if cause is None or self.book.is_stale(cause, now) or self.cases.open_case(device) is not None:
             return None
         self._id = cause.id
         minutes = self._policy.window_seconds / 60
-        return self._take_out(
-            device, cause, f"it has {_count(self._policy.strikes, 'strike')} within {minutes:g} minutes", now
-        )
+        why = f"it has {_count(self._policy.strikes, 'strike')} within {minutes:g} minutes"
+        if standing.counting < self._policy.strikes:
+            why = f"its strikes of the last months come to {standing.score:.2f} of {self._policy.strikes}"
+        return self._take_out(device, cause, why, now)
 
     def _anomaly(self, event: Event, now: float) -> Decision:
         if not names_device(event):
@@ -143,14 +145,16 @@ class Triage:
         if out is not None:
             return out
         total = standing.strikes
-        if total >= policy.strikes:
+        if standing.is_enough(policy.strikes, waiting=True):
             return self._say(
                 "waiting", event, now,
-                f"it has {_count(total, 'strike')} of {policy.strikes}, and is isolated unless many devices of job "
+                f"it has {_count(total, 'strike')} of {policy.strikes}{_with(standing)}, and is isolated unless many devices of job "
                 f"{job_of(event.run)} raise within {policy.settle_seconds:g} s",
             )  # fmt: skip
         minutes = policy.window_seconds / 60
-        return self._say("strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes")
+        return self._say(
+            "strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes{_with(standing)}"
+        )
 
     def _replay(self, event: Event, now: float) -> Decision:
         counted, verdict = self.book.count(event, now), event.verdict
@@ -186,8 +190,9 @@ class Triage:
             return self._convict(device, event, "it computed wrongly in a stress test", now)
         case = self.cases.open_case(device)
         stays = f", but it stays out: its case is {case.state}" if case is not None else ""
+        less = "count no more" if self._policy.forgets else "count a little less"
         return self._say(
-            "cleared", event, now, f"it made no mistake in a stress test, its strikes count no more{stays}",
+            "cleared", event, now, f"it made no mistake in a stress test, its strikes {less}{stays}",
             case=case.n if case is not None else 0,
         )  # fmt: skip
 
@@ -236,8 +241,11 @@ class Triage:
         return self._say(action, event, now, f"{why}, so {what}", device=self.book.named(device), case=number)
 
     def _is_cleared(self, device: int, event: Event) -> bool:
+        """Whether the event is from before the device was cleared, or given back by whomever."""
         row = self._store.db.execute("SELECT cleared FROM device WHERE n = ?", (device,)).fetchone()
-        return bool(event.time <= row[0])
+        last = self.cases.last(device)
+        given_back = last.closed if last is not None and last.state == "released" else None
+        return bool(event.time <= max(row[0], given_back or 0.0))
 
     def _say(
         self, action: str, event: Event, now: float, why: str, *, device: Device | None = None, case: int = 0
@@ -256,8 +264,14 @@ _NOTES = {
     "problem": "a problem of the detector says nothing about a device",
     "replay": "a replay without a verdict says nothing",
     "isolation": "that it was taken out is noted; who holds it out is asked of the engine",
-    "recovery": "it was given back, its strikes up to then count no more",
+    "recovery": "it was given back",
 }
+
+
+def _with(standing: StrikeCount) -> str:
+    """The score too, where earlier strikes make it more."""
+    more = standing.score + standing.waiting
+    return f", {more:.2f} with earlier ones" if more > standing.strikes + 0.005 else ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -57,7 +57,7 @@ def test_a_stricter_policy_isolates_more_and_a_laxer_one_less(tmp_path, capsys):
     assert [(each["device"], each["would"], each["was"]) for each in stricter["devices"]] == [
         ("Ascend:3", utc(230), utc(331)), ("Ascend:4", utc(2030), None)
     ]  # fmt: skip
-    assert main(["replay-policy", run_dir, "--strikes", "2", "--window", "1", "--json"]) == 0
+    assert main(["replay-policy", run_dir, "--strikes", "2", "--window", "1", "--policy", "strikes", "--json"]) == 0
     laxer = json.loads(capsys.readouterr().out)
     assert [(each["device"], each["would"], each["why"]) for each in laxer["devices"]] == [("Ascend:3", None, "")]
     assert main(["replay-policy", run_dir, "--max-devices", "0"]) == 0

@@ -7,7 +7,8 @@ from asd.isolator import Device, Held
 from tests.support.events import event_maker, growing
 
 START = 1_700_000_000.0
-MINUTE, HOUR = 60.0, 3600.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+FORGETS = Policy(rule="strikes")
 made = event_maker(run="llama", value=growing, time=START, evidence=lambda step: f"evidence/{step}")
 
 

@@ -5,7 +5,7 @@ import pytest
 from asd import Level
 from asd.handler import Policy
 from asd.isolator import Device
-from tests.asd.handler.scene import START, Scene, event
+from tests.asd.handler.scene import FORGETS, START, Scene, event
 
 
 def said(decision):
@@ -134,7 +134,7 @@ def test_a_replay_of_an_unknown_step_is_told_by_its_run():
 
 
 def test_stress_tests_in_words():
-    scene = Scene()
+    scene = Scene(FORGETS)
     assert said(scene.handler.handle(event(0, kind="stress", level=Level.NORMAL))) == (
         "cleared", f"{WHO}it made no mistake in a stress test, its strikes count no more."
     )  # fmt: skip
@@ -151,7 +151,7 @@ def test_stress_tests_in_words():
 
 
 def test_a_verdict_of_the_moment_of_a_passed_stress_test_comes_too_late():
-    scene = Scene()
+    scene = Scene(FORGETS)
     scene.handler.handle(event(0, kind="stress", level=Level.NORMAL))
     assert scene.replay("persistent", 1, time=START).action == "stale"
     assert scene.replay("persistent", 2, time=START + 0.1).action == "isolated"

@@ -187,7 +187,7 @@ def test_another_version_is_refused(tmp_path):
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(
-        StateError, match=r"^the fault handler's state .*h has version 99; valid is 2: restore the copy"
+        StateError, match=r"^the fault handler's state .*h has version 99; valid is 3: restore the copy"
     ):
         Store(tmp_path / "h", set_aside=True)
 
@@ -211,7 +211,7 @@ def test_what_is_older_than_any_window_is_forgotten(tmp_path):
     now = [START]
     first = handler(tmp_path / "h", clock=lambda: now[0])
     first.handle_many([event(step, time=START) for step in range(1, 50)])
-    now[0] += Policy().memory_seconds + 301.0
+    now[0] += Policy().strike_memory_seconds + 301.0
     first.tick()
     counts = {
         table: first.store.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
@@ -432,7 +432,7 @@ def test_alerts_push_out_nothing_that_was_done(tmp_path):
     for _ in range(3):
         first.note_many(["an alert"] * 5000)
     with first.store.transaction():
-        first.store.prune(0.0)
+        first.store.prune(0.0, 0.0)
     kept = dict(first.store.db.execute("SELECT action, count(*) FROM decision GROUP BY action").fetchall())
     assert kept == {"isolating": 1, "isolated": 1, "alert": 10_000}
 

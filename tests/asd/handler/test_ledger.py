@@ -268,7 +268,7 @@ def test_the_strike_book_forgets_what_is_too_old_and_the_devices_heard_of_first(
     policy = Policy()
     counts, sizes = StrikeCounts(policy), []
     for number in range(2000):
-        now = 0.0 if number < 10 else policy.memory_seconds + 1.0
+        now = 0.0 if number < 10 else policy.strike_memory_seconds + 1.0
         assert counts.add(event(1, f"host{number}", run=f"run{number}"), now)
         if number in (998, 999, 1999):
             sizes.append([len(counts.state()[name]) for name in ("device", "strike")])

@@ -5,7 +5,7 @@ import pytest
 from asd import Level
 from asd.handler.standing import device_standings
 from asd.isolator import Device
-from tests.asd.handler.scene import HOUR, START, Scene, event, stress
+from tests.asd.handler.scene import FORGETS, HOUR, START, Scene, event, stress
 
 
 def test_a_device_that_fails_its_stress_test_is_isolated_at_once():
@@ -20,7 +20,7 @@ def test_a_device_that_fails_its_stress_test_is_isolated_at_once():
 
 
 def test_a_device_that_passes_its_stress_test_has_no_strikes_from_before():
-    scene = Scene()
+    scene = Scene(FORGETS)
     assert [scene.raises(step) for step in (1, 2)] == ["strike", "strike"]
     scene.clock.now += 1.0
     decision = stress(scene, failed=False)
@@ -32,7 +32,7 @@ def test_a_device_that_passes_its_stress_test_has_no_strikes_from_before():
 
 
 def test_strikes_of_other_devices_and_from_after_the_stress_test_still_count():
-    scene = Scene()
+    scene = Scene(FORGETS)
     began = scene.clock.now
     for step in (1, 2):
         scene.raises(step)
@@ -61,7 +61,7 @@ def test_a_recovery_with_a_clock_that_went_ahead_hides_no_later_strike():
 
 
 def test_a_passed_stress_test_gives_no_isolated_device_back():
-    scene = Scene()
+    scene = Scene(FORGETS)
     scene.replay("persistent")
     decision = stress(scene, failed=False)
     assert (decision.action, decision.case) == ("cleared", 1)
@@ -71,7 +71,7 @@ def test_a_passed_stress_test_gives_no_isolated_device_back():
 
 
 def test_the_verdict_of_a_replay_from_before_a_passed_stress_test_comes_too_late():
-    scene = Scene()
+    scene = Scene(FORGETS)
     stress(scene, failed=False)
     assert scene.replay("persistent", time=scene.clock.now - 10.0).action == "stale"
     assert scene.replay("persistent", step=2, time=scene.clock.now + 10.0).action == "isolated"

@@ -7,7 +7,7 @@ import pytest
 from asd import Level
 from asd.handler import Policy
 from asd.isolator import Device
-from tests.asd.handler.scene import HOUR, MINUTE, Scene, event
+from tests.asd.handler.scene import FORGETS, HOUR, MINUTE, Scene, event
 
 
 def test_three_strikes_isolate_once_nobody_else_has_raised_for_the_settling_time():
@@ -56,7 +56,7 @@ def test_all_anomalies_of_one_step_of_one_run_are_one_strike():
 
 
 def test_strikes_leave_the_window():
-    scene = Scene()
+    scene = Scene(FORGETS)
     scene.raises(1)
     scene.raises(2)
     scene.clock.now += 480 * MINUTE - 100
@@ -149,7 +149,7 @@ def test_of_two_verdicts_about_the_same_step_of_a_device_software_holds(order):
     scene = Scene(Policy(strikes=1, max_devices=0))
     for verdict, key in zip(order, "xy", strict=True):
         scene.replay(verdict, 5, key=key)
-    assert scene.handler._judge.book.standing(1, scene.clock.now) == (0, 0)
+    assert scene.handler._judge.book.standing(1, scene.clock.now) == (0, 0, 0.0)
 
 
 @pytest.mark.parametrize("software_first", [False, True])

@@ -1,0 +1,124 @@
+"""The memory of months: what strikes count long after their window, and what makes them count less."""
+
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.errors import ConfigError
+from asd.handler import Policy, Store
+from asd.handler.standing import device_standings, policy_of
+from tests.asd.handler.scene import DAY, FORGETS, HOUR, Scene, event, stress
+
+
+def score(scene):
+    (standing,) = device_standings(scene.handler.store, scene.policy, scene.clock.now)
+    return standing.suspicion
+
+
+def test_a_device_that_errs_every_few_days_is_taken_out_though_no_window_holds_three_strikes():
+    answers = {}
+    for policy in (Policy(), FORGETS):
+        scene = Scene(policy)
+        answers[policy.rule] = [
+            (scene.raises(step, wait=5 * DAY), scene.after(31.0), score(scene)) for step in range(1, 5)
+        ]
+    assert [actions for *actions, _ in answers["suspicion"]] == [
+        ["strike", []], ["strike", []], ["strike", []], ["waiting", ["isolated"]]
+    ]  # fmt: skip
+    expected = [sum(0.5 ** ((5 * age - 1 / 3) / 30) for age in range(1, number)) + 1 for number in range(1, 5)]
+    assert [suspicion for *_, suspicion in answers["suspicion"]] == pytest.approx(expected, abs=2e-3)
+    assert answers["strikes"] == [("strike", [], 0.0)] * 4
+
+
+def test_what_is_said_of_a_strike_names_the_earlier_ones():
+    scene = Scene()
+    scene.raises(1)
+    scene.after(31.0)
+    scene.clock.now += 30 * DAY + 8 * HOUR - 131.0
+    decision = scene.handler.handle(event(2, time=scene.clock.now))
+    assert decision.reason == "Ascend:3 on node7: strike 1 of 3 within 480 minutes, 1.50 with earlier ones."
+
+
+def test_a_passed_stress_test_lowers_suspicion_a_little_and_the_same_test_only_once():
+    scene = Scene()
+    for step in (1, 2):
+        scene.raises(step)
+    scene.after(31.0)
+    assert score(scene) == 2.0
+    at = scene.clock.now
+    for _ in range(2):
+        decision = stress(scene, failed=False, time=at)
+    assert score(scene) == pytest.approx(1.6)
+    scene.after(60.0)
+    decision = stress(scene, failed=False, time=scene.clock.now)
+    assert decision.reason == "Ascend:3 on node7: it made no mistake in a stress test, its strikes count a little less."
+    assert score(scene) == pytest.approx(1.28)
+    assert scene.raises(3) == "waiting"  # three strikes in the window are what the published rule takes
+    assert scene.after(31.0) == ["isolated"]
+
+
+def test_a_device_that_the_handler_gave_back_is_out_again_with_the_next_strike():
+    scene = Scene()
+    for step in (1, 2, 3):
+        scene.raises(step)
+    assert scene.after(31.0) == ["isolated"]
+    assert scene.after(48 * HOUR) == ["released"]
+    assert score(scene) == pytest.approx(3 * 0.5 ** (40 / 24 / 30), abs=1e-2)
+    assert scene.raises(4) == "waiting"
+    assert scene.after(31.0) == ["isolated"]
+
+
+def test_a_device_that_people_gave_back_begins_anew(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    for step in (1, 2, 3):
+        scene.raises(step)
+    assert scene.after(31.0) == ["isolated"]
+    scene.engine.ours.clear()  # by the engine's own means
+    assert scene.after(700.0) == ["released"]
+    assert score(scene) == 0.0
+    assert scene.raises(4) == "strike"
+
+
+def test_months_are_remembered_over_a_restart(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.raises(1)
+    scene.after(31.0)
+    scene.clock.now += 20 * DAY
+    scene.restart()
+    scene.after(0.0)
+    assert score(scene) == pytest.approx(0.5 ** ((20 - 1 / 3) / 30), abs=1e-3)
+    assert policy_of(scene.handler.store) == scene.policy
+
+
+@given(st.lists(st.tuples(st.floats(0, 300), st.integers(0, 5)), min_size=1, max_size=40), st.floats(0, 300))
+def test_suspicion_only_fades_and_is_never_less_than_what_the_published_rule_counts(strikes, later):
+    policy = Policy()
+    weights = [policy.weight(age * DAY, tests) for age, tests in strikes]
+    assert all(0 <= weight <= 1 for weight in weights)
+    assert all(
+        policy.weight((age + later) * DAY, tests) <= weight
+        for (age, tests), weight in zip(strikes, weights, strict=True)
+    )
+    recent = [age for age, tests in strikes if age * DAY < policy.window_seconds and tests == 0]
+    assert sum(weights) >= len(recent)
+
+
+@pytest.mark.parametrize(("name", "value"), [("rule", "guess"), ("half_life_seconds", 0)])
+def test_a_policy_that_can_not_be_is_named(name, value):
+    with pytest.raises(ConfigError, match=f"{name}.*{value}"):
+        Policy(**{name: value})
+
+
+def test_a_database_of_the_version_before_is_taken_over(tmp_path):
+    scene = Scene(path=tmp_path / "h.sqlite")
+    scene.raises(1)
+    scene.handler.close()
+    with sqlite3.connect(tmp_path / "h.sqlite") as db:
+        db.execute("DROP TABLE passed")
+        db.execute("PRAGMA user_version = 2")
+    scene.begin()
+    assert scene.raises(2) == "strike"
+    assert stress(scene, failed=False).action == "cleared"
+    assert Store(tmp_path / "h.sqlite").db.execute("PRAGMA user_version").fetchone() == (3,)
