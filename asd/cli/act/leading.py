@@ -40,9 +40,8 @@ def read_lease(args: argparse.Namespace) -> KubeLease | None:
     """
     if args.lease is None:
         return None
-    for option in ("dry_run", "once"):
-        if getattr(args, option):
-            raise ConfigError("--lease", args.lease, f"it does not go with --{option.replace('_', '-')}")
+    if args.once:
+        raise ConfigError("--lease", args.lease, "it does not go with --once")
     from asd.exporters.kubernetes import open_lease
 
     return open_lease(args.lease)
