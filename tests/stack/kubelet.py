@@ -93,7 +93,8 @@ class Kubelet:
 
     def is_live(self, container, address, probe):
         """Whether the probe of a container, as `livenessProbe`, gets what it asks for."""
-        how, asked = next(iter(container[probe].items()))
+        how = "tcpSocket" if "tcpSocket" in container[probe] else "httpGet"
+        asked = container[probe][how]
         (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == asked["port"]]
         if how == "tcpSocket":
             return eventually(lambda: not socket.create_connection((address, port), 1).close(), PATIENCE)

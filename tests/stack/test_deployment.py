@@ -107,7 +107,7 @@ class Cluster:
         self.nodes[node].remove(pod, program, **options)
 
     def run_all(self, round_):
-        """Runs what was applied: an agent on each node, and the handlers; returns these as `address: (pod, execute)`."""
+        """Runs what was applied: agents and handlers; returns the latter as `address: (pod, execute)`."""
         for name, address in AGENTS.items():
             if f"agent-{name}" not in self.running:
                 self.run(name, "daemonset", "asd-agent", f"agent-{name}", address)
@@ -208,9 +208,11 @@ def acting(context=None):
 def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
     cluster.kubectl("apply", "-k", FOLDER)
     dry = cluster.run_all("dry")
-    for address in dry:
+    for address in AGENTS.values():
         with pytest.raises(OSError, match="503"):
-            get(f"http://{address}:9465/readyz")  # no job has left anything
+            get(f"http://{address}:9464/readyz")  # no job has left anything
+    for address in dry:
+        assert eventually(lambda: get(f"http://{address}:9465/readyz"), PATIENCE)  # noqa: B023
 
     cluster.start_job("node-a")
     strikes(cluster, "node-a")
@@ -220,7 +222,7 @@ def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
         assert [(each["host"], each["device"], each["state"]) for each in devices(address)] == [
             ("node-a", "Ascend:3", "dry")
         ]
-        assert get(f"http://{address}:9465/readyz")
+    assert get(f"http://{AGENTS['node-a']}:9464/readyz")
     assert len(acting()) == 1
     assert not cluster.is_out("node-a")
     suspects = {name: suspects_at(address) for name, address in AGENTS.items()}

@@ -100,7 +100,7 @@ class Leading:
         if self._lease is None:
             return
         self._tell_problem()
-        if acts != self._acted:
+        if acts != self._acted and acts == self._lease.acts:  # else it is about to change
             self._acted = acts
             place, holder = f"Lease {self._lease.namespace}/{self._lease.name}", self._lease.holder or "nobody"
             say(f"this handler acts: it holds the {place}." if acts else f"it stands by: {holder} holds the {place}.")
