@@ -19,6 +19,7 @@ from asd.handler.db.store import Store
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
+from asd.handler.identity import whole
 from asd.handler.policy import Policy
 from asd.isolator import Device, Isolator
 
@@ -201,7 +202,7 @@ class FaultHandler:
         with self._lock, self._transaction():
             now = self._clock()
             for host, device, rank in devices:
-                self._judge.book.device(host, device, rank, now)
+                self._judge.book.device(whole(host), whole(device), rank, now)
 
     def has_raised(self, host: str, number: str) -> bool:
         """Whether a device of `host`, with this number unless it is empty, has strikes in the store."""

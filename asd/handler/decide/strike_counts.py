@@ -14,7 +14,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import StrikeCount, Suspicion
-from asd.handler.identity import printable
+from asd.handler.identity import whole_event
 from asd.handler.policy import Policy
 
 __all__ = ["StrikeCounts"]
@@ -46,9 +46,7 @@ class StrikeCounts:
             now: When it was read, in seconds since the epoch.
         """
         try:
-            new = self._count(event, now)
-        except UnicodeEncodeError:
-            new = self._count(printable(event), now)
+            new = self._count(whole_event(event), now)
         except OverflowError:  # its numbers are out of every range
             return False
         self._unpruned += 1

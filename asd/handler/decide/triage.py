@@ -22,7 +22,7 @@ from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.suspicion import Counted, StrikeCount, Suspicion, judged
 from asd.handler.decision import Decision
-from asd.handler.identity import job_of, names_device, printable
+from asd.handler.identity import job_of, names_device, whole_event
 from asd.handler.policy import Policy
 from asd.isolator import Device
 from asd.verdict import Level
@@ -69,9 +69,7 @@ class Triage:
         if not new:
             return self._say("duplicate", event, now, "the event was taken in before")
         try:
-            return self._follow_from(event, now, counts=counts)
-        except UnicodeEncodeError:  # half a surrogate pair, which JSON can spell and a database can't keep
-            return self._follow_from(printable(event), now, counts=counts)
+            return self._follow_from(whole_event(event), now, counts=counts)
         except OverflowError:
             return self._say("noted", event, now, "its numbers are out of every range")
 

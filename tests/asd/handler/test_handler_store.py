@@ -339,9 +339,10 @@ def test_decisions_are_kept_and_are_json(tmp_path):
     assert isinstance(first.note("x"), Decision)
 
 
-@pytest.mark.parametrize("changes", [{"host": "\ud800"}, {"run": "\ud800"}, {"device": "Ascend:\ud800"}])
-def test_half_a_surrogate_pair_does_not_stop_the_handler(tmp_path, changes):
-    first = handler(tmp_path / "h")
+@pytest.mark.parametrize("name", ["run", "host", "device", "checkpoint", "rule", "feature", "reason", "evidence", "key"])
+def test_half_a_surrogate_pair_does_not_stop_the_handler(tmp_path, name):
+    first, changes = handler(tmp_path / "h"), {name: "Ascend:\ud800"}
+    first.know([Device("node\ud800", "Ascend:\ud800", 0)])
     assert first.handle(event(1, **changes)).action == "strike"
     assert first.handle(persistent(2, **changes)).action == "isolated"
     assert first.handle(persistent(2, **changes)).action == "duplicate"
