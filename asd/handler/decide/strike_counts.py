@@ -6,6 +6,7 @@ owner and taken over from there.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -45,6 +46,8 @@ class StrikeCounts:
             event: Each may come any number of times.
             now: When it was read, in seconds since the epoch.
         """
+        if not math.isfinite(event.time):
+            return False
         try:
             new = self._count(whole_event(event), now)
         except OverflowError:  # its numbers are out of every range

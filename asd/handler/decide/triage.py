@@ -14,6 +14,7 @@ What an event does to the strikes, `asd.handler.decide.suspicion` says. What fol
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from asd.event import Event
@@ -60,9 +61,11 @@ class Triage:
 
     def take_in(self, event: Event, now: float) -> Decision:
         """What follows from `event`, which may come any number of times."""
+        self._id = event.id  # a hash, and asked for more than once
+        if not math.isfinite(event.time):
+            return self._say("noted", event, now, f"its time is {event.time}, which is none, so it is refused")
         counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
         table = "seen" if counts else "noise"
-        self._id = event.id  # a hash, and asked for more than once
         new = self._store.db.execute(
             f"INSERT OR IGNORE INTO {table} (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
         ).rowcount
