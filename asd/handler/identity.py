@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from dataclasses import replace
+from typing import Any
 
 from asd.counts.strikes import device_key
 from asd.event import Event
@@ -44,5 +45,6 @@ def whole_event(event: Event) -> Event:
     try:
         "".join(_texts(event)).encode()
     except UnicodeEncodeError:
-        return replace(event, **dict(zip(_TEXTS, map(whole, _texts(event)), strict=True)))
+        texts: dict[str, Any] = dict(zip(_TEXTS, map(whole, _texts(event)), strict=True))
+        return replace(event, **texts)
     return event

@@ -467,8 +467,8 @@ def test_what_another_user_says_was_given_back_keeps_its_strikes(tmp_path):
         strikes.append(device_standings(first.store, Policy(), START)[0].strikes)
         if user:
             assert feed.complaints == [
-                "1 lines of other users' logs say that a device was given back; that is believed of root and of the user "
-                "of this handler."
+                "1 lines of other users' logs say that a device was given back; that is believed of root and of the "
+                "user of this handler."
             ]
     assert strikes == [2, 0]
 
