@@ -145,6 +145,8 @@ def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
         raise StateError(f"{name} is {data!r:.80}; valid is an object.")
     try:
         return msgspec.convert(data, kind)
+    except UnicodeEncodeError as error:
+        raise StateError(f"{name} holds half a surrogate pair, {error.object!r:.80}; valid is text.") from None
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, StateError):  # the record's own check
             raise error.__cause__ from None

@@ -9,6 +9,8 @@ May import: the commands by name, and no command before it is chosen.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -129,6 +131,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _without_framework(list(sys.argv[1:] if argv is None else argv))
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - `>&-` closed it
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        with contextlib.suppress(io.UnsupportedOperation):  # no name that a run or a file has may end a command
+            sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
         sys.stdout.flush()

@@ -13,12 +13,13 @@ from asd.handler.act.executor import Executor
 from asd.handler.act.leadership import Leadership
 from asd.handler.act.outbox import Outbox
 from asd.handler.act.release import due_releases, request_release
-from asd.handler.act.succession import adopt, record_of
+from asd.handler.act.succession import adopt, passed_on, record_of
 from asd.handler.crowd import News
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
+from asd.handler.identity import whole
 from asd.handler.policy import Policy
 from asd.isolator import Device, Isolator
 
@@ -172,7 +173,8 @@ class FaultHandler:
                 self._prune(now)
             acted = self._carry_out(now)
             if self._leadership is not None and self.acts:
-                self._leadership.leave(record_of(self.store, now))
+                dry = self.policy.dry_run
+                self._leadership.leave(passed_on(self._adopted, now) if dry else record_of(self.store, now))
             if self._may_ask() and not 0 <= now - self._reconciled < self.policy.reconcile_seconds:
                 self._reconciled = now
                 acted += self._engine.reconcile(now)
@@ -200,7 +202,7 @@ class FaultHandler:
         with self._lock, self._transaction():
             now = self._clock()
             for host, device, rank in devices:
-                self._judge.book.device(host, device, rank, now)
+                self._judge.book.device(whole(host), whole(device), rank, now)
 
     def has_raised(self, host: str, number: str) -> bool:
         """Whether a device of `host`, with this number unless it is empty, has strikes in the store."""
@@ -276,7 +278,8 @@ class FaultHandler:
         record = leadership.record
         if acts or record != self._adopted or self.store.meta(LED_BY) != leadership.holder:
             with self._transaction():
-                adopt(self.store, self._judge.book, record, now)
+                if not self.policy.dry_run:  # which isolates nothing, so nothing is out by it
+                    adopt(self.store, self._judge.book, record, now)
                 self.store.set_meta(LED_BY, "" if acts else leadership.holder)
             self._adopted = record
         if acts:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import replace
+from typing import Any
 
 from asd.counts.strikes import device_key
 from asd.event import Event
 
-__all__ = ["device_key", "job_of", "names_device", "printable"]
+__all__ = ["device_key", "job_of", "names_device", "whole", "whole_event"]
 
+_TEXTS = ("run", "host", "device", "checkpoint", "rule", "feature", "reason", "evidence", "key")
+_texts = operator.attrgetter(*_TEXTS)
 _ATTEMPT = re.compile(r"\+[0-9]+\Z", re.ASCII)
 
 
@@ -27,7 +31,20 @@ def names_device(event: Event) -> bool:
     return bool(event.host) and event.device not in ("", "unknown")
 
 
-def printable(event: Event) -> Event:
-    """`event` without half surrogate pairs, which JSON can spell and a database can't keep."""
-    texts = {name: getattr(event, name) for name in ("run", "host", "device", "checkpoint", "evidence", "reason")}
-    return replace(event, **{name: text.encode(errors="replace").decode() for name, text in texts.items()})
+def whole(text: str) -> str:
+    r"""`text` without halves of surrogate pairs, which JSON can spell and a database can't keep.
+
+    >>> whole("Ascend:\ud800")
+    'Ascend:?'
+    """
+    return text.encode(errors="replace").decode()
+
+
+def whole_event(event: Event) -> Event:
+    """`event` with all its texts `whole`; nearly always the very same."""
+    try:
+        "".join(_texts(event)).encode()
+    except UnicodeEncodeError:
+        texts: dict[str, Any] = dict(zip(_TEXTS, map(whole, _texts(event)), strict=True))
+        return replace(event, **texts)
+    return event

@@ -28,7 +28,7 @@ class HandlerTally:
         agents: Whether each agent that is pulled from can be reached, by where it is.
         agents_unknown: Whether who the agents are can't be looked up, or there are none, where some are to be.
         agent_failures: How often an agent was asked in vain.
-        events_refused: Events of agents about devices of other nodes than their own.
+        events_refused: Events that their agent may not tell, such as of devices of other nodes.
         events_missed: Events that agents had dropped before they were fetched.
         last_event: When an event was last taken in, in seconds since the epoch; 0 before the first.
         last_look: When `look` was last called.

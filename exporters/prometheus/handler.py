@@ -56,7 +56,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
     ("asd_handler_events_total", "Events taken in.", lambda tally: tally.events),
     (
         "asd_handler_refused_events_total",
-        "Events that an agent told of devices of other nodes than its own; they were refused.",
+        "Events that their agent may not tell, such as of devices of other nodes; they were refused.",
         lambda tally: tally.events_refused,
     ),
     (

@@ -62,6 +62,11 @@ def test_what_is_unknown_is_passed_over_and_whole_numbers_are_numbers():
     assert (thing.name, thing.value, type(thing.value)) == ("\udc80", 1.0, float)
 
 
+def test_half_a_surrogate_pair_where_no_text_can_be_is_a_sentence():
+    with pytest.raises(StateError, match="^thing holds half a surrogate pair, .*; valid is text[.]$"):
+        fill(Thing, {"name": "a", "\ud800": 1}, "thing")
+
+
 @pytest.mark.parametrize("version", [None, True, 1.0, "1", 2])
 def test_a_record_of_another_version_is_refused(version):
     with pytest.raises(StateError, match=f"^thing has version {version!r}; valid is 1\\.$"):

@@ -5,10 +5,12 @@ the volumes. User, groups and capabilities are those of the specification, and t
 127.0.0.0/8. There are no images, no limits and no rules of a network.
 """
 
+import base64
 import json
 import os
 import re
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -19,6 +21,7 @@ SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 _FOLDERS = ("/usr", "/etc", "/proc", "/dev", "/sys")
 _START = """
 set -e
+hostname "$1"; shift
 root=$1; user=$2; group=$3; groups=$4; temporary=$5; shift 5
 mount -t tmpfs -o mode=755 tmpfs "$root"
 for link in /bin /lib /lib64 /sbin; do test ! -e $link || cp -a $link "$root/" 2>/dev/null; done
@@ -44,13 +47,12 @@ class Kubelet:
         ask: One request to it as the administrator: `ask(method, path, body)`.
         node: Its name; there is a Node of that name.
         folder: Where its disks are.
-        claims: Where the claims of the cluster are, which all nodes share.
         app: The folder in which programs of the images begin.
     """
 
-    def __init__(self, start, server, ask, node, folder, claims, app):
+    def __init__(self, start, server, ask, node, folder, app):
         self.start, self.server, self.ask, self.node = start, server, ask, node
-        self.folder, self.claims, self.app = folder, claims, app
+        self.folder, self.app = folder, app
         self.number = 0
 
     def run(self, template, name, address, namespace="asd"):
@@ -60,7 +62,7 @@ class Kubelet:
         account = spec.get("serviceAccountName", "default")
         fields = {"spec.nodeName": self.node, "status.podIP": address, "metadata.name": name}
         fields |= {f"metadata.labels['{key}']": value for key, value in meta["labels"].items()}
-        volumes = {each["name"]: self._volume(each, name) for each in spec.get("volumes", [])}
+        volumes = {each["name"]: self._volume(each, name, namespace) for each in spec.get("volumes", [])}
         if spec.get("automountServiceAccountToken", True) and account != "default":
             volumes[SECRETS] = self._account(account, namespace, name)
         for first in spec.get("initContainers", []):
@@ -90,23 +92,32 @@ class Kubelet:
         self.ask("DELETE", path, {"gracePeriodSeconds": 0})
 
     def is_live(self, container, address, probe):
-        """Whether the probe of a container, as `livenessProbe`, gets 200."""
-        asked = container[probe]["httpGet"]
+        """Whether the probe of a container, as `livenessProbe`, gets what it asks for."""
+        how = "tcpSocket" if "tcpSocket" in container[probe] else "httpGet"
+        asked = container[probe][how]
         (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == asked["port"]]
+        if how == "tcpSocket":
+            return eventually(lambda: not socket.create_connection((address, port), 1).close(), PATIENCE)
         return eventually(lambda: get(f"http://{address}:{port}{asked['path']}"), PATIENCE)
 
-    def _volume(self, volume, pod):
+    def _volume(self, volume, pod, namespace):
         if "hostPath" in volume:
             path = self.folder / volume["hostPath"]["path"].strip("/")
             if volume["hostPath"]["type"] == "DirectoryOrCreate":
                 path.mkdir(parents=True, exist_ok=True)
             assert path.is_dir(), f"{path}: hostPath of type {volume['hostPath']['type']}"
             return path
-        claim = volume.get("persistentVolumeClaim")
-        path = self.claims / claim["claimName"] if claim else self.folder / "pods" / pod / volume["name"]
+        path = self.folder / "pods" / pod / volume["name"]
         path.mkdir(parents=True, exist_ok=True)
         os.chown(path, 0, 65532)  # what fsGroup has the kubelet do
         path.chmod(0o2775)
+        for source in volume.get("projected", {}).get("sources", []):
+            ((kind, named),) = source.items()
+            found = self.ask("GET", f"/api/v1/namespaces/{namespace}/{kind.lower()}s/{named['name']}")
+            for name, text in found["data"].items():
+                (path / name).write_bytes(base64.b64decode(text) if kind == "secret" else text.encode())
+                os.chown(path / name, 0, 65532)
+                (path / name).chmod(volume["projected"]["defaultMode"])
         return path
 
     def _account(self, account, namespace, pod):
@@ -150,8 +161,8 @@ class Kubelet:
             "no" if security.get("readOnlyRootFilesystem") else "yes",
         ]
         words = [_expanded(word, environ) for word in words]
-        start = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _START, "sh"]
-        return [*start, root, *identity, *binds, "--", *words], environ
+        start = ["unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", _START, "sh"]
+        return [*start, fields["metadata.name"], root, *identity, *binds, "--", *words], environ
 
 
 def _expanded(text, environ):
@@ -159,9 +170,9 @@ def _expanded(text, environ):
     return re.sub(r"\$\((\w+)\)", lambda match: environ.get(match[1], match[0]), text)
 
 
-def metric(address, port, series):
+def metric(address, port, series, context=None):
     """A figure that is served, or None."""
-    for line in get(f"http://{address}:{port}/metrics").splitlines():
+    for line in get(f"http{'s' * bool(context)}://{address}:{port}/metrics", context).splitlines():
         if line.startswith(f"{series} "):
             return float(line.rpartition(" ")[2])
     return None

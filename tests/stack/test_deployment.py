@@ -4,8 +4,11 @@ The manifests are applied as they are, by kubectl. `kubelet.py` runs the pods, f
 """
 
 import json
+import os
 import re
 import shutil
+import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -31,11 +34,8 @@ pytestmark = [
     ),
 ]
 AGENTS = {"node-a": "127.0.1.1", "node-b": "127.0.1.2"}
-HANDLER, JOB = "127.0.1.9", "127.0.1.20"
-
-
-def handler_help():
-    return subprocess.run([sys.executable, "-m", "asd", "handler", "--help"], capture_output=True, text=True).stdout
+HANDLERS = {"node-a": "127.0.1.9", "node-b": "127.0.1.10"}
+JOB = "127.0.1.20"
 
 
 class Cluster:
@@ -54,10 +54,18 @@ class Cluster:
         for name in AGENTS:
             self.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
             disk = start.folder / name
-            self.nodes[name] = Kubelet(start, self.server, self.ask, name, disk, start.folder / "claims", app)
+            self.nodes[name] = Kubelet(start, self.server, self.ask, name, disk, app)
 
     def ask(self, method, path, body=None, kind="application/json"):
         return self.ask_as_it_is(method, path, body, kind)
+
+    def shell(self, text, folder):
+        """Runs commands of the document where kubectl is that of the administrator."""
+        path = f"{Path(binary('kubectl')).parent}:/usr/bin:/bin"
+        environ = {"PATH": path, "KUBECONFIG": str(self.kubeconfig), "HOME": str(folder)}
+        done = subprocess.run(["sh", "-ec", text], cwd=folder, env=environ, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def kubectl(self, *words, fails=False):
         command = [binary("kubectl"), "--kubeconfig", self.kubeconfig, *words]
@@ -88,17 +96,42 @@ class Cluster:
             program.eventually(lambda: self.nodes[node].is_live(container, address, "livenessProbe"))
         return container, execute
 
+    def kill(self, pod):
+        """Kills the process of a pod; the kubelet of this test does not start it again."""
+        _, program, _ = self.running[pod]
+        os.killpg(program.process.pid, signal.SIGKILL)
+        program.process.wait(PATIENCE)
+
     def end(self, pod):
         node, program, options = self.running.pop(pod)
         self.nodes[node].remove(pod, program, **options)
 
-    def deploy(self, *changes):
-        """Applies what is shipped, after changes of its kustomization by sed."""
-        copy = self.folder / f"deploy{len(changes)}"
-        shutil.copytree(FOLDER, copy)
-        for change in changes:
-            subprocess.run(["sed", "-i", change, copy / "kustomization.yaml"], check=True)
-        self.kubectl("apply", "-k", copy)
+    def run_all(self, round_):
+        """Runs what was applied: agents and handlers; returns the latter as `address: (pod, execute)`."""
+        for name, address in AGENTS.items():
+            if f"agent-{name}" not in self.running:
+                self.run(name, "daemonset", "asd-agent", f"agent-{name}", address)
+        assert self.get("deployment", "asd-handler")["spec"]["replicas"] == len(HANDLERS)
+        pods = {address: (f"handler-{round_}-{name}", name) for name, address in HANDLERS.items()}
+        return {
+            address: (pod, self.run(node, "deployment", "asd-handler", pod, address)[1])
+            for address, (pod, node) in pods.items()
+        }
+
+    def start_job(self, node, namespace="asd"):
+        """Creates the job that is shipped, if need be in another namespace, and runs its pod."""
+        text = (FOLDER / "jobs" / "plain.yaml").read_text().replace("namespace: asd", f"namespace: {namespace}")
+        file = self.folder / "job.yaml"
+        file.write_text(text)
+        self.kubectl("create", "-f", file)
+        self.run(node, "job", "training", f"training-{namespace}", JOB, namespace=namespace)
+
+    def checkout(self):
+        """A copy of what is shipped, where commands of the document may change it."""
+        copy = self.folder / "checkout"
+        if not copy.exists():
+            shutil.copytree(FOLDER, copy / "deploy" / "kubernetes")
+        return copy
 
 
 def pods_alone(item):
@@ -132,7 +165,7 @@ def test_the_server_takes_every_manifest_and_knows_every_field_of_it(cluster, tm
 
     The server of Debian 12 ends when it gets an object of a CustomResourceDefinition, so there are none here.
     """
-    everything = rendered("base", "runs-in-claim", "standby", "mindcluster")
+    everything = rendered("base", "tls", "mindcluster")
     for path in sorted((FOLDER / "jobs").iterdir()):
         for item in yaml.safe_load_all(path.read_text()):
             known = item["apiVersion"] in ("v1", "batch/v1")
@@ -150,106 +183,132 @@ def test_the_server_takes_every_manifest_and_knows_every_field_of_it(cluster, tm
     assert "livenessProb" in cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", file, fails=True)
 
 
-def statuses(cluster, node):
-    """What ranks have left on a node and in the claim."""
-    return [
-        *(cluster.folder / node).rglob("status-rank0.json"),
-        *(cluster.folder / "claims").rglob("status-rank0.json"),
-    ]
-
-
 def strikes(cluster, node):
     """Has the training in a job's pod begin, once that is there."""
-    found = eventually(lambda: statuses(cluster, node), PATIENCE)
-    (status,) = found
+    (status,) = eventually(lambda: [*(cluster.folder / node).rglob("status-rank0.json")], PATIENCE)
     assert status.parent.name == "training"
     (status.parent / "go").touch()
 
 
+def command(pattern):
+    """The one block of the document's commands in which a text occurs."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
+    (block,) = [block for block in blocks if pattern in block]
+    return block
+
+
+def lines(block, *patterns):
+    return "\n".join(line for line in block.splitlines() if any(pattern in line for pattern in patterns))
+
+
+def acting(context=None):
+    return [address for address in HANDLERS.values() if metric(address, 9465, "asd_handler_acting", context) == 1]
+
+
 def test_from_the_files_of_a_training_to_a_cordoned_node_and_back(cluster):
     cluster.kubectl("apply", "-k", FOLDER)
-    for name, address in AGENTS.items():
-        cluster.run(name, "daemonset", "asd-agent", f"agent-{name}", address)
-    container, _ = cluster.run("node-b", "deployment", "asd-handler", "handler-1", HANDLER)
-    with pytest.raises(OSError, match="503"):
-        get(f"http://{HANDLER}:9465/readyz")  # no job has left anything
+    dry = cluster.run_all("dry")
+    for address in AGENTS.values():
+        with pytest.raises(OSError, match="503"):
+            get(f"http://{address}:9464/readyz")  # no job has left anything
+    for address in dry:
+        assert eventually(lambda: get(f"http://{address}:9465/readyz"), PATIENCE)  # noqa: B023
 
-    cluster.kubectl("create", "-f", FOLDER / "jobs" / "plain.yaml")
-    cluster.run("node-a", "job", "training", "training-x", JOB)
-    cluster.nodes["node-b"].is_live(container, HANDLER, "readinessProbe")
+    cluster.start_job("node-a")
     strikes(cluster, "node-a")
     # Three strikes, and the 30 s that the last one waits for others.
-    eventually(lambda: metric(HANDLER, 9465, 'asd_handler_actions_total{action="would-isolate"}'), PATIENCE)
-    assert [(each["host"], each["device"], each["state"]) for each in devices(HANDLER)] == [
-        ("node-a", "Ascend:3", "dry")
-    ]
+    for address in dry:  # both count, and one would do it
+        eventually(lambda: metric(address, 9465, 'asd_handler_actions_total{action="would-isolate"}'), PATIENCE)  # noqa: B023
+        assert [(each["host"], each["device"], each["state"]) for each in devices(address)] == [
+            ("node-a", "Ascend:3", "dry")
+        ]
+    assert get(f"http://{AGENTS['node-a']}:9464/readyz")
+    assert len(acting()) == 1
     assert not cluster.is_out("node-a")
     suspects = {name: suspects_at(address) for name, address in AGENTS.items()}
     assert suspects == {"node-a": [("node-a", "1.0")], "node-b": []}
 
     # In earnest, as the document says.
-    cluster.end("handler-1")
-    (change,) = re.findall(r"^sed -i '(.*)' deploy/kubernetes/kustomization.yaml$", DOCUMENT.read_text(), re.M)
-    cluster.deploy(change)
-    container, _ = cluster.run("node-b", "deployment", "asd-handler", "handler-2", HANDLER)
-    assert "--dry-run" not in container["args"]
+    for pod, _ in dry.values():
+        cluster.end(pod)
+    block = command("s/# - in-earnest/")
+    cluster.shell(lines(block, "sed ", "apply"), cluster.checkout())
+    earnest = cluster.run_all("earnest")
     eventually(lambda: cluster.is_out("node-a"), PATIENCE)
     assert not cluster.is_out("node-b")
     conditions = {each["type"]: each for each in cluster.node("node-a")["status"]["conditions"]}
     assert conditions["AsdSilentCorruption"]["status"] == "True"
     assert conditions["AsdSilentCorruption"]["message"].startswith("80818C00: isolated are Ascend:3")
-    cluster.end("training-x")
+    assert conditions["AsdSilentCorruption"]["message"] in cluster.shell(lines(block, "get nodes"), cluster.folder)
 
-    # Killed and started anew it isolates nobody twice.
+    # The one that acts is killed, and the other takes over with what counts: nobody is taken out twice, none is lost.
     version = cluster.node("node-a")["metadata"]["resourceVersion"]
-    cluster.end("handler-2")
-    _, execute = cluster.run("node-b", "deployment", "asd-handler", "handler-3", HANDLER)
-    eventually(lambda: metric(HANDLER, 9465, "asd_handler_last_look_timestamp_seconds"), PATIENCE)
-    assert [(each["host"], each["state"]) for each in devices(HANDLER)] == [("node-a", "isolated")]
-    time.sleep(1)
+    (first,) = acting()
+    (second,) = set(HANDLERS.values()) - {first}
+    cluster.start_job("node-b", "training")
+    cluster.kill(earnest[first][0])
+    killed = time.monotonic()
+    strikes(cluster, "node-b")
+    eventually(lambda: metric(second, 9465, "asd_handler_acting") == 1, PATIENCE)
+    took = time.monotonic() - killed
+    print(f"the standby acted {took:.1f} s after the other was killed")
+    assert took < 30
+    eventually(lambda: cluster.is_out("node-b"), PATIENCE)
     assert cluster.node("node-a")["metadata"]["resourceVersion"] == version
-    assert isolations(cluster) == ["node-a"]
+    assert isolations(cluster) == ["node-a", "node-b"]
+    for space in ("asd", "training"):
+        cluster.end(f"training-{space}")
 
-    # And back, by the command of the document.
-    program = execute("asd", "devices", "release", "node-a", "Ascend:3")
-    assert program.process.wait(PATIENCE) == 0, program.text
-    eventually(lambda: not cluster.is_out("node-a"), PATIENCE)
+    # And back, by the commands of the document.
+    told = cluster.shell(lines(block, "acts=$(") + '\necho "${acts%_*}"', cluster.folder)
+    pod, execute = earnest[second]
+    assert told.strip() == pod
+    for node in AGENTS:
+        words = re.findall(r"-- (asd devices release .*)", block)[0].replace("node7", node).split()
+        program = execute(*words)
+        assert program.process.wait(PATIENCE) == 0, program.text
+        eventually(lambda: not cluster.is_out(node), PATIENCE)  # noqa: B023
     for pod in list(cluster.running):
         cluster.end(pod)
 
 
-@pytest.mark.skipif("kubernetes:" not in handler_help(), reason="asd handler finds no agents by label yet")
-def test_without_a_claim_the_handler_finds_the_agents_and_a_second_handler_takes_over(cluster):
-    before = isolations(cluster)
-    cluster.deploy("/^  - runs-in-claim/d", "s/# - in-earnest/- in-earnest/", "s/# - standby/- standby/")
-    for name, address in AGENTS.items():
-        cluster.run(name, "daemonset", "asd-agent", f"agent-{name}", address)
-    others = {HANDLER: "127.0.1.10", "127.0.1.10": HANDLER}
-    executes = {
-        address: cluster.run("node-b", "deployment", "asd-handler", f"handler-{address}", address)[1]
-        for address in others
-    }
-    shutil.rmtree(cluster.folder / "claims")
-    text = (FOLDER / "jobs" / "plain.yaml").read_text()
-    job = yaml.safe_load(text)
-    (folder,) = re.findall(r"in any namespace: (.*)$", text, re.M)
-    job["metadata"]["namespace"] = "training"
-    job["spec"]["template"]["spec"]["volumes"] = [yaml.safe_load(folder)]
-    file = cluster.folder / "job.yaml"
-    file.write_text(yaml.safe_dump(job))
-    cluster.kubectl("create", "-f", file)
-    cluster.run("node-a", "job", "training", "training-y", JOB, namespace="training")
+def test_with_certificates_nobody_else_is_let_in_and_the_handlers_still_find_the_agents(cluster):
+    files = cluster.folder / "certificates"
+    files.mkdir()
+    checkout = cluster.checkout()
+    shutil.copy(FOLDER / "kustomization.yaml", checkout / "deploy" / "kubernetes")  # no longer in earnest
+    block = command("asd-agent asd-handler asd-prometheus")
+    (files / "deploy").symlink_to(checkout / "deploy")
+    cluster.shell(block, files)
+    cluster.run_all("tls")
+    prometheus = unverified()
+    prometheus.load_cert_chain(files / "tls.crt", files / "tls.key")  # the last that were made
+    for address, port in [*((each, 9464) for each in AGENTS.values()), *((each, 9465) for each in HANDLERS.values())]:
+        assert not any(lets_in(address, port, context) for context in (None, unverified()))
+        assert lets_in(address, port, prometheus)
+    cluster.kubectl("-n", "asd", "delete", "job", "training")
+    shutil.rmtree(cluster.folder / "node-a" / "var/lib/asd/runs/training")
+    cluster.start_job("node-a")
     strikes(cluster, "node-a")
-    eventually(lambda: cluster.is_out("node-a"), PATIENCE)
-    (acting,) = [address for address in others if metric(address, 9465, "asd_handler_acting") == 1]
-    cluster.end("training-y")
-    cluster.end(f"handler-{acting}")
-    eventually(lambda: metric(others[acting], 9465, "asd_handler_acting") == 1, PATIENCE)
-    time.sleep(2)
-    assert isolations(cluster) == [*before, "node-a"]
-    program = executes[others[acting]]("asd", "devices", "release", "node-a", "Ascend:3")
-    assert program.process.wait(PATIENCE) == 0, program.text
-    eventually(lambda: not cluster.is_out("node-a"), PATIENCE)
+    for address in HANDLERS.values():
+        series = 'asd_handler_actions_total{action="would-isolate"}'
+        eventually(lambda: metric(address, 9465, series, prometheus), PATIENCE)  # noqa: B023
+    assert len(acting(prometheus)) == 1
+    for pod in list(cluster.running):
+        cluster.end(pod)
+
+
+def lets_in(address, port, context):
+    try:
+        return bool(get(f"http{'s' * bool(context)}://{address}:{port}/metrics", context))
+    except OSError:
+        return False
+
+
+def unverified():
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def isolations(cluster):

@@ -47,12 +47,15 @@ def test_what_is_applied_is_what_the_other_tests_look_at():
 @pytest.mark.parametrize(
     ("names", "values"),
     [
-        (["runs-in-claim"], {}),
-        ([], {"runs": "nodes"}),
-        (["in-earnest", "standby"], {"runs": "nodes", "handler__standby": "true", "handler__dryRun": "false"}),
-        (["monitoring"], {"runs": "nodes", "monitoring": "true"}),
-        (["mindcluster"], {"runs": "nodes", "handler__isolator": "clusterd"}),
-        (["runs-in-claim", "monitoring", "mindcluster"], {"monitoring": "true", "handler__isolator": "clusterd"}),
+        ([], {}),
+        (["in-earnest"], {"handler__dryRun": "false"}),
+        (["monitoring"], {"monitoring": "true"}),
+        (["tls"], {"tls": "true"}),
+        (["mindcluster"], {"handler__isolator": "clusterd"}),
+        (
+            ["in-earnest", "monitoring", "tls", "mindcluster"],
+            {"handler__dryRun": "false", "monitoring": "true", "tls": "true", "handler__isolator": "clusterd"},
+        ),
     ],
     ids=lambda each: "-".join(each) or "base",
 )
@@ -66,7 +69,7 @@ def test_the_chart_is_the_kustomization(tmp_path, names, values):
 def test_the_chart_puts_its_values_in():
     made = charted(
         image="registry.example/asd:1", handler__dryRun="false", handler__args="{--max-devices=4}",
-        agent__args="{--checkpoints=all}", runsStorageClass="nfs", stateStorageClass="disk",
+        agent__args="{--checkpoints=all}",
     )  # fmt: skip
     agent, handler = made[("DaemonSet", "asd", "asd-agent")], made[("Deployment", "asd", "asd-handler")]
     (container,) = handler["spec"]["template"]["spec"]["containers"]
@@ -74,28 +77,27 @@ def test_the_chart_puts_its_values_in():
     assert "--dry-run" not in container["args"]
     assert container["args"][-1] == "--max-devices=4"
     assert agent["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--checkpoints=all"
-    classes = {
-        name: made[("PersistentVolumeClaim", "asd", name)]["spec"]["storageClassName"]
-        for name in ("asd-runs", "asd-handler")
-    }
-    assert classes == {"asd-runs": "nfs", "asd-handler": "disk"}
 
 
 def test_the_chart_goes_into_another_namespace():
-    made = by_name(output(binary("helm"), "template", "asd", CHART, "--namespace", "guard", "--set", "runs=nodes"))
+    made = by_name(output(binary("helm"), "template", "asd", CHART, "--namespace", "guard", "--set", "tls=true"))
     assert {space for _, space, _ in made} == {"guard", "default", None}
     (container,) = made[("Deployment", "guard", "asd-handler")]["spec"]["template"]["spec"]["containers"]
     assert container["args"][0] == "--agents=kubernetes:guard/app.kubernetes.io/name=asd-agent:9464"
+    assert container["args"][1] == "--lease=guard/asd-handler"
     bindings = [each for (kind, *_), each in made.items() if kind.endswith("RoleBinding")]
     assert {subject["namespace"] for each in bindings for subject in each["subjects"]} == {"guard"}
 
 
 def test_a_wrong_value_is_refused_in_a_sentence():
     done = subprocess.run(
-        [binary("helm"), "template", "asd", CHART, "--set", "runs=wrong"], capture_output=True, text=True, timeout=60
+        [binary("helm"), "template", "asd", CHART, "--set", "handler.isolator=slurm"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1
-    assert 'runs is "wrong"; valid are claim and nodes' in done.stderr
+    assert 'handler.isolator is "slurm"; valid are kubernetes, clusterd and none' in done.stderr
 
 
 def test_the_chart_has_nothing_to_complain_of():

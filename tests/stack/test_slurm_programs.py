@@ -15,7 +15,6 @@ SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 RANK = Path(__file__).parent / "programs" / "striking_rank.py"
 pytestmark = [
     pytest.mark.stack,
-    pytest.mark.slow,
     pytest.mark.skipif(os.getuid() != 0, reason="slurmd starts jobs of others as root"),
 ]
 REASON = "asd: the agent does not answer"
@@ -32,7 +31,7 @@ class Cluster:
         for name in ("state", "spool", "etc"):
             (folder / name).mkdir()
         agent = f"http://127.0.0.1:{self.agent_port}"
-        (folder / "etc" / "settings").write_text(f"RUNS={self.runs}\nASD_AGENT={agent}\nDRAIN=yes\n")
+        (folder / "etc" / "settings").write_text(f"RUNS={self.runs}\nAGENT={agent}\nDRAIN=yes\n")
         self.conf, host = folder / "slurm.conf", socket.gethostname().split(".")[0]
         example = (SCRIPTS / "slurm.conf.example").read_text()
         for name in ("prolog", "epilog", "task_prolog", "health_check"):

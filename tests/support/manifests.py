@@ -15,7 +15,7 @@ def _items(path):
 def components():
     """The folders that the kustomization names, the base first."""
     (top,) = _items(FOLDER / "kustomization.yaml")
-    return [*top["resources"], *top["components"]]
+    return [*top["resources"], *(top["components"] or [])]
 
 
 def rendered(*folders):
@@ -27,21 +27,16 @@ def rendered(*folders):
         for patch in own.get("patches", []):
             import yaml
 
-            for each in list(objects):
+            for each in objects:
                 if (each["kind"], each["metadata"]["name"]) == (patch["target"]["kind"], patch["target"]["name"]):
-                    change = yaml.safe_load(patch["patch"])
-                    if isinstance(change, list):
-                        _apply(each, change)
-                    else:
-                        assert change["$patch"] == "delete"
-                        objects.remove(each)
+                    _apply(each, yaml.safe_load(patch["patch"]))
     return objects
 
 
 def _apply(target, operations):
     """RFC 6902, as far as it is needed here."""
     for operation in operations:
-        *way, last = operation["path"].strip("/").split("/")
+        *way, last = (step.replace("~1", "/") for step in operation["path"].strip("/").split("/"))
         place = target
         for step in way:
             place = place[int(step)] if isinstance(place, list) else place[step]
@@ -54,5 +49,5 @@ def _apply(target, operations):
         elif key == "-":
             place.append(value)
         else:
-            assert operation["op"] == "replace", operation
+            assert isinstance(place, list) or (key in place) is (operation["op"] == "replace"), operation
             place[key] = value

@@ -40,9 +40,8 @@ def read_lease(args: argparse.Namespace) -> KubeLease | None:
     """
     if args.lease is None:
         return None
-    for option in ("dry_run", "once"):
-        if getattr(args, option):
-            raise ConfigError("--lease", args.lease, f"it does not go with --{option.replace('_', '-')}")
+    if args.once:
+        raise ConfigError("--lease", args.lease, "it does not go with --once")
     from asd.exporters.kubernetes import open_lease
 
     return open_lease(args.lease)
@@ -101,7 +100,7 @@ class Leading:
         if self._lease is None:
             return
         self._tell_problem()
-        if acts != self._acted:
+        if acts != self._acted and acts == self._lease.acts:  # else it is about to change
             self._acted = acts
             place, holder = f"Lease {self._lease.namespace}/{self._lease.name}", self._lease.holder or "nobody"
             say(f"this handler acts: it holds the {place}." if acts else f"it stands by: {holder} holds the {place}.")

@@ -153,13 +153,10 @@ def _print(texts: Sequence[str], table: EventTable | None) -> None:
 
 
 def _make_robust(args: argparse.Namespace) -> None:
-    """No character of an event may end the command; JSON is UTF-8 whatever the locale says."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    """JSON is UTF-8 whatever the locale says."""
+    if args.json and isinstance(sys.stdout, io.TextIOWrapper):
         with contextlib.suppress(io.UnsupportedOperation):
-            if args.json:
-                sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-            else:
-                sys.stdout.reconfigure(errors="backslashreplace")
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _filter(args: argparse.Namespace, now: float) -> Callable[[EventHead], bool]:

@@ -226,8 +226,7 @@ def _name(option: str, text: str) -> str:
 
 
 def _show(text: str) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    print(text, flush=True)
 
 
 def _say(sentence: str) -> None:

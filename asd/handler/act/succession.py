@@ -20,7 +20,7 @@ from asd.handler.db.isolations import Isolation, Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import Suspicion
 
-__all__ = ["adopt", "record_of"]
+__all__ = ["adopt", "passed_on", "record_of"]
 
 _MOST_CASES = 500
 _MOST_CLOSED = 100  # the circuit breaker counts those of a day
@@ -74,7 +74,19 @@ def record_of(store: Store, now: float) -> str:
         cleared=[_Cleared(named(number), until) for number, until in cleared],
         cases=[_Case(named(case.device), *(getattr(case, name) for name in _OF_CASE)) for case in kept],
     )
-    return base64.b64encode(zlib.compress(msgspec.json.encode(record))).decode()
+    return _packed(record)
+
+
+def passed_on(text: str, now: float) -> str:
+    """What a dry run leaves of what was left to it: the same, and nothing that happens until now is a reason to act.
+
+    Raises:
+        StateError: It is nothing that `record_of` wrote.
+    """
+    record = _read(text) if text else _Record(form=1, now=now, meta={}, cleared=[], cases=[])
+    _move_along(record, now)
+    record.now = record.meta["ignore_before"] = now - now % _ROUND_SECONDS
+    return _packed(record)
 
 
 def adopt(store: Store, book: Suspicion, text: str, now: float) -> None:
@@ -100,6 +112,10 @@ def adopt(store: Store, book: Suspicion, text: str, now: float) -> None:
     for case in cases.in_state(*_OPEN):
         if case.device not in open_there:
             _end(store, cases, case, now)
+
+
+def _packed(record: _Record) -> str:
+    return base64.b64encode(zlib.compress(msgspec.json.encode(record))).decode()
 
 
 def _read(text: str) -> _Record:

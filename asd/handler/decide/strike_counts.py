@@ -6,6 +6,7 @@ owner and taken over from there.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import StrikeCount, Suspicion
-from asd.handler.identity import printable
+from asd.handler.identity import whole_event
 from asd.handler.policy import Policy
 
 __all__ = ["StrikeCounts"]
@@ -45,10 +46,10 @@ class StrikeCounts:
             event: Each may come any number of times.
             now: When it was read, in seconds since the epoch.
         """
+        if not math.isfinite(event.time):
+            return False
         try:
-            new = self._count(event, now)
-        except UnicodeEncodeError:
-            new = self._count(printable(event), now)
+            new = self._count(whole_event(event), now)
         except OverflowError:  # its numbers are out of every range
             return False
         self._unpruned += 1

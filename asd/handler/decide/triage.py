@@ -14,6 +14,7 @@ What an event does to the strikes, `asd.handler.decide.suspicion` says. What fol
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from asd.event import Event
@@ -22,7 +23,7 @@ from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.suspicion import Counted, StrikeCount, Suspicion, judged
 from asd.handler.decision import Decision
-from asd.handler.identity import job_of, names_device, printable
+from asd.handler.identity import job_of, names_device, whole_event
 from asd.handler.policy import Policy
 from asd.isolator import Device
 from asd.verdict import Level
@@ -60,18 +61,18 @@ class Triage:
 
     def take_in(self, event: Event, now: float) -> Decision:
         """What follows from `event`, which may come any number of times."""
+        self._id = event.id  # a hash, and asked for more than once
+        if not math.isfinite(event.time):
+            return self._say("noted", event, now, f"its time is {event.time}, which is none, so it is refused")
         counts = event.kind in _COUNTED or (event.kind == "anomaly" and event.level is Level.ERROR)
         table = "seen" if counts else "noise"
-        self._id = event.id  # a hash, and asked for more than once
         new = self._store.db.execute(
             f"INSERT OR IGNORE INTO {table} (id, received) VALUES (?, ?)", (bytes.fromhex(self._id), now)
         ).rowcount
         if not new:
             return self._say("duplicate", event, now, "the event was taken in before")
         try:
-            return self._follow_from(event, now, counts=counts)
-        except UnicodeEncodeError:  # half a surrogate pair, which JSON can spell and a database can't keep
-            return self._follow_from(printable(event), now, counts=counts)
+            return self._follow_from(whole_event(event), now, counts=counts)
         except OverflowError:
             return self._say("noted", event, now, "its numbers are out of every range")
 

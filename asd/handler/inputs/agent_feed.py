@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from asd.event import Event
 from asd.handler.db.agent_rows import SilentAgent, cursor_name, forget_silent, note_silent, read_cursors, silent_agents
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
@@ -37,7 +38,7 @@ class AgentFeed:
 
     Attributes:
         events: Events so far.
-        refused: Events so far of devices of other nodes.
+        refused: Events so far that their agent may not tell.
         missed: Events that agents had dropped before they were fetched.
         bad: What was told and is no event.
     """
@@ -117,7 +118,7 @@ class AgentFeed:
             batches.append(batch)
         if not batches:
             return None
-        events = [event for batch in batches for event in batch.answer.events if event.host in batch.answer.nodes]
+        events = [event for batch in batches for event in batch.answer.events if _may_tell(batch, event)]
         moved = self._moved(batches)
         decisions = self._handler.handle_many(events, {cursor_name(key): json.dumps(moved[key]) for key in moved})
         self._cursors.update(moved)
@@ -192,7 +193,7 @@ class AgentFeed:
         """Counts and tells what was not taken in."""
         answer = batch.answer
         strange = Counter(event.host for event in answer.events if event.host not in answer.nodes)
-        self.refused += strange.total()
+        self.refused += sum(not _may_tell(batch, event) for event in answer.events)
         self.missed += answer.missed
         self.bad += answer.bad
         own = " or ".join(sorted(answer.nodes))
@@ -201,6 +202,12 @@ class AgentFeed:
                 batch.place, "stranger",
                 f"the agent at {batch.place} speaks of devices of {next(iter(strange))!r:.100}, and may speak of those "
                 f"of {own} alone; what it tells of other nodes is refused.",
+            )  # fmt: skip
+        if any(event.kind == "recovery" for event in answer.events):
+            self._complain(
+                batch.place, "recovery",
+                f"the agent at {batch.place} tells that a device was given back, which none but the handler that took "
+                "it out can know; it is refused.",
             )  # fmt: skip
         if answer.missed:
             self._complain(
@@ -215,6 +222,11 @@ class AgentFeed:
 
     def _complain(self, place: str, topic: str, sentence: str) -> None:
         self._complaints.setdefault(f"{topic} {place}", sentence)
+
+
+def _may_tell(batch: Batch, event: Event) -> bool:
+    """Whether an agent may say that: of its own nodes, and never that a device was given back: that forgives strikes."""
+    return event.host in batch.answer.nodes and event.kind != "recovery"
 
 
 def _key(nodes: frozenset[str]) -> str:

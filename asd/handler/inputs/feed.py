@@ -15,7 +15,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
-from asd.handler.inputs.owners import strangers
+from asd.handler.inputs.owners import may_give_back, strangers
 from asd.isolator import Device
 from asd.rundir import names as run_dir
 from asd.rundir.disk import read_regular
@@ -38,6 +38,7 @@ class LogFeed:
 
     Attributes:
         bad_lines: Lines so far that were no events.
+        not_believed: Lines so far of a user who may not give devices back, and says that one was.
         events: Events so far.
         cursor_problem: Why the logs are read from their beginning; empty when they are not. Known events are known.
     """
@@ -48,7 +49,7 @@ class LogFeed:
         self._logs = list(logs)
         self._statuses: dict[Path, int] = {}
         self._strangers: dict[str, str] = {}
-        self.bad_lines = 0
+        self.bad_lines = self.not_believed = 0
         self.events = 0
         self.cursor_problem = ""
         self._follower = self._resume()
@@ -75,6 +76,11 @@ class LogFeed:
             sentences.append(f"{follower.lost} logs vanished before they were read to their end.")
         if self.bad_lines:
             sentences.append(f"{self.bad_lines} lines of the logs are no events and were left out.")
+        if self.not_believed:
+            sentences.append(
+                f"{self.not_believed} lines of other users' logs say that a device was given back; that is believed of "
+                "root and of the user of this handler."
+            )
         return sentences
 
     def step(self) -> list[Decision] | None:
@@ -87,18 +93,24 @@ class LogFeed:
         if not lines:
             return None
         events = []
-        bad = 0
+        bad = forged = 0
         for line in lines:
             try:
-                events.append(Event.from_json(line.text))
+                event = Event.from_json(line.text)
             except StateError:
                 bad += 1
+                continue
+            if event.kind == "recovery" and not may_give_back(line.path):
+                forged += 1
+            else:
+                events.append(event)
         try:
             decisions = self._handler.handle_many(events, {_CURSOR: json.dumps(self._follower.state())})
         except StateError:
             self._follower = self._resume()
             raise
         self.bad_lines += bad
+        self.not_believed += forged
         self.events += len(events)
         return decisions
 

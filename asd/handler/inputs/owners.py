@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["strangers"]
+__all__ = ["may_give_back", "strangers"]
 
 
 def strangers(logs: Iterable[Path]) -> dict[str, str]:
@@ -33,3 +33,14 @@ def strangers(logs: Iterable[Path]) -> dict[str, str]:
         if owner and user not in (0, owner, os.geteuid()):
             found[str(log)] = f"it belongs to user {user}, and its folder to user {owner}"
     return found
+
+
+def may_give_back(log: Path) -> bool:
+    """Whether it is believed when a log tells that a device was given back, which takes its strikes off.
+
+    A training never tells that, and could so hide a device. It is believed of root and of whom this process runs as.
+    """
+    try:
+        return log.stat().st_uid in (0, os.geteuid())
+    except OSError:
+        return False

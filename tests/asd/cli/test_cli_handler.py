@@ -293,7 +293,6 @@ def test_a_wrong_place_for_metrics_is_told(tmp_path, capsys):
     ("options", "sentence"),
     [
         (["--lease", "asd"], "it must be NAMESPACE/NAME, for example asd/asd-handler"),
-        (["--lease", "asd/handler", "--dry-run"], "it does not go with --dry-run"),
         (["--lease", "asd/handler", "--once"], "it does not go with --once"),
         (["--agents", "kubernetes:asd"], "it must be kubernetes:NAMESPACE/LABEL=VALUE"),
         (["--agents", "kubernetes:asd/app=agent"], "it must be a kubeconfig"),

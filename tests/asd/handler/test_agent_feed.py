@@ -122,6 +122,16 @@ def test_it_goes_on_where_it_was_also_when_an_agent_gets_its_earlier_journal_bac
     assert read_cursors(running.store)["node7"] == [f"{'c' * 32}.1", f"{'a' * 32}.3"]
 
 
+def test_an_agent_that_tells_that_a_device_was_given_back_takes_no_strikes_off(running, agents):
+    one, _ = agents
+    one.events = [event(1), event(2), event(2, kind="recovery"), event(3)]
+    feed = running({"node7": one})
+    decisions = work(feed, lambda: feed.caught_up)
+    assert [each.action for each in decisions] == ["strike", "strike", "waiting"]
+    assert (feed.events, feed.refused) == (3, 1)
+    assert "none but the handler that took it out can know" in feed.complaints[0]
+
+
 def test_what_the_store_could_not_take_is_taken_the_next_time(running, agents, monkeypatch):
     one, _ = agents
     one.events = [event(1), event(2)]

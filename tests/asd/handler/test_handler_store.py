@@ -13,6 +13,7 @@ from asd.event import event_id
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store
 from asd.handler.act.release import ask_release, find_device
 from asd.handler.db.event_row import unpack
+from asd.handler.decide.strike_counts import StrikeCounts
 from asd.handler.files import events_file, state_file
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.standing import device_standings
@@ -339,9 +340,12 @@ def test_decisions_are_kept_and_are_json(tmp_path):
     assert isinstance(first.note("x"), Decision)
 
 
-@pytest.mark.parametrize("changes", [{"host": "\ud800"}, {"run": "\ud800"}, {"device": "Ascend:\ud800"}])
-def test_half_a_surrogate_pair_does_not_stop_the_handler(tmp_path, changes):
-    first = handler(tmp_path / "h")
+@pytest.mark.parametrize(
+    "name", ["run", "host", "device", "checkpoint", "rule", "feature", "reason", "evidence", "key"]
+)
+def test_half_a_surrogate_pair_does_not_stop_the_handler(tmp_path, name):
+    first, changes = handler(tmp_path / "h"), {name: "Ascend:\ud800"}
+    first.know([Device("node\ud800", "Ascend:\ud800", 0)])
     assert first.handle(event(1, **changes)).action == "strike"
     assert first.handle(persistent(2, **changes)).action == "isolated"
     assert first.handle(persistent(2, **changes)).action == "duplicate"
@@ -351,6 +355,15 @@ def test_a_number_beyond_every_range_does_not_stop_the_handler(tmp_path):
     first = handler(tmp_path / "h")
     decisions = first.handle_many([event(1 << 70), event(1, rank=1 << 70), event(1)])
     assert [decision.action for decision in decisions] == ["noted", "noted", "strike"]
+
+
+@pytest.mark.parametrize("when", [float("nan"), float("inf"), -float("inf")])
+def test_an_event_without_a_time_is_refused_in_a_sentence_and_stops_nothing(tmp_path, when):
+    first = handler(tmp_path / "h")
+    decisions = first.handle_many([persistent(1, time=when), event(1, time=when), persistent(2)])
+    assert [decision.action for decision in decisions] == ["noted", "noted", "isolated"]
+    assert decisions[0].reason.endswith(f": its time is {when}, which is none, so it is refused.")
+    assert not StrikeCounts(Policy()).add(event(1, time=when), START)
 
 
 def test_a_database_that_vanishes_under_it_is_a_sentence(tmp_path):
@@ -435,6 +448,29 @@ def test_alerts_push_out_nothing_that_was_done(tmp_path):
         first.store.prune(0.0, 0.0)
     kept = dict(first.store.db.execute("SELECT action, count(*) FROM decision GROUP BY action").fetchall())
     assert kept == {"isolating": 1, "isolated": 1, "alert": 10_000}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_another_user_says_was_given_back_keeps_its_strikes(tmp_path):
+    told = line(event(1)) + line(event(2)) + line(event(2, kind="recovery"))
+    strikes = []
+    for user in (1001, 0):
+        folder = tmp_path / str(user)
+        folder.mkdir()
+        log = folder / "events-rank0.jsonl"
+        log.write_text(told)
+        for path in (folder, log):
+            os.chown(path, user, -1)
+        first = handler(folder / "h")
+        feed = LogFeed(first, [folder])
+        feed.step()
+        strikes.append(device_standings(first.store, Policy(), START)[0].strikes)
+        if user:
+            assert feed.complaints == [
+                "1 lines of other users' logs say that a device was given back; that is believed of root and of the "
+                "user of this handler."
+            ]
+    assert strikes == [2, 0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

@@ -291,6 +291,43 @@ def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_change
         assert record_of(store, two.clock.now) == text
 
 
+def test_one_of_two_dry_runs_says_what_it_would_do_and_asks_the_engine_nothing():
+    two = Two(Policy(dry_run=True))
+    assert two.tell(two.verdict()) == [["would-isolate"], ["would-isolate"]]
+    two.tick()
+    assert [two.handlers[name].acts for name in ("one", "two")] == [True, False]
+    two.take_over()
+    assert two.tell(two.verdict("Ascend:4"), to=("two",)) == [["would-isolate"]]
+    assert two.engine.calls == []
+
+
+def test_what_dry_runs_saw_is_no_reason_for_those_in_earnest_that_come_after():
+    two = Two(Policy(dry_run=True))
+    seen = two.verdict()
+    two.tell(seen)
+    two.tick(HOUR)
+    two.policy = Policy()
+    two.handlers["three"] = two.begin("three")
+    two.take_over("three")
+    assert two.tell(seen, to=("three",)) == [["stale"]]
+    assert two.tell(two.verdict("Ascend:4"), to=("three",)) == [["isolated"]]
+    assert two.isolations == ["Ascend:4"]
+
+
+def test_what_is_out_is_known_again_after_a_dry_run_in_between(two):
+    two.tell(two.verdict())
+    two.tick()
+    two.policy = Policy(dry_run=True)
+    two.handlers["dry"] = two.begin("dry")
+    two.take_over("dry")
+    assert two.tell(two.verdict("Ascend:4"), to=("dry",)) == [["would-isolate"]]
+    two.tick(HOUR, "dry")
+    two.policy = Policy()
+    two.handlers["three"] = two.begin("three")
+    two.take_over("three")
+    assert (two.state("three"), two.isolations) == (["isolated"], ["Ascend:3"])
+
+
 @pytest.mark.parametrize("text", ["x", "e30=", "eJyrrgUAAXUA+Q==", "eJw="])
 def test_what_nobody_left_is_refused(text):
     store = Store(None)

@@ -80,7 +80,9 @@ def test_every_folder_is_named_in_the_kustomization_and_every_file_in_its_own():
 
 
 @pytest.mark.parametrize("which", [AGENT, HANDLER])
-@pytest.mark.parametrize("chosen", [(), ("base",), ("base", "mindcluster"), ("base", "in-earnest")])
+@pytest.mark.parametrize(
+    "chosen", [(), ("base", "mindcluster"), ("base", "in-earnest"), ("base", "in-earnest", "monitoring", "tls")]
+)
 def test_the_command_takes_the_arguments_it_is_given(which, chosen):
     (container,) = pod(*which, *chosen)["containers"]
     assert container["command"][0] == "asd"
@@ -90,7 +92,7 @@ def test_the_command_takes_the_arguments_it_is_given(which, chosen):
 
 
 @pytest.mark.parametrize("which", [AGENT, HANDLER])
-@pytest.mark.parametrize("chosen", [(), ("base",)])
+@pytest.mark.parametrize("chosen", [("base",), ("base", "tls")])
 def test_a_pod_has_no_rights_it_does_not_need(which, chosen):
     spec = pod(*which, *chosen)
     (container,) = spec["containers"]
@@ -123,43 +125,15 @@ def runs_of(spec):
     return next(volume for volume in spec["volumes"] if volume["name"] == name)
 
 
-def test_what_jobs_agent_and_handler_mount_is_the_same_claim_in_one_namespace():
-    specs = [pod(*AGENT), pod(*HANDLER), *(training for _, training in trainings())]
-    assert [runs_of(spec) for spec in specs] == [
-        {"name": "runs", "persistentVolumeClaim": {"claimName": "asd-runs"}}
-    ] * len(specs)
-    owners = [
-        item(*AGENT),
-        item(*HANDLER),
-        item("PersistentVolumeClaim", "asd-runs"),
-        *(items(f"jobs/{job}")[0] for job in JOBS),
-    ]
-    assert {each["metadata"]["namespace"] for each in owners} == {"asd"}
-
-
-def test_without_the_claim_what_a_job_is_told_to_mount_is_the_folder_of_the_agent():
-    folder = runs_of(pod(*AGENT, "base"))
+def test_what_a_job_mounts_is_the_folder_of_the_agent_of_its_node():
+    folder = runs_of(pod(*AGENT))
     assert folder["hostPath"]["path"] == "/var/lib/asd/runs"
-    for job in JOBS:
-        told = {
-            line.split(": ", 1)[1]
-            for line in (FOLDER / "jobs" / job).read_text().splitlines()
-            if "in any namespace: " in line
-        }
-        assert [yaml.safe_load(text)["hostPath"]["path"] for text in told] == [folder["hostPath"]["path"]]
+    # `Directory`: a job must not make it, and where there is none no agent runs.
+    wanted = {"name": "runs", "hostPath": {"path": folder["hostPath"]["path"], "type": "Directory"}}
+    assert [runs_of(training) for _, training in trainings()] == [wanted] * len(trainings())
 
 
-def test_a_claim_of_another_namespace_is_on_the_same_export():
-    _, *volumes, claim = items("jobs/other-namespace.yaml")
-    assert volumes[0]["spec"]["nfs"] == volumes[1]["spec"]["nfs"]
-    assert [volume["spec"]["claimRef"] for volume in volumes] == [
-        {"namespace": "asd", "name": item("PersistentVolumeClaim", "asd-runs")["metadata"]["name"]},
-        {"namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"]},
-    ]
-    assert claim["spec"]["volumeName"] == volumes[1]["metadata"]["name"]
-
-
-def test_what_a_job_leaves_in_the_claim_is_found_by_agent_and_handler(tmp_path):
+def test_what_a_job_leaves_in_its_folder_is_found_by_agent_and_handler(tmp_path):
     """The manifests as they are, with the mount as a folder and the fields of the pods put in."""
     (job,) = pods_of("plain.yaml")[0]["containers"]
     known = {**variables(job), "ASD_NODE": "node7", "JOB_NAME": "llama"}
@@ -182,7 +156,7 @@ def test_what_a_job_leaves_in_the_claim_is_found_by_agent_and_handler(tmp_path):
     assert feed.nothing_found == ""
 
 
-def test_a_claim_without_a_run_is_told_of_by_the_handler(tmp_path):
+def test_a_folder_without_a_run_is_told_of_by_the_handler(tmp_path):
     store = Store(None)
     feed = LogFeed(FaultHandler(store, Policy(), NoIsolator(store), print), [tmp_path])
     assert feed.step() is None
@@ -228,10 +202,29 @@ def test_the_rules_of_the_operator_are_those_of_prometheus():
     assert items("monitoring/rules.yaml")[0]["spec"] == yaml.safe_load(make_rules.SOURCE.read_text())
 
 
-def test_the_handler_is_alone_and_begins_as_a_dry_run():
-    spec = item(*HANDLER)["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
-    assert "--dry-run" in pod(*HANDLER)["containers"][0]["args"]
+def test_of_two_handlers_the_one_with_the_lease_acts_and_they_begin_as_a_dry_run():
+    assert item(*HANDLER)["spec"]["replicas"] == 2
+    spec = pod(*HANDLER)
+    assert {"--dry-run", "--lease=asd/asd-handler"} <= set(spec["containers"][0]["args"])
+    assert [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume] == []
+    rules = [rule for each in rendered("base") if each["kind"] == "Role" for rule in each["rules"]]
+    (rule,) = [rule for rule in rules if "update" in rule["verbs"]]
+    assert rule["resourceNames"] == ["asd-handler"]
+
+
+def test_with_certificates_each_side_shows_its_own_and_lets_in_whom_the_other_names():
+    made = {(each["kind"], each["metadata"]["name"]): each for each in rendered("base", "monitoring", "tls")}
+    told = {name: yaml.safe_load(text) for name, text in made["ConfigMap", "asd-tls"]["data"].items()}
+    assert told["web.yml"]["tls_server_config"]["client_auth_type"] == "RequireAndVerifyClientCert"
+    assert told["web.yml"]["tls_server_config"]["client_allowed_sans"] == ["asd-handler", "asd-prometheus"]
+    assert told["client.yml"]["tls_config"]["server_name"] == "asd-agent"
+    for kind, name in (AGENT, HANDLER):
+        (volume,) = [each for each in made[kind, name]["spec"]["template"]["spec"]["volumes"] if each["name"] == "tls"]
+        assert volume["projected"]["sources"] == [
+            {"configMap": {"name": "asd-tls"}},
+            {"secret": {"name": f"{name}-tls"}},
+        ]
+        assert made["ServiceMonitor", name]["spec"]["endpoints"][0]["tlsConfig"]["serverName"] == name
 
 
 def test_the_role_for_clusterd_names_the_config_map_that_is_written():
