@@ -51,6 +51,7 @@ def dump(kind: str, precision: str, mode: str, level: str, folder: Path) -> None
     for name, settings in {**TASKS, "again": TASKS["CRC32"]}.items():
         for parameter, value in begin:
             ops.assign(parameter, Tensor(value))  # in PyNative nobody updates it any more after `set_data`
+            parameter.asnumpy()  # waits for it
         random = np.random.default_rng(7)
         debugger = PrecisionDebugger(DebuggerConfig.of({**settings, "level": level, "dump_path": str(folder / name)}))
         for _ in range(2):
