@@ -15,7 +15,15 @@ try:
 except ImportError:
     api = pynative_api
 
-__all__ = ["clear_pynative", "compiled_functions", "compiled_graph", "executors", "source_parser", "unknown", "wait_for_pynative"]
+__all__ = [
+    "clear_pynative",
+    "compiled_functions",
+    "compiled_graph",
+    "executors",
+    "source_parser",
+    "unknown",
+    "wait_for_pynative",
+]
 
 _OLDEST, _NEWEST = (2, 7), (2, 10)
 _PARSERS = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9

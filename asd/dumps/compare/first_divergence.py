@@ -130,7 +130,9 @@ class FirstDivergence:
     def _without_unread(self, agrees: Agrees) -> tuple[Agrees, list[Row]]:
         """Leaves out further outputs of operators that nothing takes: a kernel need not write what nobody reads."""
         wrong = [(call, row) for call in self._calls for row in call.rows if agrees(row) is False]
-        taken = {_pair_of(row) for call, row in wrong if row.state != "output" or not call.name.startswith("Primitive.")}
+        taken = {
+            _pair_of(row) for call, row in wrong if row.state != "output" or not call.name.startswith("Primitive.")
+        }
         unread = [
             row for call, row in wrong
             if row.state == "output" and call.name.startswith("Primitive.") and _pair_of(row) not in taken

@@ -53,7 +53,7 @@ class _Instead(ast.NodeTransformer):
         return item
 
 
-def _items(over: ast.AST, value: Any) -> list[Any] | None:
+def _items(over: ast.expr, value: Any) -> list[Any] | None:
     """The items of what a comprehension goes through, as source that may be read more than once."""
     if isinstance(over, (ast.Tuple, ast.List)):
         return list(over.elts) if all(map(_is_plain, over.elts)) else None
