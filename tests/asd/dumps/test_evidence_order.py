@@ -268,16 +268,15 @@ def test_a_further_output_that_nothing_takes_accuses_nobody_and_is_told(tmp_path
 
 @pytest.mark.parametrize("fault", [0.0, 1.0])
 def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed_inside_it(tmp_path, fault):
+    inner, outer = "Cell.outer.inner.Dense.forward.0", "Cell.outer.Outer.forward.0"
     for side, mode in (("golden", "pynative"), ("run", "graph")):
         dump = DumpWriter(tmp_path / side, task="tensor", level="mix")
         x, wrong = noise(8, 8), side == "run"
         y = (x.astype(np.float16) * np.float16(1 + 2**-10 * wrong)).astype(np.float16)
         out = y.astype(np.float32)
         out[2, 2] += fault * wrong
-        dump.forward(
-            "Cell.outer.inner.Dense.forward.0", [x.astype(np.float16)], [y], parent="Cell.outer.Outer.forward.0"
-        )
-        dump.forward("Cell.outer.Outer.forward.0", [np.arange(8)], [out])
+        dump.forward(inner, [x.astype(np.float16)], [y], parent=outer)
+        dump.forward(outer, [np.arange(8)], [out])
         path = dump.write()
         path.write_text(json.dumps({**json.loads(path.read_text()), "mode": mode}))
     request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
