@@ -15,7 +15,15 @@ try:
 except ImportError:
     api = pynative_api
 
-__all__ = ["clear_pynative", "compiled_functions", "compiled_graph", "executors", "source_parser", "unknown"]
+__all__ = [
+    "clear_pynative",
+    "compiled_functions",
+    "compiled_graph",
+    "executors",
+    "source_parser",
+    "unknown",
+    "wait_for_pynative",
+]
 
 _OLDEST, _NEWEST = (2, 7), (2, 10)
 _PARSERS = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
@@ -63,3 +71,12 @@ def compiled_graph(phase: str) -> bytes:
 def clear_pynative() -> None:
     """Ends a pass of PyNative that failed: it would be left in the middle, and the next operator would pay for it."""
     pynative_api._pynative_executor.clear_res()
+
+
+def wait_for_pynative() -> None:
+    """Waits until all that PyNative began is computed, graphs among it, whatever these return.
+
+    Raises:
+        Exception: What MindSpore raises when some of it failed.
+    """
+    pynative_api._pynative_executor.sync()

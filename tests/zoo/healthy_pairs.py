@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import mindspore as ms
 import numpy as np
 from kinds import KINDS
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 from trainings import IN_FLOAT32, MODES, Outer, WithLoss
 
 from asd.dumps.compare.comparison import Options, compare_runs
@@ -50,7 +50,8 @@ def dump(kind: str, precision: str, mode: str, level: str, folder: Path) -> None
     begin = [(each, each.asnumpy().copy()) for each in step.get_parameters()]
     for name, settings in {**TASKS, "again": TASKS["CRC32"]}.items():
         for parameter, value in begin:
-            parameter.set_data(Tensor(value))
+            ops.assign(parameter, Tensor(value))  # in PyNative nobody updates it any more after `set_data`
+            parameter.asnumpy()  # waits for it
         random = np.random.default_rng(7)
         debugger = PrecisionDebugger(DebuggerConfig.of({**settings, "level": level, "dump_path": str(folder / name)}))
         for _ in range(2):

@@ -32,7 +32,8 @@ def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]]) -> tuple[Ag
         pairs = [row for row in (*taken, *call.rows) if _is_pair(row)]
         scale = scale_of([row.trusted for row in pairs if row.trusted is not None])
         own = _allowed(pairs)
-        given = [_distance(row, scale) for row in taken if _is_pair(row)]
+        known = [row for row in taken if _is_pair(row) and (row.state != "output" or agreed.get(id(row)))]
+        given = [_distance(row, scale) for row in known]
         grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
         for row in call.rows:
             if not _is_pair(row):

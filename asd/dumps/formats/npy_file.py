@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from tokenize import TokenError
@@ -21,6 +22,7 @@ __all__ = ["NpyFile", "TensorFile"]
 
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _KINDS = "biufc"
+_parsing = threading.Lock()  # NumPy parses a header as Python, which in Python 3.11 only one thread at a time may
 
 
 class TensorFile:
@@ -123,7 +125,8 @@ class NpyFile(TensorFile):
                 version = npy.read_magic(file)  # type: ignore[no-untyped-call]
                 if version not in _READERS:
                     raise ValueError(f"version {version} of the format")  # noqa: TRY301
-                shape, self.fortran, dtype = _READERS[version](file)  # type: ignore[no-untyped-call]
+                with _parsing:
+                    shape, self.fortran, dtype = _READERS[version](file)  # type: ignore[no-untyped-call]
             except (ValueError, TypeError, EOFError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
                 reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
                 raise StateError(f"{self.path} is no readable npy file: {reason}.") from None

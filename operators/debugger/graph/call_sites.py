@@ -19,6 +19,7 @@ from mindspore import Tensor, nn
 
 from asd.operators.debugger.graph import call_taps
 from asd.operators.debugger.graph.call_order import RETURN, Branch, CallSite, Code, Loop, of_the_source
+from asd.operators.debugger.graph.comprehension import written_out
 from asd.operators.debugger.graph.source_values import Unknown, known
 from asd.operators.debugger.hooks.apis import ApiHooks, words
 
@@ -82,13 +83,20 @@ class CallSites(ast.NodeTransformer):
         node.orelse = [self.visit(each) for each in node.orelse]
         return node
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
-        """As a loop."""
+    def visit_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> ast.AST:
+        """Written out where its items are known: a graph makes its rounds in any order. Else as a loop."""
+        items = written_out(node, self._known(node.generators[0].iter))
+        if items is not None:
+            kind = ast.List if isinstance(node, ast.ListComp) else ast.Tuple
+            whole: ast.AST = _at(kind([self.visit(each) for each in items], ast.Load()), node)
+            return whole
         first = node.generators[0]
         over = copy.deepcopy(first.iter)
         first.iter = self.visit(first.iter)
         self._within(first.target, over, node, "elt")
         return node
+
+    visit_GeneratorExp = visit_ListComp  # noqa: N815
 
     def visit_If(self, node: ast.If | ast.IfExp) -> ast.AST:
         """The test comes first."""

@@ -15,7 +15,7 @@ import numpy as np
 from asd.dumps.formats.statistics import Moments
 from asd.dumps.record.writer import DumpWriter
 from asd.operators.debugger.record import delivery
-from asd.operators.debugger.record.delivery import CALLBACK, Label
+from asd.operators.debugger.record.delivery import Label
 
 __all__ = ["Collector"]
 
@@ -47,7 +47,6 @@ class Collector:
         self.writer = writer
         self._kinds, self._checks, self._empty = sum(1 << kind for kind in kinds), checks, empty
         self._handed_over: dict[int, dict[str, Any]] = {}
-        self._callback = CALLBACK(self._receive)
         self._records = np.zeros(_ROOM, _RECORD)
 
     def begin(self) -> None:
@@ -55,7 +54,7 @@ class Collector:
         for _ in self.take():
             pass
         self._handed_over.clear()
-        delivery.collect(self._callback, self._kinds, checks=self._checks)
+        delivery.collect(self._receive, self._kinds, checks=self._checks)
 
     def take(self) -> Iterator[tuple[Label, dict[str, Any] | None]]:
         """Empties the queue, in one thread at a time: the label of each tensor and what is told of it if it is read."""

@@ -47,6 +47,8 @@ def known(node: ast.AST, names: Names, values: dict[str, Any] | None = None) -> 
         owner = known(node.value, names, values)
         if isinstance(owner, (types.ModuleType, nn.Cell)) or node.attr in vars(type(owner)):
             return found(lambda: getattr(owner, node.attr))
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return [known(each, names, values) for each in node.elts]
     if isinstance(node, ast.Subscript):
         return _item(known(node.value, names, values), known(node.slice, names, values))
     if isinstance(node, (ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare)):

@@ -129,6 +129,8 @@ class Session:
                 self.recording.open(name, parents[-1] if parents else None, frames, attributes)
                 self._put(name, "input_args", args)
                 self._put(name, "input_kwargs", kwargs)
+                if parameters is not None:  # before: a norm updates what it keeps of the batches
+                    self._put(name, "parameters", parameters)
         self._running.append((name, back))
         before, self.busy = self.busy, not label.module
         try:
@@ -139,8 +141,6 @@ class Session:
         with self._quiet():
             self.after_graph()
             if chosen:
-                if parameters is not None:
-                    self._put(name, "parameters", parameters)
                 self._put(name, "output", output if isinstance(output, (tuple, list)) else (output,))
             stays = self.selection.leaves(name)
             if chosen:

@@ -14,7 +14,7 @@ from mindspore import Tensor, nn
 from asd.operators.debugger.hooks.current import eager_session
 from asd.operators.debugger.hooks.session import Label
 from asd.operators.debugger.record.values import leaves
-from asd.operators.private.compiler import executors
+from asd.operators.private.compiler import executors, wait_for_pynative
 
 __all__ = ["is_due", "keep_outputs", "wait"]
 
@@ -62,6 +62,8 @@ def wait() -> None:
             if isinstance(leaf, Tensor):
                 leaf.asnumpy()
                 break
+    if kept:  # the graph of an optimizer returns no tensor
+        wait_for_pynative()
 
 
 def _keeping_its_output(original: Any) -> Any:

@@ -16,7 +16,6 @@ from asd.dumps.record.crc import widen_bfloat16
 from asd.operators.kernel import library as kernel
 
 __all__ = [
-    "CALLBACK",
     "Label",
     "array_at",
     "available",
@@ -46,7 +45,12 @@ CALLBACK = ctypes.CFUNCTYPE(
 """As `Deliver` in deliver.cpp."""
 _NAMES = {"bfloat16": "BFloat16", "uint8": "UInt8", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
 _SMALL = 64  # elements up to which NumPy is as fast
-_kept: list[Any] = []  # the callback of the library: it must live as long as the library may call it
+Raw = Callable[[int, Any, int, int, Any, bytes], None]
+"""What the library calls: number of the record, label, address, dimensions, their sizes, type."""
+_nobody: Raw = lambda *_: None  # noqa: E731
+_raw: list[Raw] = [_nobody]
+_callback = CALLBACK(lambda *told: _raw[0](*told))
+"""The only one: a thread of MindSpore may be about to call what it found before another was to get the tensors."""
 
 
 def _load() -> ctypes.CDLL | None:
@@ -85,26 +89,25 @@ def deliver_to(receive: Receiver | None) -> None:
     """
     if library is None:
         return
-    callback = CALLBACK() if receive is None else CALLBACK(_unpack(receive))
-    library.asd_deliver_to(callback, 0, 0, 0)
-    _kept[:] = [callback]
+    _raw[0] = _nobody if receive is None else _unpack(receive)
+    library.asd_deliver_to(CALLBACK() if receive is None else _callback, 0, 0, 0)
 
 
-def collect(callback: Any, kinds: int, *, checks: bool) -> None:
+def collect(receive: Raw, kinds: int, *, checks: bool) -> None:
     """The library queues what is told of the tensors that the taps see from now on; see `Collector`.
 
     Args:
-        callback: Of the type `CALLBACK`.
+        receive: Gets what the library can't tell, or, without a label, a request to empty the queue.
         kinds: A bit for each kind of label whose tensors are read.
         checks: Whether their check sums are taken.
     """
     if library is None:
         return
-    library.asd_deliver_to(callback, 1, kinds, int(checks))
-    _kept[:] = [callback]
+    _raw[0] = receive
+    library.asd_deliver_to(_callback, 1, kinds, int(checks))
 
 
-def _unpack(receive: Receiver) -> Callable[..., None]:
+def _unpack(receive: Receiver) -> Raw:
     def callback(_: int, label: Any, data: int, dimensions: int, sizes: Any, dtype: bytes) -> None:
         receive((label[0], label[1], label[2], label[3]), *array_at(data, tuple(sizes[:dimensions]), dtype))
 

@@ -1,8 +1,11 @@
 """How far apart two tensors are: against plain NumPy, on every type, in any order, in constant memory."""
 
+import gc
 import importlib.util
 import math
 import os
+import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -239,3 +242,41 @@ def test_equal_bytes_need_no_arithmetic(folder, monkeypatch):
     found = compare(folder, array, array)
     assert (found.cosine, found.max_abs, found.thousandth) == (1.0, 0.0, 1.0)
     assert math.isclose(found.euclidean, 0.0)
+
+
+class _Litter:
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        for _ in range(20):
+            pass
+
+
+def test_threads_that_read_headers_at_once_do_not_disturb_one_another(tmp_path):
+    """In Python 3.11 a thread that parses may lose its place to another while garbage is collected."""
+    path, errors = tmp_path / "a.npy", []
+    np.save(path, np.ones(3, np.float32))
+
+    def deep(depth):
+        return deep(depth - 1) if depth else NpyFile(path).close()
+
+    def read(depth):
+        try:
+            for _ in range(400):
+                _Litter()
+                deep(depth)
+        except SystemError as error:
+            errors.append(error)
+
+    before, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(20), sys.setswitchinterval(1e-6)
+    try:
+        readers = [threading.Thread(target=read, args=(7 * number,)) for number in range(8)]
+        for each in readers:
+            each.start()
+        for each in readers:
+            each.join()
+    finally:
+        gc.set_threshold(*before), sys.setswitchinterval(interval)
+    assert errors == []

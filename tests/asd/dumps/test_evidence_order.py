@@ -247,3 +247,38 @@ def test_where_statistics_hide_as_much_as_is_seen_nobody_is_named(tmp_path):
     assert (found.kind, found.confidence) == ("unknown", "low")
     assert "can't be told" in found.sentence
     assert "dump tensors or CRC32s" in found.sentence
+
+
+@pytest.mark.parametrize("kind", ["unread", "taken", "only"])
+def test_a_further_output_that_nothing_takes_accuses_nobody_and_is_told(tmp_path, kind):
+    """A kernel of MindSpore leaves the running mean among its outputs unwritten."""
+
+    def write(dump, wrong):
+        x, y = noise(4, 8), noise(4, 8, seed=1) * (2 if wrong and kind == "only" else 1)
+        left = np.full(8, float(wrong), np.float32)
+        dump.forward("Primitive.bn_train.BatchNorm.0.forward", [x], [y, left, np.zeros(8, np.float32)])
+        dump.forward("Functional.relu.0.forward", [y, left] if kind == "taken" else [y], [np.maximum(y, 0)]).write()
+
+    found = parted(tmp_path, write)
+    if kind == "unread":
+        assert found is None
+    else:
+        assert (found.call, found.kind) == ("Primitive.bn_train.BatchNorm.0.forward", "operator")
+
+
+@pytest.mark.parametrize("fault", [0.0, 1.0])
+def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed_inside_it(tmp_path, fault):
+    inner, outer = "Cell.outer.inner.Dense.forward.0", "Cell.outer.Outer.forward.0"
+    for side, mode in (("golden", "pynative"), ("run", "graph")):
+        dump = DumpWriter(tmp_path / side, task="tensor", level="mix")
+        x, wrong = noise(8, 8), side == "run"
+        y = (x.astype(np.float16) * np.float16(1 + 2**-10 * wrong)).astype(np.float16)
+        out = y.astype(np.float32)
+        out[2, 2] += fault * wrong
+        dump.forward(inner, [x.astype(np.float16)], [y], parent=outer)
+        dump.forward(outer, [np.arange(8)], [out])
+        path = dump.write()
+        path.write_text(json.dumps({**json.loads(path.read_text()), "mode": mode}))
+    request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
+    found = compare_runs(request, tmp_path / "out", Options()).pairs[0].divergence
+    assert (found and found.call) == (outer if fault else None)

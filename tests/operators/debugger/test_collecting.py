@@ -1,6 +1,7 @@
 """What the C++ library queues of the tensors of a compiled graph is what Python tells of them, in the same order."""
 
 import ctypes
+import threading
 import time
 import zlib
 
@@ -121,3 +122,23 @@ def test_what_a_graph_left_in_the_queue_is_no_part_of_the_next_step(writer):
         collector.begin()
         seen_by_a_tap((number, 1, 0, -1), np.ones(100, np.float32))
     assert [label[0] for label, _ in collector.take()] == [1]
+
+
+def test_a_graph_that_still_runs_while_others_are_to_get_its_tensors_calls_nothing_that_is_gone():
+    over, seen = threading.Event(), []
+
+    def graph():
+        while not over.is_set():
+            seen_by_a_tap((1, FORWARD_IN, 0, -1), np.ones(3, np.float32))
+
+    running = [threading.Thread(target=graph) for _ in range(8)]
+    for each in running:
+        each.start()
+    for turn in range(60):
+        delivery.deliver_to(lambda label, array, dtype, turn=turn: seen.append(turn))
+        time.sleep(0.0005)
+    over.set()
+    for each in running:
+        each.join()
+    delivery.deliver_to(None)
+    assert len(set(seen)) > 1

@@ -56,6 +56,21 @@ def test_every_module_is_recorded_forward_and_backward(mode, dumps):
     assert saved.tobytes() == batches(1)[0].asnumpy().tobytes()
 
 
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_parameters_are_recorded_as_the_call_found_them(mode, tmp_path):
+    """A norm updates its running mean while it is called."""
+    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+    net = nn.SequentialCell(nn.Dense(8, 8), nn.BatchNorm1d(8, moving_mean_init="zeros"))
+    step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.05)).set_train()
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "md5", "level": "L0", "dump_path": str(tmp_path)}))
+    debugger.start(net)
+    step(batches(1)[0])
+    debugger.stop()
+    found = dump_of(tmp_path)[0]["data"]["Cell.1.BatchNorm1d.forward.0"]["parameters"]["moving_mean"]
+    assert (found["Max"], found["Min"]) == (0.0, 0.0)
+    assert net[1].moving_mean.asnumpy().any()
+
+
 def test_both_modes_record_the_same(dumps):
     folders = [dumps[mode][1] for mode in ("graph", "pynative")]
     graph, pynative = (dump_of(folder, step=1)[0]["data"] for folder in folders)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import mindspore as ms
@@ -15,6 +16,9 @@ from mindspore import nn
 
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
+from asd.operators.debugger import precision_debugger
+from asd.operators.debugger.graph.graph_calls import GraphCalls
+from asd.operators.debugger.record import delivery
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -81,6 +85,31 @@ def test_the_compiled_graph_of_an_optimizer_is_no_reason_to_warn_of_what_graphs_
         debugger.stop()
     assert "Cell.head.Dense.backward.0" in dump_of(tmp_path)[0]["data"]
     assert not [record for record in caplog.records if record.name == "asd"]
+
+
+@pytest.mark.skipif(delivery.library is None, reason="the C++ kernel was not built")
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_stop_waits_for_the_graph_of_an_optimizer_which_returns_no_tensor(mode, tmp_path, monkeypatch):
+    seen = []
+
+    class Slow(GraphCalls):
+        def receive(self, label, array, dtype):
+            time.sleep(0.02)
+            seen.append(label)
+
+    monkeypatch.setattr(precision_debugger, "GraphCalls", Slow)
+    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+    net = Net()
+    step = nn.TrainOneStepCell(net, nn.AdamWeightDecay(net.trainable_params(), 0.01))
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "tensor", "level": "L0", "dump_path": str(tmp_path)}))
+    for batch in batches(2):
+        seen.clear()
+        debugger.start(net)
+        step(batch)
+        debugger.stop()
+        there = len(seen)
+        time.sleep(0.3)
+        assert 0 < there == len(seen)
 
 
 def test_a_process_killed_within_a_step_leaves_files_that_the_next_debugger_completes(tmp_path):
