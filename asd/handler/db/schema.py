@@ -32,7 +32,8 @@ CREATE INDEX strike_open_time ON strike (job, time) WHERE revoked = '' AND verdi
 CREATE INDEX strike_open_step ON strike (job, step) WHERE revoked = '' AND verdict = '';
 
 -- When a device passed a stress test.
-CREATE TABLE IF NOT EXISTS passed (device INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (device, time)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS passed (
+    device INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (device, time)) WITHOUT ROWID;
 
 -- Steps of a job whose anomalies come from software or data.
 CREATE TABLE software (

@@ -155,14 +155,15 @@ class Suspicion:
             if new and event.kind == "replay":
                 self._revoke_burst(event, now)
             return Counted(device, new)
-        if event.kind in ("stress", "recovery"):
-            device, until = self._heard_of(event, now), min(event.time, now)
-            if self.clears(event):
-                self.clear(device, until)
-            elif event.kind == "stress":
-                self._store.db.execute("INSERT OR IGNORE INTO passed VALUES (?, ?)", (device, until))
-            return Counted(device)
-        return Counted()
+        return self._forgiven(event, now) if event.kind in ("stress", "recovery") else Counted()
+
+    def _forgiven(self, event: Event, now: float) -> Counted:
+        device, until = self._heard_of(event, now), min(event.time, now)
+        if self.clears(event):
+            self.clear(device, until)
+        elif event.kind == "stress":
+            self._store.db.execute("INSERT OR IGNORE INTO passed VALUES (?, ?)", (device, until))
+        return Counted(device)
 
     def clears(self, event: Event) -> bool:
         """Whether no strike counts any more after this event: people gave the device back, or the policy forgets."""
@@ -246,7 +247,8 @@ class Suspicion:
         policy = self._policy
         rows = self._store.db.execute(
             "SELECT device.n, time, settled OR verdict <> '', (SELECT count(*) FROM passed "
-            "WHERE passed.device = device.n AND passed.time >= strike.time) FROM strike JOIN device ON device.n = device "
+            "WHERE passed.device = device.n AND passed.time >= strike.time) "
+            "FROM strike JOIN device ON device.n = device "
             f"WHERE {which} time > max(:begin, cleared) AND time >= :ignored AND revoked = ''",
             {"begin": now - policy.strike_memory_seconds, "ignored": self.ignore_before, "device": device},
         )

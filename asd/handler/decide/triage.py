@@ -149,8 +149,8 @@ class Triage:
         if standing.is_enough(policy.strikes, waiting=True):
             return self._say(
                 "waiting", event, now,
-                f"it has {_count(total, 'strike')} of {policy.strikes}{_with(standing)}, and is isolated unless many devices of job "
-                f"{job_of(event.run)} raise within {policy.settle_seconds:g} s",
+                f"it has {_count(total, 'strike')} of {policy.strikes}{_with(standing)}, and is isolated unless "
+                f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
             )  # fmt: skip
         minutes = policy.window_seconds / 60
         return self._say(

@@ -225,7 +225,7 @@ class AgentFeed:
 
 
 def _may_tell(batch: Batch, event: Event) -> bool:
-    """Whether an agent may say that: of its own nodes, and never that a device was given back: that forgives strikes."""
+    """Whether an agent may say that: of its own nodes, and never that a device was given back, as that forgives."""
     return event.host in batch.answer.nodes and event.kind != "recovery"
 
 
