@@ -19,6 +19,7 @@ from asd.measured.reading import (
     MEAN,
     NORM,
     OUTPUT,
+    RECOMPUTED,
     SAMPLE,
     SOFTMAX,
     WEIGHT_GRADIENT,
@@ -40,6 +41,7 @@ PLACES = {
     CONVOLUTION: "results of convolutions",
     LOOKUP: "lookups of rows",
     SOFTMAX: "results of softmax",
+    RECOMPUTED: "outputs that are recomputed",
     MEAN: "sums of mean gradients",
     SAMPLE: "sampled gradients",
 }

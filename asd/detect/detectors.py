@@ -13,7 +13,18 @@ from asd.detect.detector import EVENT_FEATURES, Detector, Judged, RuleDetector
 from asd.errors import StateError
 from asd.measured.features import FEATURES, Features, too_small
 from asd.measured.kinds import KINDS, kind_of
-from asd.measured.reading import CHECKSUM, CONVOLUTION, GRADIENT, LOOKUP, MEAN, NORM, SAMPLE, SCORES, SOFTMAX
+from asd.measured.reading import (
+    CHECKSUM,
+    CONVOLUTION,
+    GRADIENT,
+    LOOKUP,
+    MEAN,
+    NORM,
+    RECOMPUTED,
+    SAMPLE,
+    SCORES,
+    SOFTMAX,
+)
 from asd.rules import make_rule
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined
@@ -30,6 +41,7 @@ _DOES_NOT_FIT = {
     LOOKUP: "the rows that were looked up, or the gradient of their table, are not what the table and the ids give",
     SOFTMAX: "the softmax, or its gradient, is not what computing it again gives",
     NORM: "the norm, or its gradient, is not what computing it again gives",
+    RECOMPUTED: "the output is not bit for bit what recomputing it in the backward pass gave",
 }
 
 
@@ -120,7 +132,8 @@ class Detectors:
         feature = above[0] if above else FEATURES[0]
         value: float = getattr(features, feature) if features.finite else features.not_a_number()
         level = "second" if features.finite and value <= first[feature] else "first"
-        reason = f"{called}above its {level}-level limit, but not when the same step was made again"
+        words = _DOES_NOT_FIT.get(kind, f"{called}above its {level}-level limit")
+        reason = f"{words}, but not when the same step was made again"
         verdict = Verdict(Level.ERROR, reason, value, second[feature])
         return Judged(verdict, EVENT_FEATURES[feature], verdict.limit)
 

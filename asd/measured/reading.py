@@ -14,6 +14,7 @@ __all__ = [
     "NORM",
     "OF_ALL_RANKS",
     "OUTPUT",
+    "RECOMPUTED",
     "RESULTS",
     "SAMPLE",
     "SCORES",
@@ -44,7 +45,9 @@ LOOKUP = "lookup"
 """The kind of one that holds the score of a lookup of rows, or of the gradient of its table, in the same way."""
 SOFTMAX = "softmax"
 """The kind of one that holds the score of a softmax, or of its gradient, in the same way."""
-SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
+RECOMPUTED = "recomputed"
+"""The kind of one that holds 2 where an output was not what recomputing it in the backward pass gave, and else 0."""
+SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX, RECOMPUTED)
 RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
 """Kinds of what a layer computes and the tier `checksum` computes again."""
 OF_ALL_RANKS = (AVERAGED, MEAN)

@@ -36,8 +36,10 @@ SLOT_DTYPE = np.dtype(
     [
         ("max_abs", np.float64), ("l2", np.float64), ("non_finite", np.int64), ("calls", np.int64),
         ("order", np.int64), ("worst_call", np.int64), ("mean_abs", np.float64), ("elements", np.int64),
+        ("twins", np.uint64),
         ("limit_max", np.float64), ("limit_l2", np.float64), ("limit_mean", np.float64),
         ("least_max", np.float64), ("least_l2", np.float64), ("least_mean", np.float64), ("judged", np.int64),
+        ("pairs", np.int64),
     ]
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""

@@ -9,7 +9,7 @@ from asd.config import Config
 from asd.diagnosis.attribution import Attribution
 from asd.errors import RankLostError
 from asd.event import Event
-from asd.measured.reading import OUTPUT, SAMPLE, SCORES, Reading
+from asd.measured.reading import OUTPUT, RECOMPUTED, SAMPLE, SCORES, Reading
 from asd.monitor import Outcome
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.gate.problems import Problems
@@ -47,6 +47,7 @@ class StepReader(Part):
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
         self._features: RankFeatures | None = None
+        self._recomputed = 0
         self._config, self._health, self._problems = config, health, problems
 
     @property
@@ -56,6 +57,7 @@ class StepReader(Part):
 
     def begin(self) -> None:
         """Writes the limits of the first step; what was refused before does not count."""
+        self._recomputed = 0
         self.gate.refused = self.table.refused(self.gate)
         self.compare_ranks()
         self.write_limits()
@@ -94,6 +96,7 @@ class StepReader(Part):
             if self.table.has_captures:
                 step.captures = self.table.captures(gate.sites)
             step.readings = self.table.read(gate.sites, gate)
+        self._tell_recomputed(step.readings)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
             step.readings = [*step.readings, *self._wrong_elsewhere()]
         if step.refused and self.ranks.size > 1:
@@ -120,6 +123,15 @@ class StepReader(Part):
         if step.unsupported or not step.readings:
             self._say_what_was_not_checked(step)
         self.write_limits()
+
+    def _tell_recomputed(self, readings: Sequence[Reading]) -> None:
+        """Says of how many outputs it was learned that each call has a twin."""
+        count = sum(reading.kind == RECOMPUTED for reading in readings)
+        if count > self._recomputed:
+            self._recomputed = count
+            monitor = self.monitor
+            monitor.protections.has(recomputed=f"{count} outputs, compared with what recomputing them gives")
+            monitor.status.protections = monitor.protections.to_json()
 
     def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
         step.events.extend(events)

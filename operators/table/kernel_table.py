@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from asd.measured.reading import GRADIENT, Capture, KeptTensor, OperatorCall, Reading, divisor
+from asd.measured.reading import GRADIENT, OUTPUT, Capture, KeptTensor, OperatorCall, Reading, divisor
 from asd.operators.kernel import library as kernel
 from asd.operators.kernel.product import schedule
 from asd.operators.table import unread
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
 from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
+from asd.operators.table.twins import Twins
 from asd.operators.table.unread import Unread
 from asd.tiers import FEATURES
 
@@ -39,6 +40,7 @@ class KernelTable:
         self._capture = library.asd_capture().contents
         self._wrong = library.asd_wrong_call().contents
         self._sites = Sites(capacity)
+        self._twins: dict[int, Twins] = {}
         self._unsupported = int(self._header.unsupported)
         self._hashes = np.ctypeslib.as_array((ctypes.c_uint64 * capacity).from_address(library.asd_hashes()))
         self._kept_before_replay = self._lost = 0
@@ -58,7 +60,8 @@ class KernelTable:
         """See `Table`."""
         site = self._sites.new(name, kind)
         self._library.asd_take_back((ctypes.c_int64 * 1)(site.slot), 1)
-        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, *[math.inf] * 3, *[0.0] * 3, 0)
+        self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, 0, *[math.inf] * 3, *[0.0] * 3, 0, 0)
+        self._twins.pop(site.slot, None)
         self._drop_captures([site.slot])
         self._header.used = max(self._header.used, site.slot + 1)
         return site
@@ -85,7 +88,7 @@ class KernelTable:
         self._library.asd_take_back((ctypes.c_int64 * len(slots))(*slots), len(slots))
         self._library.asd_have_read(0 if gate is None else gate.number)
         rows = self._slots[slots].tolist()
-        for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls"):
+        for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls", "twins"):
             self._slots[field][slots] = 0
         if self.has_captures:
             self._drop_captures(slots)
@@ -93,7 +96,16 @@ class KernelTable:
         for site, row in zip(sites, rows, strict=True):
             if row[3]:
                 readings.append(Reading._make((site.name, *row[:8], site.kind)))
+                if row[3] > 1 and site.kind == OUTPUT:
+                    readings += self._compared_with_twins(site, readings[-1], row[8])
         return readings
+
+    def _compared_with_twins(self, site: Site, reading: Reading, twins: int) -> Iterator[Reading]:
+        known = self._twins.setdefault(site.slot, Twins())
+        found = known.take(reading, twins, hashed=self.is_due(site))
+        self._slots["pairs"][site.slot] = known.pairs
+        if found is not None:
+            yield found
 
     def keep(self, size: int, gate: Gate | None = None) -> None:
         """See `Table`."""

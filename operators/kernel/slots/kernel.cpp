@@ -48,6 +48,7 @@ struct Seen {
   int64_t worst_call;  // which of them, from 1, had the largest L2 norm; the first that is not finite, if one is
   double mean_abs;     // mean |g| of the worst call of the step; inf or nan when an element is
   int64_t elements;    // of the last call
+  uint64_t twins;      // hashes of all calls of the step, exclusive or: 0 where each came twice, bit for bit
 };
 
 struct Slot {
@@ -59,6 +60,7 @@ struct Slot {
   double least_l2;
   double least_mean;
   int64_t judged;      // written by the host: 1 + the number of the gate that judges it; 0 for nobody
+  int64_t pairs;       // written by the host: 0: calls are not hashed; -1: they are; else each of so many calls has a twin
 };
 
 struct Gate {
@@ -128,10 +130,15 @@ bool is_too_small(const Slot& slot) {
   return seen.l2 < slot.least_l2 || seen.mean_abs < slot.least_mean;
 }
 
+// Whether an output that is computed twice in a step, as recomputation does, came out otherwise the second time.
+bool has_no_twin(const Slot& slot) {
+  return slot.judged != 0 && slot.pairs > 0 && slot.seen.calls == slot.pairs && slot.seen.twins != 0;
+}
+
 bool breaks_limit(const Slot& slot) {
   const Seen& seen = slot.seen;
   if (seen.calls == 0) return false;
-  return breaks(slot, seen.non_finite, seen.max_abs, seen.l2, seen.mean_abs) || is_too_small(slot);
+  return breaks(slot, seen.non_finite, seen.max_abs, seen.l2, seen.mean_abs) || is_too_small(slot) || has_no_twin(slot);
 }
 
 // Adds later calls to what was seen before.
@@ -146,6 +153,7 @@ void add(Seen* all, const Seen& later) {
   all->mean_abs = worse(all->mean_abs, later.mean_abs);
   all->elements = later.elements;
   all->non_finite += later.non_finite;
+  all->twins ^= later.twins;
 }
 
 // Index of the first element that is inf or nan, else of the largest magnitude. `infinity` is the bit pattern of inf: the
@@ -209,6 +217,8 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
   const auto begin = std::chrono::steady_clock::now();
   asd::Statistics s;
   const bool known = slot >= 0 && slot < kSlots && asd::statistics(data, n, dtype, &s);
+  const bool is_paired = known && slots[slot].pairs != 0 && asd::is_due(slot);
+  const uint64_t twin = is_paired ? asd::hash_bits(data, n * width_of(dtype)) : 0;
   const std::lock_guard<std::mutex> lock(guard);
   if (!known) {
     ++header.unsupported;
@@ -218,7 +228,7 @@ void record(int64_t slot, const void* data, int64_t n, const char* dtype, Shape 
   Slot& target = slots[slot];
   const double l2 = std::sqrt(s.sum_squares);
   const double mean_abs = s.sum_abs / static_cast<double>(n);
-  add(&target.seen, {s.max_abs, l2, s.non_finite, 1, header.checks++, 1, mean_abs, n});
+  add(&target.seen, {s.max_abs, l2, s.non_finite, 1, header.checks++, 1, mean_abs, n, twin});
   if (header.capture_bytes > 0 && capture.kept == 0 && breaks(target, s.non_finite, s.max_abs, l2, mean_abs)) {
     keep(slot, data, n, dtype, shape);
   }
@@ -345,7 +355,7 @@ int64_t asd_record_score(int64_t slot, double score) {
   if (slot < 0 || slot >= kSlots) return 1;
   const std::lock_guard<std::mutex> lock(guard);
   const bool finite = std::isfinite(score);
-  add(&slots[slot].seen, {finite ? score : 0, score, finite ? 0 : 1, 1, header.checks++, 1, 0, 0});
+  add(&slots[slot].seen, {finite ? score : 0, score, finite ? 0 : 1, 1, header.checks++, 1, 0, 0, 0});
   return 0;
 }
 
