@@ -391,6 +391,67 @@ def layouts() -> str:
     return table(head, [*rows, last])
 
 
+def devices() -> str:
+    """How soon an intermittent device is out, by what it does wrong."""
+    found = result("devices")
+    by_pattern: dict[str, list[dict[str, Any]]] = {}
+    for row in found["rows"].values():
+        by_pattern.setdefault(row["pattern"], []).append(row)
+    rows = []
+    for pattern, jobs in sorted(by_pattern.items()):
+        out = [job["isolated_wrong"] for job in jobs if "isolated_wrong" in job]
+        rows.append((
+            f"`{pattern}`", len(jobs), len(out), ", ".join(map(str, sorted(out))),
+            f"{max(job['loss_off'] for job in jobs):.2g}", sum(bool(job["others_isolated"]) for job in jobs),
+        ))  # fmt: skip
+    low, high = found["summary"]["interval"]
+    within = found["summary"]["isolated_within"]
+    rows.append((
+        "all", found["summary"]["jobs"], f"{within['jobs']} ({100 * low:.0f} to {100 * high:.0f} %)", "", "",
+        found["summary"]["another_isolated"],
+    ))  # fmt: skip
+    head = (
+        "what it does",
+        "jobs",
+        "isolated",
+        "after so many wrong results",
+        "loss off by at most",
+        "another isolated",
+    )
+    return table(head, [tuple(map(str, row)) for row in rows])
+
+
+def fleet() -> str:
+    """What both policies make of healthy and of bad devices."""
+    found = result("fleet")
+
+    def by(name: str, rate: str) -> dict[float, dict[str, dict[str, Any]]]:
+        rows: dict[float, dict[str, dict[str, Any]]] = {}
+        for row in found[name]:
+            rows.setdefault(row[rate], {})[row["policy"]] = row
+        return rows
+
+    def accused(row: dict[str, Any]) -> str:
+        low, high = row["interval"]
+        return f"{row['in_10000_device_days']:.2f} ({low:.2f} to {high:.2f}) in 10,000 device-days"
+
+    def caught(row: dict[str, Any]) -> str:
+        if not row["taken_out_within_a_year"]:
+            return f"0 of {row['devices']}"
+        days, alarms = row["median_days"], row["median_alarms"]
+        return f"{row['taken_out_within_a_year']} of {row['devices']}, after {days:.1f} days and {alarms:g} alarms"
+
+    rows = [
+        (f"healthy, {rate:g} alarms a year", *(accused(row[rule]) for rule in ("suspicion", "strikes")))
+        for rate, row in by("healthy", "alarms_a_year").items()
+    ]
+    rows += [
+        (f"bad, {rate:g} alarms a month", *(caught(row[rule]) for rule in ("suspicion", "strikes")))
+        for rate, row in by("bad", "alarms_a_month").items()
+    ]
+    return table(("device", "`--policy suspicion`", "`--policy strikes`"), rows)
+
+
 def acting() -> str:
     """How fast and how rightly it is acted."""
     found, replay, scale = result("recovery"), result("replay"), result("scale")
@@ -515,7 +576,7 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, publishing, many_files, acting, layouts, ascend,
+        first_wrong_in_graphs, publishing, many_files, acting, layouts, ascend, devices, fleet,
     )
 }  # fmt: skip
 
