@@ -212,7 +212,8 @@ def exponent(rows: Sequence[dict[str, Any]], field: str) -> float:
 
 
 def attribution(ranks: Sequence[int], repeats: int) -> dict[str, Any]:
-    """The curves."""
+    """The curves, shown."""
+    print(f"Attribution, {CHECKPOINTS} checkpoints; the network is simulated")
     curves, slopes = {}, {}
     for name in ("one", "all"):
         curves[name] = rows = []
@@ -225,6 +226,10 @@ def attribution(ranks: Sequence[int], repeats: int) -> dict[str, Any]:
                 f"{row['step_ms'] / each * 1e3:6.1f} us per rank"
             )
         slopes[name] = {field: exponent(rows, field) for field in ("step_ms", "bytes_received")}
+        print(
+            f"  {name} broke limits: from 64 ranks on processor time grows as ranks to the power of "
+            f"{slopes[name]['step_ms']:.2f}, bytes as {slopes[name]['bytes_received']:.2f}"
+        )
     return {"checkpoints": CHECKPOINTS, "simulated": "the network only", "curves": curves, "exponents": slopes}
 
 
@@ -233,9 +238,9 @@ def pulled(rate: float, total: int) -> dict[str, Any]:
     print(f"Pulling, {DEVICES:,} devices, {total:,} events, {rate:,.0f} a second")
     found = pulling(an_event, DEVICES, PER_NODE, rate, total, resident)
     print(
-        f"  {found['rate']:,.0f} a second from {found['agents']:,} agents, with {found['processor_share']:.0%} of a core; "
-        f"from event to decision {found['median_seconds']:.2f} s in the middle, 99 % within {found['p99_seconds']:.2f} s, "
-        f"all within {found['longest_seconds']:.2f} s; memory in the second half "
+        f"  {found['rate']:,.0f} a second from {found['agents']:,} agents, with {found['processor_share']:.0%} of a "
+        f"core; from event to decision {found['median_seconds']:.2f} s in the middle, 99 % within "
+        f"{found['p99_seconds']:.2f} s, all within {found['longest_seconds']:.2f} s; memory in the second half "
         f"{found['memory_growth_in_second_half_mib']:+.1f} MiB"
     )
     return found
@@ -273,13 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "pulling" in options.parts:
         report["pulling"] = pulled(options.rate, PULLED // 10 if options.quick else PULLED)
     if "attribution" in options.parts:
-        print(f"Attribution, {CHECKPOINTS} checkpoints; the network is simulated")
-        found = report["attribution"] = attribution(ranks, repeats)
-        for name, slopes in found["exponents"].items():
-            print(
-                f"  {name} broke limits: from 64 ranks on processor time grows as ranks to the power of "
-                f"{slopes['step_ms']:.2f}, bytes as {slopes['bytes_received']:.2f}"
-            )
+        report["attribution"] = attribution(ranks, repeats)
     if "groups" in options.parts:
         print("Groups of ranks; the collectives are simulated")
         rows = curve(options.repeats, DATA[:3] if options.quick else DATA)

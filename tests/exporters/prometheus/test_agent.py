@@ -305,6 +305,19 @@ def test_bad_statuses_are_told_in_every_poll(folder, agents):
     assert problems(agent) == {"status_file": 2}
 
 
+def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_read(tmp_path, agents, caplog):
+    folder, secret = tmp_path / "run", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("top secret\n")
+    for path in (run_dir.event_file(folder, 0), run_dir.status_file(folder, 0)):
+        path.symlink_to(secret)
+    agent = agents([folder])
+    agent.poll()
+    assert problems(agent) == {"event_log": 1, "status_file": 1}
+    assert "top secret" not in caplog.text
+    assert "a symbolic link, which is not followed" in caplog.text
+
+
 def test_a_folder_that_can_not_be_listed_is_told_and_its_files_are_not_lost(tmp_path, agents):
     one, two = tmp_path / "one", tmp_path / "two"
     write(one, event(1))
