@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import random
 import re
 import tempfile
@@ -106,7 +107,7 @@ async def _work(
 def pulling(an_event: Callable[[int, int], Event], devices: int, per_node: int, rate: float, total: int,
             resident: Callable[[], float]) -> dict[str, Any]:  # fmt: skip
     """Pulls so many events at a rate and says how long each took from its time to its decision."""
-    nodes = -(-devices // per_node)
+    nodes, load = -(-devices // per_node), os.getloadavg()[0]
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     agents = context.Process(target=_serve, args=(nodes, an_event, devices, rate, total, theirs), daemon=True)
@@ -150,6 +151,9 @@ def pulling(an_event: Callable[[int, int], Event], devices: int, per_node: int, 
         "devices": known,
         "events": feed.events,
         "simulated": "the agents",
+        "load_before": load,
+        "load_after": os.getloadavg()[0],
+        "processor_seconds": rows[-1]["processor_seconds"],
         "rate": feed.events / rows[-1]["seconds"],
         "processor_share": rows[-1]["processor_seconds"] / rows[-1]["seconds"],
         "median_seconds": _quantile(waited, 0.5),
