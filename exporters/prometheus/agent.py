@@ -29,6 +29,7 @@ from asd.exporters.prometheus.state_lock import StateLock
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
+from asd.handler.inputs.owners import may_give_back
 from asd.handler.ledger import Ledger
 from asd.records import fill, load_if_there
 from asd.rundir import names as run_dir
@@ -226,7 +227,11 @@ class Agent:
         except Exception as error:  # whatever else writes into these files
             self._problem("bad_line", f"{line.path}, byte {line.offset}: {error}")
         else:
-            if self.host in ("", event.host):
+            if event.kind == "recovery" and not may_give_back(line.path):
+                self._problem(
+                    "bad_line", f"{line.path}, byte {line.offset}: its user may not say that a device was given back."
+                )
+            elif self.host in ("", event.host):
                 self.ledger.add(event)
                 self._unkept.append(event)
 
