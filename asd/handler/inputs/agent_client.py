@@ -155,7 +155,7 @@ class AgentLink:
         stays = False
         try:
             link.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
-            status, headers, body = await asyncio.wait_for(_answer(link.reader), wait + _ANSWER_SECONDS)
+            status, headers, body = await _in_time(link, wait + _ANSWER_SECONDS)
             if status != 200:
                 raise AgentError(f"it answers {status}: {_complaint(body)}")
             answer = _read(link.nodes, headers, body)
@@ -218,6 +218,29 @@ async def _connect(target: Target, access: Access) -> _Connection:
     )
     nodes = nodes_of(target, writer.get_extra_info("peercert"))
     return _Connection(reader, writer, nodes, access, asyncio.get_running_loop().time())
+
+
+async def _in_time(link: _Connection, seconds: float) -> tuple[int, dict[str, str], bytes]:
+    """An answer; the connection is cut when it takes too long. `asyncio.wait_for` would make a task for each.
+
+    Raises:
+        asyncio.TimeoutError: It took too long.
+    """
+    late = []
+
+    def cut() -> None:
+        late.append(True)
+        link.writer.transport.abort()
+
+    timer = asyncio.get_running_loop().call_later(seconds, cut)
+    try:
+        return await _answer(link.reader)
+    except (OSError, asyncio.IncompleteReadError):
+        if late:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:

@@ -128,7 +128,7 @@ class AgentFeed:
         for batch in batches:
             self._puller.batches.popleft()
             self._look_at(batch)
-            self._puller.done(batch)
+        self._puller.done(batches)
         return decisions
 
     def news(self) -> list[str]:
