@@ -211,7 +211,8 @@ class Event:
         level = data.get("level")
         if not isinstance(level, str) or level not in _LEVELS:
             raise StateError(f"event field level is {level!r:.80}; valid are {', '.join(_LEVELS)}.")
-        known = {**floats(data, "value", "limits"), "level": _LEVELS[level], "time": when, "code": data.get("code")}
+        known = {**data, "level": _LEVELS[level], "time": when, "code": data.get("code")}
+        known |= floats({name: data[name] for name in ("value", "limits") if name in data}, "value", "limits")
         known["id_form"] = data.get("id_form", 1)  # an earlier version told none, and others know it by that id
         return fill(cls, known, "event")
 

@@ -7,6 +7,8 @@
 Handler: the real one, with its SQLite file, the event logs of every node and the feed that reads them; nothing is
 simulated but the engine, which records only (`--isolator none`). Events arrive while it works, at the rate asked for.
 
+Pulling: the same from agents, which one process stands for; how long each event takes to its decision.
+
 Attribution: what every rank sends, and what every rank decides when it has heard all the others. The network is the
 only thing that is simulated: messages are made, packed, unpacked and judged by the code a training uses. How long a
 collective takes is the network's business; how many bytes it carries is shown. Two cases: one rank broke its
@@ -35,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from _scale_groups import DATA, curve
+from _scale_pulling import pulling
 
 from asd import Event, Level
 from asd.diagnosis.attribution import Seen, attribute, pack_seen, unpack_seen
@@ -43,7 +46,8 @@ from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.feed import LogFeed
 
 DEVICES, PER_NODE, CHECKPOINTS = 10_000, 8, 200
-PARTS = ("handler", "attribution", "groups")
+PARTS = ("handler", "pulling", "attribution", "groups")
+PULLED = 1_000_000
 RANKS = (1, 4, 16, 64, 256, 1024, 4096, 10_000)
 
 
@@ -208,7 +212,8 @@ def exponent(rows: Sequence[dict[str, Any]], field: str) -> float:
 
 
 def attribution(ranks: Sequence[int], repeats: int) -> dict[str, Any]:
-    """The curves."""
+    """The curves, shown."""
+    print(f"Attribution, {CHECKPOINTS} checkpoints; the network is simulated")
     curves, slopes = {}, {}
     for name in ("one", "all"):
         curves[name] = rows = []
@@ -221,7 +226,24 @@ def attribution(ranks: Sequence[int], repeats: int) -> dict[str, Any]:
                 f"{row['step_ms'] / each * 1e3:6.1f} us per rank"
             )
         slopes[name] = {field: exponent(rows, field) for field in ("step_ms", "bytes_received")}
+        print(
+            f"  {name} broke limits: from 64 ranks on processor time grows as ranks to the power of "
+            f"{slopes[name]['step_ms']:.2f}, bytes as {slopes[name]['bytes_received']:.2f}"
+        )
     return {"checkpoints": CHECKPOINTS, "simulated": "the network only", "curves": curves, "exponents": slopes}
+
+
+def pulled(rate: float, total: int) -> dict[str, Any]:
+    """Events through the pull, shown."""
+    print(f"Pulling, {DEVICES:,} devices, {total:,} events, {rate:,.0f} a second")
+    found = pulling(an_event, DEVICES, PER_NODE, rate, total, resident)
+    print(
+        f"  {found['rate']:,.0f} a second from {found['agents']:,} agents, with {found['processor_share']:.0%} of a "
+        f"core; from event to decision {found['median_seconds']:.2f} s in the middle, 99 % within "
+        f"{found['p99_seconds']:.2f} s, all within {found['longest_seconds']:.2f} s; memory in the second half "
+        f"{found['memory_growth_in_second_half_mib']:+.1f} MiB"
+    )
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -253,14 +275,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"  memory {found['over_time'][-1]['memory_mib']:.0f} MiB, in the second half "
             f"{found['memory_growth_in_second_half_mib']:+.1f} MiB; database {found['database_mib']:.0f} MiB"
         )
+    if "pulling" in options.parts:
+        report["pulling"] = pulled(options.rate, PULLED // 10 if options.quick else PULLED)
     if "attribution" in options.parts:
-        print(f"Attribution, {CHECKPOINTS} checkpoints; the network is simulated")
-        found = report["attribution"] = attribution(ranks, repeats)
-        for name, slopes in found["exponents"].items():
-            print(
-                f"  {name} broke limits: from 64 ranks on processor time grows as ranks to the power of "
-                f"{slopes['step_ms']:.2f}, bytes as {slopes['bytes_received']:.2f}"
-            )
+        report["attribution"] = attribution(ranks, repeats)
     if "groups" in options.parts:
         print("Groups of ranks; the collectives are simulated")
         rows = curve(options.repeats, DATA[:3] if options.quick else DATA)

@@ -109,13 +109,18 @@ def open_own(path: Path | str, flags: int, mode: int = 0o644) -> int:
     return _regular(descriptor, path)
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, *, links: bool = True) -> bytes:
     """All of a regular file; a pipe or a device keeps nobody waiting.
+
+    Args:
+        path: The file.
+        links: Whether a symbolic link is followed.
 
     Raises:
         OSError: It can't be read, or is something else. It names `path`.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    read_only = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, read_only) if links else open_own(path, read_only)
     with open(_regular(descriptor, path), "rb") as file:
         return file.read()
 

@@ -171,12 +171,16 @@ class RunFolders:
         )
 
     def _walk(self, root: Path) -> Iterator[Path]:
-        """Every folder from `root` down, level by level."""
-        level = [root]
+        """The runs that are known, which nobody hides who makes many folders, and every folder level by level."""
+        runs = [path for path, known in self._seen.items() if known.is_run and _is_below(path, root)]
+        for run in runs:
+            self._seen[run] = self._read(run)
+            yield run
+        done, level = set(runs), [root]
         for depth in range(_DEPTH + 1):
             below: list[Path] = []
             for folder in level:
-                known = self._seen[folder] = self._read(folder)
+                known = self._seen[folder] = self._seen[folder] if folder in done else self._read(folder)
                 yield folder
                 below += known.below if depth < _DEPTH else ()
             level = below
@@ -205,6 +209,12 @@ class RunFolders:
         settled = now - changed / 1e9 > _SETTLED
         logs = event_files_among(files)
         return _Seen(changed if settled else 0, now, is_run, tuple(below), tuple(logs), tuple(statuses))
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    """Whether a path leads into a folder over no link."""
+    way = [path, *path.parents]
+    return root in way and not any(each.is_symlink() for each in way[: way.index(root)])
 
 
 def _identity(path: Path) -> tuple[int, int]:

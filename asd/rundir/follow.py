@@ -41,6 +41,8 @@ class Follower:
         files: Lists the files to follow, the older part of a rotated log before the newer; asked in every round.
         state: What `state` returned, to go on there.
         longest: Longer lines are passed over, in bytes.
+        links: Whether symbolic links are followed; where strangers may make them, they lead to files that those may not
+            read.
         changed: Tells which files were written since it was asked last; None when any may have been, or may be others.
 
     Attributes:
@@ -59,6 +61,7 @@ class Follower:
         *,
         longest: int = 1 << 20,
         changed: Callable[[], Collection[Path] | None] = _not_told,
+        links: bool = True,
     ) -> None:
         self.skipped = 0
         self.lost = 0
@@ -66,6 +69,7 @@ class Follower:
         self._files = files
         self._longest = longest
         self._changed = changed
+        self._links = links
         self._cursors = CursorTable({} if state is None else restore_cursors(state))
         self._scan = Scan()
         self._scanned = -math.inf
@@ -127,9 +131,9 @@ class Follower:
 
     def _begin_whole_round(self) -> None:
         self._scanned = time.monotonic()
-        self._scan = Scan(self._files)
+        self._scan = Scan(self._files, links=self._links)
         if self._cursors.misses(self._scan.found):
-            self._scan = Scan(self._files)  # a rotation was going on
+            self._scan = Scan(self._files, links=self._links)  # a rotation was going on
         self.unreadable = self._scan.unreadable
         self._waiting, self._is_whole = dict.fromkeys(self._scan.found), True
 
@@ -150,7 +154,7 @@ class Follower:
         if status.st_size == 0 if cursor is None else cursor.seen == (status.st_size, status.st_mtime_ns):
             self._rename(cursor, path)
             return True
-        descriptor = open_to_read(path)
+        descriptor = open_to_read(path, links=self._links)
         try:
             if key_of(os.fstat(descriptor)) != key:
                 return False

@@ -461,7 +461,7 @@ def acting() -> str:
         each["one_replay"]["replay_in_steps"]["median"] for each in replay.values() if "one_replay" in dict_of(each)
     ]
     remember = [each["each_step"]["remember_share"] for each in replay.values() if "each_step" in dict_of(each)]
-    blamed, handler = found["attribution"], scale["handler"]
+    blamed, handler, pulled = found["attribution"], scale["handler"], scale["pulling"]
     decided = jobs[0]["decision_s"]
     return table(
         ("part", "measured"),
@@ -496,6 +496,18 @@ def acting() -> str:
                 f"events the handler takes in, {count(handler['devices'])} devices, of "
                 f"{count(handler['asked_rate'])} a second offered",
                 f"{count(handler['rate'])} a second",
+            ),
+            (
+                f"{count(pulled['events'])} events pulled from {count(pulled['agents'])} agents, of "
+                f"{count(pulled['asked_rate'])} a second offered",
+                f"{count(pulled['rate'])} a second, memory {pulled['memory_growth_in_second_half_mib']:+.1f} MiB in "
+                "the second half",
+            ),
+            (
+                "from the time of a pulled event to its decision",
+                f"{pulled['median_seconds']:.2f} s, 99 % within {pulled['p99_seconds']:.2f} s, where 1 s is aimed at; "
+                f"{percent(pulled['processor_share'])} of a core, beside others of which "
+                f"{pulled['load_before']:.0f} ran or waited",
             ),
             (
                 "memory of the handler, growth in the second half of it",

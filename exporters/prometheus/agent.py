@@ -29,12 +29,14 @@ from asd.exporters.prometheus.state_lock import StateLock
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
+from asd.handler.inputs.owners import may_give_back
 from asd.handler.ledger import Ledger
 from asd.records import fill, load_if_there
 from asd.rundir import names as run_dir
 from asd.rundir.disk import write_whole
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
+from asd.rundir.following.scan import open_to_read
 
 __all__ = ["Agent"]
 
@@ -225,7 +227,11 @@ class Agent:
         except Exception as error:  # whatever else writes into these files
             self._problem("bad_line", f"{line.path}, byte {line.offset}: {error}")
         else:
-            if self.host in ("", event.host):
+            if event.kind == "recovery" and not may_give_back(line.path):
+                self._problem(
+                    "bad_line", f"{line.path}, byte {line.offset}: its user may not say that a device was given back."
+                )
+            elif self.host in ("", event.host):
                 self.ledger.add(event)
                 self._unkept.append(event)
 
@@ -264,7 +270,7 @@ class Agent:
     def _fill_journal(self) -> None:
         """Reads the logs once more for a journal that was made after they were read, or could not be written then."""
         if self._refill or self._had_state:
-            follower = Follower(self._folders.event_files)
+            follower = Follower(self._folders.event_files, links=False)
             while lines := follower.poll(_AT_ONCE):
                 self.journal.add(event for event in map(_event, lines) if event and self.host in ("", event.host))
         self.journal.note_whole()
@@ -290,7 +296,7 @@ class Agent:
         return follower
 
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:
-        return Follower(self._folders.event_files, cursor, changed=self._folders.changed)
+        return Follower(self._folders.event_files, cursor, changed=self._folders.changed, links=False)
 
     def _save(self) -> None:
         cursor = self._follower.state()
@@ -341,7 +347,7 @@ def _last_events(paths: Iterable[Path]) -> list[Event]:
     """The last events of each log, sorted by time."""
     events: dict[str, Event] = {}
     for path in paths:
-        with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with contextlib.suppress(OSError), open(open_to_read(path, links=False), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             for line in file.read(_TAIL_BYTES).split(b"\n"):
                 with contextlib.suppress(StateError):

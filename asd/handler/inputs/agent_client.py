@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import os
 import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPMessage, parse_headers
 from typing import Any
 from urllib.parse import urlencode
 
@@ -157,14 +155,14 @@ class AgentLink:
         stays = False
         try:
             link.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
-            status, headers, body = await asyncio.wait_for(_answer(link.reader), wait + _ANSWER_SECONDS)
+            status, headers, body = await _in_time(link, wait + _ANSWER_SECONDS)
             if status != 200:
                 raise AgentError(f"it answers {status}: {_complaint(body)}")
             answer = _read(link.nodes, headers, body)
-            stays = headers.get("Connection", "").lower() == "keep-alive"
+            stays = headers.get("connection", "").lower() == "keep-alive"
         except asyncio.TimeoutError as error:
             raise AgentError("it did not answer in time") from error
-        except (asyncio.LimitOverrunError, HTTPException) as error:
+        except asyncio.LimitOverrunError as error:
             raise AgentError(_reason(error, _ENDED)) from error
         finally:
             if not stays:  # whatever went wrong, or was cancelled in the midst of an answer
@@ -222,19 +220,46 @@ async def _connect(target: Target, access: Access) -> _Connection:
     return _Connection(reader, writer, nodes, access, asyncio.get_running_loop().time())
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage, bytes]:
+async def _in_time(link: _Connection, seconds: float) -> tuple[int, dict[str, str], bytes]:
+    """An answer; the connection is cut when it takes too long. `asyncio.wait_for` would make a task for each.
+
+    Raises:
+        asyncio.TimeoutError: It took too long.
+    """
+    late = []
+
+    def cut() -> None:
+        late.append(True)
+        link.writer.transport.abort()
+
+    timer = asyncio.get_running_loop().call_later(seconds, cut)
+    try:
+        return await _answer(link.reader)
+    except (OSError, asyncio.IncompleteReadError):
+        if late:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     line, _, rest = head.partition(b"\r\n")
     match = _STATUS.fullmatch(line)
-    headers = parse_headers(io.BytesIO(rest))
-    size = headers.get("Content-Length", "")
+    # By hand: the parser of the standard library is one for mails, and takes most of the time of an answer.
+    headers: dict[str, str] = {}
+    for each in rest.decode("latin-1").split("\r\n"):
+        name, _, value = each.partition(":")
+        headers.setdefault(name.lower(), value.strip())
+    size = headers.get("content-length", "")
     if match is None or not (size.isascii() and size.isdecimal()) or len(size) > 9 or int(size) > _MOST_BYTES:
         raise AgentError(f"it answers something else than an agent, or more than {_MOST_BYTES} bytes")
     return int(match[1]), headers, await reader.readexactly(int(size))
 
 
-def _read(nodes: frozenset[str], headers: HTTPMessage, body: bytes) -> AgentAnswer:
-    cursor, missed = headers.get(CURSOR_HEADER, ""), headers.get("X-ASD-Missed", "0")
+def _read(nodes: frozenset[str], headers: Mapping[str, str], body: bytes) -> AgentAnswer:
+    cursor, missed = headers.get(CURSOR_HEADER.lower(), ""), headers.get("x-asd-missed", "0")
     if (cursor and CURSOR.fullmatch(cursor) is None) or not re.fullmatch("[0-9]{1,18}", missed, re.ASCII):
         raise AgentError("its answer has no cursor that is one")
     try:

@@ -112,8 +112,10 @@ class AgentFeed:
             StateError: The store can't be written; the same is taken in the next time.
         """
         batches: list[Batch] = []
+        size = 0
         for batch in tuple(self._puller.batches):
-            if batches and sum(len(each.answer.events) for each in (*batches, batch)) > _AT_ONCE:
+            size += len(batch.answer.events)
+            if batches and size > _AT_ONCE:
                 break
             batches.append(batch)
         if not batches:
@@ -126,7 +128,7 @@ class AgentFeed:
         for batch in batches:
             self._puller.batches.popleft()
             self._look_at(batch)
-            self._puller.done(batch)
+        self._puller.done(batches)
         return decisions
 
     def news(self) -> list[str]:
@@ -225,7 +227,7 @@ class AgentFeed:
 
 
 def _may_tell(batch: Batch, event: Event) -> bool:
-    """Whether an agent may say that: of its own nodes, and never that a device was given back, as that forgives."""
+    """Whether an agent may say that: of its own nodes, and never that a device was given back, which forgives."""
     return event.host in batch.answer.nodes and event.kind != "recovery"
 
 

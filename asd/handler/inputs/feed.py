@@ -46,7 +46,7 @@ class LogFeed:
     def __init__(self, handler: FaultHandler, run_dirs: Sequence[Path], logs: Sequence[Path] = ()) -> None:
         self._handler = handler
         self._folders = RunFolders(run_dirs)
-        self._logs = list(logs)
+        self._logs = [log.resolve() for log in logs]  # what a person names may be a link
         self._statuses: dict[Path, int] = {}
         self._strangers: dict[str, str] = {}
         self.bad_lines = self.not_believed = 0
@@ -123,7 +123,7 @@ class LogFeed:
                     changed = path.stat().st_mtime_ns
                     if self._statuses.get(path) == changed:
                         continue
-                    status = Status.from_json(read_regular(path).decode(errors="replace"))
+                    status = Status.from_json(read_regular(path, links=False).decode(errors="replace"))
                 except (OSError, StateError):
                     continue
                 if path not in self._statuses and status.host and status.device not in ("", "unknown"):
@@ -155,4 +155,4 @@ class LogFeed:
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:
         # Single logs may stand anywhere, and so may what is beside them: what becomes of them is looked for.
         changed = self._folders.changed if not self._logs else lambda: None
-        return Follower(self._files, cursor, changed=changed)
+        return Follower(self._files, cursor, changed=changed, links=False)

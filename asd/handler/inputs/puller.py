@@ -111,10 +111,15 @@ class Puller:
         """See the class."""
         return self.looked and not self._behind and not self.batches
 
-    def done(self, batch: Batch) -> None:
-        """Lets the agent of a batch be asked again, as the batch was taken in."""
+    def done(self, batches: Sequence[Batch]) -> None:
+        """Lets the agents of batches be asked again, as these were taken in."""
+
+        def tell() -> None:
+            for batch in batches:
+                batch.taken.set()
+
         with contextlib.suppress(RuntimeError):  # closed meanwhile
-            self._loop.call_soon_threadsafe(batch.taken.set)
+            self._loop.call_soon_threadsafe(tell)
 
     def close(self) -> None:
         """Ends the thread; what was not taken in is fetched again some time."""

@@ -256,6 +256,19 @@ def test_each_line_is_taken_in_exactly_once_over_restarts_and_rotation(tmp_path)
     assert [decision.action for decision in feed.step()] == ["waiting"]
 
 
+def test_links_are_followed_from_where_a_person_names_a_log_and_from_nowhere_else(tmp_path):
+    log, runs = tmp_path / "elsewhere" / "events-rank0.jsonl", tmp_path / "runs"
+    for path in (log.parent, runs):
+        path.mkdir()
+    log.write_text(line(event(1)))
+    (runs / "events-rank0.jsonl").symlink_to(log)
+    feed = LogFeed(handler(tmp_path / "h"), [runs])
+    assert feed.step() is None
+    assert "a symbolic link, which is not followed" in feed.complaints[0]
+    feed = LogFeed(handler(tmp_path / "h2"), [], [runs / "events-rank0.jsonl"])
+    assert [decision.action for decision in feed.step()] == ["strike"]
+
+
 def test_a_lost_cursor_costs_nothing_but_time(tmp_path):
     (tmp_path / "events-rank0.jsonl").write_text(line(event(1)))
     first = handler(state_file(tmp_path))

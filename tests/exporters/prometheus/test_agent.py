@@ -305,6 +305,29 @@ def test_bad_statuses_are_told_in_every_poll(folder, agents):
     assert problems(agent) == {"status_file": 2}
 
 
+def test_a_link_in_the_place_of_a_file_leads_nobody_to_what_only_the_agent_may_read(tmp_path, agents, caplog):
+    folder, secret = tmp_path / "run", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("top secret\n")
+    for path in (run_dir.event_file(folder, 0), run_dir.status_file(folder, 0)):
+        path.symlink_to(secret)
+    agent = agents([folder])
+    agent.poll()
+    assert problems(agent) == {"event_log": 1, "status_file": 1}
+    assert "top secret" not in caplog.text
+    assert "a symbolic link, which is not followed" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_another_user_says_was_given_back_is_told_as_a_problem_and_keeps_its_strikes(tmp_path, agents):
+    write(tmp_path, event(1, kind="recovery"))
+    os.chown(run_dir.event_file(tmp_path, 0), 1001, -1)
+    agent = agents([tmp_path])
+    agent.poll()
+    assert problems(agent) == {"bad_line": 1}
+    assert agent.ledger.events() == []
+
+
 def test_a_folder_that_can_not_be_listed_is_told_and_its_files_are_not_lost(tmp_path, agents):
     one, two = tmp_path / "one", tmp_path / "two"
     write(one, event(1))
