@@ -131,8 +131,7 @@ class Session:
                 self.recording.open(name, parents[-1] if parents else None, frames, attributes)
                 self._put(name, "input_args", args)
                 self._put(name, "input_kwargs", kwargs)
-                if kept:
-                    self._put(name, "parameters", kept)
+                self._put_parameters(name, kept)
         self._running.append((name, back))
         before, self.busy = self.busy, not label.module
         try:
@@ -143,9 +142,8 @@ class Session:
         with self._quiet():
             self.after_graph()
             if chosen:
-                if parameters is not None and (len(kept) < len(parameters) or not kept):
-                    rest = {key: each for key, each in parameters.items() if key not in kept}
-                    self._put(name, "parameters", rest)
+                rest = {key: each for key, each in (parameters or {}).items() if key not in kept}
+                self._put_parameters(name, rest, empty=parameters is not None and not kept)
                 self._put(name, "output", output if isinstance(output, (tuple, list)) else (output,))
             stays = self.selection.leaves(name)
             if chosen:
@@ -197,6 +195,11 @@ class Session:
             return
         for path, leaf in leaves(value):
             self.recording.put(name, part, path, leaf)
+
+    def _put_parameters(self, name: str, parameters: dict[str, Parameter], *, empty: bool = False) -> None:
+        """Records some of a module's parameters; none at all only where `empty` says that there are no others."""
+        if parameters or empty:
+            self._put(name, "parameters", parameters)
 
     def end(self, name: str, *, stays: bool) -> None:
         """All of an entry is known, also whether it is inside the scope."""
