@@ -163,8 +163,9 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
     patterns = [*(f"{name}.csv" for name in names), *(f"{name}.xlsx" for name in names)]
     patterns += [f"{name.replace('compare_result', 'data_mapping', 1)}.yaml" for name in names]
     stamp = free_timestamp(output, [*patterns, "compare_report_{}.html"], datetime.now().astimezone())
+    carried: dict[int | None, float] = {}
     done = [
-        _compare_pair(request, options, key, files, output / name.format(stamp))
+        _compare_pair(request, options, key, files, output / name.format(stamp), carried)
         for (key, files), name in zip(pairs.items(), names, strict=True)
     ]
     across_steps(done)
@@ -206,7 +207,12 @@ def _name(key: tuple[int | None, int | None], *, many: bool) -> str:
 
 
 def _compare_pair(
-    request: Request, options: Options, key: tuple[int | None, int | None], files: tuple[Path, Path], target: Path
+    request: Request,
+    options: Options,
+    key: tuple[int | None, int | None],
+    files: tuple[Path, Path],
+    target: Path,
+    carried: dict[int | None, float],
 ) -> Pair:
     tested = read_dump(files[0], request.tested_data)
     trusted = read_dump(files[1], request.trusted_data)
@@ -218,7 +224,8 @@ def _compare_pair(
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
     table = ResultTable(mode, options.rules, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
     pair = Pair(*key, mode)
-    divergence = FirstDivergence(trusted, same_bits=_same_bits(tested, trusted), by=options.by)
+    divergence = FirstDivergence(trusted, same_bits=_same_bits(tested, trusted), by=options.by,
+                                 carried=carried.get(key[1], 0.0))  # fmt: skip
     with ExitStack() as results:
         csv_path = target.with_name(f"{target.name}.csv")
         raw = results.enter_context(new_file(csv_path))
@@ -245,6 +252,7 @@ def _compare_pair(
         pair.files.append(_write_pairs(target, tested, trusted, matching))
     pair.divergence = divergence.result()
     pair.rounding = divergence.rounding
+    carried[key[1]] = divergence.carried
     return pair
 
 

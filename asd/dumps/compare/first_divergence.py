@@ -78,13 +78,16 @@ class FirstDivergence:
         by: `bits`, `rule`, `rounding`, or `auto`: bits where equal bits can be expected, unless the runs differ
             everywhere by a little, as two kinds of devices do: then the rule of accuracy. Else what rounding explains.
 
+        carried: The most that was taken for rounding in the step before.
+
     Attributes:
         rounding: What was taken for rounding, in words; empty when nothing was.
+        carried: The most that was, for the next step.
     """
 
-    def __init__(self, trusted: Dump, *, same_bits: bool, by: str = "auto") -> None:
+    def __init__(self, trusted: Dump, *, same_bits: bool, by: str = "auto", carried: float = 0.0) -> None:
         self._trusted, self._same_bits, self._by = trusted, same_bits, by
-        self.rounding = ""
+        self.rounding, self.carried = "", carried
         self._calls: list[CallRows] = []
         self._by_trusted: dict[str, CallRows] = {}
         self._of_module: dict[tuple[str, str], list[CallRows]] = {}
@@ -102,7 +105,8 @@ class FirstDivergence:
         by_rule = self._by == "rule" or (self._by == "auto" and self._same_bits and self._is_wide())
         by_rounding = self._by == "rounding" or (self._by == "auto" and not self._same_bits)
         if by_rounding:
-            agrees, self.rounding = within_rounding((call, self._beside(call)) for call in self._calls)
+            calls = ((call, self._beside(call)) for call in self._calls)
+            agrees, self.rounding, self.carried = within_rounding(calls, self.carried)
         else:
             agrees = _passes if by_rule else _same
         agrees, unread = self._without_unread(agrees)

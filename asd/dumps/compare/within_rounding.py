@@ -17,16 +17,17 @@ Agrees = Callable[[Row], "bool | None"]
 """Whether both sides of a row agree; None when that can't be told."""
 
 
-def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]]) -> tuple[Agrees, str]:
-    """Which rows rounding explains, and what was taken for it, in words.
+def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]], carried: float = 0.0) -> tuple[Agrees, str, float]:
+    """Which rows rounding explains, what was taken for it, in words, and the most of that.
 
     A call may differ by what its own sums round, and by what its inputs differ already, enlarged by at most `GAIN`.
 
     Args:
         calls: Each call with the rows of what it computed from.
+        carried: The most that was taken for rounding in the step before, which the weights may differ by, enlarged.
     """
     agreed: dict[int, bool] = {}
-    most, explained = 0.0, "nothing had to be taken for rounding"
+    most, explained = carried, "nothing had to be taken for rounding"
     parted = False
     for call, taken in calls:
         pairs = [row for row in (*taken, *call.rows) if _is_pair(row)]
@@ -34,13 +35,15 @@ def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]]) -> tuple[Ag
         own = _allowed(pairs)
         known = [row for row in taken if _is_pair(row) and (row.state != "output" or agreed.get(id(row)))]
         given = [_distance(row, scale) for row in known]
+        if len(known) == 1:  # of 1 / x a small x decides, however large the result is
+            given += [_distance(known[0], _own_scale(known[0], scale))]
         grown = max([0.0, *(each for each in given if each is not None and math.isfinite(each))])
         for row in call.rows:
             if not _is_pair(row):
                 continue  # frameworks write constants, and some shapes, differently
             apart = _distance(row, _own_scale(row, scale))
             before = most if row.state == "input" or not given else grown
-            limit = max(own, 0.0 if row.state == "parameters" else GAIN * before)
+            limit = max(own, GAIN * (carried if row.state == "parameters" else before))
             if apart is None:
                 continue
             agreed[id(row)] = apart <= limit
@@ -49,7 +52,7 @@ def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]]) -> tuple[Ag
                 most = apart
                 if not parted:
                     explained = f"up to {apart:.2g} at {row.name} was taken for rounding (limit {limit:.2g})"
-    return lambda row: agreed.get(id(row)), explained
+    return lambda row: agreed.get(id(row)), explained, most
 
 
 def hidden_and_seen(rows: Sequence[Row], wrong: Sequence[Row]) -> tuple[float, float]:

@@ -6,6 +6,7 @@ the network (see `module_tree`), an API by its name in its module, parameters by
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -95,9 +96,26 @@ def _turned(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> dict[str, 
                 [slot for slot in entry.slots if slot.state == "output" and slot.scalar is None]
                 for entry in (tested.entries[name], trusted.entries[partner])
             )
-            if [slot.shape for slot in ours] == [slot.shape for slot in reversed(theirs)]:
+            if _are_turned(ours, theirs):
                 found[name] = {mine.suffix: its.suffix for mine, its in zip(ours, reversed(theirs), strict=True)}
     return found
+
+
+def _are_turned(ours: list[Slot], theirs: list[Slot]) -> bool:
+    """Whether the other list fits from its end; where it fits both ways, what is in it decides."""
+    turned = theirs[::-1]
+    if [slot.shape for slot in ours] != [slot.shape for slot in turned]:
+        return False
+    return [slot.shape for slot in ours] != [slot.shape for slot in theirs] or _apart(ours, turned) <= _apart(
+        ours, theirs
+    )
+
+
+def _apart(ours: list[Slot], theirs: list[Slot]) -> float:
+    """How far the statistics of two lists are apart."""
+    pairs = [pair for mine, its in zip(ours, theirs, strict=True) for pair in zip(mine.values, its.values, strict=True)]
+    known = [float(abs(n - b)) for n, b in pairs if n is not None and b is not None]
+    return sum(each for each in known if math.isfinite(each))
 
 
 def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[str, str]] | None) -> Matching:

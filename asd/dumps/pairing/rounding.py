@@ -42,7 +42,10 @@ def scale_of(slots: Sequence[Slot]) -> Scale:
         top, low, _, norm = slot.values
         if _type(slot) in _UNITS and None not in (top, low, norm):
             magnitude = max([magnitude, *(abs(each) for each in (top, low) if math.isfinite(each))])
-            rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1) if math.isfinite(norm) else 0.0)
+            if math.isfinite(norm):
+                rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1))
+            elif _overflowed(slot):
+                rms = max(rms, abs(top), abs(low))  # it is at most that
     return Scale(rms, magnitude)
 
 
@@ -82,9 +85,18 @@ def difference_of(
         if n is None or b is None or n == b or (math.isnan(n) and math.isnan(b)):
             continue
         if not (math.isfinite(n) and math.isfinite(b)):
+            if _overflowed(tested) or _overflowed(trusted):
+                continue
             return math.inf
         found.append(_ratio(abs(n - b), whole))
     return max(found)
+
+
+def _overflowed(slot: Slot) -> bool:
+    """Whether a mean or norm is infinite of finite elements: it was summed in a type that can't hold it."""
+    top, low, *sums = slot.values
+    infinite = any(each is not None and not math.isfinite(each) for each in sums)
+    return infinite and all(each is not None and math.isfinite(each) for each in (top, low))
 
 
 def _ratio(difference: float, whole: float) -> float:

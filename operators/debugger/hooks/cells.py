@@ -142,7 +142,9 @@ def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
 
 def _is_recorded(operator: ops.Primitive) -> bool:
     in_graph = context.get_context("mode") == context.GRAPH_MODE
-    return not _NOT_RECORDED.match(operator.name) and not (in_graph and _COMPUTES_NOTHING.match(operator.name))
+    # A graph needs a Parameter that an operator updates itself: in a cell of our own a cast would stand before it.
+    left = _COMPUTES_NOTHING.match(operator.name) or getattr(operator, "side_effect_mem", False)
+    return not _NOT_RECORDED.match(operator.name) and not (in_graph and left)
 
 
 def unhook(nets: Sequence[nn.Cell]) -> None:

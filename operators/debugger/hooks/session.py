@@ -123,14 +123,15 @@ class Session:
         name, back = label.name("forward", number), label.name("backward", number)
         parents = [forward for forward, _ in self._running]
         chosen = self.selection.enters(name, parents) and "forward" in self.config.data_mode
+        # What a norm keeps of the batches changes within the call; the others may wait for the calls inside it.
+        kept = {key: each for key, each in (parameters or {}).items() if not each.requires_grad}
         with self._quiet():
             if chosen:
                 frames = _frames()
                 self.recording.open(name, parents[-1] if parents else None, frames, attributes)
                 self._put(name, "input_args", args)
                 self._put(name, "input_kwargs", kwargs)
-                if parameters is not None:  # before: a norm updates what it keeps of the batches
-                    self._put(name, "parameters", parameters)
+                self._put_parameters(name, kept)
         self._running.append((name, back))
         before, self.busy = self.busy, not label.module
         try:
@@ -141,6 +142,8 @@ class Session:
         with self._quiet():
             self.after_graph()
             if chosen:
+                rest = {key: each for key, each in (parameters or {}).items() if key not in kept}
+                self._put_parameters(name, rest, empty=parameters is not None and not kept)
                 self._put(name, "output", output if isinstance(output, (tuple, list)) else (output,))
             stays = self.selection.leaves(name)
             if chosen:
@@ -192,6 +195,11 @@ class Session:
             return
         for path, leaf in leaves(value):
             self.recording.put(name, part, path, leaf)
+
+    def _put_parameters(self, name: str, parameters: dict[str, Parameter], *, empty: bool = False) -> None:
+        """Records some of a module's parameters; none at all only where `empty` says that there are no others."""
+        if parameters or empty:
+            self._put(name, "parameters", parameters)
 
     def end(self, name: str, *, stays: bool) -> None:
         """All of an entry is known, also whether it is inside the scope."""

@@ -56,13 +56,13 @@ def test_every_module_is_recorded_forward_and_backward(mode, dumps):
     assert saved.tobytes() == batches(1)[0].asnumpy().tobytes()
 
 
+@pytest.mark.parametrize("dtype", [ms.float32, ms.float16])
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_parameters_are_recorded_as_the_call_found_them(mode, tmp_path):
-    """A norm updates its running mean while it is called."""
+def test_parameters_are_recorded_as_the_call_found_them_and_a_norm_still_updates_its_own(mode, dtype, tmp_path):
     ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
-    net = nn.SequentialCell(nn.Dense(8, 8), nn.BatchNorm1d(8, moving_mean_init="zeros"))
+    net = nn.SequentialCell(nn.Dense(8, 8), nn.BatchNorm1d(8, moving_mean_init="zeros")).to_float(dtype)
     step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.05)).set_train()
-    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "md5", "level": "L0", "dump_path": str(tmp_path)}))
+    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "md5", "level": "mix", "dump_path": str(tmp_path)}))
     debugger.start(net)
     step(batches(1)[0])
     debugger.stop()
