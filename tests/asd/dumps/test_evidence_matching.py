@@ -1,10 +1,13 @@
 """Slots that another tool lists in another order find their partners."""
 
+import math
 from pathlib import Path
 
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
+from asd.dumps.pairing import matching
 from asd.dumps.pairing.matching import match_names
+from asd.dumps.pairing.rounding import difference_of, scale_of
 
 NAME = "Primitive.matmul.MatMul.0.backward"
 
@@ -34,3 +37,22 @@ def test_two_dumps_of_one_tool_are_matched_by_place_alone():
     assert partners(dump("", (0, (4, 8)), (1, (8, 8))), dump("", (0, (8, 8)), (1, (4, 8)))) == [
         ("output.0", "output.0"), ("output.1", "output.1")
     ]  # fmt: skip
+
+
+def test_a_norm_that_float16_can_not_hold_tells_nothing_and_an_infinite_element_does():
+    def slot(dtype, top, norm):
+        return Slot("input.0", "input", dtype, (4, 4), (top, -top, 0.0, norm))
+
+    half, single = slot("Float16", 1e4, math.inf), slot("Float32", 1e4, 1.2e5)
+    scale = scale_of([half])
+    assert scale.rms > 0
+    assert difference_of(single, half, scale) == difference_of(half, single, scale) == 0.0
+    assert difference_of(slot("Float32", math.inf, math.inf), single, scale) == math.inf
+
+
+def test_gradients_that_fit_both_ways_are_paired_by_what_is_in_them():
+    def slots(*tops):
+        return [Slot(f"output.{i}", "output", "Float32", (2,), (top, 0.0, 0.0, top)) for i, top in enumerate(tops)]
+
+    assert not matching._are_turned(slots(1.0, 2.0), slots(1.0, 2.0))
+    assert matching._are_turned(slots(1.0, 2.0), slots(2.0, 1.0))
