@@ -52,6 +52,7 @@ def test_a_score_up_to_one_is_normal_with_one_as_its_limit():
 
 def test_the_thresholds_without_arguments_are_the_published_ones():
     def defaults(rule):
+        assert rule().limit() > 0.0
         return {name: each.default for name, each in signature(rule).parameters.items()}
 
     published = {"upper": (1000000, 10000), "sigma": (100000, 5000), "min_steps": 100}

@@ -19,8 +19,9 @@ def taught():
     return seal
 
 
-def test_blocks_have_64_kibibytes():
+def test_blocks_have_64_kibibytes_and_a_new_seal_judges_no_tensor():
     assert BLOCK == 65536
+    assert not Seal().judges("w")
 
 
 def test_nothing_is_named_before_a_verdict_or_after_a_healthy_step():
