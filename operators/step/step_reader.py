@@ -93,10 +93,9 @@ class StepReader(Part):
         """
         monitor, gate = self.monitor, self.gate
         if step.readings is None:
-            if self.table.has_captures:
+            if self.table.capture.kept or self.table.wrong.slot >= 0:
                 step.captures = self.table.captures(gate.sites)
             step.readings = self.table.read(gate.sites, gate)
-        self._tell_recomputed(step.readings)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
             step.readings = [*step.readings, *self._wrong_elsewhere()]
         if step.refused and self.ranks.size > 1:
@@ -124,9 +123,9 @@ class StepReader(Part):
             self._say_what_was_not_checked(step)
         self.write_limits()
 
-    def _tell_recomputed(self, readings: Sequence[Reading]) -> None:
+    def tell_recomputed(self, step: StepRecord) -> None:
         """Says of how many outputs it was learned that each call has a twin."""
-        count = sum(reading.kind == RECOMPUTED for reading in readings)
+        count = sum(reading.kind == RECOMPUTED for reading in step.readings or ())
         if count > self._recomputed:
             self._recomputed = count
             monitor = self.monitor

@@ -201,6 +201,7 @@ class TrainingWatch:
         judge: list[Turn] = [state.find_broken] if state.seal is not None else []
         judge += [confirming.look_again] if confirming.wanted else []
         judge += [self.judging.judge]
+        judge += [self.judging.tell_recomputed] if {"adaptive", "checksum"} <= set(self.config.active_tiers) else []
         judge += [state.judge] if state.watches else []
         judge += [confirming.tell_verdict] if confirming.wanted else []
         self._spends = state.watches or self._checksums.every > 0

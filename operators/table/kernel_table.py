@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,8 @@ class KernelTable:
         self._slots = np.ctypeslib.as_array(memory).view(kernel.SLOT_DTYPE)
         self._library = library
         self._header = library.asd_header().contents
-        self._capture = library.asd_capture().contents
-        self._wrong = library.asd_wrong_call().contents
+        self.capture = library.asd_capture().contents
+        self.wrong = library.asd_wrong_call().contents
         self._sites = Sites(capacity)
         self._twins: dict[int, Twins] = {}
         self._unsupported = int(self._header.unsupported)
@@ -62,7 +62,10 @@ class KernelTable:
         self._library.asd_take_back((ctypes.c_int64 * 1)(site.slot), 1)
         self._slots[site.slot] = (0.0, 0.0, 0, 0, 0, 0, 0.0, 0, 0, *[math.inf] * 3, *[0.0] * 3, 0, 0)
         self._twins.pop(site.slot, None)
-        self._drop_captures([site.slot])
+        if self.capture.kept and self.capture.slot == site.slot:
+            self._library.asd_release_capture()
+        if self.wrong.slot == site.slot:
+            self._library.asd_release_wrong_call()
         self._header.used = max(self._header.used, site.slot + 1)
         return site
 
@@ -90,8 +93,10 @@ class KernelTable:
         rows = self._slots[slots].tolist()
         for field in ("max_abs", "l2", "mean_abs", "non_finite", "calls", "twins"):
             self._slots[field][slots] = 0
-        if self.has_captures:
-            self._drop_captures(slots)
+        if self.capture.kept and self.capture.slot in slots:
+            self._library.asd_release_capture()
+        if self.wrong.slot >= 0 and self.wrong.slot in slots:
+            self._library.asd_release_wrong_call()
         readings = []
         for site, row in zip(sites, rows, strict=True):
             if row[3]:
@@ -111,47 +116,35 @@ class KernelTable:
         """See `Table`."""
         self._header.capture_bytes = self.gates.keep(size, gate)
 
-    @property
-    def has_captures(self) -> bool:
-        """See `Table`."""
-        return bool(self._capture.kept > 0 or self._wrong.slot >= 0)
-
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """See `Table`."""
-        by_slot = {site.slot: site for site in sites}
+        slots, kept, found = list(map(_SLOT, sites)), self.capture, []
         try:
-            return [*self._kept_gradient(by_slot), *self._kept_call(by_slot)]
+            if kept.kept and kept.slot in slots:
+                site, data = sites[slots.index(kept.slot)], ctypes.string_at(kept.data, kept.bytes)
+                shape = tuple(kept.shape[: kept.dimensions])
+                found.append(Capture(site.name, kept.call, shape, kept.dtype.decode(), kept.offset, data))
+            if self.wrong.count and self.wrong.slot in slots:
+                found.append(self._wrong_call(sites[slots.index(self.wrong.slot)]))
         except MemoryError:  # evidence is no reason to end a training
             return []
+        else:
+            return found
         finally:
-            self._drop_captures(by_slot)
+            if kept.kept and kept.slot in slots:
+                self._library.asd_release_capture()
+            if self.wrong.slot in slots:
+                self._library.asd_release_wrong_call()
 
-    def _kept_gradient(self, by_slot: Mapping[int, Site]) -> Iterator[Capture]:
-        kept = self._capture
-        if kept.kept and kept.slot in by_slot:
-            yield Capture(
-                by_slot[kept.slot].name, kept.call, tuple(kept.shape[: kept.dimensions]), kept.dtype.decode(),
-                kept.offset, ctypes.string_at(kept.data, kept.bytes),
-            )  # fmt: skip
-
-    def _kept_call(self, by_slot: Mapping[int, Site]) -> Iterator[Capture]:
-        wrong, site = self._wrong, by_slot.get(self._wrong.slot)
-        if site is None or wrong.count == 0:  # there is none, or it was too large
-            return
+    def _wrong_call(self, site: Site) -> Capture:
         tensors = tuple(
             KeptTensor(
                 tuple(kept.shape[: kept.dimensions]), kept.dtype.decode(), ctypes.string_at(kept.data, kept.bytes)
             )
-            for kept in wrong.tensors[: wrong.count]
+            for kept in self.wrong.tensors[: self.wrong.count]
         )
         call = OperatorCall(site.kind, site.name.rpartition(".checksum")[2].lstrip("_"), tensors)
-        yield Capture(site.name, wrong.call, *call.result[:2], 0, call.result.data, call)
-
-    def _drop_captures(self, slots: Container[int]) -> None:
-        if self._capture.kept and self._capture.slot in slots:
-            self._library.asd_release_capture()
-        if self._wrong.slot in slots:
-            self._library.asd_release_wrong_call()
+        return Capture(site.name, self.wrong.call, *call.result[:2], 0, call.result.data, call)
 
     def set_limits(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from asd.measured.reading import GRADIENT, Capture, Reading, divisor
+from asd.operators.kernel import library as kernel
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
 from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
@@ -37,7 +38,7 @@ class OperatorTable:
     """
 
     backend = "operators"
-    has_captures = False
+    capture, wrong = kernel.CaptureStruct(), kernel.WrongCallStruct(slot=-1)
     """Always empty: a tensor is kept by the kernel only."""
     CAPACITY = 4096
     GUARDS = 64

@@ -33,11 +33,15 @@ class Table(Protocol):
     Attributes:
         backend: `kernel` or `operators`.
         replaying: Whether a step is being made again, for good or not; who makes it again for good says so here.
+        capture: What was kept of a gradient last; `kept` is 0 where nothing was, and `captures` has none.
+        wrong: The same of a call whose result was wrong; `slot` is -1 where there was none.
         gates: Of the monitors that live; where a method takes none, the default one is meant.
     """
 
     backend: str
     replaying: bool
+    capture: kernel.CaptureStruct
+    wrong: kernel.WrongCallStruct
     gates: Gates
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
@@ -63,10 +67,6 @@ class Table(Protocol):
 
         The first call of an operator whose result is wrong is kept too, if it has no more.
         """
-
-    @property
-    def has_captures(self) -> bool:
-        """Whether anything was kept of a gradient, or of a call that was wrong."""
 
     def captures(self, sites: Sequence[Site]) -> list[Capture]:
         """What was kept of gradients and calls of `sites` since the last time; asked before `read`, which drops it."""

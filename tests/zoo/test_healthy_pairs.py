@@ -25,7 +25,7 @@ def _cases():
             yield pytest.param(kind, precision, marks=[pytest.mark.xfail(reason=why, strict=False)] if why else [])
 
 
-@pytest.mark.parametrize(("kind", "precision"), _cases())
+@pytest.mark.parametrize(("kind", "precision"), list(_cases()))
 def test_nobody_is_accused_of_healthy_runs(kind, precision):
     program = Path(__file__).with_name("healthy_pairs.py")
     done = subprocess.run([sys.executable, str(program), kind, precision], capture_output=True, text=True,
