@@ -29,8 +29,9 @@ def samples(collector: Collector, *names):
 
 @pytest.mark.parametrize("options", [USUAL, STRICT], ids=["usual", "strict"])
 def test_the_alert_fires_for_the_expected_devices_and_tells_their_strikes(tmp_path, options):
-    strikes, minutes, many = map(int, options[1::2])
-    policy = Policy(strikes=strikes, window_seconds=60.0 * minutes, many_devices=many, stale_seconds=28800.0)
+    strikes, minutes, many = map(int, options[1:6:2])
+    rule = "strikes" if "--policy" in options else "suspicion"
+    policy = Policy(rule=rule, strikes=strikes, window_seconds=60.0 * minutes, many_devices=many, stale_seconds=28800.0)
     write(tmp_path / "run", everything())
     agent = Agent([tmp_path / "run"], policy=policy)
     agent.poll()
