@@ -23,16 +23,13 @@ import argparse
 import json
 import os
 import platform
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _ranks import ranks_of
 from detection.wilson import wilson
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "e2e" / "programs" / "parallel_layouts.py"
@@ -44,27 +41,8 @@ RANKS, _TOLD = 4, 8
 
 def train(mode: str, layout: str, faults: int, seed: int, timeout: float) -> list[dict[str, Any]]:
     """What each rank told, by rank."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as name:
-        command = [
-            sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={RANKS}",
-            f"--local_worker_num={RANKS}", f"--master_port={port}", "--log_dir=logs", "--join=True", str(PROGRAM),
-            mode, layout, str(faults), str(seed),
-        ]  # fmt: skip
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environ = {**os.environ, "GLOG_v": "3", "PATH": path, "LOCAL_DEFAULT_PATH": name, "ASD_RUN_DIR": "asd_run"}
-        done = subprocess.run(
-            command, cwd=name, env=environ, capture_output=True, text=True, timeout=timeout, check=False
-        )
-        logs = [Path(name, "logs", f"worker_{rank}.log").read_text() for rank in range(RANKS)]
-    told = [line.partition("LAYOUT ")[2] for log in logs for line in log.splitlines() if line.startswith("LAYOUT ")]
-    if len(told) < RANKS:
-        raise SystemExit(
-            f"{mode} {layout}: {RANKS - len(told)} ranks did not end ({done.returncode}): {logs[0][-2000:]}"
-        )
-    return [json.loads(each) for each in told]
+    with ranks_of(PROGRAM, (mode, layout, faults, seed), RANKS, "LAYOUT", timeout) as (told, _):
+        return told
 
 
 def tally(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -18,10 +18,6 @@ import argparse
 import json
 import os
 import platform
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,11 +28,14 @@ from asd.handler import Policy
 from asd.handler.simulation import simulate
 from asd.rundir.names import event_files
 from asd.verdict import Level
+from benchmarks._ranks import ranks_of
 from benchmarks.detection.wilson import wilson
 
 PROGRAM = Path(__file__).with_name("job.py")
 PATTERNS = ("zero=8", "zero_columns=8", "zero_tile=8", "runs=8", "low_bit=12", "flip=27", "factor=1.5", "offset=0.5")
 """By the seed; see `asd drill --help`."""
+_FIRST = 50
+"""As in job.py, the first step with a fault."""
 WITHIN = 200
 """Wrong results after which the device should be out."""
 
@@ -44,29 +43,10 @@ WITHIN = 200
 def job(ranks: int, steps: int, seed: int, chance: float, timeout: float) -> tuple[list[dict[str, Any]], list[Event]]:
     """What each rank told, and all events."""
     victim, pattern = seed % ranks, PATTERNS[seed % len(PATTERNS)]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as name:
-        command = [
-            sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}",
-            f"--local_worker_num={ranks}", f"--master_port={port}", "--log_dir=logs", "--join=True", str(PROGRAM),
-            str(steps), str(seed), str(victim if chance else -1), pattern, str(chance or 1.0),
-        ]  # fmt: skip
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environ = {
-            **os.environ, "GLOG_v": "3", "PATH": path, "LOCAL_DEFAULT_PATH": name, "ASD_RUN_DIR": "asd_run",
-            "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        done = subprocess.run(
-            command, cwd=name, env=environ, capture_output=True, text=True, timeout=timeout, check=False
-        )
-        logs = [Path(name, "logs", f"worker_{rank}.log").read_text() for rank in range(ranks)]
-        lines = [line for file in event_files(Path(name, "asd_run")) for line in file.read_text().splitlines()]
-    told = [line.partition("DEVICE ")[2] for log in logs for line in log.splitlines() if line.startswith("DEVICE ")]
-    if len(told) < ranks:
-        raise SystemExit(f"seed {seed}: {ranks - len(told)} ranks did not end ({done.returncode}): {logs[0][-3000:]}")
-    return [json.loads(each) for each in told], [Event.from_json(line) for line in lines]
+    given = (steps, seed, victim if chance else -1, pattern, chance or 1.0)
+    with ranks_of(PROGRAM, given, ranks, "DEVICE", timeout) as (told, folder):
+        lines = [line for file in event_files(folder / "asd_run") for line in file.read_text().splitlines()]
+    return told, [Event.from_json(line) for line in lines]
 
 
 def judge(told: Sequence[dict[str, Any]], events: Sequence[Event], healthy: Sequence[float]) -> dict[str, Any]:
@@ -78,7 +58,9 @@ def judge(told: Sequence[dict[str, Any]], events: Sequence[Event], healthy: Sequ
         healthy: The losses of the same job without a fault, of rank 0.
     """
     ranks = {each["rank"]: each for each in told}
-    victim = next(rank for rank, each in ranks.items() if each["wrong"])
+    victim = next((rank for rank, each in ranks.items() if each["wrong"]), None)
+    if victim is None:
+        raise SystemExit("no result was wrong: more steps or a larger --chance are needed.")
     wrong, ended = ranks[victim]["wrong"], ranks[victim]["ended"]
     first = [event for event in events if event.kind == "anomaly" and event.level is Level.ERROR]
     own = [event for event in first if event.rank == victim]
@@ -125,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=3600.0, help="of one job, in seconds (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     options = parser.parse_args(arguments)
+    if options.steps <= _FIRST or options.ranks < 2 or not 0 < options.chance <= 1:
+        parser.error(f"--steps must be above {_FIRST}, --ranks at least 2, and --chance above 0 and at most 1")
     rows: dict[str, dict[str, Any]] = {}
     if options.json is not None and options.json.exists():
         rows = json.loads(options.json.read_text())["rows"]

@@ -16,12 +16,12 @@ from typing import Any
 
 from asd.dumps.precheck.calls import Call, TensorArgument, leaves, read_calls
 from asd.dumps.precheck.inputs import Value
-from asd.dumps.precheck.tables import ApiResult, Detail
+from asd.dumps.precheck.tables import Detail
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.writer import DumpWriter
 from asd.operators.debugger.record import delivery
 from asd.operators.precheck.arguments import to_tensor
-from asd.operators.precheck.check import Check, _add_twins, _CheckJob
+from asd.operators.precheck.check import TolerantCheck, _add_twins, _CheckJob
 from asd.operators.precheck.execution import Place
 
 __all__ = ["make_again"]
@@ -68,7 +68,7 @@ def make_again(dump: Path, into: Path) -> int:
     return len(check.values)
 
 
-class _Again(Check):
+class _Again(TolerantCheck):
     """Makes calls again and keeps what they give, without a judgement.
 
     Attributes:
@@ -79,13 +79,6 @@ class _Again(Check):
         counts = Counter(call.label for call in calls)
         super().__init__(path, real=True, once=frozenset(label for label, count in counts.items() if count == 1))
         self.values: dict[str, dict[Place, Value]] = {}
-
-    def check(self, call: Call) -> ApiResult:
-        """See `Check.check`; whatever goes wrong, the call is left out."""
-        try:
-            return super().check(call)
-        except Exception as error:  # a call alone may fail in ways of its own
-            return ApiResult(call.name, "", "", repr(error))
 
     def _direction(self, job: _CheckJob, entry: str, described: Any, run: Any) -> tuple[list[Detail], list[str]]:
         first, second = (run(job, job.function, to_tensor) for _ in range(2))
