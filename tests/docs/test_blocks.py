@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from markdown import Block, blocks, prose
 from shell import KNOWN_VARIABLES, NAMES, targets, wrong_in_asd, wrong_in_script
 
 from asd.cli import parser_of
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -68,10 +68,7 @@ def test_the_check_of_scripts_can_fail(script):
 
 @pytest.mark.parametrize("block", chosen("sh", mark="run"))
 def test_a_script_runs(block, work, environ):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        text = block.text.replace("9464", str(free.getsockname()[1]))
-    done = run(["bash", "-euo", "pipefail", "-c", text], work, environ)
+    done = run(["bash", "-euo", "pipefail", "-c", block.text.replace("9464", str(free_port()))], work, environ)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.support.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 SETTINGS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "REGISTER_PATH", "GLOG_", "PYTHONPATH", "LOCAL_DEFAULT_PATH")
@@ -123,12 +124,9 @@ class Runner:
 
     def ranks(self, name, *words, count=2, timeout=120, logs="logs"):
         """One of `programs/` as ranks of a job under MindSpore's launcher: its end, and the log of each rank."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         done = self.run(
             sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={count}",
-            f"--local_worker_num={count}", f"--master_port={port}", f"--log_dir={logs}", "--join=True",
+            f"--local_worker_num={count}", f"--master_port={free_port()}", f"--log_dir={logs}", "--join=True",
             PROGRAMS / name, *words, timeout=timeout,
             PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **self.quiet,
         )  # fmt: skip

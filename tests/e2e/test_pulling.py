@@ -22,6 +22,7 @@ from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.files import events_file
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
+from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
 MUTUAL = """
@@ -60,9 +61,7 @@ class Cluster:
 
     def port_of(self, node):
         if node not in self.ports:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.ports[node] = free.getsockname()[1]
+            self.ports[node] = free_port()
             self.issue(node, "127.0.0.1", node)
             web = self.folder / f"{node}.yml"
             web.write_text(MUTUAL.format(name=node))
@@ -163,6 +162,8 @@ def cluster(tmp_path):
     made = Cluster(tmp_path)
     yield made
     made.close()
+    for log in sorted(tmp_path.glob("*.err")):  # pytest shows it below a test that failed
+        print(log.name, log.read_text(), sep="\n")
 
 
 def test_events_of_every_node_come_over_mutual_tls_and_lead_to_isolations(cluster):

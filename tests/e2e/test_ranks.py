@@ -14,6 +14,7 @@ from asd.counts.status import Status
 from asd.handler import job_of
 from asd.rundir.manifest import load_manifest, manifest_path
 from asd.rundir.names import status_file
+from tests.support.ports import free_port
 
 PROGRAM = Path(__file__).parent / "programs" / "alike.py"
 
@@ -26,12 +27,6 @@ def launch(runner, ranks, node, port, *words):
         "--join=True", PROGRAM, *words,
         PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
     )  # fmt: skip
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def told(log):

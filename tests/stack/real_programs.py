@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import asd.exporters
+from tests.support.ports import free_port
 
 SHIPPED = Path(asd.exporters.__file__).parent
 RULES = SHIPPED / "alerts" / "asd_rules.yml"
@@ -39,12 +39,6 @@ def binary(name):
     if path is None:
         pytest.fail(f"{name} is not installed; `make test-stack` brings it", pytrace=False)
     return path
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def get(url, context=None, **parameters):

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from real_programs import SHIPPED, Prometheus, binary, eventually, free_port, get
+from real_programs import SHIPPED, Prometheus, binary, eventually, get
+
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
 

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from real_programs import Alertmanager, Prometheus, binary, eventually, free_port
+from real_programs import Alertmanager, Prometheus, binary, eventually
 
 from asd.counts.status import Status
 from asd.event import Event
@@ -14,6 +14,7 @@ from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.disk import write_whole
 from asd.rundir.names import event_file, status_file
 from asd.verdict import Level
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
 

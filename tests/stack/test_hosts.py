@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 
 import pytest
-from real_programs import binary, free_port, get
+from real_programs import binary, get
 
 from asd.cli import COMMANDS
+from tests.support.ports import free_port
 
 HOSTS = Path(__file__).parents[2] / "deploy" / "hosts"
 RANK = Path(__file__).parent / "programs" / "striking_rank.py"

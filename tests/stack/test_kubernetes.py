@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from real_programs import binary, free_port, get
+from real_programs import binary, get
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exporters" / "isolators"))
 
@@ -29,6 +29,7 @@ from isolator_engines import FAR, ONE, ConfigMapEngine, KubeEngine
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
 from asd.isolator import Held
+from tests.support.ports import free_port
 
 pytestmark = [
     pytest.mark.stack,

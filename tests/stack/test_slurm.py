@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real_programs import binary, free_port
+from real_programs import binary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exporters" / "isolators"))
 
@@ -22,6 +22,7 @@ from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
 from asd.exporters.isolators.slurm.node import parse_node
 from asd.isolator import Device, Held
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
 

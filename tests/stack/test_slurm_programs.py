@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from real_programs import binary, eventually, free_port, get
+from real_programs import binary, eventually, get
+
+from tests.support.ports import free_port
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 RANK = Path(__file__).parent / "programs" / "striking_rank.py"

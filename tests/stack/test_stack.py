@@ -13,7 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from real_programs import Alertmanager, Prometheus, Starter, binary, eventually, free_port, get, living
+from real_programs import Alertmanager, Prometheus, Starter, binary, eventually, get, living
+
+from tests.support.ports import free_port
 
 trustme = pytest.importorskip("trustme")
 pytestmark = pytest.mark.stack

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from real_programs import eventually, free_port, get
+from real_programs import eventually, get
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exporters" / "isolators"))
 
@@ -26,6 +26,7 @@ from asd import Event, Level
 from asd.exporters.isolators.kubernetes.node_mark import marks_of
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
+from tests.support.ports import free_port
 
 pytestmark = [
     pytest.mark.stack,

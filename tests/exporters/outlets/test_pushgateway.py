@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from asd.errors import ConfigError
 from asd.exporters.outlets.pushgateway import Pushgateway, push
+from tests.support.ports import free_port
 
 
 class _Recorder(BaseHTTPRequestHandler):
@@ -111,9 +112,7 @@ def test_a_refusal_is_told_with_the_gateways_own_words(gateway, registry):
 
 
 def test_a_gateway_that_is_not_there_is_one_clear_sentence(registry):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionError) as error:
         Pushgateway(url).push(registry)
     assert str(error.value) == f"the metrics can't be pushed to {url}: Connection refused"
