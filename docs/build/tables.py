@@ -584,11 +584,34 @@ def results_again() -> str:
     return table(("what", "type", "false alarms in elements", "largest healthy score", "smallest error", "cost"), rows)
 
 
+def held_out() -> str:
+    """What the default finds in trainings that nothing was tuned on, beside the aims."""
+    found = result("held_out")["all"]
+    aims = {
+        "own_step": ("harmful single faults found in their own step", 0.8),
+        "within_20": ("the same within 20 steps", 0.97),
+        "before_second_update": ("the same, refused or reported before a second update", 0.9),
+        "lasting": ("harmful lasting faults found while they last", 0.99),
+    }
+    rows = []
+    for name, (what, aim) in aims.items():
+        share = found[name]
+        low, high = (percent(bound) for bound in share["wilson"])
+        enough = share["of"] > 0 and share["found"] >= aim * share["of"]
+        rows.append((what, percent(aim), of(share), f"{low} to {high}", met(enough)))
+    upper = found["per_million"][1]
+    alarms = f"{found['alarms']} in {count(found['checks'])} checks"
+    what = "first-level false alarms in healthy trainings, a million checks"
+    rows.append((what, "1", alarms, f"at most {count(upper)}", met(found["alarms"] == 0 and upper <= 1)))
+    return table(("the default, as it runs", "aimed", "measured", "95 % interval", "met"), rows)
+
+
 TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
         first_wrong_in_graphs, publishing, many_files, acting, layouts, ascend, devices, fleet,
+        held_out,
     )
 }  # fmt: skip
 

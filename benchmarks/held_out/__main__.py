@@ -1,0 +1,158 @@
+"""How well `NPU_ASD_ENABLE=1` alone finds faults in trainings that nothing was tuned on.
+
+    python -m benchmarks.held_out                       all trainings; writes benchmarks/results/held_out.json
+    python -m benchmarks.held_out --only mixer-graph --faults 4 --json out.json
+
+Each training is a `Model.train` of 70 steps under `asd run`, with a folder for its events and no other setting: the
+first first-level anomaly ends it. A fault begins in step 44, once or in every step until the end. Whether it harms is
+seen in the same training without detection: the mean loss of the last 10 steps is more than 0.02 above the healthy one,
+or one loss more than 0.15, or one is not finite; a change of seed is measured beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.detection.wilson import per_million, wilson
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "held_out.json"
+START = 44
+CELLS = {
+    "mixer-graph-float32": 1, "grouped-graph-float32": 2, "residual-graph-float32": 3, "autoencoder-graph-float32": 4,
+    "mixer-pynative-float32": 5, "autoencoder-pynative-float32": 6, "grouped-graph-float16": 7, "mixer-graph-float16": 8,
+}  # fmt: skip
+"""Network, mode and precision, with the seed of its faults."""
+
+
+def run(cell: str, number: int, folder: Path) -> None:
+    """The trainings of one network, without and with detection; what is there already stays."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD"))}
+    for kind in ("plain", "asd"):
+        out = folder / f"{cell}-{kind}"
+        if out.exists():
+            continue
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.held_out.train",
+            *cell.split("-"),
+            str(out),
+            str(number),
+            str(CELLS[cell]),
+        ]
+        if kind == "asd":
+            command = [sys.executable, "-m", "asd", "run", *command]
+        subprocess.run(command, env=clean | {"ASD_RUN_DIR": str(folder / "rd")}, check=True, capture_output=True)
+
+
+def judged(cell: str, folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A row for each fault, and the healthy training."""
+    plain, checked = (_lines(folder / f"{cell}-{kind}") for kind in ("plain", "asd"))
+    healthy = plain[0]
+    other = next((row for row in plain if row.get("other_seed")), None)
+    rows = []
+    for bare, row in zip([each for each in plain[1:] if each["fault"]], checked[1:], strict=False):
+        assert bare["fault"] == row["fault"]
+        firsts = [event for event in _events(row["run"]) if event["level"] == "first"]
+        steps = sorted(event["step"] for event in firsts)
+        step = steps[0] if steps else None
+        refused = any(event["refused"] and event["step"] <= START + 1 for event in firsts)
+        excess = np.array(bare["losses"]) - np.array(healthy["losses"])
+        harm = bool(not np.isfinite(excess).all() or excess[-10:].mean() > 0.02 or excess.max() > 0.15)
+        last = float(excess[-10:].mean())
+        rows.append(bare["fault"] | {
+            "cell": cell, "harmful": harm, "excess": last if np.isfinite(last) else None, "step": step,
+            "early": bool(steps and steps[0] < START), "own": step == START,
+            "in_20": bool(steps and START <= steps[0] < START + 20), "before_second": step == START or refused,
+            "while": bool(steps and steps[0] >= START), "places": sorted({event["place"] for event in firsts})[:3],
+        })  # fmt: skip
+    seed = abs(np.mean(np.array(other["losses"])[-10:]) - np.mean(healthy["losses"][-10:])) if other else None
+    alarms = sum(event["level"] == "first" for event in _events(checked[0]["run"])) if checked else 0
+    equal = bool(checked and checked[0]["losses"] == healthy["losses"])
+    clean = {"cell": cell, "alarms": alarms, "checks": _checks(checked[0]["run"]) if checked else 0, "equal": equal}
+    return rows, clean | {"loss_with_another_seed": seed}
+
+
+def summary(rows: list[dict[str, Any]], clean: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts with their intervals."""
+    single = [row for row in rows if row["harmful"] and not row["lasting"]]
+    lasting = [row for row in rows if row["harmful"] and row["lasting"]]
+    alarms, checks = (sum(each[what] for each in clean) for what in ("alarms", "checks"))
+    return {
+        "faults": len(rows), "own_step": _share(single, "own"), "within_20": _share(single, "in_20"),
+        "before_second_update": _share(single, "before_second"), "lasting": _share(lasting, "while"),
+        "alarms": alarms, "checks": checks, "per_million": per_million(alarms, checks) if checks else None,
+        "alarms_before_the_fault": sum(row["early"] for row in rows),
+    }  # fmt: skip
+
+
+def _share(rows: list[dict[str, Any]], what: str) -> dict[str, Any]:
+    found = sum(row[what] for row in rows)
+    return {"found": found, "of": len(rows), "wilson": wilson(found, len(rows))}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _events(run_dir: str) -> list[dict[str, Any]]:
+    """The anomalies of a training."""
+    found = []
+    for path in Path(run_dir).glob("events-*.jsonl"):
+        for line in _lines(path):
+            data = line.get("data", line)
+            if data.get("kind") == "anomaly":
+                place = data.get("checkpoint", "")
+                found.append({"level": data["level"], "step": data["step"], "refused": data["refused"], "place": place})
+    return found
+
+
+def _checks(run_dir: str) -> int:
+    status = json.loads((Path(run_dir) / "status-rank0.json").read_text())
+    return int(status["checks"])
+
+
+def main() -> None:
+    """Runs, judges and writes."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="what the names of the trainings begin with")
+    parser.add_argument("--faults", type=int, default=12, help="faults for each network")
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--keep", type=Path, help="folder for the trainings; those that are there already are not run")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = arguments.keep or Path(made)
+        rows, clean = [], []
+        for cell in [each for each in CELLS if each.startswith(arguments.only)]:
+            run(cell, arguments.faults, folder)
+            found, healthy = judged(cell, folder)
+            rows += found
+            clean.append(healthy)
+    groups = {cell.partition("-")[2] for cell in CELLS}
+    result = {
+        "command": "python -m benchmarks.held_out", "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "mindspore": version("mindspore"), "all": summary(rows, clean),
+        "by": {
+            group: summary([row for row in rows if row["cell"].endswith(group)], [each for each in clean if each["cell"].endswith(group)])
+            for group in sorted(groups)
+        },
+        "missed": [row for row in rows if row["harmful"] and not row["own" if not row["lasting"] else "while"]],
+        "healthy": clean, "rows": rows,
+    }  # fmt: skip
+    arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result["all"], indent=1))
+
+
+if __name__ == "__main__":
+    main()
