@@ -6,7 +6,8 @@
 Each training is a `Model.train` of 70 steps under `asd run`, with a folder for its events and no other setting: the
 first first-level anomaly ends it. A fault begins in step 44, once or in every step until the end. Whether it harms is
 seen in the same training without detection: the mean loss of the last 10 steps is more than 0.02 above the healthy one,
-or one loss more than 0.15, or one is not finite; a change of seed is measured beside it.
+or one after step 44 more than 0.15, or one is not finite; a change of seed is measured beside it. Of a lasting fault in
+an activation the losses are computed with the fault.
 """
 
 from __future__ import annotations
@@ -29,9 +30,15 @@ from benchmarks.detection.wilson import per_million, wilson
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "held_out.json"
 START = 44
 CELLS = {
-    "mixer-graph-float32": 1, "grouped-graph-float32": 2, "residual-graph-float32": 3, "autoencoder-graph-float32": 4,
-    "mixer-pynative-float32": 5, "autoencoder-pynative-float32": 6, "grouped-graph-float16": 7, "mixer-graph-float16": 8,
-}  # fmt: skip
+    "mixer-graph-float32": 1,
+    "grouped-graph-float32": 2,
+    "residual-graph-float32": 3,
+    "autoencoder-graph-float32": 4,
+    "mixer-pynative-float32": 5,
+    "autoencoder-pynative-float32": 6,
+    "grouped-graph-float16": 7,
+    "mixer-graph-float16": 8,
+}
 """Network, mode and precision, with the seed of its faults."""
 
 
@@ -69,7 +76,7 @@ def judged(cell: str, folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any
         step = steps[0] if steps else None
         refused = any(event["refused"] and event["step"] <= START + 1 for event in firsts)
         excess = np.array(bare["losses"]) - np.array(healthy["losses"])
-        harm = bool(not np.isfinite(excess).all() or excess[-10:].mean() > 0.02 or excess.max() > 0.15)
+        harm = bool(not np.isfinite(excess).all() or excess[-10:].mean() > 0.02 or excess[START:].max() > 0.15)
         last = float(excess[-10:].mean())
         rows.append(bare["fault"] | {
             "cell": cell, "harmful": harm, "excess": last if np.isfinite(last) else None, "step": step,
@@ -95,6 +102,10 @@ def summary(rows: list[dict[str, Any]], clean: list[dict[str, Any]]) -> dict[str
         "alarms": alarms, "checks": checks, "per_million": per_million(alarms, checks) if checks else None,
         "alarms_before_the_fault": sum(row["early"] for row in rows),
     }  # fmt: skip
+
+
+def _group(group: str, rows: list[dict[str, Any]], clean: list[dict[str, Any]]) -> dict[str, Any]:
+    return summary(*([row for row in each if row["cell"].endswith(group)] for each in (rows, clean)))
 
 
 def _share(rows: list[dict[str, Any]], what: str) -> dict[str, Any]:
@@ -143,10 +154,7 @@ def main() -> None:
     result = {
         "command": "python -m benchmarks.held_out", "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "mindspore": version("mindspore"), "all": summary(rows, clean),
-        "by": {
-            group: summary([row for row in rows if row["cell"].endswith(group)], [each for each in clean if each["cell"].endswith(group)])
-            for group in sorted(groups)
-        },
+        "by": {group: _group(group, rows, clean) for group in sorted(groups)},
         "missed": [row for row in rows if row["harmful"] and not row["own" if not row["lasting"] else "while"]],
         "healthy": clean, "rows": rows,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Networks that are in no other benchmark, each with its optimizer and schedule, and places where a fault can strike."""
+"""Networks that are in no other benchmark, each with its optimizer, and places where a fault can strike."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Forward(nn.Cell):
     def construct(self, x):
         return self.strike(x)
 
-    def bprop(self, x, out, dout):
+    def bprop(self, x, out, dout):  # noqa: ARG002 - MindSpore calls it so
         return (dout,)
 
 
@@ -67,7 +67,7 @@ class Grouped(nn.Cell):
 
     def __init__(self, place: nn.Cell) -> None:
         super().__init__()
-        self.first, self.query, self.key, self.value = (nn.Dense(24, size) for size in (32, 32, 16, 16))
+        self.first = nn.Dense(24, 32)
         self.query, self.key, self.value = nn.Dense(32, 32), nn.Dense(32, 16), nn.Dense(32, 16)
         self.norm, self.out, self.last = nn.LayerNorm((32,)), nn.Dense(32, 32), nn.Dense(32, 24)
         self.mask = ms.Tensor(np.triu(np.full((16, 16), -1e4, np.float32), 1))
