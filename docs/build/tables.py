@@ -597,14 +597,14 @@ def held_out() -> str:
     for name, (what, aim) in aims.items():
         share = found[name]
         low, high = (percent(bound) for bound in share["wilson"])
-        shown = met(False) if share["wilson"][1] < aim else "not shown"
+        shown = met("") if share["wilson"][1] < aim else "not shown"
         rows.append(
-            (what, percent(aim), of(share), f"{low} to {high}", met(True) if share["wilson"][0] >= aim else shown)
+            (what, percent(aim), of(share), f"{low} to {high}", met("yes") if share["wilson"][0] >= aim else shown)
         )
     upper = found["per_million"][1]
     alarms = f"{found['alarms']} in {count(found['checks'])} checks"
     what = "first-level false alarms in healthy trainings, a million checks"
-    rows.append((what, "1", alarms, f"at most {count(upper)}", met(True) if upper <= 1 else "not shown"))
+    rows.append((what, "1", alarms, f"at most {count(upper)}", met("yes") if upper <= 1 else "not shown"))
     return table(("the default, as it runs", "aimed", "measured", "95 % interval", "met"), rows)
 
 
