@@ -112,7 +112,7 @@ class Trial:
             right = divergence is not None and self._is_right(kind, expected, pair)
             verdict = judged(divergence, right=right)
             self.counts[kind, way, verdict] += 1
-            if verdict.startswith("wrong") or (verdict == "not seen" and way != "statistics"):
+            if verdict != "right" and (verdict.startswith("wrong") or way != "statistics"):
                 named = divergence.sentence if divergence is not None else "nothing"
                 self.wrong.append({"fault": number, "how": way, "struck": expected, "named": named})
                 print(f"{number} {kind} {struck} {way}: struck {expected}, {verdict}: {named}", flush=True)
