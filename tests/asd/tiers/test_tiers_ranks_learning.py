@@ -216,3 +216,33 @@ def test_a_state_is_taken_over_whole():
     ranks.restore({**ranks.state(), "max_abs": kept, "errors": 2})
     assert ranks.state()["max_abs"] == kept
     assert ranks.state()["errors"] == 2
+
+
+@pytest.mark.parametrize(("kind", "deviations"), [("B", 6.1), ("Y", 6.1), ("W", 6.65)])
+def test_where_ranks_swing_together_deviations_are_the_limit(kind, deviations):
+    ranks = Ranks(kind, 3)
+    for step in range(60):
+        ranks.update(values([3.0 * (-1) ** step + step % 3 * 2.0**-6] * 3))
+    center = ranks.state()["max_abs"]["center"]
+    found = ranks.update(values([0.0, 0.0, 60.0]))
+    assert found[2].limit == pytest.approx(2.0 ** (center["mu"] + deviations * center["dev"]))
+
+
+def test_whatever_comes_in_the_first_five_steps_is_only_learned():
+    for far in (9.0, -9.0):
+        ranks = Ranks("W", 3)
+        for step in range(5):
+            found = ranks.update(values([0.0, 0.0, far if step in (3, 4) else 0.0]))
+            assert found == [(Level.NORMAL, "", each, inf) for each in (1.0, 1.0, found[2].value)]
+
+
+def test_two_ranks_that_agree_and_one_a_little_below_are_not_accused():
+    assert [verdict.reason for verdict in steady("B", 2).update(values([1.0, 1.0]))] == ["", ""]
+    assert [verdict.level for verdict in steady("B", 3).update(values([1.0, 1.0, -2.2]))] == [Level.NORMAL] * 3
+
+
+def test_the_sixth_step_is_judged_and_small_lasting_differences_from_the_hundred_and_first_on():
+    assert steady("W", 3, 5).update(values([1.0, 1.0, 20.0]))[2].level is Level.ERROR
+    ranks = steady("W", 3, 93)
+    found = [ranks.update(values([1.0, 1.0, 2.0]))[2].level for _ in range(93, 102)]
+    assert found == [Level.NORMAL] * 7 + [Level.WARNING] * 2
