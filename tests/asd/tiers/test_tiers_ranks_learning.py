@@ -78,6 +78,18 @@ def values(x):
     return [Features(2.0**each, 3 * 2.0**each, 2.0**each / 4) for each in x]
 
 
+def assert_same(ranks, plain):
+    state = ranks.state()
+    assert (state["errors"], ranks.feature) == (plain.errors, "max_abs")
+    mine = state["max_abs"]
+    assert (mine["high"], mine["low"], mine["lasting"]) == pytest.approx((plain.high, plain.low, plain.lasting))
+    assert mine["lasted"] == plain.lasted
+    assert mine["center"] == pytest.approx(plain.center.state())
+    assert [each for row in mine["window"] for each in row] == pytest.approx(
+        [each for row in plain.window for each in row]
+    )
+
+
 @pytest.mark.parametrize("kind", ["B", "Y", "W"])
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
 def test_ranks_judge_and_learn_step_by_step_as_documented(kind, size):
@@ -93,15 +105,9 @@ def test_ranks_judge_and_learn_step_by_step_as_documented(kind, size):
         assert [verdict.level for verdict in found] == levels, step
         assert [verdict.limit for verdict in found] == pytest.approx(limits), step
         assert [verdict.value for verdict in found] == [2.0**each for each in x]
-        state = ranks.state()
-        assert (state["errors"], ranks.feature) == (plain.errors, "max_abs")
-        mine = state["max_abs"]
-        assert (mine["high"], mine["low"], mine["lasting"]) == pytest.approx((plain.high, plain.low, plain.lasting))
-        assert mine["lasted"] == plain.lasted
-        assert mine["center"] == pytest.approx(plain.center.state())
-        assert [each for row in mine["window"] for each in row] == pytest.approx(
-            [each for row in plain.window for each in row]
-        )
+        if step % 8 == 0:
+            assert_same(ranks, plain)
+    assert_same(ranks, plain)
     assert seen == {Level.NORMAL, Level.WARNING, Level.ERROR}
 
 
@@ -210,3 +216,33 @@ def test_a_state_is_taken_over_whole():
     ranks.restore({**ranks.state(), "max_abs": kept, "errors": 2})
     assert ranks.state()["max_abs"] == kept
     assert ranks.state()["errors"] == 2
+
+
+@pytest.mark.parametrize(("kind", "deviations"), [("B", 6.1), ("Y", 6.1), ("W", 6.65)])
+def test_where_ranks_swing_together_deviations_are_the_limit(kind, deviations):
+    ranks = Ranks(kind, 3)
+    for step in range(60):
+        ranks.update(values([3.0 * (-1) ** step + step % 3 * 2.0**-6] * 3))
+    center = ranks.state()["max_abs"]["center"]
+    found = ranks.update(values([0.0, 0.0, 60.0]))
+    assert found[2].limit == pytest.approx(2.0 ** (center["mu"] + deviations * center["dev"]))
+
+
+def test_whatever_comes_in_the_first_five_steps_is_only_learned():
+    for far in (9.0, -9.0):
+        ranks = Ranks("W", 3)
+        for step in range(5):
+            found = ranks.update(values([0.0, 0.0, far if step in (3, 4) else 0.0]))
+            assert found == [(Level.NORMAL, "", each, inf) for each in (1.0, 1.0, found[2].value)]
+
+
+def test_two_ranks_that_agree_and_one_a_little_below_are_not_accused():
+    assert [verdict.reason for verdict in steady("B", 2).update(values([1.0, 1.0]))] == ["", ""]
+    assert [verdict.level for verdict in steady("B", 3).update(values([1.0, 1.0, -2.2]))] == [Level.NORMAL] * 3
+
+
+def test_the_sixth_step_is_judged_and_small_lasting_differences_from_the_hundred_and_first_on():
+    assert steady("W", 3, 5).update(values([1.0, 1.0, 20.0]))[2].level is Level.ERROR
+    ranks = steady("W", 3, 93)
+    found = [ranks.update(values([1.0, 1.0, 2.0]))[2].level for _ in range(93, 102)]
+    assert found == [Level.NORMAL] * 7 + [Level.WARNING] * 2
