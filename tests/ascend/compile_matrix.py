@@ -75,8 +75,8 @@ _PLAN = (
     ("norm_last", ("pipeline",), _MAIN),
     ("convolutions", ("single", "data"), _MAIN),
     ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MAIN),
-    ("qwen", ("tensor-data", "flash"), _MAIN),
-    ("qwen_moe", ("tensor-data", "experts"), _MAIN),
+    ("qwen", ("tensor-data", "sequence", "flash"), (*_MAIN, "full")),
+    ("qwen_moe", ("experts",), (*_MAIN, "full")),
 )  # fmt: skip
 
 
