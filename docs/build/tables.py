@@ -400,6 +400,24 @@ def layouts() -> str:
     return table(head, [*rows, last])
 
 
+def groups() -> str:
+    """What ranks exchange in jobs of tensor parallel 8 by 16 stages, by how many replicas there are."""
+    found = result("groups")["groups"]
+    rows = [
+        (
+            count(row["ranks"]), f"{row['step_bytes'] / 1024:.0f} KiB, {row['step_ms']:.0f} ms",
+            f"{row['hash_bytes'] / 1024:.0f} KiB, {row['hash_ms']:.1f} ms",
+            f"{row['refused_bytes'] / 1024:.0f} KiB, {row['refused_ms']:.0f} ms",
+        )
+        for row in found["rows"]
+    ]  # fmt: skip
+    powers = found["exponents"]
+    last = ("grows with the ranks to the power of",
+            f"{powers['usual_step_bytes']:.2f} in bytes, {powers['usual_step_ms']:.2f} in time", "",
+            f"{powers['refused_ms']:.2f} in time")  # fmt: skip
+    return table(("ranks", "each step", "weights, each 50 steps", "a refused step"), [*rows, last])
+
+
 def devices() -> str:
     """How soon an intermittent device is out, by what it does wrong."""
     found = result("devices")
@@ -597,7 +615,8 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, first_wrong_across, publishing, many_files, acting, layouts, ascend, devices, fleet,
+        first_wrong_in_graphs, first_wrong_across, publishing, many_files, acting, layouts, groups, ascend, devices,
+        fleet,
     )
 }  # fmt: skip
 
