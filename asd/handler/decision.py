@@ -25,6 +25,7 @@ ACTIONS = {
     "breaker": "the circuit breaker is open: this is only reported",
     "others": "somebody else holds the device out, so it is left alone",
     "failed": "the engine fails or refuses; it is tried again until a person drops it",
+    "test-wanted": "the device had no fault for long enough, and is given back once it passes a stress test",
     "releasing": "the device is to be given back; the engine has not done it yet",
     "released": "the device was given back",
     "alert": "an alert came that no event log explains",

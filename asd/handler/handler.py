@@ -12,7 +12,7 @@ from asd.handler.act.clock import mind_the_clock
 from asd.handler.act.executor import Executor
 from asd.handler.act.leadership import Leadership
 from asd.handler.act.outbox import Outbox
-from asd.handler.act.release import due_releases, request_release
+from asd.handler.act.release import due_releases, request_release, request_test
 from asd.handler.act.succession import adopt, passed_on, record_of
 from asd.handler.crowd import News
 from asd.handler.db.store import Store
@@ -165,9 +165,10 @@ class FaultHandler:
                 if self._judge.begin(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
                 decisions += self._settle(now)
-                due = due_releases(self._judge.cases, self.policy, self.isolator.name, now) if self.acts else []
-                for case in due:
-                    decisions.append(request_release(self._judge, self.policy, case, now))
+                if self.acts:
+                    due, untested = due_releases(self._judge.cases, self.policy, self.isolator.name, now)
+                    decisions += [request_release(self._judge, self.policy, case, now) for case in due]
+                    decisions += [request_test(self._judge, case, now) for case in untested]
                 for decision in self._news.of(decisions, now):
                     self.store.remember(decision)
                 self._prune(now)

@@ -37,7 +37,8 @@ class Policy:
         max_devices: So many devices are taken out in `breaker_seconds`, then the circuit breaker opens; 0 takes none.
         max_percent: The same as a share of the known devices, 0 to 100; of few devices it never means less than 2.
         breaker_seconds: The window of the circuit breaker, and how long it stays open unless it is reset.
-        release_after_seconds: A device without a new fault for so long is given back; 0 means only by hand.
+        release_after_seconds: A device without a new fault for so long is given back, by suspicion only if it
+            passed a stress test since; 0 means only by hand.
         skew_seconds: The clocks of two hosts are no further apart.
         stale_seconds: A verdict that comes later than this takes no device out any more.
         retries: After so many failures of the engine it is reported; tries go on.

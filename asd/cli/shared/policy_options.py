@@ -55,7 +55,8 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--release-after", default="48", metavar="H",
-        help="hours without a fault after which a device is given back, 0 never (default: %(default)s)",
+        help="hours without a fault after which a device is given back, by suspicion once it passes a stress test; "
+        "0 never (default: %(default)s)",
     )  # fmt: skip
 
 

@@ -1,27 +1,51 @@
-"""How a device gets back to work: by hand, or after a time without a fault."""
+"""How a device gets back to work: by hand, or after a time without a fault and a stress test that it passed."""
 
 from __future__ import annotations
 
 from asd.errors import ConfigError
-from asd.handler.db.isolations import BY_HAND, NO_FAULT, Isolation, Isolations
+from asd.handler.db.isolations import BY_HAND, NO_FAULT, TEST_WANTED, Isolation, Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
 from asd.handler.policy import Policy
 
-__all__ = ["ask_release", "clear_device", "drop_verdict", "due_releases", "find_device", "request_release"]
+__all__ = [
+    "ask_release",
+    "clear_device",
+    "drop_verdict",
+    "due_releases",
+    "find_device",
+    "request_release",
+    "request_test",
+]
 
 
-def due_releases(cases: Isolations, policy: Policy, engine: str, now: float) -> list[Isolation]:
-    """The cases of `engine` without a new fault for long enough."""
+def due_releases(cases: Isolations, policy: Policy, engine: str, now: float) -> tuple[list[Isolation], list[Isolation]]:
+    """The cases of `engine` without a new fault for long enough.
+
+    Returns:
+        Those to be given back, and those whose device has to pass a stress test before and was not asked to yet: a
+        device that is out computes nothing for anybody, so that its silence alone says little.
+    """
     if not policy.release_after_seconds:
-        return []
+        return [], []
     states = ("dry",) if policy.dry_run else ("isolated",)
-    return [
+    quiet = [
         case
         for case in cases.in_state(*states)
         if case.isolator == engine and now >= case.next_try and now - case.last_fault >= policy.release_after_seconds
     ]
+    sound = [case for case in quiet if policy.forgets or cases.passed_a_test(case)]
+    return sound, [case for case in quiet if case not in sound and not case.reason.endswith(TEST_WANTED)]
+
+
+def request_test(judge: Triage, case: Isolation, now: float) -> Decision:
+    """Writes down that a device has to pass a stress test to be given back. Used within a transaction."""
+    judge.cases.change(case.n, reason=case.reason + TEST_WANTED)
+    device = judge.book.named(case.device)
+    hours = (now - case.last_fault) / 3600
+    reason = f"{device}: {NO_FAULT} {hours:g} h; it is given back after a stress test that it passes (`asd stress`)."
+    return Decision(action="test-wanted", reason=reason, time=now, device=device, case=case.n)
 
 
 def request_release(judge: Triage, policy: Policy, case: Isolation, now: float) -> Decision:

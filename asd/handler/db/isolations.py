@@ -20,11 +20,13 @@ from asd.handler.db.event_row import pack, unpack
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
-__all__ = ["BY_HAND", "NO_FAULT", "Isolation", "Isolations"]
+__all__ = ["BY_HAND", "NO_FAULT", "TEST_WANTED", "Isolation", "Isolations"]
 
 BY_HAND = "it was released by hand"
 NO_FAULT = "it had no fault for"
 """Begins the reason of a release that nobody asked for."""
+TEST_WANTED = "; it had no fault since, and is given back after a stress test that it passes"
+"""Ends the reason of a case whose test was asked for."""
 
 _COLUMNS = (
     "n, device, state, opened, closed, reason, verdict, event, last_fault, attempts, next_try, error, isolator, "
@@ -97,6 +99,15 @@ class Isolations:
             f"SELECT {_COLUMNS} FROM cases WHERE closed IS NULL AND state IN ({marks}) ORDER BY n", states
         )
         return [Isolation(*row) for row in rows]
+
+    def passed_a_test(self, case: Isolation) -> bool:
+        """Whether the last stress test of its device was after its last fault, and found nothing wrong."""
+        return (
+            self._store.db.execute(
+                "SELECT 1 FROM device WHERE n = ? AND sound AND tested > ?", (case.device, case.last_fault)
+            ).fetchone()
+            is not None
+        )
 
     def closed(self, most: int) -> list[Isolation]:
         """The last cases that ended, the oldest first."""

@@ -18,7 +18,7 @@ import math
 from typing import Any
 
 from asd.event import Event
-from asd.handler.db.isolations import BY_HAND, Isolations
+from asd.handler.db.isolations import BY_HAND, TEST_WANTED, Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
 from asd.handler.decide.suspicion import Counted, StrikeCount, Suspicion, judged
@@ -215,7 +215,7 @@ class Triage:
         case = self.cases.open_case(device)
         if case is None:
             return None
-        change: dict[str, Any] = {"last_fault": now}
+        change: dict[str, Any] = {"last_fault": now, "reason": case.reason.removesuffix(TEST_WANTED)}
         if event.verdict == "persistent":
             change["verdict"] = event.verdict
         if case.state == "releasing" and case.why_released != BY_HAND:  # it was to be given back as it had no fault

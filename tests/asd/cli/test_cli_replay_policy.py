@@ -81,7 +81,7 @@ def test_in_the_simulation_time_passes_as_it_did():
         event(2, time=START + 49 * hour),  # released by then, so a strike of its own
         event(3, 4, kind="replay", verdict="persistent", time=START + 50 * hour),
     ]
-    outcome = simulate(story, Policy())
+    outcome = simulate(story, Policy(rule="strikes"))
     assert [(each.device, each.would) for each in outcome.devices] == [
         ("Ascend:3", START),
         ("Ascend:4", START + 50 * hour),

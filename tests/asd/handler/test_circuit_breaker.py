@@ -17,7 +17,7 @@ def test_the_third_device_in_a_day_opens_the_breaker_and_is_only_reported():
 
 
 def test_the_breaker_stays_open_though_a_device_was_released():
-    scene = breaker_scene(release_after_seconds=HOUR)
+    scene = breaker_scene(rule="strikes", release_after_seconds=HOUR)
     scene.replay("persistent", 9, device="Ascend:7")
     assert scene.after(HOUR) == ["released", "released"]
     assert scene.replay("persistent", 10, device="Ascend:8").action == "breaker"

@@ -108,7 +108,7 @@ def test_a_verdict_that_is_dropped_while_the_engine_isolates_is_undone(tmp_path)
 
 
 def test_a_new_fault_ends_a_release_that_the_engine_refuses():
-    scene = breaker_scene(1)
+    scene = breaker_scene(1, rule="strikes")
     scene.engine.failures = [failure("no right to", retry=False)]
     assert scene.after(48 * HOUR) == ["failed"]
     scene.clock.now += 1.0
@@ -120,7 +120,7 @@ def test_a_new_fault_ends_a_release_that_the_engine_refuses():
 
 
 def test_a_release_that_fails_is_tried_again():
-    scene = breaker_scene(1)
+    scene = breaker_scene(1, rule="strikes")
     scene.engine.failures = [failure()]
     assert scene.after(48 * HOUR) == ["releasing"]
     assert scene.after(1.0) == ["released"]

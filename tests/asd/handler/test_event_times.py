@@ -1,7 +1,7 @@
 """Clocks that are apart, doubles, old events, and a clock that jumps."""
 
 from asd.handler import Policy
-from tests.asd.handler.scene import HOUR, START, Scene, event
+from tests.asd.handler.scene import FORGETS, HOUR, START, Scene, event
 
 # Clocks that are hours apart
 
@@ -75,7 +75,7 @@ def test_after_a_restart_new_news_of_old_events_still_act_but_not_of_very_old_on
 
 
 def test_a_clock_that_goes_back_blocks_nothing(tmp_path):
-    scene = Scene(path=tmp_path / "h.sqlite")
+    scene = Scene(FORGETS, path=tmp_path / "h.sqlite")
     scene.raises(1)
     scene.raises(2)
     scene.raises(3)
@@ -112,7 +112,7 @@ class Uptime:
 
 def test_a_clock_that_jumps_ahead_gives_no_device_back():
     uptime = Uptime()
-    scene = Scene(uptime=uptime)
+    scene = Scene(FORGETS, uptime=uptime)
     scene.replay("persistent")
     assert uptime.pass_by(scene, 24 * HOUR) == []
     assert scene.after(72 * HOUR) == []  # told, and not passed
@@ -131,7 +131,7 @@ def test_a_clock_that_runs_too_quickly_gives_no_device_back():
 
 def test_a_clock_that_jumps_and_is_put_right_costs_a_device_nothing():
     uptime = Uptime()
-    scene = Scene(uptime=uptime)
+    scene = Scene(FORGETS, uptime=uptime)
     scene.replay("persistent")
     for jump in (72 * HOUR, -72 * HOUR):
         assert scene.after(jump) == []
@@ -142,7 +142,7 @@ def test_a_clock_that_jumps_and_is_put_right_costs_a_device_nothing():
 
 def test_time_with_the_machine_off_is_not_seen_and_time_with_the_handler_off_is(tmp_path):
     uptime = Uptime()
-    scene = Scene(path=tmp_path / "h.sqlite", uptime=uptime)
+    scene = Scene(FORGETS, path=tmp_path / "h.sqlite", uptime=uptime)
     scene.replay("persistent")
     uptime.seconds += 24 * HOUR
     scene.clock.now += 24 * HOUR

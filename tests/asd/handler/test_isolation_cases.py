@@ -89,7 +89,7 @@ def test_what_was_given_back_at_the_engine_is_closed_and_told():
 
 
 def test_a_device_without_a_fault_for_two_days_is_released_and_starts_anew():
-    scene = breaker_scene(1)
+    scene = breaker_scene(1, rule="strikes")
     scene.clock.now += HOUR
     scene.raises(5, "Ascend:0", wait=0.0)
     assert scene.after(48 * HOUR - 1.0) == []
@@ -109,7 +109,7 @@ def test_a_release_time_of_zero_means_by_hand_only():
 
 
 def test_a_verdict_from_before_the_release_does_not_isolate_again():
-    scene = breaker_scene(1, release_after_seconds=HOUR)
+    scene = breaker_scene(1, rule="strikes", release_after_seconds=HOUR)
     late = event(77, device="Ascend:0", kind="replay", verdict="persistent", time=scene.clock.now + 5.0)
     scene.after(HOUR)
     assert scene.handler.handle(late).action == "stale"
@@ -119,7 +119,7 @@ def test_a_verdict_from_before_the_release_does_not_isolate_again():
 
 
 def test_a_dry_run_decides_and_touches_nothing():
-    scene = Scene(Policy(dry_run=True))
+    scene = Scene(Policy(dry_run=True, rule="strikes"))
     assert scene.replay("persistent").action == "would-isolate"
     assert scene.replay("persistent", 2).action == "merged"
     for step in (1, 2, 3):
@@ -191,7 +191,7 @@ def test_an_isolation_that_is_given_up_before_it_was_done_is_told_to_nobody(tmp_
 
 
 def test_a_release_that_is_refused_is_said_once_and_tried_again():
-    scene = breaker_scene(1)
+    scene = breaker_scene(1, rule="strikes")
     scene.engine.failures = [failure("no right to", retry=False) for _ in range(5)]
     assert scene.after(48 * HOUR) == ["failed"]
     assert [scene.after(50.0) for _ in range(5)] == [["releasing"]] * 4 + [["released"]]

@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 from asd.errors import ConfigError
 from asd.handler import Policy, Store
 from asd.handler.standing import device_standings, policy_of
+from asd.isolator import Device
 from tests.asd.handler.scene import DAY, FORGETS, HOUR, Scene, event, stress
 
 
+def standing(scene):
+    (found,) = device_standings(scene.handler.store, scene.policy, scene.clock.now)
+    return found
+
+
 def score(scene):
-    (standing,) = device_standings(scene.handler.store, scene.policy, scene.clock.now)
-    return standing.suspicion
+    return standing(scene).suspicion
 
 
 def test_a_device_that_errs_every_few_days_is_taken_out_though_no_window_holds_three_strikes():
@@ -59,13 +64,71 @@ def test_a_passed_stress_test_lowers_suspicion_a_little_and_the_same_test_only_o
     assert scene.after(31.0) == ["isolated"]
 
 
-def test_a_device_that_the_handler_gave_back_is_out_again_with_the_next_strike():
-    scene = Scene()
+def taken_out(policy=None, **more):
+    scene = Scene(policy, **more)
     for step in (1, 2, 3):
         scene.raises(step)
-    assert scene.after(31.0) == ["isolated"]
+    assert scene.after(31.0) == ["would-isolate" if scene.policy.dry_run else "isolated"]
+    return scene
+
+
+def test_a_device_that_is_out_is_given_back_after_a_test_that_it_passes_not_after_a_silence_alone():
+    scene = taken_out()
+    assert scene.after(48 * HOUR - 1.0) == []
+    scene.clock.now += 1.0
+    (asked,) = scene.handler.tick()
+    assert (asked.action, asked.device) == ("test-wanted", Device("node7", "Ascend:3", 3))
+    assert asked.reason == (
+        "Ascend:3 on node7: it had no fault for 48 h; it is given back after a stress test that it passes "
+        "(`asd stress`)."
+    )
+    assert scene.after(90 * DAY) == []  # asked for once
+    assert standing(scene).reason == (
+        "it has 3 strikes within 480 minutes; it had no fault since, and is given back after a stress test that it "
+        "passes"
+    )
+    stress(scene, failed=False)
+    assert scene.after(1.0) == ["released"]
+    assert scene.isolated == []
+
+
+def test_a_test_that_was_passed_before_the_last_fault_gives_nothing_back_and_one_since_then_needs_no_other():
+    scene = taken_out()
+    stress(scene, failed=False)
+    scene.clock.now += HOUR
+    assert scene.raises(5) == "merged"
+    assert scene.after(48 * HOUR) == ["test-wanted"]
+    stress(scene, failed=False)
+    scene.clock.now += 1.0
+    assert scene.raises(6) == "merged"  # no test is asked for as long as this fault is young
+    assert standing(scene).reason == "it has 3 strikes within 480 minutes"
+    scene.clock.now += 1.0
+    stress(scene, failed=False)
+    assert scene.after(47 * HOUR) == []
+    assert scene.after(HOUR) == ["released"]
+
+
+def test_a_test_that_is_not_passed_keeps_a_device_out():
+    scene = taken_out()
+    stress(scene, failed=False)
+    scene.clock.now += 1.0
+    stress(scene, failed=True)
+    assert scene.after(48 * HOUR) == ["test-wanted"]
+
+
+def test_a_dry_run_asks_for_the_test_too():
+    scene = taken_out(Policy(dry_run=True))
+    assert scene.after(48 * HOUR) == ["test-wanted"]
+    stress(scene, failed=False)
+    assert scene.after(1.0) == ["released"]
+
+
+def test_a_device_that_the_handler_gave_back_is_out_again_with_the_next_strike():
+    scene = taken_out()
+    scene.clock.now += 1.0
+    stress(scene, failed=False)
     assert scene.after(48 * HOUR) == ["released"]
-    assert score(scene) == pytest.approx(3 * 0.5 ** (40 / 24 / 30), abs=1e-2)
+    assert score(scene) == pytest.approx(3 * 0.8 * 0.5 ** (40 / 24 / 30), abs=1e-2)
     assert scene.raises(4) == "waiting"
     assert scene.after(31.0) == ["isolated"]
 
