@@ -297,13 +297,22 @@ def debugging() -> str:
 
 def first_wrong_in_graphs(language: str = "en") -> str:
     """How often the first wrong operator of a compiled step was named right."""
+    return _first_wrong_table("first_wrong_graph", language)
+
+
+def first_wrong_across(language: str = "en") -> str:
+    """The same, held against a healthy run in PyNative."""
+    return _first_wrong_table("first_wrong_across", language)
+
+
+def _first_wrong_table(name: str, language: str) -> str:
     head = {
         "en": ("compared by", "faults", "right", "can't tell", "not seen", "wrong", "right, 95 % interval",
                "wrong, 95 % interval"),
         "zh": ("比对依据", "故障", "正确", "无法判断", "未见差异", "错误", "正确率的 95 % 区间", "错误率的 95 % 区间"),
     }[language]  # fmt: skip
     rows = []
-    for way, found in result("first_wrong_graph")["summary"].items():
+    for way, found in result(name)["summary"].items():
         numbers = (str(found[name]) for name in ("faults", "right", "can't tell", "not seen", "wrong"))
         limits = (
             f"{100 * low:.1f} to {100 * high:.1f} %" for low, high in (found["right, of 1"], found["wrong, of 1"])
@@ -606,7 +615,8 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, publishing, many_files, acting, layouts, groups, ascend, devices, fleet,
+        first_wrong_in_graphs, first_wrong_across, publishing, many_files, acting, layouts, groups, ascend, devices,
+        fleet,
     )
 }  # fmt: skip
 

@@ -37,50 +37,62 @@ def renumbered(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> tuple[d
     found, slots = dict(calls), dict[str, str]()
     if (tested.mode == "graph") is (trusted.mode == "graph"):
         return found, slots
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, partner in calls.items():
-        base, direction, count = split_name(name)
-        if name == partner and count and direction in ("forward", "backward"):
-            groups[base, direction].append(name)
-    for names in groups.values():
-        if 1 < len(names) <= _MOST and any(_apart(tested.entries[n], trusted.entries[n]) > _ROUNDED for n in names):
-            pairs = _pairs(tested, trusted, names, (("input", "output"), ("output",), ("input",)))
-            found.update(pairs)
-            for mine, its in _pairs(tested, trusted, names, (("input",),)).items():
-                entries = tested.entries[mine], trusted.entries[its]
-                if its != pairs[mine] and _apart(*entries, ("input",)) < _NEAR:
-                    slots.update(_inputs(*entries))
+    groups: dict[tuple[str, str], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for side, dump in enumerate((tested, trusted)):
+        for name in dump.entries:
+            base, direction, count = split_name(name)
+            if count and direction in ("forward", "backward"):
+                groups[base, direction][side].append(name)
+    for ours, theirs in groups.values():
+        if not 1 < max(len(ours), len(theirs)) <= _MOST or not ours or not theirs:
+            continue
+        entries = [tested.entries[name] for name in ours], [trusted.entries[name] for name in theirs]
+        if any(mine.name not in calls or _apart(mine, trusted.entries[mine.name]) > _ROUNDED for mine in entries[0]):
+            pairs = _pairs(*entries)
+            found.update({mine: its.name for mine, its in pairs.items()})
+            slots.update(_inputs([(tested.entries[mine], its) for mine, its in pairs.items()]))
     return found, slots
 
 
-def _inputs(mine: Entry, its: Entry) -> dict[str, str]:
-    theirs = {slot.suffix: slot for slot in its.slots if slot.state == "input"}
-    return {
-        mine.row_name(slot): its.row_name(theirs[slot.suffix])
-        for slot in mine.slots
-        if slot.state == "input" and slot.suffix in theirs
-    }
-
-
-def _pairs(tested: Dump, trusted: Dump, names: list[str], ways: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-    ours, theirs = list(names), list(names)
+def _inputs(pairs: list[tuple[Entry, Entry]]) -> dict[str, str]:
+    """Inputs that differ from those of the other call, and are like those of a call whose own are elsewhere too."""
     found: dict[str, str] = {}
-    for states in ways:
-        near = []
-        for mine in ours:
-            for its in theirs:
-                apart = _apart(tested.entries[mine], trusted.entries[its], states)
-                if apart < _NEAR:
-                    near.append((max(apart, _ROUNDED), mine != its, mine, its))
+    for suffix in {slot.suffix: None for mine, _ in pairs for slot in mine.slots if slot.state == "input"}:
+        ours: list[tuple[str, Slot]] = []
+        theirs: list[tuple[str, Slot]] = []
+        for mine, its in pairs:
+            own, other = _slot(mine, suffix), _slot(its, suffix)
+            if other is not None and (own is None or _distance(own, other) >= _NEAR):
+                theirs.append((its.row_name(other), other))
+                ours += [] if own is None else [(mine.row_name(own), own)]
+        near = sorted((_distance(own, other), name, partner) for name, own in ours for partner, other in theirs)
+        for apart, name, partner in near:
+            if apart < _NEAR and name not in found and partner not in found.values():
+                found[name] = partner
+    return found
+
+
+def _slot(entry: Entry, suffix: str) -> Slot | None:
+    return next((each for each in entry.slots if each.suffix == suffix and each.scalar is None), None)
+
+
+def _pairs(ours: list[Entry], theirs: list[Entry]) -> dict[str, Entry]:
+    left, free = list(ours), list(theirs)
+    found: dict[str, Entry] = {}
+    for states in (("input", "output"), ("output",), ("input",)):
+        near = [
+            (max(apart, _ROUNDED), mine.name != its.name, mine, its)
+            for mine in left for its in free if (apart := _apart(mine, its, states)) < _NEAR
+        ]  # fmt: skip
         for _, _, mine, its in sorted(near, key=lambda each: each[:2]):
-            if mine in ours and its in theirs:
-                found[mine] = its
-                ours.remove(mine)
-                theirs.remove(its)
-    kept = [name for name in ours if name in theirs]
-    found.update(zip(kept, kept, strict=True))
-    left = ([name for name in side if name not in kept] for side in (ours, theirs))
-    found.update(zip(*left, strict=True))
+            if mine in left and its in free:
+                found[mine.name] = its
+                left.remove(mine)
+                free.remove(its)
+    by_name = {its.name: its for its in free}
+    found.update({mine.name: by_name.pop(mine.name) for mine in left if mine.name in by_name})
+    others = [mine for mine in left if mine.name not in found]
+    found.update({mine.name: its for mine, its in zip(others, by_name.values(), strict=False)})
     return found
 
 

@@ -71,6 +71,7 @@ class Code:
         graph: That it is part of.
         callers: The code objects of the functions that lead to it, itself included.
         local: Names that it assigns.
+        choices: By such a name: the layers, `self.layer`, one of which it may be.
         events: What it calls in the order of Python: sites, other functions, and loops of those.
     """
 
@@ -80,6 +81,7 @@ class Code:
     graph: Graph
     callers: tuple[types.CodeType, ...] = ()
     local: frozenset[str] = frozenset()
+    choices: dict[str, list[ast.AST]] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
 
     @property
@@ -275,7 +277,7 @@ def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:
     try:
         value = known(node, code, values) if isinstance(node, ast.AST) else node
     except Unknown:
-        return []
+        return _chosen(node, code, values)
     hook = getattr(getattr(value, "op", value), "asd_hook", None)
     if hook is not None:
         return [hook]
@@ -284,6 +286,22 @@ def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:
     function = inspect.unwrap(getattr(value, "__func__", value))
     found = graph.codes.get((id(function), id(getattr(value, "__self__", None))))
     return [found] if found is not None else []
+
+
+def _chosen(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:
+    """What `layer` calls after `layer = self.a if condition else self.b`: that which the graph has, if it is one."""
+    choices = code.choices.get(node.id, []) if isinstance(node, ast.Name) else []
+    found: dict[int, ast.AST] = {}
+    for each in choices:
+        try:
+            value = known(each, code, values)
+        except Unknown:
+            continue
+        hook = getattr(value, "asd_hook", getattr(value, "asd_tap_hook", None))
+        if hook is not None and hook.number in live:
+            found[hook.number] = each
+    only = list(found.values())
+    return _called(only[0], code, values) if len(only) == 1 else []
 
 
 def _is_super(node: ast.AST) -> bool:
