@@ -86,7 +86,7 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: i
         bare,
         checked,
         batches(workload),
-        turns if steps == 1 else max(turns // 10, 4),
+        turns,
         steps=steps,
         warm_up=3 if config.rule == "threshold" else 64,  # until the pace at which the state is read has settled
         inside=lambda: sum(monitor.monitor.status.check_seconds for monitor in monitors),
@@ -267,6 +267,7 @@ def main() -> None:
     names = ("kernel", "host", "chain", "steps", "memory")
     parser.add_argument("--parts", nargs="+", choices=names, default=names, help="default: all")
     parser.add_argument("--rows", default="", metavar="REGEX", help="of the whole steps only these, by their names")
+    parser.add_argument("--turns", type=int, help="of a whole step (default: as many as two hours take)")
     parser.add_argument("--quick", action="store_true", help="few repetitions, to see that it runs")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     args = parser.parse_args()
@@ -274,7 +275,7 @@ def main() -> None:
     result["where"] = where()
     for part in args.parts:
         if part == "steps":
-            measured = steps_part(re.compile(args.rows), quick=args.quick)
+            measured = steps_part(re.compile(args.rows), quick=args.quick, most=args.turns)
             result[part] = {**result.get(part, {}), **measured}
         else:
             measured = result[part] = PARTS[part](args.quick)
@@ -295,7 +296,7 @@ def where() -> dict[str, Any]:
     return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version(), **packages}
 
 
-def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
+def steps_part(chosen: re.Pattern[str], *, quick: bool, most: int | None = None) -> dict[str, Any]:
     """Every model, mode and choice of checkpoints; the outputs and states that the tiers read on the large model."""
     rows = {}
     for name, workload, turns in (
@@ -309,13 +310,9 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool) -> dict[str, Any]:
             ):  # fmt: skip
                 row = f"{name}, {mode}, {checkpoints}"
                 if chosen.search(row):
-                    found = whole_step(
-                        workload,
-                        mode,
-                        include,
-                        4 if quick else turns[mode],
-                        Config(enable=1, **settings),
-                    )
+                    config = Config(enable=1, **settings)
+                    usual = turns[mode] if config.rule == "threshold" else max(turns[mode] // 10, 4)
+                    found = whole_step(workload, mode, include, 4 if quick else most or usual, config)
                     rows[row] = {"processor": where()["processor"], **found}
     return rows
 

@@ -178,7 +178,7 @@ class _Differences:
         self.size = size
         self.high = self.low = 0.0  # envelopes of the distance above and below the median of the others
         self.center = Trace()  # of the median of all
-        self.window: list[list[float]] = []  # distances of the last steps, by rank; the latter half is judged
+        self.window: list[list[float]] = []  # distances from the nearer median, by rank; the latter half is judged
         self.lasting = LASTING_FLOOR
         self.lasted = 0  # steps in a row in which a rank was above
         self._judged: tuple[list[float], list[float], list[float], bool] = ([], [], [], False)  # of the last step
@@ -187,31 +187,27 @@ class _Differences:
         """Level, reason and limit of each rank."""
         x = list(map(_bits, sizes))
         above, below, middles = _distances(x)
-        self._slide([each if each > 0 else -other for each, other in zip(above, below, strict=True)])
+        nearer = [min(up, -down, key=abs) for up, down in zip(above, below, strict=True)]
+        self.window = [*self.window[1 - 2 * WINDOW :], nearer]
         lasts = _means(self.window[-WINDOW:]) if self.center.n >= LASTING_FROM else [0.0] * self.size
         lasting = [each > LASTING * self.lasting for each in lasts]
         self._judged = x, above, below, any(lasting)
-        if self.center.n < FIRST:
-            return [(Level.NORMAL, "", inf)] * self.size
-        found = []
+        found = [(Level.NORMAL, "", inf)] * self.size
         far, wide = self.high + MARGIN, self.center.mu + deviations * self._dev()
-        calm = not self._judged[3] and max(above) <= far and max(below) <= self.low + MARGIN
+        calm = not any(lasting) and max(above) <= far and max(below) <= self.low + MARGIN
+        if calm or self.center.n < FIRST:
+            return found
         for rank, middle in enumerate(middles):
             bits = max(middle + far, wide)
             limit = inf if bits > 1023 else 2.0**bits
-            if calm:
-                found.append((Level.NORMAL, "", limit))
-                continue
             z = self.center.deviations(x[rank])
             if above[rank] > far and z > deviations:
-                found.append((Level.ERROR, f"{above[rank]:.1f} bits above the median of the other ranks", limit))
+                found[rank] = (Level.ERROR, f"{above[rank]:.1f} bits above the median of the other ranks", limit)
             elif below[rank] > self.low + MARGIN and z < -deviations:
-                found.append((Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit))
+                found[rank] = (Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit)
             elif lasting[rank]:
                 reason = f"above the other ranks by {lasts[rank]:.2g} bits for {WINDOW} steps"
-                found.append((Level.WARNING, reason, limit))
-            else:
-                found.append((Level.NORMAL, "", limit))
+                found[rank] = (Level.WARNING, reason, limit)
         return found
 
     def learn(self) -> None:
@@ -228,9 +224,6 @@ class _Differences:
         if len(self.window) == 2 * WINDOW and (not self.lasted or self.lasted > FREEZE):
             self.lasting = max(self.lasting, *_means(self.window[:WINDOW]))
         self.center.learn(median(x), distance)
-
-    def _slide(self, distances: list[float]) -> None:
-        self.window = [*self.window[1 - 2 * WINDOW :], distances]
 
     def _dev(self) -> float:
         return max(self.center.dev, DEVIATION_FLOOR)
@@ -257,7 +250,10 @@ class _Differences:
 
 
 def _distances(x: Sequence[float]) -> tuple[list[float], list[float], list[float]]:
-    """Of each rank how far it is above and below the others, and the median it was held against for the former."""
+    """Of each rank how far it is above the upper and below the lower median of the others, and the upper one.
+
+    From a rank outside both, that is the nearer one.
+    """
     ordered = sorted(x)
     # The middle of the others: the same places, one further for who stands before or at them himself.
     high, low = (len(x) - 1) // 2, (len(x) - 2) // 2

@@ -2,6 +2,7 @@
 
     python -m benchmarks.first_wrong                       300 faults in PyNative
     python -m benchmarks.first_wrong --mode graph          300 faults in compiled graphs, see `graph`
+    python -m benchmarks.first_wrong --mode across         96 faults in compiled graphs, against a run in PyNative
     python -m benchmarks.first_wrong --faults 30 --json out.json
 
 Each fault is one unit in the last place, a part in a thousand, or an element that becomes 1000 or a million.
@@ -23,13 +24,13 @@ os.environ.setdefault("GLOG_v", "3")
 
 from benchmarks.first_wrong.strikes import added, summed_up
 
-FAULTS = {"pynative": 300, "graph": 300}
+FAULTS = {"pynative": 300, "graph": 300, "across": 96}
 
 
 def _run(mode: str, only: str) -> Callable[[range, Path], dict[str, Any]]:
     from benchmarks.first_wrong import eager, graph
 
-    return partial(graph.run, only=only) if mode == "graph" else eager.run
+    return eager.run if mode == "pynative" else partial(graph.run, only=only, across=mode == "across")
 
 
 def main() -> None:
@@ -50,7 +51,7 @@ def main() -> None:
     print(f"{time.perf_counter() - began:.0f} s")
     if args.only and args.json is not None and args.json.exists():
         found = added(found, json.loads(args.json.read_text()))
-    if args.mode == "graph":
+    if args.mode != "pynative":
         from benchmarks.first_wrong.struck import WAYS
 
         found["summary"] = summed_up(found["counts"], WAYS)

@@ -10,6 +10,8 @@ graph is compiled once and struck in another place each time. A fault strikes on
     weight     a weight, before the step
     moment     a moment of the optimizer, before the step; it shows in the next one
     data       the batch
+
+Held against is a healthy run of the same graph or, for `across`, one in PyNative.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, ops
 
 from asd.dumps.compare.comparison import Options, Pair, compare_runs
 from asd.dumps.formats.dump_folder import read_dump
@@ -48,9 +50,10 @@ class Trial:
         training: It.
         level: Of the dumps.
         folder: For the dumps.
+        twin: The same training, to be the healthy run in PyNative; None: the healthy run is one of the graph.
     """
 
-    def __init__(self, training: Training, level: str, folder: Path) -> None:
+    def __init__(self, training: Training, level: str, folder: Path, twin: Training | None = None) -> None:
         self.training, self.level, self.folder = training, level, folder
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.wrong: list[dict[str, Any]] = []
@@ -65,17 +68,40 @@ class Trial:
         self._run(folder / "golden", 1)
         self._restore()
         self.places, Struck.seen = places_of(Struck.seen), None
+        self.trusted = "golden"
         self.golden = self._healthy(folder / "golden")
+        if twin is not None:
+            self.trusted = self._in_pynative(twin)
+            self._assert_healthy(folder / "golden")
         self.healthy = read_dump(folder / "golden" / "CRC32" / "step0" / "rank0" / "dump.json")
 
     def _healthy(self, folder: Path) -> list[bytes]:
         self._run(folder, 2)
         self._restore()
         self._run(self.folder / "tested", 2)
-        variants(folder), variants(self.folder / "tested")
-        for way, pair in self._answers(2):
-            assert pair.divergence is None, (way, pair.divergence)
+        variants(folder)
+        self._assert_healthy(self.folder / "tested")
         return self.updated
+
+    def _assert_healthy(self, folder: Path) -> None:
+        if (folder / "step0").exists():
+            variants(folder)
+        for way, pair in self._answers(2, folder.name):
+            assert pair.divergence is None, (way, pair.divergence)
+
+    def _in_pynative(self, twin: Training) -> str:
+        """Makes the healthy run there; the name of its folder."""
+        workload.use_mode("pynative")
+        for parameter, (_, value) in zip(twin.step.get_parameters(), self._state, strict=True):
+            ops.assign(parameter, Tensor(value))  # in PyNative nobody updates it any more after `set_data`
+            parameter.asnumpy()
+        twin.step.set_train()
+        updated, training, self.training = self.updated, self.training, twin
+        self._run(self.folder / "pynative", 2)
+        self.updated, self.training = updated, training
+        variants(self.folder / "pynative")
+        workload.use_mode("graph")
+        return "pynative"
 
     def _run(self, folder: Path, steps: int, batch: tuple[np.ndarray, ...] | None = None) -> None:
         """Makes steps with a dump of everything."""
@@ -112,7 +138,8 @@ class Trial:
             right = divergence is not None and self._is_right(kind, expected, pair)
             verdict = judged(divergence, right=right)
             self.counts[kind, way, verdict] += 1
-            if verdict.startswith("wrong") or (verdict == "not seen" and way != "statistics"):
+            missed = verdict != "right" and way != "statistics" and self.trusted == "golden"
+            if missed or verdict.startswith("wrong"):
                 named = divergence.sentence if divergence is not None else "nothing"
                 self.wrong.append({"fault": number, "how": way, "struck": expected, "named": named})
                 print(f"{number} {kind} {struck} {way}: struck {expected}, {verdict}: {named}", flush=True)
@@ -146,11 +173,11 @@ class Trial:
             struck.clear()  # the moment was too small to show
         return re.sub(r"^(moments|accum|adam_[mv])\.", "", parameter.name), steps
 
-    def _answers(self, steps: int) -> Iterator[tuple[str, Pair]]:
+    def _answers(self, steps: int, tested: str = "tested") -> Iterator[tuple[str, Pair]]:
         for way in WAYS:
-            request = Request(*(self.folder / side / way for side in ("tested", "golden")))
+            request = Request(*(self.folder / side / way for side in (tested, self.trusted)))
             if steps == 1:
-                request = Request(*(self.folder / side / way / "step0" for side in ("tested", "golden")))
+                request = Request(*(self.folder / side / way / "step0" for side in (tested, self.trusted)))
             outcome = compare_runs(request, self.folder / "out", Options())
             shutil.rmtree(self.folder / "out", ignore_errors=True)
             yield way, outcome.first or outcome.pairs[0]
@@ -184,8 +211,15 @@ class Trial:
         return found
 
 
-def run(faults: range, folder: Path, only: str = "") -> dict[str, Any]:
-    """Strikes each training in turn and counts; `only` is part of the names of those that are struck."""
+def run(faults: range, folder: Path, only: str = "", *, across: bool = False) -> dict[str, Any]:
+    """Strikes each training in turn and counts.
+
+    Args:
+        faults: Their numbers.
+        folder: For dumps.
+        only: Part of the names of the trainings that are struck.
+        across: Whether the healthy run is one in PyNative.
+    """
     workload.use_mode("graph")
     counts: Counter[str] = Counter()
     wrong, begin = [], 0
@@ -195,7 +229,7 @@ def run(faults: range, folder: Path, only: str = "") -> dict[str, Any]:
         own, begin = faults[begin:end], end
         if only not in name:
             continue
-        trial = Trial(make(kind), level, folder / level / kind)
+        trial = Trial(make(kind), level, folder / level / kind, make(kind) if across else None)
         print(f"{name}: {', '.join(f'{len(found)} {what}' for what, found in trial.places.items())}", flush=True)
         for number in own:
             trial.strike(number)

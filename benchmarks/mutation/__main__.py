@@ -41,7 +41,7 @@ ROOMS = {
 }
 """What is changed, and the tests that bear on it; none of them needs MindSpore."""
 TARGET = 0.9
-"""Of the mutants of each room, those among them that change nothing, so many have to be noticed."""
+"""Of the mutants of each room, those among them that change nothing, so many have to be noticed; or all the others."""
 ON_TOP_SECONDS = 120
 """For the changes that are imported, which take longer each."""
 
@@ -55,21 +55,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for room, paths in ROOMS.items():
         files = [file for file in _files(room) if not chosen.files or file in chosen.files]
         killed = {file: _killed_before(file, earlier) for file in files}
-        found = [mutant for file in files for mutant in mutants(ROOT, file, chosen.seed, chosen.share)]
+        trying = [] if chosen.judge else files
+        found = [mutant for file in trying for mutant in mutants(ROOT, file, chosen.seed, chosen.share)]
         tried = sorted((each for each in found if each.id not in killed[each.file]), key=lambda each: each.draw)
         tests = measure(ROOT, files, paths) if tried else []
         print(f"\n{room}: {len(tried)} of {len(found)} mutants, {len(tests)} tests", flush=True)
         entries = list(_entries(tried, tests, paths, time.monotonic() + 60 * chosen.minutes))
+        if chosen.judge:
+            entries = [entry for file in files for entry in _survived_before(file, earlier, killed[file])]
         results += [_result(file, killed[file], [each for each in entries if each["file"] == file]) for file in files]
     rooms = {room: _room([result for result in results if result["file"].startswith(room)]) for room in (*ROOMS, "asd")}
     for name, room in rooms.items():
         low, high = room["interval"]
-        print(f"{name:20} {room['killed']} of {room['tried']} killed, {low:.1%} to {high:.1%}", end="")
-        print(f"; of the rest {room['equivalent']} change nothing")
+        print(f"{name:20} noticed {room['killed']} of {room['tried']}, {low:.1%} to {high:.1%}", end="")
+        print(
+            f"; equivalent {room['equivalent']}, the rest {room['rest']}; {_without(room):.1%} without equivalent ones"
+        )
     if chosen.output:
         said = {"seed": chosen.seed, "share": chosen.share, "rooms": rooms, "files": results}
         chosen.output.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return int(any(room["killed"] < TARGET * room["tried"] for room in rooms.values()))
+    return int(any(room["rest"] and room["killed"] < TARGET * room["tried"] for room in rooms.values()))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,13 +90,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     again = "earlier results: what was killed there is not tried again, where the file that was changed is as it was"
     parser.add_argument("--again", type=Path, nargs="*", default=(), metavar="FILE", help=again)
+    judge = "try nothing: take over the results of --again, survivors judged as survivors.json has them now"
+    parser.add_argument("--judge", action="store_true", help=judge)
     parser.add_argument("--output", type=Path, help="where the result goes, as JSON")
     return parser
 
 
+def _same(file: str, earlier: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [result for result in earlier if (result["file"], result["sha256"]) == (file, _hash(file))]
+
+
 def _killed_before(file: str, earlier: Sequence[dict[str, Any]]) -> set[str]:
-    same = [result for result in earlier if (result["file"], result["sha256"]) == (file, _hash(file))]
-    return {each for result in same for each in result["killed"]}
+    return {each for result in _same(file, earlier) for each in result["killed"]}
+
+
+def _survived_before(file: str, earlier: Sequence[dict[str, Any]], killed: set[str]) -> list[dict[str, Any]]:
+    """The survivors of earlier results that no other of them killed, judged anew."""
+    found = {}
+    for entry in (entry for result in _same(file, earlier) for entry in result["survivors"]):
+        mutant = Mutant(file, *(entry[key] for key in ("line", "function", "kind", "before", "after")), "", 0.0)
+        if mutant.id not in killed:
+            found[mutant.id] = {**entry, "file": file, "killed": False, "judged": _judge(mutant)}
+    return list(found.values())
 
 
 def _hash(file: str) -> str:
@@ -138,19 +158,29 @@ def _changed_in_place(
 
 def _entry(mutant: Mutant, status: int, failed: str) -> dict[str, Any]:
     """One mutant, as the result has it. One whose tests did not end, or crashed, is killed too."""
-    judged = _judged().get((mutant.file, mutant.before, mutant.after), "not judged")
     shown = {key: value for key, value in mutant._asdict().items() if key not in ("source", "draw")}
-    entry = {**shown, "id": mutant.id, "killed": bool(status or failed), "judged": judged}
+    entry = {**shown, "id": mutant.id, "killed": bool(status or failed), "judged": _judge(mutant)}
     if not entry["killed"]:
         print("\n{file}:{line} {kind}: {judged}\n  - {before}\n  + {after}".format(**entry), flush=True)
     return entry
 
 
+def _judge(mutant: Mutant) -> str:
+    """The reason why a change changes nothing, or why it may stay: of the line, or of what changes in it."""
+    for file, before, after, judged in _judgements():
+        if file == mutant.file and mutant.before.replace(before, after) == mutant.after != mutant.before:
+            return judged
+    return "not judged"
+
+
 @functools.cache
-def _judged() -> dict[tuple[str, str, str], str]:
-    """What was found about survivors: the reason why the change changes nothing, or why it may stay."""
+def _judgements() -> list[tuple[str, str, str, str]]:
     entries = json.loads(JUDGED.read_text(encoding="utf-8"))
-    return {(entry["file"], entry["before"], entry["after"]): entry["judged"] for entry in entries}
+    return [(file, entry["before"], entry["after"], entry["judged"]) for entry in entries for file in _of(entry)]
+
+
+def _of(entry: dict[str, Any]) -> list[str]:
+    return entry["file"] if isinstance(entry["file"], list) else [entry["file"]]
 
 
 def _result(file: str, killed: set[str], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -166,7 +196,13 @@ def _room(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     killed = sum(len(result["killed"]) for result in results)
     same = sum(entry["judged"].startswith("equivalent") for entry in survivors)
     tried = killed + len(survivors)
-    return {"tried": tried, "killed": killed, "interval": wilson(killed, tried), "equivalent": same}
+    said = {"tried": tried, "killed": killed, "interval": wilson(killed, tried), "equivalent": same}
+    return {**said, "rest": tried - killed - same}
+
+
+def _without(room: dict[str, Any]) -> float:
+    """The share of those noticed among those that change anything."""
+    return room["killed"] / max(1, room["tried"] - room["equivalent"])
 
 
 if __name__ == "__main__":

@@ -297,13 +297,22 @@ def debugging() -> str:
 
 def first_wrong_in_graphs(language: str = "en") -> str:
     """How often the first wrong operator of a compiled step was named right."""
+    return _first_wrong_table("first_wrong_graph", language)
+
+
+def first_wrong_across(language: str = "en") -> str:
+    """The same, held against a healthy run in PyNative."""
+    return _first_wrong_table("first_wrong_across", language)
+
+
+def _first_wrong_table(name: str, language: str) -> str:
     head = {
         "en": ("compared by", "faults", "right", "can't tell", "not seen", "wrong", "right, 95 % interval",
                "wrong, 95 % interval"),
         "zh": ("比对依据", "故障", "正确", "无法判断", "未见差异", "错误", "正确率的 95 % 区间", "错误率的 95 % 区间"),
     }[language]  # fmt: skip
     rows = []
-    for way, found in result("first_wrong_graph")["summary"].items():
+    for way, found in result(name)["summary"].items():
         numbers = (str(found[name]) for name in ("faults", "right", "can't tell", "not seen", "wrong"))
         limits = (
             f"{100 * low:.1f} to {100 * high:.1f} %" for low, high in (found["right, of 1"], found["wrong, of 1"])
@@ -389,6 +398,24 @@ def layouts() -> str:
     last = ("all", share("named"), share("refused"), share("same"), f"{healthy['events']} in {healthy['steps']}")
     head = ("ranks", "the right rank named", "all refused", "the same bits", "events in steps without a fault")
     return table(head, [*rows, last])
+
+
+def groups() -> str:
+    """What ranks exchange in jobs of tensor parallel 8 by 16 stages, by how many replicas there are."""
+    found = result("groups")["groups"]
+    rows = [
+        (
+            count(row["ranks"]), f"{row['step_bytes'] / 1024:.0f} KiB, {row['step_ms']:.0f} ms",
+            f"{row['hash_bytes'] / 1024:.0f} KiB, {row['hash_ms']:.1f} ms",
+            f"{row['refused_bytes'] / 1024:.0f} KiB, {row['refused_ms']:.0f} ms",
+        )
+        for row in found["rows"]
+    ]  # fmt: skip
+    powers = found["exponents"]
+    last = ("grows with the ranks to the power of",
+            f"{powers['usual_step_bytes']:.2f} in bytes, {powers['usual_step_ms']:.2f} in time", "",
+            f"{powers['refused_ms']:.2f} in time")  # fmt: skip
+    return table(("ranks", "each step", "weights, each 50 steps", "a refused step"), [*rows, last])
 
 
 def devices() -> str:
@@ -627,8 +654,8 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, publishing, many_files, acting, layouts, ascend, devices, fleet,
-        held_out, held_out_places,
+        first_wrong_in_graphs, first_wrong_across, publishing, many_files, acting, layouts, groups, ascend, devices,
+        fleet, held_out, held_out_places,
     )
 }  # fmt: skip
 

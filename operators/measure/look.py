@@ -14,7 +14,7 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
-from asd.operators.measure.tap import Write, alias, hidden, kernel_function, observe_tensor
+from asd.operators.measure.tap import Write, alias, divided_tap, divides_calls, hidden, kernel_function, observe_tensor
 from asd.operators.private.layout import is_pipeline
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.operator_table import OperatorTable
@@ -26,8 +26,12 @@ __all__ = ["LookAndTap", "make_look", "make_observer"]
 
 def make_look(site: Site) -> nn.Cell:
     """An identity that reports its input to `site`."""
-    made: nn.Cell = by_backend(kernel=lambda _: _KernelLook(site), operators=lambda each: _OperatorLook(site, each))
+    made: nn.Cell = by_backend(kernel=lambda _: _KernelLook(site), operators=lambda each: _operator_look(site, each))
     return made
+
+
+def _operator_look(site: Site, slots: OperatorTable) -> Any:
+    return divided_tap(site, slots, of_value=True) if divides_calls() else _OperatorLook(site, slots)
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:

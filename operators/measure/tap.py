@@ -25,7 +25,7 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.kernel import library as kernel
 from asd.operators.private.backward import bprop_getters
-from asd.operators.private.layout import is_pipeline
+from asd.operators.private.layout import is_pipeline, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
@@ -35,6 +35,8 @@ from asd.tiers import FEATURES
 __all__ = [
     "Write",
     "alias",
+    "divided_tap",
+    "divides_calls",
     "hidden",
     "kernel_function",
     "make_tap",
@@ -52,7 +54,35 @@ def make_tap(site: Site) -> Tap:
 
 
 def _operator_tap(site: Site, slots: OperatorTable) -> Tap:
-    return _OperatorTap(site, slots)
+    return divided_tap(site, slots) if divides_calls() else _OperatorTap(site, slots)
+
+
+def divides_calls() -> bool:
+    """Whether MindSpore divides operators, but not layers: then no check may be a call with its own backward pass.
+
+    Its passes end with an error at such a call in a network that has a `Morph`, as all newer models of mindformers.
+    """
+    return operators_are_divided() and not is_pipeline()
+
+
+def divided_tap(site: Site, slots: OperatorTable, *, of_value: bool = False) -> Tap:
+    """The tap made of MindSpore operators, as a primitive; there is no PyNative where operators are divided.
+
+    Args:
+        site: Where the numbers go.
+        slots: The table.
+        of_value: Whether the value is looked at, when its gradient arrives, and not the gradient.
+    """
+    write, parameters = Write([site], slots), hidden(slots.worst, slots.tallies)
+
+    def look(x, gradient):
+        worst, tallies = parameters()
+        seen = x if of_value else gradient
+        return F.depend(gradient, write((seen,), worst, tallies))
+
+    tap = InsertGradientOf(look, lambda gradients: gradients[0])
+    tap.takes_value, tap.site = True, site
+    return tap
 
 
 def kernel_function(name: str, size: int = 1) -> ops.Custom:
@@ -69,16 +99,18 @@ class InsertGradientOf(ops.InsertGradientOf):
     """An identity with a function on its gradient; the name is fixed, for the compiler knows the primitive by it.
 
     Args:
-        in_graph: Compiled by MindSpore: gradient to gradient. It must depend on all that it calls.
+        in_graph: Compiled by MindSpore: gradient to gradient; with `takes_value` of value and gradient. It must depend
+            on all that it calls.
         in_pynative: The same for PyNative, in Python: a tuple with the gradient, to the gradient.
     """
 
-    def __init__(self, in_graph: Callable[[Any], Any], in_pynative: Callable[[tuple[Tensor, ...]], Tensor]) -> None:
+    def __init__(self, in_graph: Callable[..., Any], in_pynative: Callable[[tuple[Tensor, ...]], Tensor]) -> None:
         super().__init__(in_graph)
         # With these attributes two taps in a row make a cycle in the compiled graph; the dependency orders all.
         self.add_prim_attr("side_effect_backprop", False)
         self.add_prim_attr("side_effect_backprop_mem", False)
         self._hook = ops.HookBackward(in_pynative)
+        self.takes_value = False
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._hook(x)
@@ -92,7 +124,10 @@ def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
     def bprop(x, out, dout):
         return (look(dout),)
 
-    return bprop
+    def bprop_with_value(x, out, dout):
+        return (look(x, dout),)
+
+    return bprop_with_value if primitive.takes_value else bprop
 
 
 def _kernel_tap(site: Site) -> Tap:

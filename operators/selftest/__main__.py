@@ -15,7 +15,8 @@ from asd.operators.selftest.hashing import test_hashes
 from asd.operators.selftest.measuring import test_measuring
 from asd.operators.selftest.outcome import Report
 from asd.operators.selftest.primitives import test_primitives
-from asd.operators.selftest.recomputing import test_recomputing
+from asd.operators.selftest.recomputing.calls import test_calls
+from asd.operators.selftest.recomputing.products import test_products
 from asd.operators.selftest.refusing import test_refusing
 from asd.operators.selftest.repeating import test_repeating
 from asd.operators.start.enable import disable
@@ -26,7 +27,8 @@ __all__ = ["PARTS", "main"]
 PARTS = {
     "operators": test_primitives,
     "measuring": test_measuring,
-    "recomputing": test_recomputing,
+    "recomputing": test_products,
+    "calls": test_calls,
     "hashes": test_hashes,
     "gate": test_refusing,
     "repeating": test_repeating,

@@ -35,7 +35,7 @@ LAYOUTS = {
     "tensor": Layout(**_DIVIDED, ranks=8, tensor=8),
     "tensor-data": _FOUR,
     "sequence": _FOUR._replace(sequence=True),
-    "experts": _FOUR._replace(experts=2),
+    "experts": _FOUR._replace(experts=2, sequence=True),  # mindformers wants both beside tensor parallel
     "flash": _FOUR._replace(flash=True),
     "accumulate": _FOUR._replace(accumulate=4),
     "recompute": _FOUR._replace(recompute=True),
@@ -61,6 +61,7 @@ PROTECTIONS = {
     "everything": {
         **_ADAPTIVE, "ASD_TIERS": "finite,adaptive,checksum", "ASD_CONFIRM": "0.01", "ASD_REPLAY": "1",
     },
+    "full": {"NPU_ASD_ENABLE": "1"},
     "combined": {**_ON, "MS_NPU_ASD_CONFIG": "enable:true"},
 }  # fmt: skip
 
@@ -74,8 +75,8 @@ _PLAN = (
     ("norm_last", ("pipeline",), _MAIN),
     ("convolutions", ("single", "data"), _MAIN),
     ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MAIN),
-    ("qwen", ("tensor-data", "flash"), _MAIN),
-    ("qwen_moe", ("tensor-data", "experts"), _MAIN),
+    ("qwen", ("tensor-data", "sequence", "flash"), (*_MAIN, "full")),
+    ("qwen_moe", ("experts",), (*_MAIN, "full")),
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ _COLLECTIVES = re.compile(
 _OPERATORS = re.compile(r"^ +%\d+\([^)]*\) = (?:Prim\w*?_)?([A-Z]\w*)\(", re.MULTILINE)
 _TYPES = re.compile(r"Tensor\[(\w+)\]")
 _NO_OPERATORS = {"Load", "Depend", "UpdateState", "MakeTuple", "TupleGetItem", "Return", "Switch", "Partial"}
+_MAP = re.compile(r"^_ZN2ge13StatusFactory8InstanceEv$")  # gives a std::map, which code of MindSpore 2.10 fills
 _OURS = ("NPU_ASD_", "ASD_", "MS_", "RANK_", "DEVICE_", "GLOG_", "ASCEND_")
 
 
@@ -90,6 +91,12 @@ def _symbols(library: Path, which: str) -> set[str]:
 def _definition(name: str) -> str:
     if name.startswith(_DATA):
         return f".data\n.globl {name}\n.type {name},@object\n.size {name},512\n{name}: .zero 512\n.text\n"
+    if _MAP.match(name):  # an empty one, whose head is its own first and last
+        head = f"{name}.head"
+        return (
+            f".data\n{name}.map: .zero 8\n{head}: .quad 0, 0, {head}, {head}, 0\n.text\n"
+            f".globl {name}\n.type {name},@function\n{name}: leaq {name}.map(%rip),%rax\n ret\n"
+        )
     return f".globl {name}\n.type {name},@function\n{name}: xorl %eax,%eax\n ret\n"
 
 

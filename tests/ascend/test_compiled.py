@@ -16,6 +16,7 @@ from empty_cann import why_not
 GATE = Counter(AllReduce=1)  # that all ranks refuse an update together
 MEANS = Counter(AllReduce=1)  # the sums by which all means over the ranks are checked, in one vector
 NO_CHECKSUMS = "products and norms have no checksums in semi_auto_parallel"
+WITH_CHECKSUMS = ("everything", "full")
 # MindSpore 2.9 leaves out the sum of each gradient that this rank does not update, though other ranks wait for it.
 SUMS_ARE_LOST = ("data-optimizer", "data-optimizer-last")
 
@@ -27,13 +28,13 @@ on_ascend = lambda *tests: [pytest.param(*test, id="-".join(test), marks=dry_run
 def expected(cell, without):
     """The collectives of a cell, given those that it has without detection."""
     adds = Counter() if cell.layout == "single" else GATE
-    return without + (adds + MEANS if cell.protection == "everything" and cell.layout == "data" else adds)
+    return without + (adds + MEANS if cell.protection in WITH_CHECKSUMS and cell.layout == "data" else adds)
 
 
 def check(cell, found, without):
     assert found["compiled"], f"{cell}: {found['error']}"
     assert Counter(found["collectives"]) == expected(cell, Counter(without["collectives"])), cell
-    lost = cell.protection == "everything" and cell.layout not in ("single", "data")
+    lost = cell.protection in WITH_CHECKSUMS and cell.layout not in ("single", "data")
     assert any(NO_CHECKSUMS in each for each in found["lacks"]) == lost, cell
 
 
@@ -64,6 +65,19 @@ def test_detection_compiles_and_adds_one_small_all_reduce(compiled, net, layout,
 )
 def test_so_it_does_in_a_llama_of_mindformers(compiled, layout, protection):
     check(Cell("llama", layout, protection), compiled("llama", layout, protection), compiled("llama", layout, "none"))
+
+
+@llama
+@pytest.mark.parametrize(
+    ("net", "layout", "protection"),
+    on_ascend(
+        ("qwen", "tensor-data", "document"), ("qwen", "tensor-data", "full"), ("qwen_moe", "experts", "document")
+    ),
+)
+def test_so_it_does_in_newer_models_whose_embedding_is_a_function_of_its_own_and_among_experts(
+    compiled, net, layout, protection
+):
+    check(Cell(net, layout, protection), compiled(net, layout, protection), compiled(net, layout, "none"))
 
 
 @pytest.mark.parametrize("protection", on_ascend(("document",)))

@@ -24,7 +24,7 @@ def verdicts(rank):
 STORIES = {"transient": "transient", "persistent": "persistent", "poisoned": "software"}
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", [pytest.param("transient", marks=pytest.mark.slow), "persistent", "poisoned"])
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
 def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runner, mode, story):
     ours = train_together(runner, mode, story, replay="narrow")

@@ -9,11 +9,17 @@ import pytest
 PROGRAM = Path(__file__).parent / "programs" / "loops.py"
 KEYWORD = "accuracy sensitivity feature abnormal"
 both_modes = pytest.mark.parametrize("mode", ["graph", "pynative"])
-judged_styles = pytest.mark.parametrize("style", ["model", "cell", "functional"])
+STYLES = ("model", "cell", "functional")
 
 
-@judged_styles
-@both_modes
+def judged_styles(*fast):
+    """Every style in both modes; those that are not in `fast` are for `make test-slow`."""
+    cells = [(style, mode) for style in STYLES for mode in ("graph", "pynative")]
+    marked = [pytest.param(*cell, marks=() if cell in fast else pytest.mark.slow) for cell in cells]
+    return pytest.mark.parametrize(("style", "mode"), marked)
+
+
+@judged_styles(("model", "graph"), ("cell", "pynative"), ("functional", "graph"))
 def test_a_bad_update_is_refused_and_the_training_ended(runner, style, mode):
     done = runner.asd_run("loops.py", style, mode, 6, 4)
     assert done.code == 1
@@ -29,8 +35,7 @@ def anomalies(runner):
     return [event for event in runner.events() if event["kind"] == "anomaly"]
 
 
-@judged_styles
-@both_modes
+@judged_styles(("model", "pynative"), ("cell", "graph"), ("functional", "pynative"))
 def test_with_skip_the_weights_stay_and_the_training_goes_on(runner, style, mode):
     done = runner.asd_run("loops.py", style, mode, 4, 4, ASD_ON_ANOMALY="skip")
     assert done.code == 0

@@ -38,6 +38,16 @@ def test_nothing_is_wrong_with_the_operators_the_hashes_and_the_gate_in_both_mod
         ("hash", "hashes", "hashes", "a flipped bit"),
         pytest.param("ReduceMax", "measuring", "statistics", "of a tensor", marks=pytest.mark.slow),
         pytest.param("checksum", "recomputing", "checksums", "of a product", marks=pytest.mark.slow),
+        *(
+            pytest.param(what, "calls", area, name, marks=pytest.mark.slow)
+            for what, area, name in (
+                ("softmax", "results computed a second way", "softmax of attention"),
+                ("convolution", "results computed a second way", "convolution"),
+                ("lookup", "results computed a second way", "embedding"),
+                ("trace", "trace of a wrong call", "convolution"),
+                ("recomputed", "recomputed outputs", "the same bits"),
+            )
+        ),
     ],
 )
 def test_what_is_broken_is_named(capsys, monkeypatch, mode, what, part, area, name):

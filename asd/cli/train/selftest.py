@@ -26,7 +26,7 @@ from asd.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 
 __all__ = ["add_arguments", "run"]
 
-_PARTS = ("operators", "measuring", "recomputing", "hashes", "gate", "repeating", "costs")
+_PARTS = ("operators", "measuring", "recomputing", "calls", "hashes", "gate", "repeating", "costs")
 _MODES = ("graph", "pynative")
 _PATIENCE = 1200.0  # seconds for a mode, or a job of ranks, on a machine that is busy with other work too
 _CHILD = ("-m", "asd.operators.selftest")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from asd.dumps.compare.bits import BitDifference
 from asd.dumps.compare.calls import CallRows
 from asd.dumps.compare.rows import Row
-from asd.dumps.compare.within_rounding import Agrees, hidden_and_seen, within_rounding
+from asd.dumps.compare.within_rounding import Agrees, hidden_and_seen, pair_of, within_rounding
 from asd.dumps.compare.wrong_rows import BAD, UNMATCHED
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
@@ -134,12 +134,10 @@ class FirstDivergence:
     def _without_unread(self, agrees: Agrees) -> tuple[Agrees, list[Row]]:
         """Leaves out further outputs of operators that nothing takes: a kernel need not write what nobody reads."""
         wrong = [(call, row) for call in self._calls for row in call.rows if agrees(row) is False]
-        taken = {
-            _pair_of(row) for call, row in wrong if row.state != "output" or not call.name.startswith("Primitive.")
-        }
+        taken = {pair_of(row) for call, row in wrong if row.state != "output" or not call.name.startswith("Primitive.")}
         unread = [
             row for call, row in wrong
-            if row.state == "output" and call.name.startswith("Primitive.") and _pair_of(row) not in taken
+            if row.state == "output" and call.name.startswith("Primitive.") and pair_of(row) not in taken
             and row.name.rpartition(".")[2] != "0" and call.name.endswith("forward")
             and any(agrees(other) for other in call.rows if other.state == "output")
         ]  # fmt: skip
@@ -362,11 +360,6 @@ def _passes(row: Row) -> bool | None:
     if row.verdict in ("None", UNMATCHED, ""):
         return None
     return row.verdict not in BAD
-
-
-def _pair_of(row: Row) -> tuple[object, ...]:
-    """What tells a difference from others."""
-    return tuple((slot.shape, slot.md5 or repr(slot.values)) for slot in (row.trusted, row.tested) if slot is not None)
 
 
 def _print_of(slot: Slot | None) -> object:

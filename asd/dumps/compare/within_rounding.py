@@ -11,7 +11,7 @@ from asd.dumps.compare.rows import Row
 from asd.dumps.formats.slots import Slot
 from asd.dumps.pairing.rounding import GAIN, Scale, allowed_for, difference_of, scale_of
 
-__all__ = ["Agrees", "hidden_and_seen", "within_rounding"]
+__all__ = ["Agrees", "hidden_and_seen", "pair_of", "within_rounding"]
 
 Agrees = Callable[[Row], "bool | None"]
 """Whether both sides of a row agree; None when that can't be told."""
@@ -21,12 +21,14 @@ def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]], carried: fl
     """Which rows rounding explains, what was taken for it, in words, and the most of that.
 
     A call may differ by what its own sums round, and by what its inputs differ already, enlarged by at most `GAIN`.
+    What it is given may differ as it did when a call gave it: a sum that comes to nothing differs by all of its size.
 
     Args:
         calls: Each call with the rows of what it computed from.
         carried: The most that was taken for rounding in the step before, which the weights may differ by, enlarged.
     """
     agreed: dict[int, bool] = {}
+    handed_on: set[object] = set()
     most, explained = carried, "nothing had to be taken for rounding"
     parted = False
     for call, taken in calls:
@@ -42,12 +44,13 @@ def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]], carried: fl
             if not _is_pair(row):
                 continue  # frameworks write constants, and some shapes, differently
             apart = _distance(row, _own_scale(row, scale))
-            before = most if row.state == "input" or not given else grown
-            limit = max(own, GAIN * (carried if row.state == "parameters" else before))
             if apart is None:
                 continue
-            agreed[id(row)] = apart <= limit
-            parted = parted or apart > limit
+            before = most if row.state == "input" or not given else grown
+            limit = max(own, GAIN * (carried if row.state == "parameters" else before))
+            agreed[id(row)] = apart <= limit or (row.state == "input" and pair_of(row) in handed_on)
+            handed_on |= {pair_of(row)} if agreed[id(row)] and row.state == "output" else set()
+            parted = parted or not agreed[id(row)]
             if most < apart <= limit:
                 most = apart
                 if not parted:
@@ -61,6 +64,11 @@ def hidden_and_seen(rows: Sequence[Row], wrong: Sequence[Row]) -> tuple[float, f
     scale = scale_of([row.trusted for row in known if row.trusted is not None])
     seen = max((_distance(row, scale) or 0.0 for row in wrong if _is_pair(row)), default=0.0)
     return allowed_for(_slots(known), summary=True), seen
+
+
+def pair_of(row: Row) -> tuple[object, ...]:
+    """What tells a difference from others."""
+    return tuple((slot.shape, slot.md5 or repr(slot.values)) for slot in (row.trusted, row.tested) if slot is not None)
 
 
 def _allowed(pairs: Sequence[Row]) -> float:

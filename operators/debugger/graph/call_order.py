@@ -25,6 +25,8 @@ from asd.operators.debugger.hooks.graph_taps import live
 from asd.operators.debugger.hooks.session import Label
 
 __all__ = [
+    "BREAK",
+    "CONTINUE",
     "RETURN",
     "Branch",
     "CallSite",
@@ -54,8 +56,8 @@ class Branch(NamedTuple):
     otherwise: list[Any]
 
 
-RETURN = object()
-"""What ends a function."""
+RETURN, BREAK, CONTINUE = object(), object(), object()
+"""What ends a function, a loop, or a round of it."""
 
 
 @dataclass(eq=False)
@@ -69,6 +71,7 @@ class Code:
         graph: That it is part of.
         callers: The code objects of the functions that lead to it, itself included.
         local: Names that it assigns.
+        choices: By such a name: the layers, `self.layer`, one of which it may be.
         events: What it calls in the order of Python: sites, other functions, and loops of those.
     """
 
@@ -78,6 +81,7 @@ class Code:
     graph: Graph
     callers: tuple[types.CodeType, ...] = ()
     local: frozenset[str] = frozenset()
+    choices: dict[str, list[ast.AST]] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
 
     @property
@@ -205,20 +209,31 @@ def _walk(code: Code, running: tuple[Code, ...], called: set[Code]) -> Iterator[
 
 def _walk_events(
     events: list[Any], code: Code, values: dict[str, Any], running: tuple[Code, ...], called: set[Code]
-) -> Generator[Hook | CallSite, None, bool]:
-    """Returns whether the function ended."""
+) -> Generator[Hook | CallSite, None, object]:
+    """Returns what ended it: one of the three above, or None."""
     for event in events:
-        if event is RETURN:
-            return True
+        if event in (RETURN, BREAK, CONTINUE):
+            return event
         if isinstance(event, CallSite):
             yield event
         elif isinstance(event, Loop):
-            for bound in _turns(event.target, event.over, code, values):
-                yield from _walk_events(event.events, code, {**values, **bound}, running, called)
+            if (yield from _walk_loop(event, code, values, running, called)):
+                return RETURN
         elif not isinstance(event, Branch):
             yield from _walk_called(_called(event, code, values), running, called)
-        elif (yield from _walk_branch(event, code, values, running, called)):
-            return True
+        elif end := (yield from _walk_branch(event, code, values, running, called)):
+            return end
+    return None
+
+
+def _walk_loop(
+    loop: Loop, code: Code, values: dict[str, Any], running: tuple[Code, ...], called: set[Code]
+) -> Generator[Hook | CallSite, None, bool]:
+    """Returns whether the function ended."""
+    for bound in _turns(loop.target, loop.over, code, values):
+        end = yield from _walk_events(loop.events, code, {**values, **bound}, running, called)
+        if end in (RETURN, BREAK):
+            return end is RETURN
     return False
 
 
@@ -233,7 +248,7 @@ def _walk_called(targets: list[Any], running: tuple[Code, ...], called: set[Code
 
 def _walk_branch(
     branch: Branch, code: Code, values: dict[str, Any], running: tuple[Code, ...], called: set[Code]
-) -> Generator[Hook | CallSite, None, bool]:
+) -> Generator[Hook | CallSite, None, object]:
     try:
         chosen = branch.events if plain(known(branch.test, code, values)) else branch.otherwise
     except Unknown:
@@ -241,7 +256,7 @@ def _walk_branch(
             list(_walk_events(branch.events, code, values, running, called)),
             list(_walk_events(branch.otherwise, code, values, running, called)),
         )
-        return False
+        return None
     return (yield from _walk_events(chosen, code, values, running, called))
 
 
@@ -262,7 +277,7 @@ def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:
     try:
         value = known(node, code, values) if isinstance(node, ast.AST) else node
     except Unknown:
-        return []
+        return _chosen(node, code, values)
     hook = getattr(getattr(value, "op", value), "asd_hook", None)
     if hook is not None:
         return [hook]
@@ -271,6 +286,22 @@ def _called(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:
     function = inspect.unwrap(getattr(value, "__func__", value))
     found = graph.codes.get((id(function), id(getattr(value, "__self__", None))))
     return [found] if found is not None else []
+
+
+def _chosen(node: Any, code: Code, values: dict[str, Any]) -> list[Any]:
+    """What `layer` calls after `layer = self.a if condition else self.b`: that which the graph has, if it is one."""
+    choices = code.choices.get(node.id, []) if isinstance(node, ast.Name) else []
+    found: dict[int, ast.AST] = {}
+    for each in choices:
+        try:
+            value = known(each, code, values)
+        except Unknown:
+            continue
+        hook = getattr(value, "asd_hook", getattr(value, "asd_tap_hook", None))
+        if hook is not None and hook.number in live:
+            found[hook.number] = each
+    only = list(found.values())
+    return _called(only[0], code, values) if len(only) == 1 else []
 
 
 def _is_super(node: ast.AST) -> bool:

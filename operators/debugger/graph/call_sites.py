@@ -18,8 +18,17 @@ from typing import Any
 from mindspore import Tensor, nn
 
 from asd.operators.debugger.graph import call_taps
-from asd.operators.debugger.graph.call_order import RETURN, Branch, CallSite, Code, Loop, of_the_source
-from asd.operators.debugger.graph.comprehension import written_out
+from asd.operators.debugger.graph.call_order import (
+    BREAK,
+    CONTINUE,
+    RETURN,
+    Branch,
+    CallSite,
+    Code,
+    Loop,
+    of_the_source,
+)
+from asd.operators.debugger.graph.rounds import rounds_of_comprehension, rounds_of_loop
 from asd.operators.debugger.graph.source_values import Unknown, known
 from asd.operators.debugger.hooks.apis import ApiHooks, words
 
@@ -34,6 +43,7 @@ _SEVERAL = words("""
 """)  # what may return several tensors
 _OF_LISTS = words("concat cat stack hstack vstack dstack column_stack row_stack add_n addn block_diag")
 _IN_PLACE = re.compile(r"\.(assign\w*|scatter_\w+|inplace_\w+|index_add|\w*[^_]_)$")
+_MOST_ROUNDS = 16  # written out: each costs the compiler as much as what it makes
 _OWN_PLACES = ("mindspore.nn.", "mindspore.mint.nn.layer.", "mindspore.experimental.")
 _NOT_OURS = ("mindspore.nn.cell", "mindspore.nn.optim", "mindspore.nn.wrap")
 
@@ -61,11 +71,16 @@ class CallSites(ast.NodeTransformer):
     def __init__(self, code: Code, apis: ApiHooks) -> None:
         self._code, self._apis = code, apis
         self._events = code.events
+        self._most = _MOST_ROUNDS
         self.names: dict[str, Any] = {}
 
     def change(self, function: ast.FunctionDef) -> None:
         """Changes the body of a function."""
-        function.body = [self.visit(each) for each in function.body]
+        function.body = self._visit_all(function.body)
+
+    def _visit_all(self, nodes: list[Any]) -> list[Any]:
+        done = [self.visit(each) for each in nodes]
+        return [inner for each in done for inner in (each if isinstance(each, list) else [each])]
 
     # The order of Python, which is not that of the fields.
 
@@ -75,20 +90,29 @@ class CallSites(ast.NodeTransformer):
         node.targets = [self.visit(each) for each in node.targets]
         return node
 
-    def visit_For(self, node: ast.For) -> ast.AST:
-        """What is gone through comes first, once."""
+    def visit_For(self, node: ast.For) -> ast.AST | list[ast.AST]:
+        """Written out where its items are known: a graph makes its rounds in any order. Else the items come first."""
+        rounds = rounds_of_loop(node, self._known, self._most)
+        if rounds is not None:
+            return self._visit_rounds(rounds) + self._visit_all(node.orelse)
         over = copy.deepcopy(node.iter)
         node.iter = self.visit(node.iter)
         self._within(node.target, over, node, "body")
-        node.orelse = [self.visit(each) for each in node.orelse]
+        node.orelse = self._visit_all(node.orelse)
         return node
 
+    def _visit_rounds(self, rounds: list[list[Any]]) -> list[Any]:
+        outer, self._most = self._most, self._most // max(len(rounds), 1)  # those of a loop inside are multiplied
+        done = [inner for each in rounds for inner in self._visit_all(each)]
+        self._most = outer
+        return done
+
     def visit_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> ast.AST:
-        """Written out where its items are known: a graph makes its rounds in any order. Else as a loop."""
-        items = written_out(node, self._known(node.generators[0].iter))
+        """As a loop."""
+        items = rounds_of_comprehension(node, self._known, self._most)
         if items is not None:
             kind = ast.List if isinstance(node, ast.ListComp) else ast.Tuple
-            whole: ast.AST = _at(kind([self.visit(each) for each in items], ast.Load()), node)
+            whole: ast.AST = _at(kind(self._visit_rounds([[each] for each in items]), ast.Load()), node)
             return whole
         first = node.generators[0]
         over = copy.deepcopy(first.iter)
@@ -113,6 +137,16 @@ class CallSites(ast.NodeTransformer):
         self._events.append(RETURN)
         return node
 
+    def visit_Break(self, node: ast.Break) -> ast.AST:
+        """Nothing of the loop comes after it."""
+        self._events.append(BREAK)
+        return node
+
+    def visit_Continue(self, node: ast.Continue) -> ast.AST:
+        """Nothing of the round comes after it."""
+        self._events.append(CONTINUE)
+        return node
+
     def _within(self, target: ast.AST, over: ast.AST, node: ast.AST, part: str) -> None:
         self._events.append(Loop(target, over, self._inside(node, part)))
 
@@ -120,7 +154,7 @@ class CallSites(ast.NodeTransformer):
         """Visits a part of a node; what it calls."""
         outer, self._events = self._events, []
         value = getattr(node, part)
-        setattr(node, part, [self.visit(each) for each in value] if isinstance(value, list) else self.visit(value))
+        setattr(node, part, self._visit_all(value) if isinstance(value, list) else self.visit(value))
         inner, self._events = self._events, outer
         return inner
 

@@ -121,11 +121,27 @@ def _with_taps(parser: Any, tree: Any, apis: ApiHooks) -> Any:
     }
     local |= {each.arg for each in ast.walk(definition) if isinstance(each, ast.arg)}
     callers = (*(caller.callers if caller is not None else ()), function.__code__)
-    code = Code(function, instance, inside, graph, callers, frozenset(local))
+    code = Code(function, instance, inside, graph, callers, frozenset(local), _choices(definition))
     graph.codes[id(function), id(instance)] = code
     sites = CallSites(code, apis)
     sites.change(definition)
     return _with_names(parser, tree, sites.names)
+
+
+def _choices(definition: ast.FunctionDef) -> dict[str, list[ast.AST]]:
+    """Of each name that is assigned `self.layer`, or one of several, these."""
+    found: dict[str, list[ast.AST]] = {}
+    for each in ast.walk(definition):
+        if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
+            layers = [copy.deepcopy(part) for part in _parts(each.value)]
+            found.setdefault(each.targets[0].id, []).extend(layers)
+    return found
+
+
+def _parts(value: ast.AST) -> list[ast.AST]:
+    if isinstance(value, ast.IfExp):
+        return _parts(value.body) + _parts(value.orelse)
+    return [value] if isinstance(value, (ast.Attribute, ast.Subscript)) else []
 
 
 def _with_names(parser: Any, tree: Any, names: dict[str, Any]) -> Any:

@@ -282,3 +282,53 @@ def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed
     request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
     found = compare_runs(request, tmp_path / "out", Options()).pairs[0].divergence
     assert (found and found.call) == (outer if fault else None)
+
+
+def between_modes(tmp_path, write, steps=1):
+    """The outcome for a graph and PyNative; `write` gets a writer, by how many of its sizes it is off, and the step."""
+    for side, mode in (("golden", "pynative"), ("run", "graph")):
+        for step in range(steps):
+            dump = DumpWriter(tmp_path / side / f"step{step}" / "rank0")
+            write(dump, side == "run", step)
+            path = dump.write()
+            path.write_text(json.dumps({**json.loads(path.read_text()), "mode": mode}))
+    return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out", Options())
+
+
+@pytest.mark.parametrize(("off", "is_sound"), [(1e-4, True), (1e-2, False)])
+def test_what_a_call_of_one_input_gives_differs_by_that_inputs_own_size_however_large_it_is(tmp_path, off, is_sound):
+    def write(dump, wrong, _):
+        x = np.abs(noise(4, 8)) / 1e6 + 1e-6
+        given = (x * (1 + 5e-6 * wrong)).astype(np.float32)
+        dump.forward("Functional.relu.0.forward", [x + 1], [x + 1])
+        dump.forward("Functional.reciprocal.0.forward", [given], [(1 / x * (1 + off * wrong)).astype(np.float32)])
+
+    outcome = between_modes(tmp_path, write)
+    assert (outcome.first is None) is is_sound
+    assert is_sound or outcome.first.divergence.call == "Functional.reciprocal.0.forward"
+
+
+@pytest.mark.parametrize(("before", "off", "is_sound"), [(5e-6, 1e-4, True), (5e-6, 1e-2, False), (0.0, 1e-4, False)])
+def test_a_weight_differs_by_what_was_rounding_in_the_step_before_enlarged_and_no_more(tmp_path, before, off, is_sound):
+    def write(dump, wrong, step):
+        x, w = noise(4, 8), noise(8, 8, seed=1)
+        y = (x @ w * (1 + before * wrong)).astype(np.float32) if step == 0 else x @ w
+        w = (w * (1 + off * wrong)).astype(np.float32) if step else w
+        dump.forward("Cell.fc.Dense.forward.0", [x], [y], {"weight": w})
+
+    outcome = between_modes(tmp_path, write, steps=2)
+    assert (outcome.first is None) is is_sound
+    assert is_sound or (outcome.first.step, outcome.first.divergence.kind) == (1, "weight")
+
+
+@pytest.mark.parametrize("is_handed_on", [True, False])
+def test_what_comes_to_nothing_differs_where_it_is_taken_as_it_did_where_it_was_given(tmp_path, is_handed_on):
+    def write(dump, wrong, _):
+        gradient = noise(4, 8)
+        total = np.full(1, 3.7e-8 if wrong else -3.7e-9, np.float32)
+        taken = total if is_handed_on or not wrong else total * 2
+        dump.forward("Functional.tanh.0.forward", [gradient + 1], [gradient])
+        dump.backward("Tensor.__add__.0.backward", [gradient], [gradient, total])
+        dump.backward("Functional.mean.0.backward", [taken], [np.full((4, 8), taken[0] / 32)])
+
+    assert (between_modes(tmp_path, write).first is None) is is_handed_on

@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
-from asd.errors import ConfigError
+from asd.errors import ConfigError, StateError
 from asd.measured.features import Features
 from asd.tiers import Ranks, StateBound
 from asd.tiers.idle import Idle
+from asd.tiers.saved import check_number
 from asd.tiers.trace import Trace
 from asd.verdict import Level
 
@@ -59,8 +60,6 @@ def test_the_differences_of_ranks_are_learned_as_documented(size):
             lasting = max(lasting, *(sum(steps) / 10 for steps in zip(*window[:10], strict=True)))
         state = ranks.state()["max_abs"]
         assert (state["high"], state["low"]) == pytest.approx((high, low))
-        if size % 2:  # the rank in the middle stands between the two medians of the others
-            continue
         assert state["lasting"] == pytest.approx(lasting)
         assert [number for row in state["window"] for number in row] == pytest.approx(
             [number for row in window for number in row]
@@ -108,3 +107,22 @@ def test_the_value_that_is_most_times_its_limit_is_the_one_that_is_named():
     assert bound.name == "max_weight"
     bound.update({"min_v": 0.5, "max_weight": 1.0})
     assert bound.name == "max_weight"
+
+
+def test_of_many_values_nothing_is_left_of_growth_by_a_power():
+    trace = Trace()
+    for _ in range(600):
+        trace.learn(1.0)
+    assert trace.ceiling == 1.0
+
+
+def test_a_deviation_below_the_floor_counts_as_the_floor():
+    trace = Trace()
+    trace.dev = 0.01
+    assert trace.deviations(1.0) == 20.0
+
+
+@pytest.mark.parametrize("wrong", [True, "x", None, float("nan")])
+def test_only_a_finite_number_is_a_number(wrong):
+    with pytest.raises(StateError, match="key has the value"):
+        check_number("a test", "key", wrong)

@@ -15,10 +15,19 @@ from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
 BACKENDS = ["operators"] if kernel.library is None else ["operators", "kernel"]
-WAYS = [(mode, backend) for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE) for backend in BACKENDS]
+CORNERS = [(ms.GRAPH_MODE, BACKENDS[-1]), (ms.PYNATIVE_MODE, BACKENDS[0])]
+WAYS = [
+    pytest.param(
+        (mode, backend),
+        marks=() if (mode, backend) in CORNERS else pytest.mark.slow,
+        id=f"{('graph', 'pynative')[mode]}-{backend}",
+    )
+    for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE)
+    for backend in BACKENDS
+]
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: f"{('graph', 'pynative')[way[0]]}-{way[1]}")
+@pytest.fixture(params=WAYS)
 def way(request):
     """A mode and a backend."""
     before = slots.table().backend

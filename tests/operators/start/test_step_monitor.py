@@ -325,7 +325,13 @@ def story(run):
 
 
 @pytest.mark.parametrize(
-    ("how", "refused"), [("resume_from", []), ("resume_from", [3]), ("search", []), ("search", [3])]
+    ("how", "refused"),
+    [
+        ("resume_from", [3]),
+        ("search", []),
+        pytest.param("resume_from", [], marks=pytest.mark.slow),
+        pytest.param("search", [3], marks=pytest.mark.slow),
+    ],
 )
 def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, mode, tmp_path, short_memory):
     settings = config("skip", **JUMPY)
@@ -386,7 +392,12 @@ def test_a_missing_state_is_a_problem_and_the_training_goes_on(saved):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"version": 99}', '{"version": 1}', '{"version": 1, "rule": "adaptive", "step": 4}']
+    "content",
+    [
+        "",
+        '{"version": 1, "rule": "adaptive", "step": 4}',
+        *(pytest.param(text, marks=pytest.mark.slow) for text in ("{", "[]", '{"version": 99}', '{"version": 1}')),
+    ],
 )
 def test_a_corrupt_state_is_a_problem_and_the_training_goes_on(content, saved):
     (saved / "run-1_4.ckpt.asd-rank0.json").write_text(content)

@@ -1,4 +1,4 @@
-"""What computes again: checksums of products, norms and means let pass what is right and find what is wrong."""
+"""Checksums of products, norms and means let pass what is right and find what is wrong."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, t
 from asd.operators.selftest.values import DTYPES, read, rounded, tensor
 from asd.operators.table.slots import table, use_backend
 
-__all__ = ["test_recomputing"]
+__all__ = ["test_products"]
 
 _SHAPE = (5, 24, 300)  # rows, terms, and columns in more than one block
 _STRUCK = ((0, 0), (4, 255), (2, 256), (3, 299))
 
 
-def test_recomputing(report: Report, backends: tuple[str, ...]) -> None:
+def test_products(report: Report, backends: tuple[str, ...]) -> None:
     """All of it in each type, by each back end."""
     if "kernel" in backends:
         for dtype in DTYPES:
