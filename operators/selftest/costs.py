@@ -17,7 +17,7 @@ from asd.operators.kernel import library as kernel
 from asd.operators.measure.tap import make_tap
 from asd.operators.ranks.weights import hash_of
 from asd.operators.recompute.product import CheckedProduct
-from asd.operators.selftest.measuring import Differentiated
+from asd.operators.selftest.cells import Differentiated, FirstOutput
 from asd.operators.selftest.outcome import Report
 from asd.operators.table.slots import table, use_backend
 
@@ -56,21 +56,9 @@ def _same(x):
     return x * 1.0
 
 
-class _First(nn.Cell):
-    def __init__(self, op: Any) -> None:
-        super().__init__()
-        self.op = op
-
-    def construct(self, *inputs):
-        outputs = self.op(*inputs)
-        if isinstance(outputs, tuple):
-            outputs = outputs[0]
-        return outputs
-
-
 def _passes(op: Any, inputs: tuple[Tensor, ...]) -> Callable[[], None]:
     """Forward and backward through `op`."""
-    net = Differentiated(_First(op))
+    net = Differentiated(FirstOutput(op))
 
     def run() -> None:
         output, gradients = net(inputs[0], *inputs)

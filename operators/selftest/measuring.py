@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 
 from asd.measured.features import Features
 from asd.measured.reading import OUTPUT, WEIGHT_GRADIENT, Reading
@@ -15,6 +15,7 @@ from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.kernel import library as kernel
 from asd.operators.measure import tap
 from asd.operators.measure.look import make_look, make_observer
+from asd.operators.selftest.cells import Differentiated, FirstOutput
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import (
     DTYPES,
@@ -49,23 +50,6 @@ def test_measuring(report: Report, backends: tuple[str, ...]) -> None:
                 report.check(area, name, _on(backend, test), dtype, dtype=dtype, backend=backend)
 
 
-class Differentiated(nn.Cell):
-    """A cell and the gradients of its first output with respect to all inputs, in one graph.
-
-    Args:
-        net: Whose output is a tensor.
-    """
-
-    def __init__(self, net: nn.Cell) -> None:
-        super().__init__()
-        self.net = net
-        self.grad = ops.GradOperation(get_all=True, sens_param=True)
-
-    def construct(self, sens, *inputs):
-        """The output, and a tuple of gradients."""
-        return self.net(*inputs), self.grad(self.net)(*inputs, sens)
-
-
 class _Passing(nn.Cell):
     def __init__(self, through: Any) -> None:
         super().__init__()
@@ -73,20 +57,6 @@ class _Passing(nn.Cell):
 
     def construct(self, x):
         return self.through(x)
-
-
-class _First(nn.Cell):
-    """The first output of an operator; `constants` follow its inputs."""
-
-    def __init__(self, op: Any, *constants: Any) -> None:
-        super().__init__()
-        self.op, self.constants = op, constants
-
-    def construct(self, *inputs):
-        outputs = self.op(*inputs, *self.constants)
-        if isinstance(outputs, tuple):
-            outputs = outputs[0]
-        return outputs
 
 
 class _Statistics(nn.Cell):
@@ -217,7 +187,7 @@ def _checked(what: str, ours: Any, inputs: tuple[np.ndarray, ...], truth: np.nda
     sens = tensor(rounded(np.random.default_rng(9).integers(-4, 4, truth.shape), dtype), dtype)
 
     def run(op: Any) -> list[np.ndarray]:
-        output, gradients = Differentiated(_First(op, *more))(sens, *given)
+        output, gradients = Differentiated(FirstOutput(op, *more))(sens, *given)
         floats = (ms.float32, ms.float16, ms.bfloat16)
         return [read(output), *(read(each) for each in gradients if each.dtype in floats)]
 

@@ -15,7 +15,7 @@ from asd.operators.measure.look import make_look
 from asd.operators.recompute.convolution import checked_convolution
 from asd.operators.recompute.lookup import checked_lookup
 from asd.operators.recompute.softmax import checked_softmax
-from asd.operators.selftest.measuring import Differentiated
+from asd.operators.selftest.cells import Differentiated, FirstOutput, Struck
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, read, rounded, tensor
 from asd.operators.table.slots import table, use_backend
@@ -65,28 +65,6 @@ def test_calls(report: Report, backends: tuple[str, ...]) -> None:
             report.check("recomputed outputs", "the same bits", _twins, dtype, dtype=dtype, backend="kernel")
 
 
-class _Struck(nn.Cell):
-    """What an operator gives, with its last element wrong."""
-
-    def __init__(self, op: Any, shape: tuple[int, ...], dtype: str) -> None:
-        super().__init__(auto_prefix=False)
-        off = np.zeros(shape)
-        off.flat[-1] = 16
-        self.op, self.off = op, tensor(rounded(off, dtype), dtype)
-
-    def construct(self, *inputs):
-        return self.op(*inputs) + self.off
-
-
-class _Called(nn.Cell):
-    def __init__(self, op: Any, constants: tuple[Any, ...] = ()) -> None:
-        super().__init__()
-        self.op, self.constants = op, constants
-
-    def construct(self, *inputs):
-        return self.op(*inputs, *self.constants)
-
-
 def _given(kind: _Kind, dtype: str) -> list[np.ndarray]:
     return [each if each.dtype == np.int32 else rounded(each, dtype) for each in kind.inputs]
 
@@ -95,7 +73,7 @@ def _run(op: Any, kind: _Kind, dtype: str, constants: tuple[Any, ...] = ()) -> l
     """Output and gradients of an operator, whose check is due."""
     inputs = [Tensor(each) if each.dtype == np.int32 else tensor(each, dtype) for each in _given(kind, dtype)]
     sens = tensor(rounded(np.random.default_rng(9).integers(-2, 2, kind.shape, endpoint=True), dtype), dtype)
-    output, gradients = Differentiated(_Called(op, constants))(sens, *inputs)
+    output, gradients = Differentiated(FirstOutput(op, *constants))(sens, *inputs)
     return [read(each) for each in (output, *gradients) if each.dtype != ms.int32]
 
 
@@ -103,7 +81,7 @@ def _made(kind: _Kind, dtype: str, *, struck: bool = False) -> Any:
     table().schedule_checksums(1, 0, True, 0)
     made = kind.check(kind.operator(), "selftest.call")
     if struck:
-        made.call.op = _Struck(made.call.op, kind.shape, dtype)
+        made.call.op = Struck(made.call.op, kind.shape, dtype)
     return made
 
 

@@ -18,7 +18,7 @@ from asd.operators.kernel.mean import check_mean
 from asd.operators.kernel.norm import check_norm
 from asd.operators.kernel.product import check_product
 from asd.operators.recompute.product_operators import OperatorCheck
-from asd.operators.selftest.measuring import Differentiated
+from asd.operators.selftest.cells import Differentiated, FirstOutput, Struck
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, read, rounded, tensor
 from asd.operators.table.slots import table, use_backend
@@ -129,36 +129,6 @@ def _kernel_mean(dtype: str) -> None:
     expect(score > 1, f"an element of a mean is wrong by 60, and the score is {score:.6g}, not above 1")
 
 
-class _Off(nn.Cell):
-    """What an operator gives, with one element of its first output wrong when it is told to be."""
-
-    def __init__(self, op: Any, shape: tuple[int, ...], dtype: str) -> None:
-        super().__init__(auto_prefix=False)
-        off = np.zeros(shape)
-        off.flat[-1] = 16
-        self.op, self.off = op, tensor(rounded(off, dtype), dtype)
-
-    def construct(self, *inputs):
-        outputs = self.op(*inputs)
-        if isinstance(outputs, tuple):
-            wrong = (outputs[0] + self.off, *outputs[1:])
-        else:
-            wrong = outputs + self.off
-        return wrong
-
-
-class _Called(nn.Cell):
-    def __init__(self, op: Any) -> None:
-        super().__init__()
-        self.op = op
-
-    def construct(self, *inputs):
-        outputs = self.op(*inputs)
-        if isinstance(outputs, tuple):
-            outputs = outputs[0]
-        return outputs
-
-
 def _matmul(backend: str, dtype: str) -> None:
     _product(backend, dtype, MatMulASD, (lambda: P.MatMul()), ())
 
@@ -174,7 +144,7 @@ def _product(backend: str, dtype: str, ours: Any, bare: Any, leading: tuple[int,
         return ours()
 
     def strike(op: Any) -> None:
-        op.product.parts.multiply = _Off(op.product.parts.multiply, right.shape, dtype)
+        op.product.parts.multiply = Struck(op.product.parts.multiply, right.shape, dtype)
 
     found = _checked(backend, dtype, make, strike, bare() if _has(dtype) else None, (a, b), right)
     expect_bits("the product and NumPy's exact one", [found.astype(np.float64)], [right.astype(np.float64)])
@@ -193,7 +163,7 @@ def _norm(backend: str, dtype: str) -> None:
         return NormASD(P.LayerNorm(-1, -1, 1e-5), "selftest.norm", check=True)
 
     def strike(op: Any) -> None:
-        op.checked.norm = _Off(op.checked.norm, (8, 64), dtype)
+        op.checked.norm = Struck(op.checked.norm, (8, 64), dtype)
 
     _checked(backend, dtype, make, strike, P.LayerNorm(-1, -1, 1e-5), inputs, inputs[0])
 
@@ -208,7 +178,7 @@ def _checked(
     sens = tensor(rounded(np.random.default_rng(9).integers(-2, 2, like.shape, endpoint=True), dtype), dtype)
 
     def run(op: Any) -> list[np.ndarray]:
-        output, gradients = Differentiated(_Called(op))(sens, *given)
+        output, gradients = Differentiated(FirstOutput(op))(sens, *given)
         return [read(each) for each in (output, *gradients)]
 
     truth = try_bare(f"this and its gradient in {dtype}", run, bare) if bare is not None else None
