@@ -1,7 +1,10 @@
 """Slots that another tool lists in another order find their partners."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
@@ -108,3 +111,36 @@ def test_what_goes_into_a_module_may_be_counted_in_another_order_than_what_comes
     }  # fmt: skip
     wrong = calls("graph", [80.0, 1.0], [5.0, 7.0])
     assert name.format(0) not in match_names(wrong, pynative).slots
+
+
+def with_tensors(folder, found, inputs, outputs):
+    """These tensors for the calls, all of which have the same statistics."""
+    folder.mkdir()
+    for number, (name, entry) in enumerate(found.entries.items()):
+        slots = []
+        for slot, values in zip(entry.slots, (inputs[number], outputs[number]), strict=True):
+            file = f"{name}.{slot.suffix}.npy"
+            np.save(folder / file, np.array(values, np.float32))
+            slots.append(replace(slot, data_name=file))
+        found.entries[name] = Entry(name, tuple(slots))
+    return replace(found, data_dir=folder)
+
+
+def test_tensors_whose_elements_stand_in_another_order_are_told_apart_by_the_elements(tmp_path):
+    up, down, mixed = [1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3]
+    same = [1.0, 1.0]
+    graph = with_tensors(tmp_path / "graph", calls("graph", same), [up, down], [mixed, up])
+    eager = with_tensors(tmp_path / "eager", calls("pynative", same), [down, up], [up, mixed])
+    assert numbers(graph, eager) == [1, 0]
+    beside = with_tensors(tmp_path / "beside", calls("graph", same), [up, down], [up, mixed])
+    name = "Cell.fc.Dense.forward.{}.input.0"
+    assert numbers(beside, eager) == [0, 1]
+    assert match_names(beside, eager).slots == {name.format(0): name.format(1), name.format(1): name.format(0)}
+
+
+def test_a_tensor_that_can_not_be_read_is_told_by_its_statistics(tmp_path):
+    graph = with_tensors(tmp_path / "graph", calls("graph", [2.0, 1.0]), [[1], [2]], [[1], [2]])
+    for file in (tmp_path / "graph").iterdir():
+        file.write_bytes(b"none")
+    eager = with_tensors(tmp_path / "eager", calls("pynative", [1.0, 2.0]), [[2], [1]], [[2], [1]])
+    assert numbers(graph, eager) == [1, 0]
