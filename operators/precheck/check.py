@@ -27,6 +27,7 @@ from asd.operators.precheck.references import CONVERSIONS, PRIMITIVES, REFERENCE
 
 __all__ = ["Check", "TolerantCheck"]
 
+_RIGHT_NOW = "made again here it is right"
 _PROBES = 4
 _INEXACT = (*FLOATING, "Complex64", "Complex128")
 Values = dict[Place, Value]
@@ -81,14 +82,17 @@ class Check:
         abs_limit: Largest absolute error of the rules `seed` and `literal`.
         error_data: Where inputs and outputs of wrong calls are written; None for nowhere.
         once: Names of modules that ran once: only of those the gradients of parameters are those of one call.
+        mixed: Names of forward calls whose dump may hold the input of one and the output of another: where such a call
+            is right when it is made again, it is not checked.
     """
 
     def __init__(self, path: Path, *, real: bool, rule: str = "seed", abs_limit: float = ABS_LIMIT,
-                 error_data: Path | None = None, once: frozenset[str] = frozenset()) -> None:  # fmt: skip
+                 error_data: Path | None = None, once: frozenset[str] = frozenset(),
+                 mixed: frozenset[str] = frozenset()) -> None:  # fmt: skip
         ms.set_context(mode=ms.PYNATIVE_MODE)
         self._inputs = Inputs(path, real=real)
         self._rule, self._abs_limit, self._error_data = rule, abs_limit, error_data
-        self._once = once
+        self._once, self._mixed = once, mixed
 
     def check(self, call: Call) -> ApiResult:
         """Checks one call; whatever is wrong with it is in the result."""
@@ -147,7 +151,12 @@ class Check:
         places = [place for place in places or again if place in dumped or place in again]
         if not places:
             raise NotCheckable("it gives no tensor that could be compared")
-        return self._rows(_Outputs(job, entry, described, run, places, dumped, again)), messages
+        rows = self._rows(_Outputs(job, entry, described, run, places, dumped, again))
+        if job.call.forward in self._mixed and any(each.message.endswith(_RIGHT_NOW) for each in rows):
+            raise NotCheckable(
+                "its module runs several times in the graph, and which input belongs to which output is not known"
+            )
+        return rows, messages
 
     def _rows(self, outputs: _Outputs) -> list[Detail]:
         job, run = outputs.job, outputs.run
@@ -215,7 +224,7 @@ class Check:
                 judgement, tested = second, again
                 message = f"the dumped output is right, and made again here it is not: {second.message}"
             elif second.passed and not judgement.passed:
-                message += "; made again here it is right"
+                message += f"; {_RIGHT_NOW}"
         if tested.dtype == "Float64" and not message:
             message = "the reference has the same type"
         is_parameter = place[:1] == ("parameters",)
