@@ -8,7 +8,7 @@ first first-level anomaly ends it. A fault begins in step 44. One that strikes o
 a lasting one strikes in every step and every run of it until the end. It strikes the result of an operator before
 anybody looks at it (`product`, `dx`, `dw`), a tensor between two operators (`activation`, `gradient`), or memory
 (`weight`, `moment`). Whether it harms is seen without detection: the mean loss of the last 10 steps is more than 0.02
-above the healthy one, or one after step 44 more than 0.15, or one is not finite; a change of seed is measured beside it.
+above the healthy one, or one after step 44 more than 0.15, or one is not finite; a change of seed is measured too.
 Only harmful faults are run with detection.
 """
 

@@ -28,11 +28,11 @@ from asd.operators.private.cells import callbacks_in
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
+from asd.operators.rerun.first_twice import FirstTwice
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.step_replay import StepReplay
 from asd.operators.step.confirming import Confirming
 from asd.operators.step.ending import Ending
-from asd.operators.step.first_twice import FirstTwice
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
 from asd.operators.step.resume import CheckpointWatch, resumed_step
