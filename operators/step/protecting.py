@@ -33,6 +33,7 @@ _REGROUPED = (
     "value that several layers read in other groups, beside checked layers, as it does beside operators that check "
     "nothing"
 )
+_HALF = (ms.float16, ms.bfloat16)
 _BY_REWRITING = ("O1", "auto")
 """Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and flag none."""
 _SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} | dict.fromkeys(RESULTS, _CHECKSUM)
@@ -104,11 +105,14 @@ def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
 
 
 def _is_cast_to_half(net: nn.Cell | None) -> bool:
-    cells = [] if net is None else [cell for _, cell in net.cells_and_names()]
-    return any(
-        type_of_holder(cell) in (ms.float16, ms.bfloat16) or getattr(cell, "_amp_level", "") in _BY_REWRITING
-        for cell in cells
+    """By flags, by rewritten code, or because weights of half precision need inputs of it."""
+    if net is None:
+        return False
+    flagged = any(
+        type_of_holder(cell) in _HALF or getattr(cell, "_amp_level", "") in _BY_REWRITING
+        for _, cell in net.cells_and_names()
     )
+    return flagged or any(weight.dtype in _HALF for weight in net.get_parameters())
 
 
 def _left_out() -> list[str]:

@@ -131,6 +131,13 @@ def test_casts_that_amp_writes_into_the_code_are_told_to_round_elsewhere(tmp_pat
     assert "in other groups" in monitor.monitor.protections.to_json()["on"]["rounding"]
 
 
+def test_weights_of_half_precision_are_told_to_round_elsewhere():
+    net = nn.SequentialCell(nn.Dense(8, 8, dtype=ms.float16), nn.Dense(8, 1))
+    monitor = StepMonitor(Config(protection="document", enable=1, rule="adaptive"), sinks=[])
+    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
+    assert "in other groups" in monitor.monitor.protections.to_json()["on"]["rounding"]
+
+
 def test_a_recurrent_net_has_its_second_look(mode, said):
     found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01), net=Recurrent())
     assert (found["missing"], found["on"]["second look"]) == ({}, "of 1 % of the steps at most")
