@@ -132,11 +132,13 @@ def test_casts_that_amp_writes_into_the_code_are_told_to_round_elsewhere(tmp_pat
     assert "in other groups" in monitor.monitor.protections.to_json()["on"]["rounding"]
 
 
-def test_weights_of_half_precision_are_told_to_round_elsewhere():
+@pytest.mark.parametrize("refuses", [True, False])
+def test_weights_of_half_precision_are_told_to_be_rounded_elsewhere_where_their_update_can_be_refused(refuses):
     net = nn.SequentialCell(nn.Dense(8, 8, dtype=ms.float16), nn.Dense(8, 1))
-    monitor = StepMonitor(Config(protection="document", enable=1, rule="adaptive"), sinks=[])
+    config = Config(protection="document", enable=1, on_anomaly="skip" if refuses else "log")
+    monitor = StepMonitor(config, sinks=[])
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
-    assert "in other groups" in monitor.monitor.protections.to_json()["on"]["rounding"]
+    assert ("updates that can be refused" in str(monitor.monitor.protections.on)) is refuses
 
 
 def test_a_recurrent_net_has_its_second_look(mode, said):
