@@ -19,10 +19,10 @@ from asd.records import plain
 from asd.rundir.disk import write_whole
 
 if TYPE_CHECKING:
-    from asd.dumps.record.next_round import Rounds
     from asd.dumps.compare.calls import CallRows
     from asd.dumps.compare.comparison import ComparisonOutcome
     from asd.dumps.pairing.request import Request
+    from asd.dumps.record.next_round import Rounds
 
 __all__ = ["add_arguments", "run"]
 
