@@ -648,18 +648,16 @@ def held_out() -> str:
 
 
 def held_out_places() -> str:
-    """The same faults by where they strike and how long they last."""
+    """The same harmful faults by where they strike and how long they last."""
     rows = []
-    for place in ("activation", "gradient", "weight", "moment"):
+    for place in ("product", "dx", "dw", "activation", "gradient", "weight", "moment"):
         for lasting, words in ((False, "one step"), (True, "lasting")):
             here = [row for row in result("held_out")["rows"] if row["place"] == place and row["lasting"] == lasting]
             if here:
-                harmful = [row["while" if lasting else "own"] for row in here if row["harmful"]]
                 found = [row["while" if lasting else "own"] for row in here]
-                harm, every = (f"{sum(each)} of {len(each)}" for each in (harmful, found))
-                missed = sorted({row["kind"] for row in here if row["harmful"] and row["step"] is None})
-                rows.append((place, words, harm, every, ", ".join(missed) or "-"))
-    return table(("place", "lasts", "harmful, found", "all, found", "harmful and missed"), rows)
+                missed = sorted({row["kind"] for row, each in zip(here, found, strict=True) if not each})
+                rows.append((place, words, f"{sum(found)} of {len(found)}", ", ".join(missed) or "-"))
+    return table(("place", "lasts", "found", "missed"), rows)
 
 
 TABLES: dict[str, Callable[..., str]] = {

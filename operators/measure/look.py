@@ -14,8 +14,9 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: N812
 
-from asd.operators.measure.tap import Write, alias, divided_tap, divides_calls, hidden, kernel_function, observe_tensor
-from asd.operators.private.layout import is_pipeline
+from asd.operators.measure.statistics import Write
+from asd.operators.measure.tap import alias, divided_tap, hidden, kernel_function, observe_tensor
+from asd.operators.private.layout import is_pipeline, operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
@@ -31,7 +32,7 @@ def make_look(site: Site) -> nn.Cell:
 
 
 def _operator_look(site: Site, slots: OperatorTable) -> Any:
-    return divided_tap(site, slots, of_value=True) if divides_calls() else _OperatorLook(site, slots)
+    return divided_tap(site, slots, of_value=True) if operators_are_divided() else _OperatorLook(site, slots)
 
 
 def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
@@ -141,10 +142,9 @@ class _SeenLater(CheckCell):
     def __init__(self, write: Write) -> None:
         super().__init__()
         self.write = write
-        self.in_pipeline = is_pipeline()
 
     def construct(self, x, worst, tallies):
-        return alias(x, in_pipeline=self.in_pipeline)
+        return alias(x)
 
     def bprop(self, x, worst, tallies, out, dout):
         gradient = F.depend(dout, self.write((x,), worst, tallies))

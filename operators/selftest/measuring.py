@@ -13,8 +13,9 @@ from asd.measured.features import Features
 from asd.measured.reading import OUTPUT, WEIGHT_GRADIENT, Reading
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.kernel import library as kernel
-from asd.operators.measure import tap
 from asd.operators.measure.look import make_look, make_observer
+from asd.operators.measure.statistics import statistics_by_operators
+from asd.operators.measure.tap import make_tap
 from asd.operators.selftest.cells import Differentiated, FirstOutput
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import (
@@ -61,7 +62,7 @@ class _Passing(nn.Cell):
 
 class _Statistics(nn.Cell):
     def construct(self, x):
-        return tap.statistics_by_operators(x)
+        return statistics_by_operators(x)
 
 
 def _on(backend: str, test: Callable[[str], None]) -> Callable[[str], None]:
@@ -104,7 +105,7 @@ def _compare(name: str, found: Features, truth: Features, *, exact: bool = False
 
 def _tap(dtype: str) -> None:
     site = table().new_site("selftest.tap")
-    net = Differentiated(_Passing(tap.make_tap(site)))
+    net = Differentiated(_Passing(make_tap(site)))
     some = cases(dtype)["usual"]
     for name, array in cases(dtype).items():
         output, (gradient,) = net(tensor(array, dtype), tensor(some, dtype))

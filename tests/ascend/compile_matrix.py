@@ -47,6 +47,10 @@ LAYOUTS = {
     "pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2),
     "pipeline-last": Layout(**_DIVIDED, ranks=8, rank=7, tensor=2, data=2, stages=2),
     "pipeline-inlined": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, inline=True),
+    "own": _FOUR._replace(own=True),
+    "own-pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, own=True),
+    "own-pipeline-last": Layout(**_DIVIDED, ranks=8, rank=7, tensor=2, data=2, stages=2, own=True),
+    "own-experts-pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, experts=2, sequence=True, own=True),
     "1024-first": Layout(**_DIVIDED, ranks=1024, rank=0, tensor=8, data=128),
     "1024-middle": Layout(**_DIVIDED, ranks=1024, rank=512, tensor=8, data=128),
     "1024-last": Layout(**_DIVIDED, ranks=1024, rank=1023, tensor=8, data=128),
@@ -66,6 +70,7 @@ PROTECTIONS = {
 }  # fmt: skip
 
 _SHORT, _MAIN, _ALL = ("none", "document"), ("none", "document", "adaptive"), tuple(PROTECTIONS)
+_MOST = (*_MAIN, "full")
 _PLAN = (
     ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
     ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "accumulate", "pipeline-last", "1024-last"),
@@ -75,8 +80,8 @@ _PLAN = (
     ("norm_last", ("pipeline",), _MAIN),
     ("convolutions", ("single", "data"), _MAIN),
     ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MAIN),
-    ("qwen", ("tensor-data", "sequence", "flash"), (*_MAIN, "full")),
-    ("qwen_moe", ("experts",), (*_MAIN, "full")),
+    ("qwen", ("tensor-data", "sequence", "flash", "pipeline", "own", "own-pipeline", "own-pipeline-last"), _MOST),
+    ("qwen_moe", ("experts", "own-experts-pipeline"), _MOST),
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ class Layout(NamedTuple):
         recompute: Whether each layer is recomputed in the backward pass.
         select: Whether some operators of each layer are.
         inline: Whether each micro-batch has a graph of its own.
+        own: Whether mindformers' own cells make the step, with its clipping and loss scale, of its newer models.
         dynamic_scale: Whether there is a dynamic loss scale.
         jit_level: `O0` or `O1`.
     """
@@ -39,6 +40,7 @@ class Layout(NamedTuple):
     recompute: bool = False
     select: bool = False
     inline: bool = False
+    own: bool = False
     dynamic_scale: bool = False
     jit_level: str = "O0"
 

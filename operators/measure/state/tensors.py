@@ -14,7 +14,7 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.measure.state.optimizer_state import OptimizerState
 from asd.operators.measure.state.snapshot import SELDOM, Snapshot
-from asd.operators.measure.tap import statistics_by_operators
+from asd.operators.measure.statistics import statistics_by_operators
 
 __all__ = ["StateTensors"]
 

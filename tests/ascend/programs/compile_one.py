@@ -48,24 +48,26 @@ def main():
 def compile_step(make, layout, *, guarded):
     net, batch = make(layout)
     optimizer = nn.AdamWeightDecay(net.trainable_params(), 1e-3)
-    if layout.stages > 1:
-        net = nn.PipelineCell(net, layout.micro_batches)
-    elif layout.accumulate > 1:
-        net = nn.GradAccumulationCell(net, layout.micro_batches)
-    step = _step(net, optimizer, layout)
+    step = (
+        importlib.import_module("qwen").own_step(net, optimizer, layout)
+        if layout.own
+        else _step(net, optimizer, layout)
+    )
     if guarded:
         from asd.operators import StepMonitor
 
         StepMonitor().attach(step, optimizer)
     step.set_train()
     began = time.process_time()
-    step(batch)
+    step(*[batch] * (2 if layout.own else 1))  # there a batch and its answers
     return time.process_time() - began
 
 
 def _step(net, optimizer, layout):
-    if layout.micro_batches > 1:
-        return _TrainGradAccuStepCell(net, optimizer)
+    if layout.stages > 1:
+        return _TrainGradAccuStepCell(nn.PipelineCell(net, layout.micro_batches), optimizer)
+    if layout.accumulate > 1:
+        return _TrainGradAccuStepCell(nn.GradAccumulationCell(net, layout.micro_batches), optimizer)
     if layout.dynamic_scale:
         return nn.TrainOneStepWithLossScaleCell(net, optimizer, nn.DynamicLossScaleUpdateCell(2.0**16, 2, 1000))
     return nn.TrainOneStepCell(net, optimizer)

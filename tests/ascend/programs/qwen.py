@@ -8,7 +8,14 @@ from mindformers.models.qwen3.modeling_qwen3_train import TrainingQwen3ForCausal
 from mindformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
 from mindformers.models.qwen3_moe.modeling_qwen3_moe_train import TrainingQwen3MoeForCausalLM
 from mindformers.modules.transformer import TransformerOpParallelConfig, TransformerRecomputeConfig
+from mindformers.wrapper.wrapper import (
+    DataOrderWrapperCell,
+    MFPipelineWithLossScaleCell,
+    MFTrainOneStepCell,
+    PipelineCellWithMultiOutputs,
+)
 from mindspore import Tensor, nn
+from mindspore.nn.wrap.cell_wrapper import _VirtualDatasetCell
 
 MFContextOperator(MindFormerConfig(use_legacy=False, run_mode="train"))  # these models ask it which kind they are
 LAYERS, BATCH, LENGTH, VOCABULARY, EXPERTS = 2, 8, 64, 256, 8
@@ -37,6 +44,16 @@ def qwen_moe(layout):
         "moe_token_dispatcher_type": "alltoall", "moe_router_topk_scaling_factor": 1.0,
     }  # fmt: skip
     return _Trained(TrainingQwen3MoeForCausalLM(Qwen3MoeConfig(**_words(layout), **experts))), _batch()
+
+
+def own_step(net, optimizer, layout):
+    """A training step as mindformers' trainer makes it, with a pipeline's stages or without."""
+    net, words = net.net, {"scale_sense": 1.0, "use_clip_grad": True, "max_grad_norm": 1.0}
+    net = DataOrderWrapperCell(["input_ids", "labels"], net)
+    if layout.stages == 1:
+        return MFTrainOneStepCell(_VirtualDatasetCell(net), optimizer, **words)
+    net = _VirtualDatasetCell(PipelineCellWithMultiOutputs(net, layout.micro_batches))
+    return MFPipelineWithLossScaleCell(net, optimizer, micro_batch_num=layout.micro_batches, **words)
 
 
 def _words(layout):

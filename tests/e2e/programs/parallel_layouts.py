@@ -177,6 +177,25 @@ class Net(nn.Cell):
         return ((x - y) ** 2).mean()
 
 
+class InOrder(nn.DistributedGradReducer):
+    """Takes the means one behind the other, and all of them.
+
+    Each rank's compiler would leave out the sums of gradients that this rank does not update, and choose an order for
+    the others. So ranks with unlike graphs would wait for sums that nobody makes, with detection and without.
+    """
+
+    def __init__(self, weights):
+        super().__init__(weights, True, DATA_RANKS)
+        self.over_ranks = P.AllReduce()
+
+    def construct(self, gradients):
+        done, found = gradients[0], ()
+        for gradient in gradients:
+            done = self.over_ranks(F.depend(gradient, done))
+            found = (*found, done * (1 / DATA_RANKS))
+        return found
+
+
 class Train(nn.Cell):
     """One step."""
 
@@ -185,11 +204,13 @@ class Train(nn.Cell):
         self.net, self.optimizer = net, optimizer
         self.weights = ms.ParameterTuple(net.trainable_params())
         self.differentiate = ms.value_and_grad(net, 0, self.weights)
-        all_ranks = {} if layout == "optimizer" else {"group": copies}
-        self.reducer = nn.DistributedGradReducer(self.weights, True, DATA_RANKS, **all_ranks)
+        self.shares = layout == "optimizer"
+        if self.shares:
+            self.reducer = InOrder(self.weights)
+        else:
+            self.reducer = nn.DistributedGradReducer(self.weights, True, DATA_RANKS, group=copies)
         self.receives = layout == "pipeline" and stage == 1
         self.between = P.AllReduce("sum", stages) if self.receives else None
-        self.shares = layout == "optimizer"
         self.to_all = P.AllReduce()
         self.owned = tuple(i % 4 == rank for i in range(len(self.weights)))
 
@@ -211,7 +232,7 @@ class Train(nn.Cell):
         found = ()
         for i in range(len(self.owned)):
             if self.owned[i]:
-                found = (*found, gradients[i])
+                found = (*found, F.depend(gradients[i], gradients[-1]))
         return found
 
     def share(self, done):

@@ -14,7 +14,7 @@ from mindspore import Tensor
 from asd.dumps.record.crc import crc32
 from asd.operators.debugger.record import delivery
 from asd.operators.kernel import library as kernel
-from asd.operators.measure.tap import statistics_by_operators
+from asd.operators.measure.statistics import statistics_by_operators
 
 needs_kernel = pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built")
 TYPES = [np.float16, np.float32, np.float64]
