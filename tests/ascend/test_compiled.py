@@ -20,9 +20,17 @@ WITH_CHECKSUMS = ("everything", "full")
 # MindSpore 2.9 leaves out the sum of each gradient that this rank does not update, though other ranks wait for it.
 SUMS_ARE_LOST = ("data-optimizer", "data-optimizer-last")
 
-dry_run = pytest.mark.dry_run, pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+quick = pytest.mark.dry_run, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+dry_run = *quick, pytest.mark.slow
 llama = pytest.mark.skipif(find_spec("mindformers") is None, reason="mindformers is not here")
-on_ascend = lambda *tests: [pytest.param(*test, id="-".join(test), marks=dry_run) for test in tests]  # noqa: E731
+QUICK = (  # with every change: tensor parallel, a pipeline, and the two other ways to say how a network is divided
+    ("blocks", "tensor-data", "everything"), ("blocks", "pipeline", "adaptive"), ("blocks", "wrapped", "full"),
+    ("blocks", "search", "full"),
+)  # fmt: skip
+
+
+def on_ascend(*tests):
+    return [pytest.param(*test, id="-".join(test), marks=quick if test in QUICK else dry_run) for test in tests]
 
 
 def expected(cell, without):
