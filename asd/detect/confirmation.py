@@ -14,11 +14,12 @@ from asd.diagnosis.attribution import Attribution
 from asd.measured.features import FEATURES, Features
 from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
-__all__ = ["Allowance", "blame", "has_fallen", "vanished"]
+__all__ = ["OF_OPTIMIZER", "Allowance", "blame", "has_fallen", "vanished"]
 
 BURST = 5
 """Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
-_OF_OPTIMIZER = (WEIGHT_GRADIENT, AVERAGED)
+OF_OPTIMIZER = (WEIGHT_GRADIENT, AVERAGED)
+"""Kinds that are looked at once more where an update is applied than where it is refused."""
 
 
 class Allowance:
@@ -73,7 +74,7 @@ def vanished(
         for reading in sorted(first, key=lambda each: each.order)
         if suspicious(reading)
         and (other := then.get(reading.checkpoint)) is not None
-        and (other.calls == reading.calls or reading.kind in _OF_OPTIMIZER)
+        and (other.calls == reading.calls or reading.kind in OF_OPTIMIZER)
         and not suspicious(other)
         and (has_fallen(reading, other) or has_fallen(other, reading))
     ]

@@ -11,7 +11,7 @@ from mindspore import nn, ops
 
 from asd.operators.inject import gradient_fault, numpy_operator
 
-__all__ = ["NETS", "training"]
+__all__ = ["NETS", "break_product", "training"]
 
 Strike = Callable[[str, np.ndarray], np.ndarray]
 
@@ -40,6 +40,55 @@ class Forward(nn.Cell):
 
     def bprop(self, x, out, dout):  # noqa: ARG002 - MindSpore calls it so
         return (dout,)
+
+
+class Struck(nn.Cell):
+    """An operator of a broken device: whoever looks at the result sees what the device made of it."""
+
+    def __init__(self, operator: Callable[..., Any], strike: Callable[[np.ndarray], np.ndarray]) -> None:
+        super().__init__(auto_prefix=False)
+        self.operator, self.strike = operator, numpy_operator(strike)
+
+    def construct(self, a, b):
+        return self.strike(self.operator(a, b))
+
+
+class Products(nn.Cell):
+    """The three products of an `nn.Dense`, each struck, for a training without detection."""
+
+    def __init__(self, strike: Strike) -> None:
+        super().__init__(auto_prefix=False)
+        self.forward = Struck(ops.MatMul(transpose_b=True), lambda array: strike("product", array))
+        self.dx = Struck(ops.MatMul(), lambda array: strike("dx", array))
+        self.dw = Struck(ops.MatMul(transpose_a=True), lambda array: strike("dw", array))
+
+    def construct(self, x, w):
+        return self.forward(x, w)
+
+    def bprop(self, x, w, out, dout):  # noqa: ARG002 - MindSpore calls it so
+        return self.dx(dout, w), self.dw(dout, x)
+
+
+class AsItsInput(nn.Cell):
+    """Casts the weight, as a compiled graph does where the operator itself is called."""
+
+    def __init__(self, products: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.products = products
+
+    def construct(self, x, w):
+        return self.products(x, w.astype(x.dtype))
+
+
+def break_product(dense: nn.Dense, strike: Strike) -> None:
+    """Lets faults strike between the products of a layer and whoever looks at them."""
+    checked = getattr(dense.matmul, "product", None)  # of a `ProductASD`
+    if checked is None:
+        dense.matmul = AsItsInput(Products(strike))
+        return
+    for name, place in (("multiply", "product"), ("multiply_dx", "dx"), ("multiply_dw", "dw")):
+        struck = Struck(getattr(checked.parts, name), lambda array, place=place: strike(place, array))
+        setattr(checked.parts, name, struck)
 
 
 class Mixer(nn.Cell):
@@ -90,12 +139,12 @@ class Residual(nn.Cell):
     def __init__(self, place: nn.Cell) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3)
-        self.norm, self.last = nn.BatchNorm2d(8), nn.Conv2d(8, 1, 3)
+        self.norm, self.third, self.last = nn.BatchNorm2d(8), nn.Conv2d(8, 1, 3), nn.Dense(24, 24)
         self.place = place
 
     def construct(self, x):
         x = self.first(x.expand_dims(1))
-        return self.last(x + self.place(ops.relu(self.norm(self.second(x))))).squeeze(1)
+        return self.last(self.third(x + self.place(ops.relu(self.norm(self.second(x))))).squeeze(1))
 
 
 class Coder(nn.Cell):

@@ -256,6 +256,16 @@ def healthy() -> str:
     return table(head, rows)
 
 
+def _first_step(level: str) -> float:
+    seconds = result("first_step")["seconds"]
+    return median(seconds[level]) / median(seconds["bare"])
+
+
+def _first_steps_of_rounds() -> str:
+    found = sorted(_first_step(level) for level in result("first_step")["seconds"] if level.startswith("inside:"))
+    return f"{found[0]:.1f} to {found[-1]:.1f} times"
+
+
 def debugging() -> str:
     """What the debugger costs."""
     rows = []
@@ -268,7 +278,9 @@ def debugging() -> str:
     bare = median(first["seconds"]["bare"])
     for level, bound in first["bounds"].items():
         found = sorted(seconds / bare for seconds in first["seconds"][level])
-        what = f"processor time of the first step, graph, `{level}`, a Llama of one layer"
+        _, is_round, inside = level.partition("inside:")
+        where = f"a round of {f'`{inside}`' if inside else 'the network'}" if is_round else f"`{level}`"
+        what = f"processor time of the first step, graph, {where}, a Llama of one layer"
         spread = f"{median(found):.1f} times ({found[0]:.1f} to {found[-1]:.1f})"
         rows.append((what, f"{bound:.1f} times", spread, met(median(found) <= bound)))
     for kind, each in result("debugging")["calls"].items():
@@ -636,18 +648,16 @@ def held_out() -> str:
 
 
 def held_out_places() -> str:
-    """The same faults by where they strike and how long they last."""
+    """The same harmful faults by where they strike and how long they last."""
     rows = []
-    for place in ("activation", "gradient", "weight", "moment"):
+    for place in ("product", "dx", "dw", "activation", "gradient", "weight", "moment"):
         for lasting, words in ((False, "one step"), (True, "lasting")):
             here = [row for row in result("held_out")["rows"] if row["place"] == place and row["lasting"] == lasting]
             if here:
-                harmful = [row["while" if lasting else "own"] for row in here if row["harmful"]]
                 found = [row["while" if lasting else "own"] for row in here]
-                harm, every = (f"{sum(each)} of {len(each)}" for each in (harmful, found))
-                missed = sorted({row["kind"] for row in here if row["harmful"] and row["step"] is None})
-                rows.append((place, words, harm, every, ", ".join(missed) or "-"))
-    return table(("place", "lasts", "harmful, found", "all, found", "harmful and missed"), rows)
+                missed = sorted({row["kind"] for row, each in zip(here, found, strict=True) if not each})
+                rows.append((place, words, f"{sum(found)} of {len(found)}", ", ".join(missed) or "-"))
+    return table(("place", "lasts", "found", "missed"), rows)
 
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -684,6 +694,8 @@ FIGURES: dict[str, Callable[..., str]] = {
     "first_step_l1_bare": lambda: f"{result('debugging_cost')[2]['bare_first_step_s']:.0f} s",
     "first_step_l0": lambda: f"{result('debugging_cost')[0]['first_step_s']:.0f} s",
     "first_step_l0_bare": lambda: f"{result('debugging_cost')[0]['bare_first_step_s']:.0f} s",
+    "first_step_mix": lambda: f"{_first_step('mix'):.1f} times",
+    "first_step_rounds": lambda: _first_steps_of_rounds(),
     "golden_right": lambda: _first_wrong("golden"),
     "alone_right": lambda: _first_wrong("alone"),
 }

@@ -25,7 +25,7 @@ from asd.operators.debugger.graph import compiled_calls
 from asd.operators.debugger.graph.graph_calls import GraphCalls, Room
 from asd.operators.debugger.hooks import current, gradients, waiting
 from asd.operators.debugger.hooks.apis import ApiHooks
-from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
+from asd.operators.debugger.hooks.cells import hook_modules, hook_operators, modules_at
 from asd.operators.debugger.hooks.session import Session
 from asd.operators.debugger.npu_run_config import NPURunConfig
 from asd.operators.debugger.record import delivery
@@ -91,6 +91,7 @@ class PrecisionDebugger:
         self.folder_rank: int | None = None
         self._said: set[str] = set()
         self._nets: tuple[nn.Cell, ...] = ()
+        self._only: tuple[nn.Cell, ...] | None = None  # modules whose calls are recorded
         self._apis: ApiHooks | None = None
         self._session: Session | None = None
         self._graph: GraphCalls | None = None
@@ -126,7 +127,7 @@ class PrecisionDebugger:
             raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
         self._hook(nets)
         if delivery.available():
-            compiled_calls.begin(self._apis, gradients=self.config.modules)
+            compiled_calls.begin(self._apis, gradients=self.config.modules, only=self._only)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
         recording = self._recording()
@@ -226,11 +227,12 @@ class PrecisionDebugger:
             return
         in_graph = delivery.available()
         self._nets = tuple(dict.fromkeys((*self._nets, *nets)))
+        self._only = None if self.config.inside is None else modules_at(self._nets, self.config.inside)
         overflow = self.config.task == "overflow_check"
         if nets and (self.config.modules or self.config.apis or overflow):
-            hook_modules(nets, in_graph=in_graph and self.config.modules)
+            hook_modules(nets, in_graph=in_graph and self.config.modules, inside=self.config.inside)
         if nets and self.config.apis:
-            hook_operators(nets, in_graph=in_graph)
+            hook_operators(nets, in_graph=in_graph, inside=self.config.inside)
         if self.config.apis:
             self._apis = ApiHooks(self._nets)
 

@@ -66,6 +66,12 @@ class StepReplay(Part):
             replay="of refused steps" if self.wanted and not reason else "",
         )
 
+    def give_up(self, reason: str) -> None:
+        """Makes no step again from now on."""
+        self._replay, self._why_not = None, reason
+        self.tell(after_first_step=True)
+        self.monitor.protections.tell()
+
     def remember(self, step: Step) -> None:
         """Says that `step` comes next."""
         if self._replay is not None:

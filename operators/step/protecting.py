@@ -30,9 +30,10 @@ _REFUSES = {
 }
 _REGROUPED = (
     "in a compiled graph that casts to half precision MindSpore may round in other places, and add the gradients of a "
-    "value that several layers read in other groups, beside checked layers, as it does beside operators that check "
-    "nothing"
+    "value that several layers read in other groups, beside checked layers and updates that can be refused, as it does "
+    "beside operators that check nothing"
 )
+_HALF = (ms.float16, ms.bfloat16)
 _BY_REWRITING = ("O1", "auto")
 """Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and flag none."""
 _SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} | dict.fromkeys(RESULTS, _CHECKSUM)
@@ -66,7 +67,9 @@ def before_first_step(
     tell_groups(monitor, config, ranks)
     checked = any(site.kind in RESULTS for site in sites)
     between = checked or any(site.kind == OUTPUT for site in sites)
-    found.has(rounding=_REGROUPED if between and _is_cast_to_half(net) else "")
+    half_weights = net is not None and any(weight.dtype in _HALF for weight in net.get_parameters())
+    rounds_elsewhere = (between and (half_weights or _is_cast_to_half(net))) or (config.refuses and half_weights)
+    found.has(rounding=_REGROUPED if rounds_elsewhere else "")
     evidence = kernel.library is not None or ms.get_context("device_target") != "CPU"
     guards = "no optimizer was given, so no update can be refused"
     gradients = "no optimizer was given, so gradients of parameters are not known"
@@ -105,10 +108,7 @@ def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
 
 def _is_cast_to_half(net: nn.Cell | None) -> bool:
     cells = [] if net is None else [cell for _, cell in net.cells_and_names()]
-    return any(
-        type_of_holder(cell) in (ms.float16, ms.bfloat16) or getattr(cell, "_amp_level", "") in _BY_REWRITING
-        for cell in cells
-    )
+    return any(type_of_holder(cell) in _HALF or getattr(cell, "_amp_level", "") in _BY_REWRITING for cell in cells)
 
 
 def _left_out() -> list[str]:

@@ -259,7 +259,9 @@ def _compare_pair(
 def _same_bits(tested: Dump, trusted: Dump) -> bool:
     """Whether sound runs are equal bit for bit: a graph sums in another order than PyNative, and so may each level."""
     ours, theirs = ((dump.framework, dump.tool, dump.mode) for dump in (tested, trusted))
-    return ours == theirs and (tested.mode != "graph" or tested.level == trusted.level)
+    return ours == theirs and (
+        tested.mode != "graph" or (tested.level, tested.inside) == (trusted.level, trusted.inside)
+    )
 
 
 def _unclosed(raw: Any) -> Any:

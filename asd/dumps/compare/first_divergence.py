@@ -26,6 +26,7 @@ _TAKES_WEIGHT = {
     "linear", "dense", "matmul", "batchmatmul", "conv1d", "conv2d", "conv3d", "embedding", "gather", "layer_norm",
     "layernorm", "rms_norm", "rmsnorm", "group_norm", "batch_norm", "biasadd",
 }  # fmt: skip
+_LITTLE = 0.03  # of a tensor's size: no two kinds of devices round a first difference by more
 _BASES = {"bits": "bit for bit", "crc": "by CRC32", "statistics": "in their statistics", "value": "in value"}
 
 
@@ -258,7 +259,8 @@ class FirstDivergence:
             return False
         rows = [row for row in first.rows if row.same is False]
         found = [row.metrics.difference for row in rows if row.metrics is not None and row.metrics.difference]
-        return bool(found) and all(difference.count > difference.size // 2 for difference in found)
+        everywhere = bool(found) and all(difference.count > difference.size // 2 for difference in found)
+        return everywhere and hidden_and_seen(rows, rows)[1] <= _LITTLE
 
     def _judge(self, call: CallRows, agreeing: int, agrees: Agrees, *, by_rule: bool) -> Divergence:
         taken = self._taken(call)

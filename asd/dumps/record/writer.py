@@ -41,7 +41,7 @@ class DumpWriter:
 
     Args:
         folder: Where; what an earlier run left there is moved aside.
-        config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
+        config: Its `task`, `level`, `inside`, `md5`, `high` and `tensor_list` count.
         read: How the moments of a tensor are found.
         check: How its check sum is found.
         both: How both are found in one read.
@@ -90,6 +90,7 @@ class DumpWriter:
                 "header": {
                     "task": self._config.task,
                     "level": self._config.level,
+                    **({} if self._config.inside is None else {"inside": self._config.inside}),
                     "framework": "mindspore",
                     **({"tool": "mindspore-asd", "mode": self._mode} if self._mode else {}),
                     "dump_data_dir": str(self._tensors.resolve()) if saves else None,

@@ -11,7 +11,7 @@ import copy
 import functools
 import logging
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindspore import nn
@@ -34,12 +34,13 @@ _LEFT_OUT = (
 )
 
 
-def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
+def begin(apis: ApiHooks | None, *, gradients: bool, only: Sequence[nn.Cell] | None = None) -> None:
     """From now on the compiler sees taps in what it reads.
 
     Args:
         apis: Around the calls that these record.
         gradients: At what optimizers are called with.
+        only: Around the calls of these modules alone, and of functions that they call.
     """
     end()
     reason = unknown()
@@ -62,7 +63,7 @@ def begin(apis: ApiHooks | None, *, gradients: bool) -> None:
         try:
             if gradients and is_optimizer(getattr(self.asd_function, "__self__", None)):
                 return tokens, _with_names(self, *with_gradients(self.fn, self.asd_function.__self__, tree))
-            return tokens, tree if apis is None else _with_taps(self, tree, apis)
+            return tokens, tree if apis is None else _with_taps(self, tree, apis, only)
         except Exception as error:  # what can't be read must not end a training
             _LOG.warning("calls in %s are not recorded: %s", self.function_name, error)
             return tokens, tree
@@ -102,15 +103,17 @@ def _again_without_taps(compile_graph: Callable[..., Any]) -> Callable[..., Any]
     return compile_in_any_case
 
 
-def _with_taps(parser: Any, tree: Any, apis: ApiHooks) -> Any:
+def _with_taps(parser: Any, tree: Any, apis: ApiHooks, only: Sequence[nn.Cell] | None) -> Any:
     function = parser.fn
     if tree is None or not isinstance(function, types.FunctionType) or not is_user_code(function.__module__, apis):
         return tree
     instance = getattr(parser.asd_function, "__self__", None)
     if not isinstance(tree.body[0], ast.FunctionDef) or function.__name__ == "bprop":
         return tree
-    graph = graph_of(function, instance)
     caller = getattr(function, "asd_called_by", None)
+    if only is not None and caller is None and not any(instance is each for each in only):
+        return tree
+    graph = graph_of(function, instance)
     inside = getattr(instance, "asd_tap_hook", None) if isinstance(instance, nn.Cell) else None
     if inside is None and caller is not None:
         inside = caller.inside

@@ -203,6 +203,7 @@ class GraphCalls:
         while parent is not None:
             above.append(parent.name(direction, around))
             parent, around = self._around(parent, around)
+        above.reverse()
         inside = selection.enters(name, above)
         inside = selection.leaves(name) and inside
         if self._wanted[name] and not inside:
@@ -258,6 +259,7 @@ class GraphCalls:
             while around is not None:
                 above.append(around.name(direction, call))
                 around = around.inside
+            above.reverse()
             wanted = direction in self._session.config.data_mode and self._session.selection.is_named(name, above)
             self._wanted[name] = wanted
             if wanted:

@@ -18,6 +18,7 @@ from typing import Any
 
 from mindspore import Parameter, context, nn, ops
 
+from asd.errors import ConfigError
 from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.current import eager_session
 from asd.operators.debugger.hooks.graph_taps import module_site, module_taps, operator_tap
@@ -28,7 +29,7 @@ from asd.operators.private.cells import own_parameters
 from asd.operators.private.class_swap import put_on, stock_class, take_off
 from asd.operators.table.site import is_ours
 
-__all__ = ["Hook", "add_hook", "frame_of", "hook_modules", "hook_operators", "hooks", "unhook"]
+__all__ = ["Hook", "add_hook", "frame_of", "hook_modules", "hook_operators", "hooks", "modules_at", "unhook"]
 
 _NOT_RECORDED = re.compile(
     r"^(HookBackward|InsertGradientOf|Custom|Morph|GetNext|Load|UpdateState|ScalarSummary|TensorSummary"
@@ -109,25 +110,47 @@ def add_hook(make: Callable[[int], Any]) -> Any:
     return _hooks[-1]
 
 
-def hook_modules(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
+def modules_at(nets: Sequence[nn.Cell], path: str) -> tuple[nn.Cell, ...]:
+    """The module with that path, as `hook_modules` names it; the nets themselves where it is empty.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    paths = {each: cell for each, cell, _ in _modules(nets)}
+    if path and path not in paths:
+        valid = f"valid is the path of a module inside the network: {', '.join(sorted(paths))[:400]}"
+        raise ConfigError("inside", path, valid)
+    return (paths[path],) if path else tuple(nets)
+
+
+def hook_modules(nets: Sequence[nn.Cell], *, in_graph: bool, inside: str | None = None) -> None:
     """Hooks every module inside `nets`; the nets themselves have no name, so they are left out.
 
     Args:
         nets: One network, or several whose modules are named after their index.
         in_graph: Whether compiled graphs are recorded too.
+        inside: Path of the module that alone is, with those that it holds: the others cost the compiler nothing. Empty
+            for those that the nets hold, None for all.
     """
     counts = _counts_of(nets)
+    paths: dict[int, str] = {}
     for path, cell, above in _modules(nets):
+        paths[id(cell)] = path
         if getattr(cell, "asd_tap_hook", None) is None:
             text = f"Cell.{path}.{type(cell).__name__}"
-            _hook_module(cell, Label(text, module=True, counted=text), counts, above, in_graph=in_graph)
+            _hook_module(cell, Label(text, module=True, counted=text), counts, above)
+        near = inside is None or inside in (path, paths[id(above)] if above is not None else "")
+        if in_graph and near and "asd_tap_site" not in vars(cell):
+            _tap_module(cell)
 
 
-def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool) -> None:
+def hook_operators(nets: Sequence[nn.Cell], *, in_graph: bool, inside: str | None = None) -> None:
     """Hooks every operator that is an attribute of a module or of one of `nets`; see `hook_modules`."""
     counts = _counts_of(nets)
-    cells = [(net, None) for net in nets] + [(cell, above) for _, cell, above in _modules(nets)]
-    for cell, above in cells:
+    cells = [("", net, None) for net in nets] + list(_modules(nets))
+    for path, cell, above in cells:
+        if inside not in (None, path):
+            continue
         hook = getattr(cell, "asd_tap_hook", None) or (getattr(above, "asd_tap_hook", None) if above else None)
         for name, holder, place, value in list(_operators(cell)):
             if isinstance(value, ops.Primitive) and not name.startswith("asd_") and _is_recorded(value):
@@ -205,7 +228,7 @@ def _modules(nets: Sequence[nn.Cell]) -> Iterator[tuple[str, nn.Cell, nn.Cell | 
             yield prefix + path, cell, above
 
 
-def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Cell | None, *, in_graph: bool) -> None:
+def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Cell | None) -> None:
     base = type(cell)
     hook = _new_hook(label, counts, cell, getattr(above, "asd_tap_hook", None), module_attributes(cell))
 
@@ -220,19 +243,23 @@ def _hook_module(cell: nn.Cell, label: Label, counts: Counter[str], above: nn.Ce
                 hook.label, super().__call__, args, kwargs, attributes=hook.attributes, parameters=own
             )  # fmt: skip
 
-    class Tapped(Hooked):
+    # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
+    object.__setattr__(cell, "asd_tap_hook", hook)
+    object.__setattr__(cell, "asd_tap_layers", [put_on(cell, Hooked)])
+
+
+def _tap_module(cell: nn.Cell) -> None:
+    base = type(cell)
+
+    class Tapped(base):  # type: ignore[misc, valid-type]
         def construct(self, *args, **kwargs):
             inputs = self.asd_tap_inputs(self.asd_tap_site[0], args)
             return self.asd_tap_output(self.asd_tap_site, super().construct(*inputs, **kwargs), args, kwargs)
 
-    # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
-    object.__setattr__(cell, "asd_tap_hook", hook)
-    object.__setattr__(cell, "asd_tap_layers", [])
-    if in_graph:
-        places = len(inspect.signature(base.construct).parameters) - 1
-        for name, value in zip(_TAPS, (module_site(hook.number, places), *module_taps()), strict=True):
-            object.__setattr__(cell, name, value)
-    cell.asd_tap_layers.extend(put_on(cell, layer) for layer in ((Hooked, Tapped) if in_graph else (Hooked,)))
+    places = len(inspect.signature(base.construct).parameters) - 1
+    for name, value in zip(_TAPS, (module_site(cell.asd_tap_hook.number, places), *module_taps()), strict=True):
+        object.__setattr__(cell, name, value)
+    cell.asd_tap_layers.append(put_on(cell, Tapped))
 
 
 def _own_parameters(cell: nn.Cell) -> dict[str, Parameter]:

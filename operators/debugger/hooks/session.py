@@ -119,9 +119,11 @@ class Session:
         """
         if not self.config.takes(module=label.module):
             return run(*args, **kwargs)
+        parents = [forward for forward, _ in self._running]
+        if not label.module and not self.selection.is_near(label.text, parents):
+            return run(*args, **kwargs)  # not counted, for of a compiled graph nothing but what is near is
         number = self.count(label.counted)
         name, back = label.name("forward", number), label.name("backward", number)
-        parents = [forward for forward, _ in self._running]
         chosen = self.selection.enters(name, parents) and "forward" in self.config.data_mode
         # What a norm keeps of the batches changes within the call; the others may wait for the calls inside it.
         kept = {key: each for key, each in (parameters or {}).items() if not each.requires_grad}

@@ -182,6 +182,17 @@ def test_two_kinds_of_devices_part_by_the_rule_and_not_by_the_last_bit(tmp_path,
     assert compared(tmp_path, run, golden, by="bits").pairs[0].divergence.call == "Cell.net.fc1.Dense.forward.0"
 
 
+def test_a_weight_that_is_wrong_by_a_third_is_no_other_kind_of_device(tmp_path, arrays):
+    def scaled(changed):
+        for name in ("w1", "h", "a"):
+            changed[name] *= np.float32(1.3)  # which the rule of accuracy accepts
+        changed["y"] *= -1
+
+    run, golden = write_both(tmp_path, arrays, scaled)
+    found = compared(tmp_path, run, golden).pairs[0].divergence
+    assert (found.kind, found.call) == ("weight", "Cell.net.fc1.Dense.forward.0")
+
+
 def test_mindspore_meets_pytorch_without_a_mapping(tmp_path, arrays):
     run = dumps.write_network(tmp_path / "ms", arrays)
     changed = {**arrays, "a": arrays["a"] + 5}

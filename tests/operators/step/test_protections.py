@@ -95,8 +95,9 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
     assert line.startswith("checked are 4 gradients of activations, 8 outputs, 15 gradients of parameters, 12 results ")
     assert found["missing"] == {}
     assert list(found["on"]) == [
-        "rule", "refusal", "computed by", "checksum", "state", "second look", "replay"
+        "rule", "refusal", "computed by", "checksum", "state", "second look", "replay", "repeats"
     ]  # fmt: skip
+    assert found["on"].pop("repeats") == "bit for bit, as the second step showed"
     assert found["on"]["state"] == (
         "bounds on weights, moment1, moment2, hashes between updates, a sample of updates computed again"
     )
@@ -129,6 +130,15 @@ def test_casts_that_amp_writes_into_the_code_are_told_to_round_elsewhere(tmp_pat
     monitor = StepMonitor(Config(protection="document", enable=1, rule="adaptive"), sinks=[])
     monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
     assert "in other groups" in monitor.monitor.protections.to_json()["on"]["rounding"]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_weights_of_half_precision_are_told_to_be_rounded_elsewhere_where_their_update_can_be_refused(refuses):
+    net = nn.SequentialCell(nn.Dense(8, 8, dtype=ms.float16), nn.Dense(8, 1))
+    config = Config(protection="document", enable=1, on_anomaly="skip" if refuses else "log")
+    monitor = StepMonitor(config, sinks=[])
+    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
+    assert ("updates that can be refused" in str(monitor.monitor.protections.on)) is refuses
 
 
 def test_a_recurrent_net_has_its_second_look(mode, said):
