@@ -40,12 +40,17 @@ elif what == "recomputed":
     twins._WRONG = 0.0  # whatever differs
 elif what == "backward":
 
-    class Norm(ready_made._LAYER_NORM):
+    class Norm:
         """Its gradients are three percent too large."""
 
+        bare = ready_made._LAYER_NORM
+
+        def __init__(self, *axes):
+            self.op = self.bare(*axes)
+
         def __call__(self, *inputs):
-            first, *others = super().__call__(*inputs)
-            return first * 1.03 - F.stop_gradient(first * 0.03), *others
+            first, mean, variance = self.op(*inputs)
+            return first * 1.03 - F.stop_gradient(first * 0.03), mean, variance
 
     ready_made._LAYER_NORM = Norm
 elif what == "crash":
