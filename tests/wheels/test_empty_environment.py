@@ -32,8 +32,10 @@ def run(tmp_path_factory):
             [python.parent / "asd", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=1200
         )  # fmt: skip
 
-    where = subprocess.run([python, "-c", "import asd; print(asd.__file__)"], env=environ, capture_output=True,
-                           text=True, check=True).stdout  # fmt: skip
+    where = subprocess.run(
+        [python, "-c", "import asd; print(asd.__file__)"], cwd=folder, env=environ, capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
     assert where.startswith(str(folder))
     return asd
 
