@@ -19,6 +19,7 @@ from asd.operators.rerun.step_replay import StepReplay
 
 __all__ = ["FirstTwice"]
 
+_OTHERS = ["another rank's"]
 _FIRST, _LAST = 2, 3
 """Steps of the process that may be made twice, the last one only where the first one differed."""
 
@@ -35,13 +36,14 @@ class FirstTwice(Part):
         self.wanted = wanted
         self._replay = replay
         self._steps = 0
+        self._asked = self._all_prepare = False  # who shows no beginning of a step can't make it with the others
         self._answer: Answer | None = None
         self._differed: list[str] = []  # how the first one did
 
     def prepare(self, step: Step) -> None:
         """Makes the step that comes next without a trace, if it is its turn; in data parallel a call of all ranks."""
         self._steps += 1
-        if not _FIRST <= self._steps <= _LAST:
+        if not (self._all_prepare and _FIRST <= self._steps <= _LAST):
             return
         again = self._replay.step
         ready = again is not None and again.is_repeatable and not again.obstacle()
@@ -57,25 +59,30 @@ class FirstTwice(Part):
             self._answer = None
 
     def compare(self, step: StepRecord) -> None:
-        """Says what came of it, once the loop has made the step."""
+        """Says what came of it, once the loop has made the step; in data parallel a call of all ranks."""
         answer, self._answer = self._answer, None
-        if answer is None or step.refused or step.again or step.readings is None:
+        try:
+            if not self._asked:
+                self._asked = True
+                self._all_prepare = all(rank["prepares"] for rank in self.ranks.tell(prepares=self._steps == 1))
+            elif answer is not None and step.readings is not None and not (step.refused or step.again):
+                self._say(step, answer, Answer.of(bits_of_first(step.outputs), step.readings))
+        except RankLostError:  # as above
             return
-        made = Answer.of(bits_of_first(step.outputs), step.readings)
-        found = _differences(answer, made)
-        protections = self.monitor.protections
+
+    def _say(self, step: StepRecord, one: Answer, other: Answer) -> None:
+        found, before, protections = _differences(one, other), self._differed, self.monitor.protections
+        self._differed = found
         if self._steps == _FIRST:
-            self._differed = found
             if not found:
                 protections.has(repeats="bit for bit, as the second step showed")
-        elif self._differed and not found:
-            differed = self._differed
-            step.events.append(self.monitor.report_unrepeated(step.number - 1, len(differed), differed[0]))
-            protections.has(repeats="bit for bit, but for the second step")
-        elif self._differed and _far_apart(answer, made):
-            self._replay.give_up(f"a step that is made twice does not say the same: {found[0]}")
-        elif self._differed:
+        elif any(rank["apart"] for rank in self.ranks.tell(apart=_far_apart(one, other))):
+            self._replay.give_up(f"a step that is made twice does not say the same: {(found or before or _OTHERS)[0]}")
+        elif found:
             protections.has(repeats=f"not bit for bit: {found[0]}")
+        elif before:
+            step.events.append(self.monitor.report_unrepeated(step.number - 1, len(before), before[0]))
+            protections.has(repeats="bit for bit, but for the second step")
         self.monitor.status.protections = protections.to_json()
 
 
