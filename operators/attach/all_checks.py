@@ -16,6 +16,7 @@ from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_gua
 from asd.operators.gate.part import Part
 from asd.operators.measure.gradient_samples import sample_gradients
 from asd.operators.measure.own_gradients import look_before_reduction, reducer_of, weights_of
+from asd.operators.private.layout import remember_division, why_layers_are_unchecked
 from asd.operators.table.site import Site
 
 __all__ = ["Checks"]
@@ -49,21 +50,9 @@ class Checks(Part):
             net: The network or a training cell around it; None where only check operators of others are judged.
             optimizer: What trains it.
         """
-        gate, protections = self.gate, self.monitor.protections
-        sites: list[Site] = []
+        gate = self.gate
         names = {site: site.name for site in self.table.sites()}
-        if net is not None:
-            try:
-                installation = install(net, include=self._include, exclude=self._exclude, forward=self._judges_history)
-                _LOG.info("%s", str(installation).replace("\n", "; "))
-                sites = installation.sites
-            except UnsupportedError as error:
-                self.monitor.problem(str(error))
-                protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
-            try:
-                sites += self._checksums.install(net)
-            except UnsupportedError as error:
-                protections.lacks("ASD_TIERS=checksum", str(error))
+        sites = self._put_inside(net) if net is not None else []
         # Check operators that no cell holds belong to whoever trains.
         sites += [site for site in gate.sites if not site.claimed]
         sites += [site for site in self.table.sites() if not (site.claimed or site.watched)]
@@ -78,6 +67,26 @@ class Checks(Part):
             if site not in theirs:
                 gate.take(site)
         self._checksums.expect(gate.sites)
+
+    def _put_inside(self, net: nn.Cell) -> list[Site]:
+        remember_division(net)
+        protections = self.monitor.protections
+        sites: list[Site] = []
+        try:
+            if reason := why_layers_are_unchecked():
+                protections.lacks("NPU_ASD_ENABLE", reason)
+            else:
+                installation = install(net, include=self._include, exclude=self._exclude, forward=self._judges_history)
+                _LOG.info("%s", str(installation).replace("\n", "; "))
+                sites = installation.sites
+        except UnsupportedError as error:
+            self.monitor.problem(str(error))
+            protections.lacks("NPU_ASD_ENABLE", str(error), told=True)
+        try:
+            sites += self._checksums.install(net)
+        except UnsupportedError as error:
+            protections.lacks("ASD_TIERS=checksum", str(error))
+        return sites
 
     def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:
         """Guards `optimizer`, and looks at its gradients before and behind their reducer, as the settings say.

@@ -3,27 +3,67 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import mindspore as ms
 from mindspore import nn
 from mindspore.communication import GlobalComm, get_group_size, get_rank
+from mindspore.parallel._utils import _clear_auto_parallel_context, _init_auto_parallel_context
 from mindspore.train._utils import get_parameter_redundancy
 
 __all__ = [
     "cells_of_other_stages",
+    "division",
     "get_parameter_redundancy",
     "is_pipeline",
     "may_be_checked",
     "operators_are_divided",
+    "remember_division",
+    "why_layers_are_unchecked",
     "why_products_are_unchecked",
 ]
 
 _LOG = logging.getLogger("asd.install")
 
 
+_remembered: dict[str, Any] = {}
+"""What an `AutoParallel` cell says; empty where the context holds for all."""
+
+
+def remember_division(net: nn.Cell) -> None:
+    """Remembers how the `AutoParallel` cell around or in `net` divides it, if there is one.
+
+    MindSpore has its settings in the context while it compiles, and at no other time.
+    """
+    _remembered.clear()
+    found = next((cell for _, cell in net.cells_and_names() if type(cell).__name__ == "AutoParallel"), None)
+    if found is None:
+        return
+    _init_auto_parallel_context(found)
+    names = ("parallel_mode", "search_mode", "pipeline_stages")
+    _remembered.update((name, ms.get_auto_parallel_context(name)) for name in names)
+    _clear_auto_parallel_context(found)
+
+
+def division(name: str) -> Any:
+    """What `get_auto_parallel_context` says of `parallel_mode`, `search_mode` or `pipeline_stages`, once compiled."""
+    return _remembered[name] if _remembered else ms.get_auto_parallel_context(name)
+
+
+def why_layers_are_unchecked() -> str | None:
+    """Why no place inside the network can be checked, or None where it can.
+
+    A search for strategies counts what operators cost. With checks among them it would divide the network in another
+    way, with gathers and scatters that were not there.
+    """
+    if division("parallel_mode") != "auto_parallel" or division("search_mode") == "sharding_propagation":
+        return None
+    return "a search for strategies would divide the network in another way with checks in it."
+
+
 def operators_are_divided() -> bool:
     """Whether MindSpore itself divides operators and tensors over the ranks, by their strategies."""
-    return ms.get_auto_parallel_context("parallel_mode") in ("semi_auto_parallel", "auto_parallel")
+    return division("parallel_mode") in ("semi_auto_parallel", "auto_parallel")
 
 
 def why_products_are_unchecked() -> str | None:
@@ -36,7 +76,7 @@ def why_products_are_unchecked() -> str | None:
     """
     if not operators_are_divided():
         return None
-    mode = ms.get_auto_parallel_context("parallel_mode")
+    mode = division("parallel_mode")
     return f"products and norms have no checksums in {mode}: the gradients would lose their sums over the ranks."
 
 
@@ -50,7 +90,7 @@ def may_be_checked(name: str) -> bool:
 
 def is_pipeline() -> bool:
     """Whether the layers are divided into stages."""
-    return bool(ms.get_auto_parallel_context("pipeline_stages") > 1)
+    return bool(division("pipeline_stages") > 1)
 
 
 def cells_of_other_stages(net: nn.Cell) -> set[int]:
@@ -61,7 +101,7 @@ def cells_of_other_stages(net: nn.Cell) -> set[int]:
     """
     if not (is_pipeline() and GlobalComm.INITED):
         return set()
-    stages = ms.get_auto_parallel_context("pipeline_stages")
+    stages = division("pipeline_stages")
     own = get_rank() * stages // get_group_size()
     stage_of: dict[str, int] = {}
     others = set()

@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import mindspore as ms
 from mindspore import Parameter, nn
 
 from asd.config import is_simulated
 from asd.diagnosis.groups import Groups, Shard, everybody
 from asd.errors import ConfigError
-from asd.operators.private.layout import get_parameter_redundancy, operators_are_divided
+from asd.operators.private.layout import division, get_parameter_redundancy, operators_are_divided
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 
@@ -98,7 +97,7 @@ def _find(exchange: Exchange, weights: Sequence[Parameter]) -> Groups:
     rank, size = exchange.rank, exchange.size
     if size == 1:
         return everybody(1, 0, "")
-    mode = ms.get_auto_parallel_context("parallel_mode")
+    mode = division("parallel_mode")
     own_only = {weight.name for weight in weights if weight.layerwise_parallel}
     alike = everybody(size, rank, mode, lambda name: f"rank {rank}" if name in own_only else "all")
     if is_simulated():  # there is nobody to ask
@@ -161,7 +160,7 @@ def groups_of_layout(exchange: Exchange, cell: nn.Cell | None, weights: Iterable
         return None
     known = cell.parameter_layout_dict if cell is not None else {}
     layout = {weight.name: list(known[weight.name]) for weight in weights if weight.name in known}
-    stages = ms.get_auto_parallel_context("pipeline_stages")
+    stages = division("pipeline_stages")
     told = exchange.tell(layout=bool(layout))
     if not all(word["layout"] for word in told):
         return None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import mindspore as ms
 import numpy as np
 from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
@@ -17,7 +16,7 @@ from asd.operators.checks.base import ASDBase
 from asd.operators.gate.guard import is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.private.compiler import compiled_functions
-from asd.operators.private.layout import operators_are_divided
+from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun.random_state import (
     RandomState,
@@ -154,7 +153,7 @@ class RepeatableStep:
         if self._before is None:
             size = sum(parameter.nbytes for parameter in self._read) / 2**20
             return f"a step changes {size:.1f} MiB besides weights and optimizer, too much to be kept before each step"
-        mode = ms.get_auto_parallel_context("parallel_mode")
+        mode = division("parallel_mode")
         if self._ranks > 1 and operators_are_divided():
             return f"MindSpore divides each batch itself in parallel mode {mode}, so no rank can be given another's"
         cells = [cell for root in self._roots() for _, cell in root.cells_and_names()]

@@ -164,28 +164,57 @@ def _layer_norm(dtype: str) -> None:
     x, gamma, beta = _draw((16, 32), dtype, 1), _draw((32,), dtype, 2), _draw((32,), dtype, 3)
     wide = x.astype(np.float64)
     centred = wide - wide.mean(-1, keepdims=True)
-    truth = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gamma + beta
-    _checked("LayerNorm", LayerNormASD(-1, -1, 1e-5), (x, gamma, beta), truth, dtype)
+    rstd = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    normal = centred * rstd
+
+    def gradients(sens: np.ndarray) -> list[np.ndarray]:
+        inner = sens * gamma
+        of_x = inner - inner.mean(-1, keepdims=True) - normal * (inner * normal).mean(-1, keepdims=True)
+        return [rstd * of_x, (sens * normal).sum(0), sens.sum(0)]
+
+    norm = LayerNormASD(-1, -1, 1e-5)
+    _checked("LayerNorm", norm, (x, gamma, beta), normal * gamma + beta, gradients, dtype)
 
 
 def _rms_norm(dtype: str) -> None:
     x, gamma = _draw((16, 32), dtype, 1), _draw((32,), dtype, 2)
     wide = x.astype(np.float64)
-    truth = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-6) * gamma
-    _checked("RmsNorm", RmsNormASD(1e-6), (x, gamma), truth, dtype)
+    rstd = 1 / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-6)
+    normal = wide * rstd
+
+    def gradients(sens: np.ndarray) -> list[np.ndarray]:
+        inner = sens * gamma
+        return [rstd * (inner - normal * (inner * normal).mean(-1, keepdims=True)), (sens * normal).sum(0)]
+
+    _checked("RmsNorm", RmsNormASD(1e-6), (x, gamma), normal * gamma, gradients, dtype)
 
 
 def _gather(dtype: str) -> None:
     weight, rows = _draw((13, 32), dtype, 1), np.random.default_rng(4).integers(0, 13, 16).astype(np.int32)
-    _checked("Gather", GatherASD(), (weight, rows), weight.astype(np.float64)[rows], dtype, 0)
+
+    def gradients(sens: np.ndarray) -> list[np.ndarray]:
+        of_weight = np.zeros(weight.shape)
+        np.add.at(of_weight, rows, sens)
+        return [of_weight]
+
+    _checked("Gather", GatherASD(), (weight, rows), weight.astype(np.float64)[rows], gradients, dtype, 0)
 
 
-def _checked(what: str, ours: Any, inputs: tuple[np.ndarray, ...], truth: np.ndarray, dtype: str, *more: Any) -> None:
-    """The same bits as the bare operator, near NumPy's answer, and NumPy's numbers of its gradient in the table."""
+def _checked(
+    what: str,
+    ours: Any,
+    inputs: tuple[np.ndarray, ...],
+    truth: np.ndarray,
+    gradients: Callable[[np.ndarray], list[np.ndarray]],
+    dtype: str,
+    *more: Any,
+) -> None:
+    """The same bits as the bare operator, near NumPy's answers, and NumPy's numbers of its gradient in the table."""
     if not ours.enable_check:
         raise Wrong(f"{what} is not checked, though NPU_ASD_ENABLE is 1")
     given = [Tensor(each) if each.dtype == np.int32 else tensor(each, dtype) for each in inputs]
-    sens = tensor(rounded(np.random.default_rng(9).integers(-4, 4, truth.shape), dtype), dtype)
+    sent = np.random.default_rng(9).integers(-4, 4, truth.shape)
+    sens = tensor(rounded(sent, dtype), dtype)
 
     def run(op: Any) -> list[np.ndarray]:
         output, gradients = Differentiated(FirstOutput(op, *more))(sens, *given)
@@ -197,6 +226,8 @@ def _checked(what: str, ours: Any, inputs: tuple[np.ndarray, ...], truth: np.nda
     found = run(ours)
     step = 2.0 ** -min(number_of_bits(dtype), 17)
     expect_near(f"{what}'s output", found[0], truth, 4 * step, 8 * step)
+    for number, (gradient, right) in enumerate(zip(found[1:], gradients(sent.astype(np.float64)), strict=True)):
+        expect_near(f"gradient {number} of {what}", gradient, right, 16 * step, 64 * step)
     expect_bits(f"{what} with its check and without", found, bare)
     seen = [reading for reading in table().read(table().sites()) if what in reading.checkpoint]
     if not seen:

@@ -1,9 +1,9 @@
 """Detection without a line of code: finds the places where a step ends, and judges there.
 
 `Model.train`, and so mindformers' Trainer, gets a `StepMonitor` among its callbacks. A `TrainOneStepCell` that is
-called in a loop gets one of its own. Around any other optimizer that Python calls, the check operators that are in use
-are judged at the call. A step that is one jitted function shows no place to stand: it is told so once, when the process
-ends.
+called in a loop, itself or in an `AutoParallel`, gets one of its own. Around any other optimizer that Python calls, the
+check operators that are in use are judged at the call. A step that is one jitted function shows no place to stand: it
+is told so once, when the process ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from mindspore import nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
+from mindspore.parallel.auto_parallel import AutoParallel
 from mindspore.train import Model
 
 from asd.operators.attach.install import sites_of
@@ -39,6 +40,7 @@ def start() -> None:
         return
     _replace(Model, "train", _with_callback)
     _replace(nn.TrainOneStepCell, "__call__", _with_own_monitor)
+    _replace(AutoParallel, "__call__", _with_own_monitor)
     _replace(nn.Optimizer, "__call__", _around_optimizer)
     _replace(ExperimentalOptimizer, "__call__", _around_optimizer)
     atexit.register(_tell_if_unjudged)
@@ -86,17 +88,18 @@ def _with_callback(train: Any) -> Any:
 
 def _with_own_monitor(call: Any) -> Any:
     @functools.wraps(call)
-    def monitored(self: nn.TrainOneStepCell, *args: Any, **kwargs: Any) -> Any:
+    def monitored(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
         global _training
-        if _training:
+        trains = self.network if isinstance(self, AutoParallel) else self
+        if _training or not isinstance(trains, nn.TrainOneStepCell):
             return call(self, *args, **kwargs)
         monitor = vars(self).get(_MONITOR)
         if monitor is None:
-            if _is_judged(self):
+            if _is_judged(trains):
                 monitor = _NO_MONITOR
             else:
-                monitor = StepMonitor(loss_scale=LossScale.of(self))
-                monitor.attach(self, self.optimizer)
+                monitor = StepMonitor(loss_scale=LossScale.of(trains))
+                monitor.attach(self, trains.optimizer)
             object.__setattr__(self, _MONITOR, monitor)
         if monitor is _NO_MONITOR:
             _training += 1  # as `_inside`, which takes four calls

@@ -47,6 +47,8 @@ LAYOUTS = {
     "pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2),
     "pipeline-last": Layout(**_DIVIDED, ranks=8, rank=7, tensor=2, data=2, stages=2),
     "pipeline-inlined": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, inline=True),
+    "wrapped": _FOUR._replace(wrapped=True),
+    "search": Layout("auto_parallel", ranks=8, data=8, search="recursive_programming"),
     "own": _FOUR._replace(own=True),
     "own-pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2, own=True),
     "own-pipeline-last": Layout(**_DIVIDED, ranks=8, rank=7, tensor=2, data=2, stages=2, own=True),
@@ -73,13 +75,14 @@ _SHORT, _MAIN, _ALL = ("none", "document"), ("none", "document", "adaptive"), tu
 _MOST = (*_MAIN, "full")
 _PLAN = (
     ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
-    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "accumulate", "pipeline-last", "1024-last"),
-     _MAIN),
+    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "accumulate", "pipeline-last", "1024-last",
+                "wrapped", "search"),
+     _MOST),
     ("blocks", ("data-optimizer", "data-optimizer-last", "1024-first", "1024-middle"), _SHORT),
     ("gather", ("tensor-data",), _MAIN),
-    ("norm_last", ("pipeline",), _MAIN),
+    ("norm_last", ("pipeline",), _MOST),
     ("convolutions", ("single", "data"), _MAIN),
-    ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MAIN),
+    ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MOST),
     ("qwen", ("tensor-data", "sequence", "flash", "pipeline", "own", "own-pipeline", "own-pipeline-last"), _MOST),
     ("qwen_moe", ("experts", "own-experts-pipeline"), _MOST),
 )  # fmt: skip

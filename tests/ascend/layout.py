@@ -21,6 +21,8 @@ class Layout(NamedTuple):
         select: Whether some operators of each layer are.
         inline: Whether each micro-batch has a graph of its own.
         own: Whether mindformers' own cells make the step, with its clipping and loss scale, of its newer models.
+        wrapped: Whether an `AutoParallel` cell says how the network is divided, and not the context.
+        search: How MindSpore searches for strategies in `auto_parallel`.
         dynamic_scale: Whether there is a dynamic loss scale.
         jit_level: `O0` or `O1`.
     """
@@ -41,6 +43,8 @@ class Layout(NamedTuple):
     select: bool = False
     inline: bool = False
     own: bool = False
+    wrapped: bool = False
+    search: str = ""
     dynamic_scale: bool = False
     jit_level: str = "O0"
 
@@ -56,6 +60,8 @@ class Layout(NamedTuple):
             found |= {"gradients_mean": True, "device_num": self.ranks}
         else:
             found |= {"full_batch": True, "pipeline_stages": self.stages}
+        if self.search:
+            found["search_mode"] = self.search
         if self.optimizer:
             found["enable_parallel_optimizer"] = True
             if self.parallel == "semi_auto_parallel":

@@ -15,14 +15,22 @@ from empty_cann import why_not
 
 GATE = Counter(AllReduce=1)  # that all ranks refuse an update together
 MEANS = Counter(AllReduce=1)  # the sums by which all means over the ranks are checked, in one vector
-NO_CHECKSUMS = "products and norms have no checksums in semi_auto_parallel"
+NO_CHECKSUMS = "products and norms have no checksums in"
 WITH_CHECKSUMS = ("everything", "full")
 # MindSpore 2.9 leaves out the sum of each gradient that this rank does not update, though other ranks wait for it.
 SUMS_ARE_LOST = ("data-optimizer", "data-optimizer-last")
 
-dry_run = pytest.mark.dry_run, pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+quick = pytest.mark.dry_run, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+dry_run = *quick, pytest.mark.slow
 llama = pytest.mark.skipif(find_spec("mindformers") is None, reason="mindformers is not here")
-on_ascend = lambda *tests: [pytest.param(*test, id="-".join(test), marks=dry_run) for test in tests]  # noqa: E731
+QUICK = (  # with every change: tensor parallel, a pipeline, and the two other ways to say how a network is divided
+    ("blocks", "tensor-data", "everything"), ("blocks", "pipeline", "adaptive"), ("blocks", "wrapped", "full"),
+    ("blocks", "search", "full"),
+)  # fmt: skip
+
+
+def on_ascend(*tests):
+    return [pytest.param(*test, id="-".join(test), marks=quick if test in QUICK else dry_run) for test in tests]
 
 
 def expected(cell, without):
@@ -51,6 +59,8 @@ def check(cell, found, without):
         ("norm_last", "pipeline", "document"),
         ("norm_last", "pipeline", "adaptive"),
         ("blocks", "accumulate", "document"),
+        ("blocks", "wrapped", "full"),
+        ("blocks", "search", "full"),
         ("convolutions", "data", "adaptive"),
     ),
 )
@@ -71,7 +81,10 @@ def test_so_it_does_in_a_llama_of_mindformers(compiled, layout, protection):
 @pytest.mark.parametrize(
     ("net", "layout", "protection"),
     on_ascend(
-        ("qwen", "tensor-data", "document"), ("qwen", "tensor-data", "full"), ("qwen_moe", "experts", "document")
+        ("qwen", "tensor-data", "document"),
+        ("qwen", "tensor-data", "full"),
+        ("qwen_moe", "experts", "document"),
+        ("qwen", "own-pipeline", "full"),
     ),
 )
 def test_so_it_does_in_newer_models_whose_embedding_is_a_function_of_its_own_and_among_experts(

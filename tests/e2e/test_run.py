@@ -9,7 +9,7 @@ import pytest
 PROGRAM = Path(__file__).parent / "programs" / "loops.py"
 KEYWORD = "accuracy sensitivity feature abnormal"
 both_modes = pytest.mark.parametrize("mode", ["graph", "pynative"])
-STYLES = ("model", "cell", "functional")
+STYLES = ("model", "cell", "functional", "wrapped")
 
 
 def judged_styles(*fast):
@@ -19,7 +19,7 @@ def judged_styles(*fast):
     return pytest.mark.parametrize(("style", "mode"), marked)
 
 
-@judged_styles(("model", "graph"), ("cell", "pynative"), ("functional", "graph"))
+@judged_styles(("model", "graph"), ("cell", "pynative"), ("functional", "graph"), ("wrapped", "graph"))
 def test_a_bad_update_is_refused_and_the_training_ended(runner, style, mode):
     done = runner.asd_run("loops.py", style, mode, 6, 4)
     assert done.code == 1

@@ -59,6 +59,16 @@ def test_what_is_broken_is_named(capsys, monkeypatch, mode, what, part, area, na
     assert all(each["detail"] for each in wrong)
 
 
+@pytest.mark.slow
+def test_a_norm_whose_gradients_are_wrong_with_its_check_and_without_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(selftest, "_CHILD", (str(BROKEN), "backward"))
+    code, result = told(capsys, "--device", "CPU", "--mode", "pynative", "--only", "measuring")
+    assert code == 1
+    wrong = {each["name"]: each["detail"] for each in result["findings"] if each["state"] == WRONG}
+    assert set(wrong) == {"LayerNormASD"}
+    assert wrong["LayerNormASD"].startswith("gradient 0 of LayerNorm at ")
+
+
 def test_a_process_that_dies_is_wrong_and_the_check_in_which_it_died_is_named(capsys, monkeypatch):
     monkeypatch.setattr(selftest, "_CHILD", (str(BROKEN), "crash"))
     code, result = told(capsys, "--device", "CPU", "--mode", "graph", "--only", "operators")

@@ -18,6 +18,7 @@ from layout import Layout
 from mindspore import nn
 from mindspore.communication import init
 from mindspore.nn.wrap.cell_wrapper import _TrainGradAccuStepCell
+from mindspore.parallel.auto_parallel import AutoParallel
 
 MODULES = {"llama": "llama", "qwen": "qwen", "qwen_moe": "qwen"}
 
@@ -27,6 +28,7 @@ def main():
     ms.set_context(mode=ms.GRAPH_MODE, device_target="Ascend", jit_config={"jit_level": layout.jit_level})
     if layout.parallel != "stand_alone":
         init()
+    if layout.parallel != "stand_alone" and not layout.wrapped:
         ms.set_auto_parallel_context(**layout.context())
     make = getattr(importlib.import_module(MODULES.get(net_name, "small")), net_name)
     # The first one teaches MindSpore its own functions, which are then known to all others; it is not measured.
@@ -53,6 +55,9 @@ def compile_step(make, layout, *, guarded):
         if layout.own
         else _step(net, optimizer, layout)
     )
+    if layout.wrapped:
+        step = AutoParallel(step, "semi_auto")
+        step.dataset_strategy("full_batch")
     if guarded:
         from asd.operators import StepMonitor
 

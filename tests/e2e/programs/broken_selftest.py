@@ -4,9 +4,11 @@ import os
 import sys
 
 import numpy as np
+from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.measured.reading import Capture, OperatorCall
+from asd.operators.checks import ready_made
 from asd.operators.ranks import weights
 from asd.operators.recompute import convolution_operators, lookup, product_operators, softmax
 from asd.operators.selftest import hashing, primitives
@@ -36,6 +38,21 @@ elif what == "trace":
     )
 elif what == "recomputed":
     twins._WRONG = 0.0  # whatever differs
+elif what == "backward":
+
+    class Norm:
+        """Its gradients are three percent too large."""
+
+        bare = ready_made._LAYER_NORM
+
+        def __init__(self, *axes):
+            self.op = self.bare(*axes)
+
+        def __call__(self, *inputs):
+            first, mean, variance = self.op(*inputs)
+            return first * 1.03 - F.stop_gradient(first * 0.03), mean, variance
+
+    ready_made._LAYER_NORM = Norm
 elif what == "crash":
     primitives._cast = lambda _dtype: os.kill(os.getpid(), 9)
 sys.exit(main(words))

@@ -10,6 +10,7 @@ import sys
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
+from mindspore.parallel.auto_parallel import AutoParallel
 
 style, mode, steps, bad_step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int((*sys.argv, "0")[4])
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
@@ -82,6 +83,8 @@ if style == "model":
     model_train()
 elif style == "cell":
     loop(nn.TrainOneStepCell(net, optimizer).set_train())
+elif style == "wrapped":
+    loop(AutoParallel(nn.TrainOneStepCell(net, optimizer).set_train()))
 elif style == "functional":
     loop(functional())
 elif style == "jitted":

@@ -1,0 +1,54 @@
+"""How MindSpore divides a network is known when a monitor is attached, whoever says it."""
+
+import mindspore as ms
+import pytest
+from mindspore import nn
+from mindspore.parallel.auto_parallel import AutoParallel
+
+from asd import Config
+from asd.operators import StepMonitor
+from asd.operators.attach.install import sites_of
+from asd.operators.private.layout import division, is_pipeline, operators_are_divided, remember_division
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    yield
+    ms.reset_auto_parallel_context()
+    remember_division(nn.ReLU())
+
+
+def divided(net, ranks=8, mode="semi_auto"):
+    cell = AutoParallel(net, mode)
+    cell._device_num = ranks
+    return cell
+
+
+def test_an_auto_parallel_cell_says_it_while_the_context_says_nothing():
+    cell = divided(nn.ReLU())
+    cell.pipeline(stages=2)
+    remember_division(nn.SequentialCell([cell]))
+    assert operators_are_divided()
+    assert is_pipeline()
+    assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
+    remember_division(nn.ReLU())
+    assert not operators_are_divided()
+
+
+def test_an_auto_parallel_cell_of_one_rank_divides_nothing():
+    remember_division(divided(nn.ReLU(), ranks=1))
+    assert division("parallel_mode") == "stand_alone"
+
+
+@pytest.mark.parametrize(
+    ("search", "checked"),
+    [("recursive_programming", 0), ("dynamic_programming", 0), ("sharding_propagation", 1)],
+)
+def test_where_mindspore_searches_for_strategies_no_place_inside_is_checked_and_that_is_said(search, checked):
+    ms.set_auto_parallel_context(parallel_mode="auto_parallel", search_mode=search)
+    monitor = StepMonitor(Config(protection="document", enable=1))
+    net = nn.SequentialCell([nn.Dense(4, 4), nn.LayerNorm((4,))])
+    monitor.attach(net, nn.Adam(net.trainable_params(), 1e-3))
+    assert len(list(sites_of(net))) == checked
+    told = str(monitor.monitor.protections.to_json())
+    assert ("a search for strategies would divide the network in another way" in told) == (not checked)

@@ -1,0 +1,51 @@
+"""The wheel in an environment that has no compiler and nothing of the checkout: the demo and the self-test run."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from wheel_files import FOLDER, the_wheel
+
+pytestmark = [
+    pytest.mark.skipif(FOLDER is None, reason="`make wheels` says in WHEELS_FOLDER where they are"),
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="the wheel that is run is that of x86-64"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Runs a command of the installed wheel; no compiler is in PATH, what else it needs is seen through a .pth file."""
+    folder = tmp_path_factory.mktemp("empty")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--quiet", "--python", python, "install", "--no-deps", "--no-index"]
+    subprocess.run([*install, the_wheel("x86_64")], check=True)
+    (packages,) = (folder / "venv").glob("lib/python*/site-packages")
+    (packages / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CXX", "CC")}
+    environ["PATH"] = str(python.parent)
+
+    def asd(*words):
+        return subprocess.run(
+            [python.parent / "asd", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=1200
+        )  # fmt: skip
+
+    where = subprocess.run(
+        [python, "-c", "import asd; print(asd.__file__)"], cwd=folder, env=environ, capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    assert where.startswith(str(folder))
+    return asd
+
+
+def test_the_demo_comes_to_its_end_with_the_kernel_of_the_wheel(run):
+    done = run("demo")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_the_self_test_finds_nothing_wrong(run):
+    done = run("selftest", "--device", "CPU", "--only", "measuring", "--only", "gate")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "kernel" in run("env").stdout
