@@ -3,6 +3,7 @@
     python -m benchmarks.first_wrong                       300 faults in PyNative
     python -m benchmarks.first_wrong --mode graph          300 faults in compiled graphs, see `graph`
     python -m benchmarks.first_wrong --mode across         96 faults in compiled graphs, against a run in PyNative
+    python -m benchmarks.first_wrong --mode ranks          120 faults on one of two ranks, in PyNative
     python -m benchmarks.first_wrong --faults 30 --json out.json
 
 Each fault is one unit in the last place, a part in a thousand, or an element that becomes 1000 or a million.
@@ -24,12 +25,14 @@ os.environ.setdefault("GLOG_v", "3")
 
 from benchmarks.first_wrong.strikes import added, summed_up
 
-FAULTS = {"pynative": 300, "graph": 300, "across": 96}
+FAULTS = {"pynative": 300, "graph": 300, "across": 96, "ranks": 120}
 
 
 def _run(mode: str, only: str) -> Callable[[range, Path], dict[str, Any]]:
-    from benchmarks.first_wrong import eager, graph
+    from benchmarks.first_wrong import eager, graph, ranks
 
+    if mode == "ranks":
+        return ranks.run
     return eager.run if mode == "pynative" else partial(graph.run, only=only, across=mode == "across")
 
 
@@ -54,7 +57,7 @@ def main() -> None:
     if args.mode != "pynative":
         from benchmarks.first_wrong.struck import WAYS
 
-        found["summary"] = summed_up(found["counts"], WAYS)
+        found["summary"] = summed_up(found["counts"], WAYS if args.mode != "ranks" else WAYS[:1])
     if args.json is not None:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 
