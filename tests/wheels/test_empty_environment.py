@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
 from wheel_files import FOLDER, the_wheel
@@ -25,7 +26,8 @@ def run(tmp_path_factory):
     (packages,) = (folder / "venv").glob("lib/python*/site-packages")
     (packages / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CXX", "CC")}
-    environ["PATH"] = str(python.parent)
+    # Behind its own programs those of third-party packages: MindSpore's launcher is one. There is no compiler.
+    environ["PATH"] = f"{python.parent}{os.pathsep}{Path(sys.executable).parent}"
 
     def asd(*words):
         return subprocess.run(
