@@ -317,6 +317,11 @@ def first_wrong_across(language: str = "en") -> str:
     return _first_wrong_table("first_wrong_across", language)
 
 
+def first_wrong_ranks(language: str = "en") -> str:
+    """The same of faults on one of two ranks, in PyNative."""
+    return _first_wrong_table("first_wrong_ranks", language)
+
+
 def _first_wrong_table(name: str, language: str) -> str:
     head = {
         "en": ("compared by", "faults", "right", "can't tell", "not seen", "wrong", "right, 95 % interval",
@@ -664,7 +669,7 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, first_wrong_across, publishing, many_files, acting, layouts, groups, ascend, devices,
+        first_wrong_in_graphs, first_wrong_across, first_wrong_ranks, publishing, many_files, acting, layouts, groups, ascend, devices,
         fleet, held_out, held_out_places,
     )
 }  # fmt: skip
