@@ -137,7 +137,9 @@ def compile_on(cann: Path, work: Path, program: Path, *words, ranks: int, rank: 
         Its exit code, -1 where its time was up; and what it printed.
     """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-    paths = [cann / "python", *(path for path in sys.path if path), environ.get("PYTHONPATH", "")]
+    # MindSpore puts folders of its own package there when it rewrites code, and one of them has a `math.py`.
+    known = [path for path in sys.path if path and not Path(path, "__init__.py").exists()]
+    paths = [cann / "python", *known, environ.get("PYTHONPATH", "")]
     environ |= {
         "MS_SIMULATION_LEVEL": "0", "RANK_ID": str(rank), "RANK_SIZE": str(ranks), "GLOG_v": "3",
         "ASCEND_HOME_PATH": str(cann / "latest"),
