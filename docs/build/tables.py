@@ -669,7 +669,8 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, first_wrong_across, first_wrong_ranks, publishing, many_files, acting, layouts, groups, ascend, devices,
+        first_wrong_in_graphs, first_wrong_across, first_wrong_ranks,
+        publishing, many_files, acting, layouts, groups, ascend, devices,
         fleet, held_out, held_out_places,
     )
 }  # fmt: skip
