@@ -172,7 +172,7 @@ def main() -> None:
     """Runs, judges and writes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[""], help="what the names of the trainings begin with")
-    parser.add_argument("--faults", type=int, default=70, help="faults for each network")
+    parser.add_argument("--faults", type=int, default=105, help="faults for each network")
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--keep", type=Path, help="folder for the trainings; those that are there already are not run")
     arguments = parser.parse_args()
