@@ -27,13 +27,18 @@ from mindspore.train import Callback  # noqa: E402
 from benchmarks.held_out.nets import break_product, training  # noqa: E402
 
 STEPS, START = 70, 44
-KINDS = ("exponent", "zero run", "zero tile", "times 4", "by 4", "offset", "low bits")
+KINDS = ("exponent", "zero run", "zero tile", "larger", "smaller", "offset", "low bits")
 PLACES = ("product", "activation", "weight", "dw", "gradient", "moment", "dx")
 IN_MEMORY = ("weight", "moment")
 
 
 def corrupt(array: np.ndarray, kind: str, seed: int) -> np.ndarray:
-    """A corrupted copy; the same elements are hit each time."""
+    """A corrupted copy; where and how much is drawn from the seed, and is the same each time.
+
+    One exponent bit flips; a quarter of all elements, or a block of half of the rows and half of the columns, becomes
+    zero; all are 2 to 16 times larger or smaller; 2 to 8 times the mean magnitude is added to all; in half of all the
+    lower bits flip, up to a hundredth of the value.
+    """
     random = np.random.default_rng(seed)
     faulty = np.array(array, order="C")
     flat = faulty.reshape(-1)
@@ -44,14 +49,19 @@ def corrupt(array: np.ndarray, kind: str, seed: int) -> np.ndarray:
     elif kind == "zero run":
         flat[at : at + max(4, flat.size // 4)] = 0
     elif kind == "zero tile":
-        rows = faulty.reshape(-1, faulty.shape[-1])
-        rows[: max(1, len(rows) // 2), : max(1, rows.shape[1] // 2)] = 0
+        tile = faulty.reshape(-1, faulty.shape[-1])
+        for axis in range(2):
+            half = max(1, tile.shape[axis] // 2)
+            begins = int(random.integers(tile.shape[axis] - half + 1))
+            tile = tile[begins : begins + half] if axis == 0 else tile[:, begins : begins + half]
+        tile[...] = 0
     elif kind == "low bits":
-        bits ^= bits.dtype.type((1 << low - 7) - 1)
+        bits[random.random(flat.size) < 0.5] ^= bits.dtype.type((1 << low - 7) - 1)
     elif kind == "offset":
-        flat += flat.dtype.type(4 * np.abs(flat).mean(dtype=np.float64))
+        flat += flat.dtype.type(random.uniform(2, 8) * np.abs(flat).mean(dtype=np.float64))
     else:
-        flat *= flat.dtype.type(4 if kind == "times 4" else 0.25)
+        factor = 2 ** random.uniform(1, 4)
+        flat *= flat.dtype.type(factor if kind == "larger" else 1 / factor)
     return faulty
 
 

@@ -22,6 +22,7 @@ from asd.operators.table.site import Site
 __all__ = ["Checks"]
 
 _LOG = logging.getLogger("asd.install")
+_CHECKSUM = "ASD_TIERS=checksum"
 
 
 class Checks(Part):
@@ -51,6 +52,11 @@ class Checks(Part):
             optimizer: What trains it.
         """
         gate = self.gate
+        if net is not None:
+            remember_division(net)
+        if reason := self._checksums.why_too_dear():
+            self.monitor.protections.lacks(_CHECKSUM, reason)
+            self._checksums.leave_out()
         names = {site: site.name for site in self.table.sites()}
         sites = self._put_inside(net) if net is not None else []
         # Check operators that no cell holds belong to whoever trains.
@@ -69,7 +75,6 @@ class Checks(Part):
         self._checksums.expect(gate.sites)
 
     def _put_inside(self, net: nn.Cell) -> list[Site]:
-        remember_division(net)
         protections = self.monitor.protections
         sites: list[Site] = []
         try:
@@ -85,7 +90,7 @@ class Checks(Part):
         try:
             sites += self._checksums.install(net)
         except UnsupportedError as error:
-            protections.lacks("ASD_TIERS=checksum", str(error))
+            protections.lacks(_CHECKSUM, str(error))
         return sites
 
     def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:

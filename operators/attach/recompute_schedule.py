@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import mindspore as ms
 from mindspore import Parameter, nn
 
 from asd.config import Config
@@ -11,11 +12,18 @@ from asd.measured.reading import RESULTS
 from asd.operators.attach.checksum import Checksum, claim_checked
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.gradient_samples import POLL_STEPS, poll
+from asd.operators.private.layout import why_products_are_unchecked
 from asd.operators.recompute.mean import check_means
 from asd.operators.table.site import Site
+from asd.operators.table.slots import table
 from asd.rules.checksum import ScoreRule as Checked
 
 __all__ = ["RecomputeSchedule"]
+
+_TOO_DEAR = (
+    "without the C++ kernel a compiled graph can't skip what is not due, and would compute every result a second time in "
+    "every step; ASD_PROTECTION=document with ASD_RULE=adaptive and ASD_TIERS=finite,adaptive,checksum asks for that"
+)
 
 
 class RecomputeSchedule(Part):
@@ -30,6 +38,7 @@ class RecomputeSchedule(Part):
     """
 
     def __init__(self, config: Config, checksum: bool | Checksum | None) -> None:  # noqa: FBT001 - as in StepMonitor
+        self._by_default = checksum is None and config.protection == "full"
         self._combined = config.combined.enable and config.combined.with_checksum
         self._looks_again = config.confirm > 0
         self._waits = False  # for a strike-out: nothing else may switch it on
@@ -38,9 +47,12 @@ class RecomputeSchedule(Part):
         self.checksum = Checksum() if checksum is True else checksum or None
         # Not where check operators or a strike-out bring a schedule later.
         self._checks_means = self.checksum is not None
-        if self.checksum is None and self._combined:
-            self.checksum = Checksum(every=0, suspicious_steps=0, first_steps=0)
-            self._waits = True
+        if self.checksum is None:
+            self._wait_for_strikes()
+
+    def _wait_for_strikes(self) -> None:
+        if self._combined:
+            self.checksum, self._waits = Checksum(every=0, suspicious_steps=0, first_steps=0), True
 
     @property
     def words(self) -> str:
@@ -63,6 +75,17 @@ class RecomputeSchedule(Part):
     def coverage(self) -> float:
         """The share of all results that had their turn in the last step that was scheduled."""
         return self.checksum.coverage if self.checksum is not None else 0.0
+
+    def why_too_dear(self) -> str:
+        """Why what protection `full` brings is left out, or empty where it is not; asked before anything is put in."""
+        if not (self._by_default and self._checks_means) or why_products_are_unchecked():
+            return ""
+        return _TOO_DEAR if table().backend == "operators" and ms.get_context("mode") == ms.GRAPH_MODE else ""
+
+    def leave_out(self) -> None:
+        """Leaves them out; check operators and a strike-out can still bring a schedule."""
+        self.checksum, self._checks_means = None, False
+        self._wait_for_strikes()
 
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts checks on the products and norms of `net`, if wanted; else takes those its check operators bring."""

@@ -80,7 +80,7 @@ def before_first_step(
         (_STATE, "state" not in tiers or optimizer is not None, state),
         (
             _CHECKSUM,
-            "checksum" not in tiers or checked,
+            "checksum" not in tiers or checked or _CHECKSUM in found.missing,
             "no layer holds a matrix product, a norm or a convolution that can be checked",
         ),
         ("ASD_NARROW", not config.narrow or config.replay, "it searches a replay, and ASD_REPLAY is 0"),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from empty_cann import build, compile_on, read_graph, why_not
+from gradients import held_gradients
 from layout import Layout
 
 PROGRAM = Path(__file__).parent / "programs" / "compile_one.py"
@@ -42,6 +43,7 @@ LAYOUTS = {
     "select": _FOUR._replace(select=True),
     "loss-scale": _FOUR._replace(type="float16", dynamic_scale=True),
     "O1": _FOUR._replace(jit_level="O1"),
+    "O2": _FOUR._replace(jit_level="O2"),
     "optimizer-1": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level1"),
     "optimizer-2": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level2"),
     "pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2),
@@ -75,7 +77,7 @@ _SHORT, _MAIN, _ALL = ("none", "document"), ("none", "document", "adaptive"), tu
 _MOST = (*_MAIN, "full")
 _PLAN = (
     ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
-    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "accumulate", "pipeline-last", "1024-last",
+    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "O2", "accumulate", "pipeline-last", "1024-last",
                 "wrapped", "search"),
      _MOST),
     ("blocks", ("data-optimizer", "data-optimizer-last", "1024-first", "1024-middle"), _SHORT),
@@ -116,7 +118,7 @@ def compile_cells(cann: Path, work: Path, together: Sequence[Cell]) -> dict[Cell
 
     Returns:
         Of each: `compiled`; `error`, its first line or empty; `collectives`, of each kind; `operators`, how many;
-        `kinds` and `types`, the names of operators and of elements' types; `seconds` of a processor that it took to
+        `gradients`, bytes of them, see `held_gradients`; `kinds` and `types`, the names of operators and of elements' types; `seconds` of a processor that it took to
         compile; `checked`, what the package said at the start, `places`, at how many places, and `lacks`, what of that
         which was asked for it does not check.
     """
@@ -135,12 +137,13 @@ def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
     if told is None:
         fault = {"error": f"the process ended with code {code}", "seconds": 0.0, "graphs": []}
     result = json.loads(told) if told is not None else fault
-    graph = read_graph(Path(result["graphs"][-1]).read_text() if result["graphs"] else "")
+    text = Path(result["graphs"][-1]).read_text() if result["graphs"] else ""
+    graph = read_graph(text)
     checked = re.search(r"(\d+) checkpoints: [^;\n]*", said)
     return {
         "compiled": not result["error"], "error": result["error"],
         "collectives": dict(sorted(graph.collectives.items())), "operators": graph.operators.total(),
-        "kinds": sorted(graph.operators), "types": sorted(graph.types), "seconds": result["seconds"],
+        "gradients": held_gradients(text), "kinds": sorted(graph.operators), "types": sorted(graph.types), "seconds": result["seconds"],
         "checked": checked[0] if checked else "", "places": int(checked[1]) if checked else 0,
         "lacks": sorted(set(re.findall(r"asked for by (.*)", said))),
     }  # fmt: skip
@@ -165,7 +168,7 @@ def main() -> int:
         works = [Path(folder) / "-".join(group[0][:2]) for group in groups]
         for group in pool.map(compile_cells, itertools.repeat(cann), works, groups):
             for cell, found in group.items():
-                kept = ("compiled", "error", "collectives", "operators", "places", "seconds", "lacks")
+                kept = ("compiled", "error", "collectives", "operators", "places", "seconds", "lacks", "gradients")
                 known[str(cell)] = {name: found[name] for name in kept}
                 print(cell, json.dumps(found), flush=True)
             ordered = {str(each): known[str(each)] for each in cells() if str(each) in known}

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
         wrapped: Whether an `AutoParallel` cell says how the network is divided, and not the context.
         search: How MindSpore searches for strategies in `auto_parallel`.
         dynamic_scale: Whether there is a dynamic loss scale.
-        jit_level: `O0` or `O1`.
+        jit_level: `O0`, `O1` or `O2`.
     """
 
     parallel: str = "stand_alone"

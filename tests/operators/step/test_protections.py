@@ -267,6 +267,28 @@ def test_without_the_kernel_the_hashes_are_missing(said):
     }
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_results_are_computed_again_by_operators_only_where_a_step_can_skip_it(said, compiled):
+    ms.set_context(mode=0 if compiled else 1)
+    slots.use_backend("operators")
+    found = train(Config(enable=1))
+    results = [words for words in found["places"] if words.startswith("results of")]
+    assert bool(results) is not compiled
+    reasons = found["missing"].get("ASD_TIERS=checksum", [])
+    assert [reason.partition(" can't")[0] for reason in reasons] == (
+        ["without the C++ kernel a compiled graph"] if compiled else []
+    )
+
+
+def test_results_are_computed_again_in_every_step_where_that_is_asked_for(said):
+    ms.set_context(mode=0)
+    slots.use_backend("operators")
+    tiers = ("finite", "adaptive", "checksum")
+    found = train(Config(protection="document", enable=1, rule="adaptive", tiers=tiers))
+    assert found["places"]["results of matrix products"] > 0
+    assert "ASD_TIERS=checksum" not in found["missing"]
+
+
 def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
     ms.set_context(mode=1)
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 1
