@@ -21,8 +21,8 @@ from asd.rules.checksum import ScoreRule as Checked
 __all__ = ["RecomputeSchedule"]
 
 _TOO_DEAR = (
-    "without the C++ kernel a compiled graph can't skip what is not due, and would compute every result a second time in "
-    "every step; ASD_PROTECTION=document with ASD_RULE=adaptive and ASD_TIERS=finite,adaptive,checksum asks for that"
+    "without the C++ kernel a compiled graph can't skip what is not due, and would compute every result a second time "
+    "in every step; ASD_PROTECTION=document with ASD_RULE=adaptive and ASD_TIERS=finite,adaptive,checksum asks for that"
 )
 
 

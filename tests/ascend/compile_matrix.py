@@ -77,8 +77,8 @@ _SHORT, _MAIN, _ALL = ("none", "document"), ("none", "document", "adaptive"), tu
 _MOST = (*_MAIN, "full")
 _PLAN = (
     ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
-    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "O2", "accumulate", "pipeline-last", "1024-last",
-                "wrapped", "search"),
+    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "O2", "accumulate", "pipeline-last",
+                "1024-last", "wrapped", "search"),
      _MOST),
     ("blocks", ("data-optimizer", "data-optimizer-last", "1024-first", "1024-middle"), _SHORT),
     ("gather", ("tensor-data",), _MAIN),
@@ -118,9 +118,9 @@ def compile_cells(cann: Path, work: Path, together: Sequence[Cell]) -> dict[Cell
 
     Returns:
         Of each: `compiled`; `error`, its first line or empty; `collectives`, of each kind; `operators`, how many;
-        `gradients`, bytes of them, see `held_gradients`; `kinds` and `types`, the names of operators and of elements' types; `seconds` of a processor that it took to
-        compile; `checked`, what the package said at the start, `places`, at how many places, and `lacks`, what of that
-        which was asked for it does not check.
+        `gradients`, bytes of them, see `held_gradients`; `kinds` and `types`, the names of operators and of elements'
+        types; `seconds` of a processor that it took to compile; `checked`, what the package said at the start,
+        `places`, at how many places, and `lacks`, what of that which was asked for it does not check.
     """
     net, layout = together[0].net, LAYOUTS[together[0].layout]
     settings = [PROTECTIONS[cell.protection] for cell in together]
@@ -143,7 +143,8 @@ def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
     return {
         "compiled": not result["error"], "error": result["error"],
         "collectives": dict(sorted(graph.collectives.items())), "operators": graph.operators.total(),
-        "gradients": held_gradients(text), "kinds": sorted(graph.operators), "types": sorted(graph.types), "seconds": result["seconds"],
+        "gradients": held_gradients(text), "kinds": sorted(graph.operators), "types": sorted(graph.types),
+        "seconds": result["seconds"],
         "checked": checked[0] if checked else "", "places": int(checked[1]) if checked else 0,
         "lacks": sorted(set(re.findall(r"asked for by (.*)", said))),
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """How many bytes of gradients a compiled step holds at once, in the order in which MindSpore runs operators.
 
-By default that order is breadth first: an operator comes when all that it reads is there. Updates are chained in the order
-of the parameters, and the gradient of the first parameter is the last to be made.
+By default that order is breadth first: an operator comes when all that it reads is there. Updates are chained in the
+order of the parameters, and the gradient of the first parameter is the last to be made.
 """
 
 import re
