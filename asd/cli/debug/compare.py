@@ -130,7 +130,11 @@ def _rounds(file: str | None) -> Rounds | None:
     from asd.dumps.record.next_round import Rounds
 
     path = _file("rounds", file)
-    return None if path is None else Rounds(path)
+    try:
+        return None if path is None else Rounds(path)
+    except ConfigError as error:
+        name = "--rounds" if error.variable == "config_path" else error.variable
+        raise ConfigError(name, error.value, error.valid) from error
 
 
 def _next_round(rounds: Rounds | None, outcome: ComparisonOutcome, recorded: list[str]) -> str | None:

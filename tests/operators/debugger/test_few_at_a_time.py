@@ -159,10 +159,13 @@ def test_a_place_that_there_is_not_is_refused_with_those_that_there_are(level, i
         dumped("pynative", "", config, tmp_path / "run")
 
 
-def test_a_config_without_a_round_is_refused(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("text", "told"), [('{"task": "statistics", "level": "mix"}', '"inside": ""'), ("{", "--rounds has the value")]
+)
+def test_a_config_without_a_round_is_refused(text, told, tmp_path, capsys):
     config = first_round(tmp_path)
-    config.write_text('{"task": "statistics", "level": "mix"}')
+    config.write_text(text)
     for name in ("run", "golden"):
         (tmp_path / name).mkdir()
     assert main(["compare", "-tp", "run", "-gp", "golden", "--rounds", str(config)]) == 2
-    assert '"inside": ""' in capsys.readouterr().err
+    assert told in capsys.readouterr().err
