@@ -43,7 +43,7 @@ LAYOUTS = {
     "select": _FOUR._replace(select=True),
     "loss-scale": _FOUR._replace(type="float16", dynamic_scale=True),
     "O1": _FOUR._replace(jit_level="O1"),
-    "O2": _FOUR._replace(jit_level="O2"),
+    "O2": Layout(jit_level="O2"),  # of several ranks MindSpore asks the empty CANN for a device
     "optimizer-1": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level1"),
     "optimizer-2": Layout(**_DIVIDED, ranks=4, data=4, optimizer="level2"),
     "pipeline": Layout(**_DIVIDED, ranks=8, tensor=2, data=2, stages=2),

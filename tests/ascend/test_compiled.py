@@ -9,7 +9,7 @@ from collections import Counter
 from importlib.util import find_spec
 
 import pytest
-from compile_matrix import RESULTS, Cell, cells
+from compile_matrix import LAYOUTS, RESULTS, Cell, cells
 from declarations import why_not_for_ascend
 from empty_cann import why_not
 
@@ -36,14 +36,14 @@ def on_ascend(*tests):
 
 def expected(cell, without):
     """The collectives of a cell, given those that it has without detection."""
-    adds = Counter() if cell.layout == "single" else GATE
+    adds = Counter() if LAYOUTS[cell.layout].ranks == 1 else GATE
     return without + (adds + MEANS if cell.protection == "everything" and cell.layout == "data" else adds)
 
 
 def check(cell, found, without):
     assert found["compiled"], f"{cell}: {found['error']}"
     assert Counter(found["collectives"]) == expected(cell, Counter(without["collectives"])), cell
-    whole = cell.layout in ("single", "data")
+    whole = LAYOUTS[cell.layout].parallel in ("stand_alone", "data_parallel")
     lost = {
         NO_CHECKSUMS: cell.protection in WITH_CHECKSUMS and not whole,
         TOO_DEAR: cell.protection == "full" and whole,
