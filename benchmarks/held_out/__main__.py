@@ -178,6 +178,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = arguments.keep or Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
         rows, clean = [], []
         cells = [each for each in CELLS if each.startswith(tuple(arguments.only))]
         cores = sorted(os.sched_getaffinity(0))
