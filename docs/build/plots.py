@@ -70,6 +70,7 @@ def _steps() -> plt.Figure:
         ("overhead", "large, graph, document", "large, graph, document"),
         ("overhead", "large, graph, all", "large, graph, linear layers too"),
         ("overhead", "large, graph, tiers", "large, graph, adaptive"),
+        ("overhead", "large, pynative, full", "large, PyNative, default"),
         ("overhead", "large, pynative, document", "large, PyNative, document"),
         ("overhead", "large, pynative, all", "large, PyNative, linear layers too"),
         ("overhead", "small, graph, full", "small, graph, default"),

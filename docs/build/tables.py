@@ -112,6 +112,7 @@ def steps() -> str:
         "large, graph, document": ("large", "graph", "`ASD_PROTECTION=document`"),
         "large, graph, all": ("large", "graph", "linear layers as well"),
         "large, graph, tiers": ("large", "graph", "`ASD_RULE=adaptive`"),
+        "large, pynative, full": ("large", "PyNative", "default"),
         "large, pynative, document": ("large", "PyNative", "`ASD_PROTECTION=document`"),
         "large, pynative, all": ("large", "PyNative", "linear layers as well"),
         "small, graph, full": ("small", "graph", "default"),
@@ -186,6 +187,7 @@ def cost_aims() -> str:
     host = result("overhead")["host"]["adaptive"]["microseconds_a_checkpoint"]["median"]
     rows = [
         ("step, graph, default", 1.03, steps["large, graph, full"]["ratio"]),
+        ("step, PyNative, default", 1.03, steps["large, pynative, full"]["ratio"]),
         ("step of the small Llama, graph, default", 1.10, steps["small, graph, full"]["ratio"]),
         ("step of the small Llama, PyNative, default", 1.10, steps["small, pynative, full"]["ratio"]),
         ("step, graph, `document`", 1.01, steps["large, graph, document"]["ratio"]),
