@@ -96,6 +96,20 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def by_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The summary of each size of job and chance, with how many results were wrong and how far the loss was off."""
+    kinds: dict[tuple[int, float], list[dict[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault((row["ranks"], row["chance"]), []).append(row)
+    return [
+        {
+            "ranks": ranks, "chance": chance, "wrong": sorted(job["wrong"] for job in jobs),
+            "loss_off": max(job["loss_off"] for job in jobs), **summary(jobs),
+        }
+        for (ranks, chance), jobs in sorted(kinds.items(), key=lambda kind: (kind[0][0], -kind[0][1]))
+    ]  # fmt: skip
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a line a job and, if asked, writes the same as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -129,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.json is not None:
             report = {
                 "benchmark": "devices", "python": platform.python_version(), "machine": platform.machine(),
-                "cores": os.cpu_count(), "summary": summary(list(rows.values())), "rows": rows,
+                "cores": os.cpu_count(), "summary": summary(list(rows.values())),
+                "kinds": by_kind(list(rows.values())), "rows": rows,
             }  # fmt: skip
             options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(summary(list(rows.values())), indent=1))

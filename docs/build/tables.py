@@ -438,27 +438,21 @@ def groups() -> str:
 
 
 def devices() -> str:
-    """How soon an intermittent device is out, by what it does wrong."""
-    found = result("devices")
-    by_pattern: dict[str, list[dict[str, Any]]] = {}
-    for row in found["rows"].values():
-        by_pattern.setdefault(row["pattern"], []).append(row)
+    """How soon an intermittent device is out, by the size of the job and how often the device is wrong."""
     rows = []
-    for pattern, jobs in sorted(by_pattern.items()):
-        out = [job["isolated_wrong"] for job in jobs if "isolated_wrong" in job]
+    for kind in result("devices")["kinds"]:
+        low, high = kind["interval"]
         rows.append((
-            f"`{pattern}`", len(jobs), len(out), ", ".join(map(str, sorted(out))),
-            f"{max(job['loss_off'] for job in jobs):.2g}", sum(bool(job["others_isolated"]) for job in jobs),
+            kind["ranks"], f"{100 * kind['chance']:g} %", kind["jobs"], f"{kind['wrong'][0]} to {kind['wrong'][-1]}",
+            f"{kind['isolated_within']['jobs']} ({100 * low:.0f} to {100 * high:.0f} %)",
+            ", ".join(map(str, kind["wrong_results_until_isolated"])), f"{kind['loss_off']:.2g}",
+            kind["another_isolated"],
         ))  # fmt: skip
-    low, high = found["summary"]["interval"]
-    within = found["summary"]["isolated_within"]
-    rows.append((
-        "all", found["summary"]["jobs"], f"{within['jobs']} ({100 * low:.0f} to {100 * high:.0f} %)", "", "",
-        found["summary"]["another_isolated"],
-    ))  # fmt: skip
     head = (
-        "what it does",
+        "ranks",
+        "a product is wrong",
         "jobs",
+        "wrong results in a job",
         "isolated",
         "after so many wrong results",
         "loss off by at most",
