@@ -1,0 +1,53 @@
+"""What a benchmark has left, and how a number is written in a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
+
+
+@cache
+def result(name: str) -> Any:
+    """What a benchmark has left."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def count(number: float) -> str:
+    """A whole number for reading."""
+    return f"{number:,.0f}"
+
+
+def of(share: dict[str, Any]) -> str:
+    """How many of how many."""
+    return f"{count(share['found'])} of {count(share['of'])}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share for reading."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def ratio(of_times: dict[str, Any]) -> str:
+    """A ratio with its quartiles."""
+    return f"{of_times['median']:.3f} ({of_times['q25']:.2f} to {of_times['q75']:.2f})"
+
+
+def milliseconds(of_times: dict[str, Any]) -> str:
+    """The median of some times, in seconds there."""
+    return f"{1000 * of_times['median']:.0f} ms"
+
+
+def met(is_met: object) -> str:
+    """Whether a target is met."""
+    return "yes" if is_met else "**no**"

@@ -1,0 +1,187 @@
+"""Bad devices, and the programs beside the trainings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tables.cells import count, percent, result, table
+
+
+def publishing() -> str:
+    """What it costs to tell others."""
+    found = result("exporter")
+    event, scrape, flood = found["event"], found["scrape"], found["flood"]
+    own = scrape["milliseconds, text, prometheus_client's own metrics"]["median"]
+    return table(
+        ("part", "measured"),
+        [
+            ("an event into the log", f"{event['microseconds of a event']['median']:.0f} µs"),
+            ("a first-level event, synced to disk", f"{event['microseconds of a durable event']['median']:.0f} µs"),
+            ("for comparison: a plain append and fsync", f"{event['microseconds of a plain fsync']['median']:.0f} µs"),
+            (
+                f"a scrape of {count(scrape['series']['text, after 100 events'])} series, after 100 events",
+                f"{scrape['milliseconds, text, after 100 events']['median']:.0f} ms",
+            ),
+            (
+                "the same after a million events",
+                f"{scrape['milliseconds, text, after 1000000 events']['median']:.0f} ms",
+            ),
+            ("for comparison: as many series of prometheus_client's own", f"{own:.0f} ms"),
+            ("series of a node with 8 ranks, by default", count(scrape["series"]["by default"])),
+            (
+                f"events counted by the agent, of {count(flood['events written'])} written "
+                f"at {count(flood['events a second'])} a second",
+                count(flood["events counted"]),
+            ),
+            (
+                "memory of the agent, after 100,000 and after a million events",
+                f"{found['memory']['megabytes at a tenth']:.0f} MB, {found['memory']['megabytes at the end']:.0f} MB",
+            ),
+        ],
+    )
+
+
+def many_files() -> str:
+    """How readers of a node's files scale, in processor time."""
+    found = result("scale_files")
+    rows = []
+    for each in found["events"]["rows"]:
+        name = f"`asd events`, {each['log_mib']:.0f} MiB of logs, {each['form']}"
+        rows.append((name, each["package"], _used(each)))
+    for each in found["logs"]["rows"]:
+        catching_up, idle = each["catching_up"], each["idle_share_of_a_core"]
+        name = f"the agent, {count(each['logs'])} logs of 50 events each"
+        rows.append((name, each["package"], f"{catching_up:.1f} s, then {idle:.2%} of a core while nothing is written"))
+    for each in found["scrape"]["rows"]:
+        name = f"a scrape of {each['ranks']} ranks with {each['checkpoints']} checkpoints, all of them"
+        rows.append((name, each["package"], f"{each['processor_seconds']['median']:.2f} s"))
+    return table(("part", "version", "processor time"), rows)
+
+
+def _used(row: dict[str, Any]) -> str:
+    return f"{row['processor_seconds']:.1f} s, {row['most_memory_mib']:.0f} MiB"
+
+
+def devices() -> str:
+    """How soon an intermittent device is out, by the size of the job and how often the device is wrong."""
+    rows = []
+    for kind in result("devices")["kinds"]:
+        low, high = kind["interval"]
+        rows.append((
+            kind["ranks"], f"{100 * kind['chance']:g} %", kind["jobs"], f"{kind['wrong'][0]} to {kind['wrong'][-1]}",
+            f"{kind['isolated_within']['jobs']} ({100 * low:.0f} to {100 * high:.0f} %)",
+            ", ".join(map(str, kind["wrong_results_until_isolated"])), f"{kind['loss_off']:.2g}",
+            kind["another_isolated"],
+        ))  # fmt: skip
+    head = (
+        "ranks",
+        "a product is wrong",
+        "jobs",
+        "wrong results in a job",
+        "isolated",
+        "after so many wrong results",
+        "loss off by at most",
+        "another isolated",
+    )
+    return table(head, [tuple(map(str, row)) for row in rows])
+
+
+def fleet() -> str:
+    """What both policies make of healthy and of bad devices."""
+    found = result("fleet")
+
+    def by(name: str, rate: str) -> dict[float, dict[str, dict[str, Any]]]:
+        rows: dict[float, dict[str, dict[str, Any]]] = {}
+        for row in found[name]:
+            rows.setdefault(row[rate], {})[row["policy"]] = row
+        return rows
+
+    def accused(row: dict[str, Any]) -> str:
+        low, high = row["interval"]
+        return f"{row['in_10000_device_days']:.2f} ({low:.2f} to {high:.2f}) in 10,000 device-days"
+
+    def caught(row: dict[str, Any]) -> str:
+        if not row["taken_out_within_a_year"]:
+            return f"0 of {row['devices']}"
+        days, alarms = row["median_days"], row["median_alarms"]
+        return f"{row['taken_out_within_a_year']} of {row['devices']}, after {days:.1f} days and {alarms:g} alarms"
+
+    rows = [
+        (f"healthy, {rate:g} alarms a year", *(accused(row[rule]) for rule in ("suspicion", "strikes")))
+        for rate, row in by("healthy", "alarms_a_year").items()
+    ]
+    rows += [
+        (f"bad, {rate:g} alarms a month", *(caught(row[rule]) for rule in ("suspicion", "strikes")))
+        for rate, row in by("bad", "alarms_a_month").items()
+    ]
+    return table(("device", "`--policy suspicion`", "`--policy strikes`"), rows)
+
+
+def acting() -> str:
+    """How fast and how rightly it is acted."""
+    found, replay, scale = result("recovery"), result("replay"), result("scale")
+    jobs = list(found["recovery"].values())
+    total = sum(each["jobs"] for each in jobs)
+    again = [
+        each["one_replay"]["replay_in_steps"]["median"] for each in replay.values() if "one_replay" in dict_of(each)
+    ]
+    remember = [each["each_step"]["remember_share"] for each in replay.values() if "each_step" in dict_of(each)]
+    blamed, handler, pulled = found["attribution"], scale["handler"], scale["pulling"]
+    decided = jobs[0]["decision_s"]
+    return table(
+        ("part", "measured"),
+        [
+            (
+                "from the alarm to the decision to isolate, replay included",
+                f"{decided['median']:.2f} s ({decided['q1']:.2f} to {decided['q3']:.2f})",
+            ),
+            ("jobs in which the right device was left out", f"{sum(each['right_device'] for each in jobs)} of {total}"),
+            (
+                "jobs that ended with the weights of an undisturbed training, bit for bit",
+                f"{sum(each['weights_as_undisturbed'] for each in jobs)} of {total}",
+            ),
+            (
+                "jobs that lost no more than the steps since the last good checkpoint",
+                f"{sum(each['no_more_lost_than_since_the_checkpoint'] for each in jobs)} of {total}",
+            ),
+            ("a step made again, in steps", f"{min(again):.1f} to {max(again):.1f}"),
+            (
+                "`ASD_REPLAY=1` while no step is made again, share of a step",
+                f"{percent(min(remember), 2)} to {percent(max(remember), 1)}",
+            ),
+            (
+                f"random faults over {blamed['ranks']} ranks, the right rank named",
+                f"{blamed['right']} of {blamed['faults']}",
+            ),
+            (
+                "ranks accused in the steps between",
+                f"{blamed['accused_between']} in {blamed['steps_between']} steps",
+            ),
+            (
+                f"events the handler takes in, {count(handler['devices'])} devices, of "
+                f"{count(handler['asked_rate'])} a second offered",
+                f"{count(handler['rate'])} a second",
+            ),
+            (
+                f"{count(pulled['events'])} events pulled from {count(pulled['agents'])} agents, of "
+                f"{count(pulled['asked_rate'])} a second offered",
+                f"{count(pulled['rate'])} a second, memory {pulled['memory_growth_in_second_half_mib']:+.1f} MiB in "
+                "the second half",
+            ),
+            (
+                "from the time of a pulled event to its decision",
+                f"{pulled['median_seconds']:.2f} s, 99 % within {pulled['p99_seconds']:.2f} s, where 1 s is aimed at; "
+                f"{percent(pulled['processor_share'])} of a core, beside others of which "
+                f"{pulled['load_before']:.0f} ran or waited",
+            ),
+            (
+                "memory of the handler, growth in the second half of it",
+                f"{handler['memory_growth_in_second_half_mib']:.1f} MiB",
+            ),
+        ],
+    )
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """`value`, or an empty dict in place of what is none."""
+    return value if isinstance(value, dict) else {}
