@@ -39,7 +39,7 @@ def test_a_result_that_changes_changes_the_figure(tmp_path, monkeypatch):
     text = (tables.RESULTS / "first_wrong.json").read_text().replace("99", "98")
     (tmp_path / "first_wrong.json").write_text(text)
     before = tables.FIGURES["golden_right"]()
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables.cells, "RESULTS", tmp_path)
     tables.result.cache_clear()
     assert tables.FIGURES["golden_right"]() != before
     tables.result.cache_clear()
