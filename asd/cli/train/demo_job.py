@@ -255,11 +255,17 @@ def _scrape(run_dir: Path) -> list[str]:
             else:
                 return []
             end = time.monotonic() + 10
-            while not (found := _interesting(address)) and time.monotonic() < end:
-                time.sleep(0.2)  # it serves before it has read
+            while not _has_all(found := _interesting(address)) and time.monotonic() < end:
+                time.sleep(0.2)  # it serves before it has read, and when it has read some
         finally:
             process.terminate()
     return found
+
+
+def _has_all(samples: list[str]) -> bool:
+    # Refused updates stand in the ranks' status, which is that of the last attempt; it refused none.
+    awaited = set(_METRICS) - {"asd_refused_updates_total"}
+    return awaited <= {sample.partition("{")[0] for sample in samples}
 
 
 def _interesting(address: str) -> list[str]:
