@@ -129,7 +129,7 @@ def test_what_was_compiled_of_the_matrix_holds_the_same_rules():
             check(cell, found[str(cell)], found[str(cell._replace(protection="none"))])
 
 
-def test_without_detection_all_gradients_exist_at_once_too_so_detection_holds_none_longer():
+def test_without_detection_all_gradients_exist_at_once_too_so_detection_adds_none():
     found = json.loads(RESULTS.read_text())
     told = [each["gradients"] for name, each in found.items() if name.endswith("/none") and each["gradients"][0]]
     assert len(told) > 20
