@@ -10,7 +10,7 @@ from mindspore import Parameter, nn
 from asd.config import Config
 from asd.errors import UnsupportedError
 from asd.operators.attach.install import install
-from asd.operators.attach.recompute_schedule import RecomputeSchedule
+from asd.operators.attach.recompute_schedule import ASKED_BY, RecomputeSchedule
 from asd.operators.attach.sharing import left_to_others, name_apart
 from asd.operators.gate.guard import are_averaged, gradient_sites, guard, is_guarded
 from asd.operators.gate.part import Part
@@ -22,7 +22,6 @@ from asd.operators.table.site import Site
 __all__ = ["Checks"]
 
 _LOG = logging.getLogger("asd.install")
-_CHECKSUM = "ASD_TIERS=checksum"
 
 
 class Checks(Part):
@@ -55,7 +54,7 @@ class Checks(Part):
         if net is not None:
             remember_division(net)
         if reason := self._checksums.why_too_dear():
-            self.monitor.protections.lacks(_CHECKSUM, reason)
+            self.monitor.protections.lacks(ASKED_BY, reason)
             self._checksums.leave_out()
         names = {site: site.name for site in self.table.sites()}
         sites = self._put_inside(net) if net is not None else []
@@ -90,7 +89,7 @@ class Checks(Part):
         try:
             sites += self._checksums.install(net)
         except UnsupportedError as error:
-            protections.lacks(_CHECKSUM, str(error))
+            protections.lacks(ASKED_BY, str(error))
         return sites
 
     def put_around(self, optimizer: nn.Cell, net: nn.Cell | None, reducer: nn.Cell | None) -> None:

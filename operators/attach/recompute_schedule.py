@@ -18,7 +18,10 @@ from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.checksum import ScoreRule as Checked
 
-__all__ = ["RecomputeSchedule"]
+__all__ = ["ASKED_BY", "RecomputeSchedule"]
+
+ASKED_BY = "ASD_TIERS=checksum"
+"""The setting that asks for checksums, as the log and the status name it."""
 
 _TOO_DEAR = (
     "without the C++ kernel a compiled graph can't skip what is not due, and would compute every result a second time "

@@ -13,6 +13,7 @@ from asd.counts.protections import PLACES
 from asd.measured.reading import GRADIENT, OUTPUT, RESULTS, SCORES
 from asd.monitor import Monitor
 from asd.operators.attach.left_out import take_left_out
+from asd.operators.attach.recompute_schedule import ASKED_BY
 from asd.operators.gate.guard import is_guarded
 from asd.operators.kernel import library as kernel
 from asd.operators.private.mixed_precision import type_of_holder
@@ -22,7 +23,7 @@ from asd.operators.table.slots import table
 
 __all__ = ["after_first_step", "before_first_step", "tell_groups"]
 
-_CHECKSUM, _STATE, _RANKS, _WEIGHTS = "ASD_TIERS=checksum", "ASD_TIERS=state", "ASD_TIERS=ranks", "ASD_WEIGHT_HASH"
+_STATE, _RANKS, _WEIGHTS = "ASD_TIERS=state", "ASD_TIERS=ranks", "ASD_WEIGHT_HASH"
 _REFUSES = {
     "log": "first-level anomalies are reported, no update is refused",
     "skip": "updates of first-level anomalies are refused, training goes on",
@@ -36,7 +37,7 @@ _REGROUPED = (
 _HALF = (ms.float16, ms.bfloat16)
 _BY_REWRITING = ("O1", "auto")
 """Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and flag none."""
-_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} | dict.fromkeys(RESULTS, _CHECKSUM)
+_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} | dict.fromkeys(RESULTS, ASKED_BY)
 """With the setting that asks for it. Gradients of parameters may come every few steps only, where they add up."""
 
 
@@ -79,15 +80,15 @@ def before_first_step(
         ("ASD_TIERS=adaptive", "adaptive" not in tiers or optimizer is not None, gradients),
         (_STATE, "state" not in tiers or optimizer is not None, state),
         (
-            _CHECKSUM,
-            "checksum" not in tiers or checked or _CHECKSUM in found.missing,
+            ASKED_BY,
+            "checksum" not in tiers or checked or ASKED_BY in found.missing,
             "no layer holds a matrix product, a norm or a convolution that can be checked",
         ),
         ("ASD_NARROW", not config.narrow or config.replay, "it searches a replay, and ASD_REPLAY is 0"),
         ("ASD_EVIDENCE_MB", evidence, "the C++ kernel, which keeps tensors, was not built or is of another version"),
     ):
         found.lacks(setting, *(() if active else (reason,)))
-    found.lacks(_CHECKSUM, *_left_out())
+    found.lacks(ASKED_BY, *_left_out())
 
 
 def tell_groups(monitor: Monitor, config: Config, ranks: Exchange) -> None:
@@ -136,7 +137,7 @@ def after_first_step(monitor: Monitor, net: nn.Cell | None, sites: Sequence[Site
         sites: The checkpoints.
     """
     found = monitor.protections
-    found.lacks(_CHECKSUM, *_left_out())
+    found.lacks(ASKED_BY, *_left_out())
     found.lacks("ASD_ON_ANOMALY", *(_unguarded(net) if monitor.config.refuses and net is not None else ()))
     seen = {reading.checkpoint for reading in monitor.readings if reading.calls}
     for kind, setting in _SEEN_IN_EACH_STEP.items():
