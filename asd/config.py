@@ -74,7 +74,7 @@ class Config:
     narrow: bool = False
     manifest: bool = _BY_PROTECTION
     device: str = ""
-    weight_hash: int = 50
+    weight_hash: int = 16
     tiers: tuple[str, ...] | None = None
     combined: CombinedConfig = field(default_factory=CombinedConfig)
     record: bool = False

@@ -28,7 +28,7 @@ DATA = (2, 5, 10, 20, 40, 80)
 CHECKPOINTS = 200
 """Of one rank: layers of one stage of sixteen."""
 _TOLD = ("step", "hash", "refused")
-EVERY = 50
+EVERY = 16
 """Steps between two comparisons of weights, as `ASD_WEIGHT_HASH`."""
 
 
@@ -139,9 +139,9 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     # Every so many steps: hashes of weights. Hashing them is the same however many ranks there are.
     world = Ranks(rank, size, groups)
     comparison = WeightComparison((), world, EVERY)  # type: ignore[arg-type]
-    totals = struct.Struct("<3Q").pack(1, 7, 9)
+    totals = struct.Struct("<4Q").pack(1, 1, 7, 9)
     world.others = lambda _: [totals] * size
-    hash_ms = _timed(repeats, lambda: comparison.after(EVERY))
+    hash_ms = _timed(repeats, lambda: comparison.after(EVERY, now=True))
     hash_bytes = world.sent // repeats
 
     # A refused step: whose fault it was. One rank broke its limits, and all of its replica behind it.

@@ -27,14 +27,13 @@ from asd.operators.private.class_swap import put_on
 from asd.operators.ranks.shards import shares_gradients
 from asd.operators.table.gate import Gate
 from asd.operators.table.guard_state import GuardState
+from asd.operators.table.message import WIDTH
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
 
 __all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
 
-_ANNOUNCEMENT = 1 / 65536
-"""As `kAnnouncement` of kernel.cpp: too little, even from 32767 ranks, to refuse an update."""
 _numbers = itertools.count()
 
 
@@ -42,7 +41,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
     """Makes `optimizer` refuse an update while a checked value breaks its limit or is not finite.
 
     The limits are those that a `StepMonitor` writes after each step; until one is attached nothing is refused. In data
-    parallel all ranks refuse together: one number goes through an all-reduce. The optimizer is changed in
+    parallel all ranks refuse together: a few numbers go through an all-reduce. The optimizer is changed in
     place, and keeps its class name, attributes and parameters. Do it before the first step, for a compiled graph does
     not change.
 
@@ -125,6 +124,7 @@ class _Gate(nn.Cell):
     Attributes:
         sites: The checkpoints of the gradients that the optimizer is called with.
         guard_number: Which guard it is.
+        width: How many numbers go over the ranks: the verdict, and in data parallel what else there is to tell.
         set_aside: Called in the branch where an update is refused, so that later steps are judged without it.
         gate: Whose it is.
     """
@@ -137,6 +137,7 @@ class _Gate(nn.Cell):
         self.look = _look_at_each(sites)
         self.sum_over_ranks = _agreement()
         self.guard_number = next(_numbers)
+        self.width = WIDTH if are_averaged() else 1
         self.gate = table().gates.default
 
     def belong_to(self, gate: Gate) -> None:
@@ -152,7 +153,7 @@ class _KernelGate(_Gate):
 
     def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__(sites)
-        self.ask = kernel_function("asd_gate")
+        self.ask = kernel_function("asd_gate", self.width)
         self.count = kernel_function("asd_agree")
         self.number = Tensor([self.guard_number], ms.int32)
         self.set_aside = _same  # the library has done so by then
@@ -174,10 +175,11 @@ class _OperatorGate(_Gate):
 
     def __init__(self, slots: OperatorTable, sites: Sequence[Site], *, lower: bool) -> None:
         super().__init__(sites)
-        self.state = state = slots.new_guard(self.guard_number)
+        self.state = state = slots.new_guard(self.guard_number, self.width)
         self.decide = _make_decide(slots, state, _make_count_small(slots, state) if lower else None)
         self.count = _make_count(state)
         self.is_held = _make_is_held(slots.held, state)
+        self.verdict = _verdict(self.width)
         self.set_aside = _make_set_aside(slots, state)
 
     @property
@@ -194,7 +196,7 @@ class _OperatorGate(_Gate):
     def construct(self, gradients):
         total = self.decide((gradients, self.look(gradients)))
         if not self.is_alone:
-            total = total + self.is_held(total)
+            total = total + self.is_held(total) * self.verdict
         return self.count(self.sum_over_ranks(total))[0]
 
 
@@ -217,7 +219,8 @@ def _nothing(gradients: Any) -> tuple[()]:
 def _make_decide(slots: OperatorTable, state: GuardState, count_small: Any) -> Any:
     reduce, capacity = P.ReduceSum(), slots.CAPACITY
     worst, tallies, limits = slots.worst, slots.tallies, slots.limits
-    judged, counting, armed, announcing = state.judged, state.counting, state.armed, state.announcing
+    judged, counting, armed, message = state.judged, state.counting, state.armed, state.message
+    verdict = _verdict(message.size)
     most = Tensor(np.repeat(np.array([np.inf, 0], np.float32), capacity))  # any number of calls, no element not finite
 
     def decide(ready):
@@ -228,7 +231,7 @@ def _make_decide(slots: OperatorTable, state: GuardState, count_small: Any) -> A
         # In a replay `armed` is 2, and every update is refused.
         in_replay = F.cast(armed > 1.5, ms.float32)
         refuses = F.cast(broken * armed + in_replay > 0, ms.float32)
-        return refuses + F.depend(announcing, ready) * (1 - in_replay) * _ANNOUNCEMENT
+        return refuses * verdict + F.depend(message, ready) * (1 - in_replay)
 
     return decide
 
@@ -249,18 +252,27 @@ def _make_count_small(slots: OperatorTable, state: GuardState) -> Any:
 
 
 def _make_count(state: GuardState) -> Any:
-    add, floor, larger = P.AssignAdd(), P.Floor(), P.Maximum()
-    counts, announcements, armed = state.counts, state.announcements, state.armed
-    one_update = Tensor(np.array([0, 1], np.float32))
+    add, floor, larger, assign = P.AssignAdd(), P.Floor(), P.Maximum(), P.Assign()
+    counts, announcements, armed, sums = state.counts, state.announcements, state.armed, state.sums
+    one_update, is_wide = Tensor(np.array([0, 1], np.float32)), sums.size > 1
 
-    def count(total):
+    def count(message):
+        total = message[:1] if is_wide else message
         refused = F.cast(total >= 0.5, ms.float32)
         is_counted = F.cast(armed < 1.5, ms.float32)
         counted = add(counts, larger(refused, one_update) * is_counted)
         counted = F.depend(add(announcements, F.cast(total > floor(total), ms.float32) * is_counted), counted)
+        if is_wide:
+            is_told = F.cast(message[1:2] > 0, ms.float32) * is_counted
+            counted = F.depend(assign(sums, message * is_told + sums * (1 - is_told)), counted)
         return F.depend(refused, counted)
 
     return count
+
+
+def _verdict(width: int) -> Tensor:
+    """1 at the place of the verdict among as many numbers."""
+    return Tensor(np.eye(1, width, dtype=np.float32)[0])
 
 
 def _make_is_held(held: Parameter, state: GuardState) -> Any:

@@ -17,6 +17,7 @@ from asd.announce import last_word
 
 __all__ = [
     "GATE_DTYPE",
+    "MESSAGE",
     "SLOT_DTYPE",
     "STREAM_DTYPE",
     "CaptureStruct",
@@ -43,8 +44,13 @@ SLOT_DTYPE = np.dtype(
     ]
 )  # fmt: skip
 """One slot of the kernel's table, as `struct Slot` in kernel.cpp."""
+MESSAGE = 66
+"""Numbers of what a gate tells the other ranks, as `kMessage` of kernel.cpp."""
 GATE_DTYPE = np.dtype(
-    [(name, np.int64) for name in ("armed", "refused", "announcing", "announced", "unread", "overrun")]
+    [
+        *((name, np.int64) for name in ("armed", "refused", "announcing", "announced", "unread", "overrun")),
+        *((name, np.float32, (MESSAGE,)) for name in ("message", "sums")),
+    ]
 )
 """What the host and one gate share, as `struct Gate` in kernel.cpp."""
 STREAM_DTYPE = np.dtype([("dropout", np.int64), ("node", np.uint64), ("state", np.uint64)])

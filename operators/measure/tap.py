@@ -77,12 +77,14 @@ def divided_tap(site: Site, slots: OperatorTable, *, of_value: bool = False) -> 
 
 def kernel_function(name: str, size: int = 1) -> ops.Custom:
     """The kernel's function `name` as an operator that returns float32[size]."""
-    return ops.Custom(
+    made = ops.Custom(
         f"{kernel.library_path()}:{name}",
         out_shape=(size,),  # not functions, which the compiler would call whenever it infers types anew
         out_dtype=ms.float32,
         func_type="aot",
     )
+    made.add_prim_attr("size", size)  # PyNative takes two calls for one that differ in their results only
+    return made
 
 
 class InsertGradientOf(ops.InsertGradientOf):

@@ -1,15 +1,19 @@
 """Compares the weights of ranks that hold the same ones, bit by bit through hashes.
 
 Eight bytes a rank and set of weights, see `asd.diagnosis.groups`, say whether all are alike; only when they are not,
-each weight's hash is told. Weights are compared
-after the first step, every `ASD_WEIGHT_HASH` steps, and after the step that follows a checkpoint: the ranks that wrote
-none learn of it by the gate's all-reduce of that step.
+each weight's hash is told. Weights are compared after the first step, every `ASD_WEIGHT_HASH` steps, and after the step
+that follows a checkpoint: the ranks that wrote none learn of it by the gate's all-reduce of that step. In data parallel
+that all-reduce carries the hash of every `ASD_WEIGHT_HASH` steps too, and there is no exchange of its own as long as
+all are alike. Where a comparison takes long, as from a device whose weights have to be copied, it has fewer turns: the
+ranks tell one another their wish with it, and all keep to the mean.
 """
 
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterable
+from math import ceil, log2
 
 import mindspore as ms
 import numpy as np
@@ -22,6 +26,11 @@ from asd.operators.ranks.exchange import Exchange
 __all__ = ["WeightComparison", "hash_of", "hash_without_kernel", "hashes_of", "total_of"]
 
 _BLOCK = 1 << 20  # words
+_SHARE = 0.005
+"""Of the time of the steps from one comparison to the next, what it may take."""
+_LITTLE = 0.01
+"""Seconds that need not be saved."""
+_MOST_TURNS = 64
 
 
 class WeightComparison:
@@ -30,16 +39,18 @@ class WeightComparison:
     Args:
         weights: The weights of the network.
         exchange: The ranks, and which of them hold the same.
-        every: Steps between two comparisons; 0 for none at all.
+        every: Steps between two comparisons, at least; 0 for none at all.
 
     Attributes:
+        every: Steps between two comparisons, as the ranks agreed; 0 for none any more.
         alike: The last step after which all that hold the same had the same weights; None before the first comparison.
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
-        self._exchange, self._every = exchange, every
+        self._exchange, self._least, self.every = exchange, every, every
         self.alike: int | None = None
-        self._first = True
+        self._first, self._told, self._use_kernel = True, 0, kernel.library is not None
+        self._seconds = 0.0
         groups = exchange.groups
         self._holders = dict(groups.holders)
         own = groups.labels[exchange.rank]
@@ -48,19 +59,54 @@ class WeightComparison:
             self._sets.get(groups.label_of(weight.name), []).append(weight)
         self._width = max(map(len, groups.labels))
         if not self._holders:
-            self._every = 0
+            self.every = 0
 
     @property
     def active(self) -> bool:
         """Whether weights are compared at all."""
-        return self._every > 0
+        return self.every > 0
 
-    def after(self, step: int, *, announced: bool = False) -> Difference | None:
-        """Compares, if it is time; a call of all ranks.
+    @property
+    def whole(self) -> bool:
+        """Whether all ranks hold the same, so that one hash says all."""
+        return self.active and self._exchange.groups.whole
+
+    def is_due(self, step: int) -> bool:
+        """Whether weights are compared after each so many steps, and this is one of them."""
+        return self.active and step % self.every == 0
+
+    def wish(self, step_seconds: float) -> int:
+        """Of how many turns the weights should be compared in one, by what that took last.
+
+        Args:
+            step_seconds: What a step takes.
+        """
+        if self._seconds < _LITTLE or step_seconds <= 0:
+            return 1
+        return min(_MOST_TURNS, ceil(self._seconds / (_SHARE * self._least * step_seconds)))
+
+    def hash_after(self, step: int) -> int:
+        """One hash of all weights that ranks hold in common, to be told; `heard` says what became of it."""
+        self._told = step
+        return total_of(each for hashes in self._hashes().values() for each in hashes)
+
+    def heard(self, *, alike: bool, wish: float) -> None:
+        """Says whether the hashes that were told were the same on all ranks, and what these wished for on average."""
+        if alike and self._told:
+            self.alike = self._told
+        self._agree(wish)
+
+    def _agree(self, wish: float) -> None:
+        if self.active:  # a power of two, for the mean is another each time
+            self.every = self._least * 2 ** ceil(log2(max(wish, 1)))
+
+    def after(self, step: int, *, now: bool = False, wish: int = 1) -> Difference | None:
+        """Compares by an exchange of its own, if it is time; a call of all ranks.
 
         Args:
             step: The step that has just been made.
-            announced: Whether a rank has written a checkpoint before it.
+            now: Whether it is time also when this is not the first.
+            wish: As `wish`.
 
         Returns:
             What was found, None when all are alike or it is not time.
@@ -68,29 +114,30 @@ class WeightComparison:
         Raises:
             RankLostError: A rank did not answer.
         """
-        if not self.active or not (self._first or announced or step % self._every == 0):
+        if not self.active or not (self._first or now):
             return None
         self._first = False
-        found = together(self._compare())
+        found = together(self._compare(wish))
         if found is None:
             self.alike = step
         elif self.alike is None and not found.odd:
             # Nothing was damaged: they were never alike, and no later comparison could tell a fault from that.
-            self._every = 0
+            self.every = 0
         return found
 
-    def _compare(self) -> list[Difference]:
-        use_kernel = kernel.library is not None
-        hashes = self._hashes(use_kernel=use_kernel)
-        told = self._tell(hashes, use_kernel=use_kernel)
+    def _compare(self, wish: int) -> list[Difference]:
+        hashes = self._hashes()
+        told = self._tell(hashes, wish)
         if len({row[0] for row in told}) > 1:  # another rank's machine had no C++ compiler
-            hashes = self._hashes(use_kernel=False)
-            told = self._tell(hashes, use_kernel=False)
+            self._use_kernel = False
+            hashes = self._hashes()
+            told = self._tell(hashes, wish)
+        self._agree(sum(row[1] for row in told) / len(told))
         total = self._exchange.groups.total_of
         unlike = [
             label
             for label, ranks in self._holders.items()
-            if len({total(told[rank], rank, label) for rank in ranks}) > 1
+            if len({total(told[rank][1:], rank, label) for rank in ranks}) > 1
         ]
         if not unlike:
             return []
@@ -102,15 +149,18 @@ class WeightComparison:
         )
         return [each for each in found if each is not None]
 
-    def _hashes(self, *, use_kernel: bool) -> dict[str, list[int]]:
-        return {label: hashes_of(weights, use_kernel=use_kernel) for label, weights in self._sets.items()}
+    def _hashes(self) -> dict[str, list[int]]:
+        begin = time.perf_counter()
+        hashes = {label: hashes_of(weights, use_kernel=self._use_kernel) for label, weights in self._sets.items()}
+        self._seconds = time.perf_counter() - begin
+        return hashes
 
-    def _tell(self, hashes: dict[str, list[int]], *, use_kernel: bool) -> list[tuple[int, ...]]:
-        """By rank: whether the kernel hashes, and the total of each set of its weights, in the order of its labels."""
-        message = struct.Struct(f"<{1 + self._width}Q")
+    def _tell(self, hashes: dict[str, list[int]], wish: int) -> list[tuple[int, ...]]:
+        """By rank: whether the kernel hashes, the wish, and the total of each set of weights in the order of labels."""
+        message = struct.Struct(f"<{2 + self._width}Q")
         own = self._exchange.groups.labels[self._exchange.rank]
         totals = [total_of(hashes[label]) if label in hashes else 0 for label in own]
-        parcel = message.pack(use_kernel, *totals, *[0] * (self._width - len(totals)))
+        parcel = message.pack(self._use_kernel, wish, *totals, *[0] * (self._width - len(totals)))
         return [message.unpack(each) for each in self._exchange.gather(parcel, message.size)]
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from mindspore import Parameter
 
+from asd.diagnosis.weights import Difference
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison
+from asd.operators.table.message import answer_of, message_of
 from asd.rundir.checkpoint_health import Health
 from asd.rundir.manifest import taint
 
@@ -26,21 +28,20 @@ class WeightWatch(Part):
 
     def __init__(self, health: Health) -> None:
         self._health = health
-        self._every = 0
         self._comparison = WeightComparison((), Exchange(), 0)
         self._announced = 0
         self._unproven: list[Path] = []
 
     def watch(self, weights: Iterable[Parameter], every: int) -> None:
-        """Compares `weights` over the ranks from now on; `every` is the number of steps between, 0 for never."""
-        self._every = every
+        """Compares `weights` over the ranks from now on; `every` so many steps at most, or never for 0."""
         self._comparison = WeightComparison(weights, self.ranks, every)
         self._announced, self._unproven = self.table.announced(self.gate), []
 
     @property
     def words(self) -> str:
         """How often they are compared; empty for never."""
-        return f"over the ranks, every {self._every} steps" if self._comparison.active else ""
+        comparison = self._comparison
+        return f"over the ranks, every {comparison.every} steps" if comparison.active else ""
 
     def wrote(self, checkpoint_file: Path) -> None:
         """Says that this rank wrote a checkpoint; all ranks compare their weights after the next step then."""
@@ -59,7 +60,7 @@ class WeightWatch(Part):
         begin = time.perf_counter()
         if self.ranks.lost is not None:
             raise self.ranks.lost
-        found = self._comparison.after(step.number, announced=self._announced > before)
+        found = self._look(step.number, announced=self._announced > before)
         monitor.status.check_seconds += time.perf_counter() - begin
         if found is None:
             if self._comparison.alike == step.number:
@@ -77,3 +78,22 @@ class WeightWatch(Part):
                 taint(file, first)
             except OSError as error:
                 monitor.problem(f"the manifest of {file} can't be written: {error.strerror or error}")
+
+    def _look(self, step: int, *, announced: bool) -> Difference | None:
+        """What the ranks found; their hashes go with the next update where they can, and else right now."""
+        monitor, comparison, gate, before, alike = self.monitor, self._comparison, self.gate, self.words, True
+        if (sums := self.table.heard(gate)) is not None:
+            alike, wish = answer_of(sums, self.ranks.size)
+            comparison.heard(alike=alike, wish=wish)
+        wish = comparison.wish(monitor.status.step_seconds / max(step - 1, 1))
+        due = comparison.is_due(step)
+        goes_with_update = due and comparison.whole and gate.carries
+        found = comparison.after(step, now=announced or not alike or (due and not goes_with_update), wish=wish)
+        if not alike and found is None:
+            monitor.problem(f"the ranks' hashes of their weights were unlike in step {step}, and alike after it")
+        if goes_with_update and comparison.active and found is None and comparison.alike != step:
+            self.table.tell(message_of(comparison.hash_after(step), wish), gate)
+        if self.words != before:
+            monitor.protections.has(weight_comparison=self.words)
+            monitor.status.protections = monitor.protections.to_json()
+        return found

@@ -64,6 +64,11 @@ class Gate:
         self._monitor, self.active = weakref.ref(monitor), True
 
     @property
+    def carries(self) -> bool:
+        """Whether more than a verdict goes over the ranks with an update, see `asd.operators.table.message`."""
+        return any(guard.width > 1 for guard in self.guards)
+
+    @property
     def is_free(self) -> bool:
         """Whether its training has ended, or nobody is left who judges it."""
         return not self.active or self._monitor is None or self._monitor() is None

@@ -8,6 +8,7 @@ import numpy as np
 from mindspore import Parameter, Tensor
 
 from asd.operators.table.gate import Gate
+from asd.operators.table.message import ANNOUNCEMENT
 from asd.operators.table.unread import tell
 from asd.tiers import FEATURES
 
@@ -40,7 +41,9 @@ class GuardState:
         counting: The same of the shape of its `tallies`.
         armed: float32 of shape (1,), `OFF`, `ON` or `REPLAY`.
         counts: float32 of shape (2,): updates refused, and all of them.
-        announcing: float32 of shape (1,), 1 while this rank has something to announce.
+        message: float32 of shape (width,), what goes over the ranks with the next update besides the verdict: in its
+            first number an announcement, if this rank has one.
+        sums: Of that shape, the sum of the last messages that said anything.
         announcements: float32 of shape (1,), which grows when any rank did.
         peers: float32 of shape (`OperatorTable.GUARDS`,), 1 for the other guards of its gate.
         is_alone: Whether there are none.
@@ -48,13 +51,13 @@ class GuardState:
         overrun: Whether a step was made after a refused one before the host had read, in PyNative.
     """
 
-    def __init__(self, capacity: int, guards: int, number: int, gate: Gate) -> None:
+    def __init__(self, capacity: int, guards: int, number: int, gate: Gate, width: int = 1) -> None:
         self.number, self.gate = number, gate
         self.judged = new_parameter("judged", 0.0, len(FEATURES) * capacity)
         self.counting = new_parameter("counting", 0.0, 2 * capacity)
-        self.armed, self.announcing, self.announcements = (
-            new_parameter(name, 0.0, 1) for name in ("armed", "announcing", "announcements")
-        )
+        self.armed, self.announcements = (new_parameter(name, 0.0, 1) for name in ("armed", "announcements"))
+        self.message, self.sums = (new_parameter(name, 0.0, width) for name in ("message", "sums"))
+        self._message = np.zeros(width, np.float32)
         self.counts = new_parameter("counts", 0.0, 2)
         self.peers, self.is_alone = new_parameter("peers", 0.0, guards), True
         self.updates, self.overrun, self._was_refused = 0, False, False
@@ -110,12 +113,31 @@ class GuardState:
         """Tells all ranks something with the next update."""
         if self._announced_at is None:
             self._announced_at = int(self.announcements.asnumpy()[0])
-            write(self.announcing, np.ones(1, np.float32))
+            self._message[0] = ANNOUNCEMENT
+            write(self.message, self._message)
 
     def announced(self) -> int:
         """A number that grows when any rank has announced something."""
         count = int(self.announcements.asnumpy()[0])
         if self._announced_at is not None and count > self._announced_at:
             self._announced_at = None
-            write(self.announcing, np.zeros(1, np.float32))
+            self._message[0] = 0
+            write(self.message, self._message)
         return count
+
+    def tell(self, message: np.ndarray) -> None:
+        """Tells all ranks something with the next update."""
+        self._message[1:] = message[1:]
+        write(self.message, self._message)
+
+    def heard(self) -> np.ndarray | None:
+        """The sum of what the ranks told; None where nothing was, or no update has been made since."""
+        if not self._message[1:].any():  # so that nothing is read from the device
+            return None
+        sums: np.ndarray = self.sums.asnumpy().copy()
+        if sums[1] == 0:
+            return None
+        self._message[1:] = 0
+        write(self.message, self._message)
+        write(self.sums, np.zeros_like(self._message))
+        return sums

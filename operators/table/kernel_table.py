@@ -225,6 +225,19 @@ class KernelTable:
         """See `Table`."""
         return int(self._of(gate)["announced"])
 
+    def tell(self, message: np.ndarray, gate: Gate) -> None:
+        """See `Table`."""
+        self._of(gate)["message"] = message
+
+    def heard(self, gate: Gate) -> np.ndarray | None:
+        """See `Table`."""
+        own = self._of(gate)
+        if own["sums"][1] == 0:
+            return None
+        sums: np.ndarray = own["sums"].copy()
+        own["message"] = own["sums"] = 0
+        return sums
+
     def _of(self, gate: Gate | None) -> Any:
         return self._gates[0 if gate is None else gate.number]
 

@@ -81,9 +81,9 @@ class OperatorTable:
         self._judged[self._judged == gate.number] = -1
         return gate
 
-    def new_guard(self, number: int) -> GuardState:
+    def new_guard(self, number: int, width: int = 1) -> GuardState:
         """What the guard of this number has in the table; it is the default gate's."""
-        state = GuardState(self.CAPACITY, self.GUARDS, number % self.GUARDS, self.gates.default)
+        state = GuardState(self.CAPACITY, self.GUARDS, number % self.GUARDS, self.gates.default, width)
         self.guards.add(state)
         self._share_holds()
         state.arm(self._mode(self.gates.default))
@@ -257,6 +257,16 @@ class OperatorTable:
     def announced(self, gate: Gate | None = None) -> int:
         """See `Table`."""
         return sum(state.announced() for state in self._guards_of(gate))
+
+    def tell(self, message: np.ndarray, gate: Gate) -> None:
+        """See `Table`."""
+        for state in self._guards_of(gate):
+            state.tell(message)
+
+    def heard(self, gate: Gate) -> np.ndarray | None:
+        """See `Table`; of several guards, each of which told the same, the first that was heard counts."""
+        heard = [sums for state in self._guards_of(gate) if (sums := state.heard()) is not None]
+        return heard[0] if heard else None
 
     def begin_replay(self) -> None:
         """See `Table`."""

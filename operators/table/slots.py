@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import mindspore as ms
+import numpy as np
 
 from asd.errors import ConfigError
 from asd.measured.reading import GRADIENT, Capture, Reading
@@ -117,6 +118,12 @@ class Table(Protocol):
 
     def announced(self, gate: Gate | None = None) -> int:
         """A number that grows when any rank has announced a checkpoint."""
+
+    def tell(self, message: np.ndarray, gate: Gate) -> None:
+        """Tells all ranks something with their next update, see `asd.operators.table.message`; if `gate.carries`."""
+
+    def heard(self, gate: Gate) -> np.ndarray | None:
+        """The sum of what the ranks told with their last update, once; None where nothing was told."""
 
     def begin_replay(self) -> None:
         """From now on every update is refused and not counted, and nothing is kept."""

@@ -44,7 +44,7 @@ def groups() -> str:
     last = ("grows with the ranks to the power of",
             f"{powers['usual_step_bytes']:.2f} in bytes, {powers['usual_step_ms']:.2f} in time", "",
             f"{powers['refused_ms']:.2f} in time")  # fmt: skip
-    return table(("ranks", "each step", "weights, each 50 steps", "a refused step"), [*rows, last])
+    return table(("ranks", "each step", "weights, each 16 steps", "a refused step"), [*rows, last])
 
 
 def ascend(language: str = "en") -> str:

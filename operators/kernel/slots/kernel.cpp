@@ -32,6 +32,7 @@ constexpr int kSlots = 16384;
 constexpr int kGates = 256;
 constexpr int kGuards = 4096;
 constexpr int kDimensions = 8;  // of a tensor whose shape is kept
+constexpr int kMessage = 66;    // numbers of what a gate tells the other ranks
 
 // A rank that announces adds this to what is summed over the ranks: too little, even from 32767 ranks, to refuse.
 constexpr float kAnnouncement = 1.0f / 65536;
@@ -70,6 +71,8 @@ struct Gate {
   int64_t announced;   // updates with which any rank announced something
   int64_t unread;      // updates judged since its host last read
   int64_t overrun;     // 1 when the step after a refused update came before its host had read
+  float message[kMessage];  // written by the host: goes with the next update; of the first number, see `asd_gate`
+  float sums[kMessage];     // of the ranks' last messages that said anything
 };
 
 struct Header {
@@ -242,6 +245,10 @@ void tell_unread() {
 
 int64_t gate_of_guard(int32_t number) { return gate_of[number % kGuards]; }
 
+int64_t message_width(int dimensions, const int64_t* shape) {
+  return dimensions == 1 ? std::min<int64_t>(shape[0], kMessage) : 1;
+}
+
 bool refuse(int32_t number) {
   if (header.replaying != 0) return true;
   const int64_t own = gate_of_guard(number);
@@ -370,21 +377,26 @@ int asd_observe(int nparam, void** params, int* ndims, int64_t** shapes, const c
 }
 
 // Inputs: any tensors that must be ready first, and the number of the guard, int32[1]; output float32[1], 1 when the update
-// must not be applied, plus an announcement if there is one.
+// must not be applied, plus an announcement if there is one; or float32[kMessage], with the rest of the message after it.
 int asd_gate(int nparam, void** params, int* ndims, int64_t** shapes, const char** dtypes, void*, void*) {
   if (nparam < 2) return 1;
   const int32_t number = *static_cast<const int32_t*>(params[nparam - 2]);
   if (header.replaying == 0) asd_take_samples(number, nparam - 2, params, ndims, shapes, dtypes);
-  const bool announces = gates[gate_of_guard(number)].announcing != 0 && header.replaying == 0;
-  *static_cast<float*>(params[nparam - 1]) = (refuse(number) ? 1.0f : 0.0f) + (announces ? kAnnouncement : 0.0f);
+  const Gate& own = gates[gate_of_guard(number)];
+  const bool speaks = header.replaying == 0;
+  float* told = static_cast<float*>(params[nparam - 1]);
+  told[0] = (refuse(number) ? 1.0f : 0.0f) + (speaks && own.announcing != 0 ? kAnnouncement : 0.0f);
+  const int64_t width = message_width(ndims[nparam - 1], shapes[nparam - 1]);
+  for (int64_t i = 1; i < width; ++i) told[i] = speaks ? own.message[i] : 0.0f;
   return 0;
 }
 
-// What all ranks agreed on: inputs float32[1], the sum over the ranks, and the number of the guard; output 1 when any of
-// them refuses, else 0. Counts refusals and announcements.
-int asd_agree(int nparam, void** params, int*, int64_t**, const char**, void*, void*) {
+// What all ranks agreed on: inputs the sum over the ranks of what `asd_gate` gave, and the number of the guard; output
+// float32[1], 1 when any of them refuses, else 0. Counts refusals and announcements.
+int asd_agree(int nparam, void** params, int* ndims, int64_t** shapes, const char**, void*, void*) {
   if (nparam != 3) return 1;
-  const float sum = *static_cast<const float*>(params[0]);
+  const float* sums = static_cast<const float*>(params[0]);
+  const float sum = sums[0];
   const bool refused = !(sum < 0.5f);
   const std::lock_guard<std::mutex> lock(guard);
   if (header.replaying == 0) {
@@ -398,6 +410,8 @@ int asd_agree(int nparam, void** params, int*, int64_t**, const char**, void*, v
       ++own.announced;
       own.announcing = 0;
     }
+    const int64_t width = message_width(ndims[0], shapes[0]);
+    if (width > 1 && sums[1] > 0) std::copy_n(sums, width, own.sums);
   }
   *static_cast<float*>(params[2]) = refused ? 1.0f : 0.0f;
   return 0;

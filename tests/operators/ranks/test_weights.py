@@ -12,10 +12,13 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import nn
 
 from asd import Config
+from asd.diagnosis.groups import everybody
 from asd.operators import StepMonitor
+from asd.operators.gate import guard as guards
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison, hash_of, hash_without_kernel, total_of
 from asd.operators.table import slots
+from asd.operators.table.message import Answer, answer_of, message_of
 
 ARRAYS = arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8]), array_shapes(max_dims=3, max_side=9))
 
@@ -53,7 +56,7 @@ def test_a_large_weight_has_the_sum_over_all_its_blocks():
 def test_one_rank_alone_compares_nothing():
     alone = WeightComparison(nn.Dense(2, 2).trainable_params(), Exchange(), 50)
     assert not alone.active
-    assert alone.after(50, announced=True) is None
+    assert alone.after(50, now=True) is None
 
 
 def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode, backend):
@@ -78,3 +81,78 @@ def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode
     assert [count - refused[0] for count in refused] == [0, 0, 0, 1, 2, 2]
     monitor.close()
     ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, backend, monkeypatch):
+    monkeypatch.setattr(guards, "are_averaged", lambda: True)
+    net = fill(Decoder())
+    optimizer = nn.SGD(net.trainable_params(), 1e-2)
+    monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[])
+    monitor.attach(net, optimizer)
+    optimizer.asd_gate.sum_over_ranks = _with_another(message_of(2**63 + 5, 3))
+    step = nn.TrainOneStepCell(net, optimizer).set_train()
+    table, gate = slots.table(), monitor._training.judging.gate
+    assert gate.carries
+    told, answers, refused = {2: 2**63 + 5, 4: 2**62 + 5, 5: 2**63 + 5}, {}, []
+    for i in range(1, 7):
+        if i in told:
+            table.tell(message_of(told[i], 1), gate)
+        if i == 6:
+            table.announce(gate)
+        monitor.step(step(ids(i), targets(i) * 1e6 if i == 5 else targets(i)))
+        sums = table.heard(gate)
+        if sums is not None and i in told:  # the other one tells in each step
+            answers[i] = answer_of(sums, 2)
+        refused.append(table.refused(gate))
+    assert answers == {2: Answer(True, 2.0), 4: Answer(False, 2.0), 5: Answer(True, 2.0)}
+    assert [count - refused[0] for count in refused] == [0, 0, 0, 0, 1, 1]
+    monitor.close()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def _with_another(message):
+    """A sum over this rank and one that tells `message` in every step."""
+    other = ms.Tensor(message)
+
+    def total(own):
+        return own + other
+
+    return total
+
+
+class Both:
+    """Two ranks that hold the same; the other one tells what this one tells, but for `changes`: by number."""
+
+    def __init__(self):
+        self.rank, self.size, self.groups, self.changes = 0, 2, everybody(2, 0, ""), {}
+
+    def gather(self, message, size):
+        numbers = np.frombuffer(message, "<u8").copy()
+        for number, change in self.changes.items():
+            numbers[number] += np.uint64(change)
+        return [message, numbers.tobytes()]
+
+
+def test_a_comparison_that_takes_long_has_fewer_turns_and_all_ranks_keep_to_the_mean_of_their_wishes():
+    ranks = Both()
+    comparison = WeightComparison(nn.Dense(2, 2).trainable_params(), ranks, 16)
+    assert comparison.after(1, wish=comparison.wish(0.0)) is None
+    assert [step for step in range(1, 70) if comparison.is_due(step)] == [16, 32, 48, 64]
+    comparison.heard(alike=True, wish=2.5)
+    assert [step for step in range(1, 130) if comparison.is_due(step)] == [64, 128]
+    ranks.changes = {1: 3}  # the wish of the other one
+    assert comparison.after(64, now=True, wish=1) is None
+    assert comparison.every == 64
+    ranks.changes = {}
+    assert comparison.after(128, now=True, wish=1) is None
+    assert comparison.every == 16
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step_seconds", "wish"),
+    [(0.009, 1e-6, 1), (0.5, 10.0, 1), (0.8, 10.0, 1), (0.81, 10.0, 2), (4.0, 1.0, 50), (4.0, 1e-3, 64), (4.0, 0.0, 1)],
+)
+def test_a_comparison_takes_half_a_percent_of_the_time_at_most_or_a_few_milliseconds(seconds, step_seconds, wish):
+    comparison = WeightComparison(nn.Dense(2, 2).trainable_params(), Both(), 16)
+    comparison._seconds = seconds
+    assert comparison.wish(step_seconds) == wish

@@ -1,0 +1,36 @@
+"""What a sum over the ranks tells of their hashes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.operators.kernel.library import GATE_DTYPE
+from asd.operators.table.message import ANNOUNCEMENT, WIDTH, answer_of, message_of
+
+HASHES = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.tuples(HASHES, st.integers(1, 64)), min_size=1, max_size=9))
+def test_all_are_alike_exactly_when_there_is_one_hash_and_the_wish_is_the_mean(told):
+    sums = np.sum([message_of(*each) for each in told], axis=0)
+    answer = answer_of(sums, len(told))
+    assert answer.alike == (len({each for each, _ in told}) == 1)
+    assert answer.wish == sum(wish for _, wish in told) / len(told)
+
+
+@given(HASHES, st.integers(0, 63), st.integers(2, 2**18))
+def test_one_bit_of_one_of_very_many_ranks_is_seen(healthy, bit, ranks):
+    one = message_of(healthy, 1)
+    assert answer_of(one * np.float32(ranks), ranks).alike
+    assert not answer_of(one * np.float32(ranks - 1) + message_of(healthy ^ 1 << bit, 1), ranks).alike
+
+
+def test_a_message_says_nothing_of_its_rank_s_verdict_and_an_announcement_of_all_ranks_is_none():
+    assert message_of(2**64 - 1, 64)[0] == 0
+    assert 32767 * ANNOUNCEMENT < 0.5
+
+
+@pytest.mark.parametrize("field", ["message", "sums"])
+def test_the_kernel_has_room_for_one(field):
+    assert GATE_DTYPE[field].shape == (WIDTH,) == message_of(0, 1).shape
