@@ -79,7 +79,7 @@ class CheckedCall(nn.Cell):
 
     def __call__(self, *operands):
         """The operator in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
-        if any(self.is_due(site) for site in self.sites):
+        if any(map(self.is_due, self.sites)):
             return super().__call__(*as_operator_reads(*operands))
         return self.call.op(*operands)
 

@@ -10,9 +10,9 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.measured.reading import LOOKUP
-from asd.operators.measure.tap import kernel_function
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
+from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.score import WriteScore, deviation, rounding_to, signs_of
 from asd.operators.table.site import Site
 
@@ -26,7 +26,7 @@ def checked_lookup(op: Any, name: str) -> CheckedCall:
         op: A `Gather`.
         name: Name of the place.
     """
-    return CheckedCall(_Rows(op), name, LOOKUP, by_kernel=_KernelCheck, by_operators=_OperatorCheck, parts=(0, 1))
+    return CheckedCall(_Rows(op), name, LOOKUP, by_kernel=_by_kernel, by_operators=_OperatorCheck, parts=(0, 1))
 
 
 class _Rows:
@@ -41,16 +41,8 @@ class _Rows:
         return self.op(table, ids, 0)
 
 
-class _KernelCheck(CheckCell):
-    """Hands ids and tensors to the C++ library, which knows whether it is their turn."""
-
-    def __init__(self, site: Site, part: int) -> None:
-        super().__init__()
-        self.look = kernel_function("asd_lookup")
-        self.place = Tensor([site.slot, part], ms.int32)
-
-    def construct(self, a, b, result):
-        return self.look(a, b, result, self.place)
+def _by_kernel(site: Site, part: int) -> KernelCheck:
+    return KernelCheck("asd_lookup", [site], [part])
 
 
 class _OperatorCheck(CheckCell):

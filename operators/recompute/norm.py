@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.measured.reading import NORM
-from asd.operators.measure.tap import alias, hidden, kernel_function
+from asd.operators.measure.tap import alias, hidden
 from asd.operators.private.mixed_precision import CheckCell, as_operator_reads, read, type_of_own_holder
+from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.norm_operators import OperatorNorm
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
@@ -72,7 +72,7 @@ class CheckedNorm(nn.Cell):
 
     def __call__(self, *operands):
         """The norm in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
-        if any(self.is_due(site) for site in self.sites):
+        if any(map(self.is_due, self.sites)):
             return super().__call__(*as_operator_reads(*operands))
         return self.norm(*operands)
 
@@ -92,7 +92,8 @@ class CheckedNorm(nn.Cell):
 
 
 def _by_kernel(sites: list[Site], layout: tuple[int, ...], epsilon: float) -> tuple[CheckCell, CheckCell]:
-    return _KernelBegin(sites, layout, epsilon), _KernelEnd(sites[0], layout, epsilon)
+    forward = KernelCheck("asd_norm_forward", sites[:1], layout, [epsilon])
+    return _KernelBegin(KernelCheck("asd_norm_backward", sites[1:], layout, [epsilon])), _KernelEnd(forward)
 
 
 def _by_operators(check: OperatorNorm) -> tuple[CheckCell, CheckCell]:
@@ -102,31 +103,28 @@ def _by_operators(check: OperatorNorm) -> tuple[CheckCell, CheckCell]:
 class _KernelBegin(CheckCell):
     """Identity of the operands, and of x once more, whose backward pass hands all gradients to the C++ library."""
 
-    def __init__(self, sites: list[Site], layout: tuple[int, ...], epsilon: float) -> None:
+    def __init__(self, check: KernelCheck) -> None:
         super().__init__()
-        self.look = kernel_function("asd_norm_backward")
-        slots = [site.slot for site in sites[1:]]
-        self.place, self.epsilon = Tensor([*slots, *layout], ms.int32), Tensor([epsilon], ms.float32)
+        self.check = check
 
     def construct(self, x, gamma, beta):
         return alias(x), alias(gamma), alias(beta), alias(x)
 
     def bprop(self, x, gamma, beta, out, dout):
         dx, dgamma, dbeta, dy = dout
-        done = self.look(x, gamma, dy, dx, dgamma, dbeta, self.place, self.epsilon)
+        done = self.check(x, gamma, dy, dx, dgamma, dbeta)
         return F.depend(dx, done), F.depend(dgamma, done), dbeta
 
 
 class _KernelEnd(CheckCell):
     """Identity of y, handed to the C++ library, that tells the other x what the gradient of y is."""
 
-    def __init__(self, site: Site, layout: tuple[int, ...], epsilon: float) -> None:
+    def __init__(self, check: KernelCheck) -> None:
         super().__init__()
-        self.look = kernel_function("asd_norm_forward")
-        self.place, self.epsilon = Tensor([site.slot, *layout], ms.int32), Tensor([epsilon], ms.float32)
+        self.check = check
 
     def construct(self, y, again, x, gamma, beta):
-        return F.depend(alias(y), self.look(x, gamma, beta, y, self.place, self.epsilon))
+        return F.depend(alias(y), self.check(x, gamma, beta, y))
 
     def bprop(self, y, again, x, gamma, beta, out, dout):
         return dout, dout, F.zeros_like(x), F.zeros_like(gamma), F.zeros_like(beta)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.measured.reading import CHECKSUM
-from asd.operators.measure.tap import hidden, kernel_function
-from asd.operators.private.mixed_precision import CheckCell, as_operator_reads, read, type_of_own_holder
+from asd.operators.measure.tap import hidden
+from asd.operators.private.mixed_precision import as_operator_reads, read, type_of_own_holder
+from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.product_operators import OperatorCheck
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
@@ -140,9 +141,9 @@ class CheckedProduct(nn.Cell):
 
     def __call__(self, x, w):
         """`op(x, w)` in PyNative, without the cost of a backward pass in Python where nothing is due in this step."""
-        if any(self.is_due(site) for site in self.sites):
+        if any(map(self.is_due, self.sites)):
             return super().__call__(*as_operator_reads(x, w))
-        return self.parts.multiply(x, w)
+        return self.parts.multiply.bare(x, w)
 
     def construct(self, x, w):
         """`op(x, w)` with its checks."""
@@ -158,19 +159,18 @@ class _Multiply(nn.Cell):
         self.op = op
         self.emulate = emulate
 
+    def bare(self, a, b):
+        """The same in PyNative, without the cost of a cell."""
+        return self(a, b) if self.emulate and a.dtype == ms.bfloat16 else self.op(a, b)
+
     def construct(self, a, b):
         if self.emulate and F.dtype(a) == ms.bfloat16:
             return F.cast(self.op(F.cast(a, ms.float32), F.cast(b, ms.float32)), ms.bfloat16)
         return self.op(a, b)
 
 
-class _KernelCheck(CheckCell):
-    """Hands operands and product to the C++ library, which knows whether it is this product's turn."""
+class _KernelCheck(KernelCheck):
+    """Of one of the three products."""
 
     def __init__(self, site: Site, transpose_a: bool, transpose_b: bool) -> None:  # noqa: FBT001
-        super().__init__()
-        self.look = kernel_function("asd_checksum")
-        self.place = Tensor([site.slot, int(transpose_a), int(transpose_b)], ms.int32)
-
-    def construct(self, a, b, product):
-        return self.look(a, b, product, self.place)
+        super().__init__("asd_checksum", [site], [int(transpose_a), int(transpose_b)])

@@ -10,9 +10,9 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.measured.reading import SOFTMAX
-from asd.operators.measure.tap import kernel_function
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
+from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.score import WriteScore, rounding_to
 from asd.operators.table.site import Site
 
@@ -31,19 +31,11 @@ def checked_softmax(op: Any, name: str) -> CheckedCall:
         op: A `Softmax` over the last axis.
         name: Name of the place.
     """
-    return CheckedCall(op, name, SOFTMAX, by_kernel=_KernelCheck, by_operators=_OperatorCheck, parts=(0, 1), unary=True)
+    return CheckedCall(op, name, SOFTMAX, by_kernel=_by_kernel, by_operators=_OperatorCheck, parts=(0, 1), unary=True)
 
 
-class _KernelCheck(CheckCell):
-    """Hands the tensors to the C++ library, which knows whether it is their turn."""
-
-    def __init__(self, site: Site, part: int) -> None:
-        super().__init__()
-        self.look = kernel_function("asd_softmax")
-        self.place = Tensor([site.slot, part], ms.int32)
-
-    def construct(self, a, b, result):
-        return self.look(a, b, result, self.place)
+def _by_kernel(site: Site, part: int) -> KernelCheck:
+    return KernelCheck("asd_softmax", [site], [part])
 
 
 class _OperatorCheck(CheckCell):

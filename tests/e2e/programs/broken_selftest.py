@@ -10,7 +10,7 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.measured.reading import Capture, OperatorCall
 from asd.operators.checks import ready_made
 from asd.operators.ranks import weights
-from asd.operators.recompute import convolution_operators, lookup, product_operators, softmax
+from asd.operators.recompute import convolution, lookup, product_operators, softmax
 from asd.operators.selftest import hashing, primitives
 from asd.operators.selftest.__main__ import main
 from asd.operators.table import twins
@@ -28,7 +28,7 @@ elif what == "softmax":
 elif what == "lookup":
     lookup._OperatorCheck.judge_rows = lambda self, _table, _ids, y: (self.sum(y * 0), self.finite(self.sum(y * 0)))
 elif what == "convolution":
-    convolution_operators.OperatorConvolution.judge = lambda self, _a, _b, y: (
+    convolution.OperatorConvolution.judge = lambda self, _a, _b, y: (
         self.sum(y * 0),
         self.finite(self.sum(y * 0)),
     )

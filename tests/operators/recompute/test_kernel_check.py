@@ -1,0 +1,75 @@
+"""In PyNative the library is called for what is due, and for nothing else."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd.operators.recompute.norm import CheckedNorm
+from asd.operators.recompute.product import CheckedProduct
+from asd.operators.table.slots import table
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+def _product():
+    checked = CheckedProduct(P.MatMul(), "place")
+    parts = checked.parts
+    return checked, [parts.check, parts.check_dx, parts.check_dw]
+
+
+def _norm():
+    checked = CheckedNorm(P.LayerNorm(1, 1), "place", groups=0, centred=True, epsilon=1e-7, shifted=True)
+    return checked, [checked.end.check, checked.begin.check]
+
+
+class Net(nn.Cell):
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def construct(self, *operands):
+        result = self.op(*operands)
+        return (result[0] if isinstance(result, tuple) else result).square().sum()
+
+
+@pytest.mark.parametrize("make", [_product, _norm])
+def test_a_part_that_is_not_due_is_not_handed_to_the_library_and_no_bit_changes(make, monkeypatch):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    table().schedule_checksums(1, 0, True, 0)  # the library itself would check all of them
+    checked, checks = make()
+    due, called = set(), []
+    for owner in (checked, *checks):
+        owner.is_due = lambda site: site in due
+    for check in checks:
+        monkeypatch.setattr(check, "construct", _noting(called, check))
+    shapes = [(4, 8), (8, 8)] if make is _product else [(4, 8), (8,), (8,)]
+    rng = np.random.default_rng(1)
+    operands = [Tensor(rng.standard_normal(shape).astype(np.float32)) for shape in shapes]
+    gradient = ms.value_and_grad(Net(checked), grad_position=tuple(range(len(operands))))
+
+    def bits():
+        value, gradients = gradient(*operands)
+        return [each.asnumpy().tobytes() for each in (value, *gradients)]
+
+    bare = bits()
+    assert called == []
+    for check in checks:
+        due.clear()
+        due.add(check.sites[0])
+        called.clear()
+        assert bits() == bare
+        assert called == [check]
+        assert table().read(check.sites[:1])[0].calls == 1
+    table().schedule_checksums(0, 0, False, 0)
+
+
+def _noting(called, check):
+    construct = check.construct
+
+    def note(*tensors):
+        called.append(check)
+        return construct(*tensors)
+
+    return note
