@@ -29,7 +29,7 @@ class WeightWatch(Part):
     def __init__(self, health: Health) -> None:
         self._health = health
         self._comparison = WeightComparison((), Exchange(), 0)
-        self._announced = 0
+        self._announced = self._steps = 0
         self._unproven: list[Path] = []
 
     def watch(self, weights: Iterable[Parameter], every: int) -> None:
@@ -58,6 +58,7 @@ class WeightWatch(Part):
         monitor, before = self.monitor, self._announced
         self._announced = self.table.announced(self.gate)
         begin = time.perf_counter()
+        self._steps += 1
         if self.ranks.lost is not None:
             raise self.ranks.lost
         found = self._look(step.number, announced=self._announced > before)
@@ -85,7 +86,7 @@ class WeightWatch(Part):
         if (sums := self.table.heard(gate)) is not None:
             alike, wish = answer_of(sums, self.ranks.size)
             comparison.heard(alike=alike, wish=wish)
-        wish = comparison.wish(monitor.status.step_seconds / max(step - 1, 1))
+        wish = comparison.wish(monitor.status.step_seconds / max(self._steps - 1, 1))  # the first one has no time
         due = comparison.is_due(step)
         goes_with_update = due and comparison.whole and gate.carries
         found = comparison.after(step, now=announced or not alike or (due and not goes_with_update), wish=wish)

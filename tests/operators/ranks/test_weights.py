@@ -1,6 +1,7 @@
 """The hash of a weight, and what a gate tells all ranks besides."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import mindspore as ms
 import numpy as np
@@ -15,10 +16,13 @@ from asd import Config
 from asd.diagnosis.groups import everybody
 from asd.operators import StepMonitor
 from asd.operators.gate import guard as guards
+from asd.operators.gate.part import StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison, hash_of, hash_without_kernel, total_of
+from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table import slots
 from asd.operators.table.message import Answer, answer_of, message_of
+from asd.rundir.checkpoint_health import Health
 
 ARRAYS = arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8]), array_shapes(max_dims=3, max_side=9))
 
@@ -124,7 +128,7 @@ class Both:
     """Two ranks that hold the same; the other one tells what this one tells, but for `changes`: by number."""
 
     def __init__(self):
-        self.rank, self.size, self.groups, self.changes = 0, 2, everybody(2, 0, ""), {}
+        self.rank, self.size, self.groups, self.changes, self.lost = 0, 2, everybody(2, 0, ""), {}, None
 
     def gather(self, message, size):
         numbers = np.frombuffer(message, "<u8").copy()
@@ -156,3 +160,16 @@ def test_a_comparison_takes_half_a_percent_of_the_time_at_most_or_a_few_millisec
     comparison = WeightComparison(nn.Dense(2, 2).trainable_params(), Both(), 16)
     comparison._seconds = seconds
     assert comparison.wish(step_seconds) == wish
+
+
+def test_what_a_step_takes_is_known_of_a_training_that_is_resumed_at_a_late_step():
+    table = slots.table()
+    status, told = SimpleNamespace(step_seconds=0.0, check_seconds=0.0), []
+    watch = WeightWatch(Health())
+    watch.serve(SimpleNamespace(status=status), table, table.gates.default, Both())
+    watch.watch(nn.Dense(2, 2).trainable_params(), 16)
+    watch._comparison.wish = lambda seconds: told.append(seconds) or 1
+    for number in (100_001, 100_002, 100_003):
+        watch.compare(StepRecord(number, None, 1.0, refused=False))
+        status.step_seconds += 2.0
+    assert told == [0.0, 2.0, 2.0]
