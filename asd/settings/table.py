@@ -245,12 +245,12 @@ VARIABLES = (
     Variable(
         "ASD_WEIGHT_HASH", "weight_hash", _INTERVAL,
         lambda steps: (
-            "steps between two comparisons of the weights over data-parallel ranks"
+            "the fewest steps between two comparisons of the weights over data-parallel ranks"
             if steps
             else "weights are not compared over ranks"
         ),
-        ("steps between two comparisons of the weights over data-parallel ranks, which also follow each "
-            "checkpoint; `0` for none"),
+        ("the fewest steps between two comparisons of the weights over data-parallel ranks, which also follow each "
+            "checkpoint; there are fewer where one takes long; `0` for none"),
     ),
     Variable(
         "ASD_TIERS", "tiers", names(TIERS),

@@ -24,7 +24,7 @@ from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT
 from asd.operators.measure.look import make_observer
 from asd.operators.measure.tap import kernel_function
 from asd.operators.private.class_swap import put_on
-from asd.operators.ranks.shards import shares_gradients
+from asd.operators.ranks.shards import hold_the_same, shares_gradients
 from asd.operators.table.gate import Gate
 from asd.operators.table.guard_state import GuardState
 from asd.operators.table.message import WIDTH
@@ -106,8 +106,13 @@ def gradient_sites(optimizer: nn.Cell) -> list[Site]:
 
 
 def _agreement() -> Any:
-    """Sums a number over all ranks, or hands it back where there is one rank only."""
+    """Sums numbers over all ranks, or hands them back where there is one rank only."""
     return P.AllReduce() if _ranks() > 1 else _same
+
+
+def _width() -> int:
+    """How many numbers a gate tells; the same on all ranks."""
+    return WIDTH if _ranks() > 1 and hold_the_same() else 1
 
 
 def _ranks() -> int:
@@ -137,7 +142,7 @@ class _Gate(nn.Cell):
         self.look = _look_at_each(sites)
         self.sum_over_ranks = _agreement()
         self.guard_number = next(_numbers)
-        self.width = WIDTH if are_averaged() else 1
+        self.width = _width()
         self.gate = table().gates.default
 
     def belong_to(self, gate: Gate) -> None:

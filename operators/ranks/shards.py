@@ -20,7 +20,7 @@ from asd.operators.private.layout import division, get_parameter_redundancy, ope
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 
-__all__ = ["find_groups", "groups_of_layout", "shares_gradients", "tell_shard"]
+__all__ = ["find_groups", "groups_of_layout", "hold_the_same", "shares_gradients", "tell_shard"]
 
 _NOT_YET = "MindSpore divides the network when it compiles the first step"
 _UNKNOWN = "no two ranks began with the same weights; tell it by asd.operators.tell_shard"
@@ -196,6 +196,11 @@ def shard_of_layout(layout: Mapping[str, list[Any]], rank: int, stage: int, firs
 
 def _label(groups: Iterable[Iterable[int]], rank: int) -> str:
     return ",".join(map(str, sorted(next(group for group in groups if rank in group))))
+
+
+def hold_the_same() -> bool:
+    """Whether all ranks hold the same, as far as is known; the same answer on all of them."""
+    return not operators_are_divided() and (_Known.groups is None or _Known.groups.whole)
 
 
 def shares_gradients() -> bool:

@@ -43,13 +43,14 @@ class WeightComparison:
 
     Attributes:
         every: Steps between two comparisons, as the ranks agreed; 0 for none any more.
+        told: Of which step the hash was told that nobody has answered yet; 0 for none.
         alike: The last step after which all that hold the same had the same weights; None before the first comparison.
     """
 
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
         self._exchange, self._least, self.every = exchange, every, every
         self.alike: int | None = None
-        self._first, self._told, self._use_kernel = True, 0, kernel.library is not None
+        self._first, self.told, self._use_kernel = True, 0, kernel.library is not None
         self._seconds = 0.0
         groups = exchange.groups
         self._holders = dict(groups.holders)
@@ -68,8 +69,9 @@ class WeightComparison:
 
     @property
     def whole(self) -> bool:
-        """Whether all ranks hold the same, so that one hash says all."""
-        return self.active and self._exchange.groups.whole
+        """Whether all that is compared is the same on all ranks, so that one hash says all."""
+        exchange = self._exchange
+        return exchange.groups.whole and all(len(ranks) == exchange.size for ranks in self._holders.values())
 
     def is_due(self, step: int) -> bool:
         """Whether weights are compared after each so many steps, and this is one of them."""
@@ -87,14 +89,22 @@ class WeightComparison:
 
     def hash_after(self, step: int) -> int:
         """One hash of all weights that ranks hold in common, to be told; `heard` says what became of it."""
-        self._told = step
+        self.told = step
         return total_of(each for hashes in self._hashes().values() for each in hashes)
 
     def heard(self, *, alike: bool, wish: float) -> None:
         """Says whether the hashes that were told were the same on all ranks, and what these wished for on average."""
-        if alike and self._told:
-            self.alike = self._told
+        if alike and self.told:
+            self.alike = max(self.told, self.alike or 0)
+        self.told = 0
         self._agree(wish)
+
+    def roll_back(self, step: int) -> None:
+        """Forgets what was known of `step`, which has just been made, and of later ones, in a life before this one."""
+        if self.alike is not None and self.alike >= step:
+            self.alike = step - 1
+        if self.told >= step:
+            self.told = 0
 
     def _agree(self, wish: float) -> None:
         if self.active:  # a power of two, for the mean is another each time
@@ -116,7 +126,7 @@ class WeightComparison:
         """
         if not self.active or not (self._first or now):
             return None
-        self._first = False
+        self._first, self.told = False, 0
         found = together(self._compare(wish))
         if found is None:
             self.alike = step

@@ -30,11 +30,14 @@ class WeightWatch(Part):
         self._health = health
         self._comparison = WeightComparison((), Exchange(), 0)
         self._announced = self._steps = 0
+        self._seconds_before = 0.0
         self._unproven: list[Path] = []
 
     def watch(self, weights: Iterable[Parameter], every: int) -> None:
-        """Compares `weights` over the ranks from now on; `every` so many steps at most, or never for 0."""
+        """Compares `weights` over the ranks from now on; not more often than `every` so many steps, or never for 0."""
         self._comparison = WeightComparison(weights, self.ranks, every)
+        self._steps, self._seconds_before = 0, self.monitor.status.step_seconds
+        self.table.drop_message(self.gate)
         self._announced, self._unproven = self.table.announced(self.gate), []
 
     @property
@@ -81,17 +84,26 @@ class WeightWatch(Part):
                 monitor.problem(f"the manifest of {file} can't be written: {error.strerror or error}")
 
     def _look(self, step: int, *, announced: bool) -> Difference | None:
-        """What the ranks found; their hashes go with the next update where they can, and else right now."""
+        """What the ranks found; their hashes go with the next update where they can, and else right now.
+
+        All that decides whether there is an exchange is the same on all ranks.
+        """
         monitor, comparison, gate, before, alike = self.monitor, self._comparison, self.gate, self.words, True
+        comparison.roll_back(step)
+        told = comparison.told
         if (sums := self.table.heard(gate)) is not None:
             alike, wish = answer_of(sums, self.ranks.size)
             comparison.heard(alike=alike, wish=wish)
-        wish = comparison.wish(monitor.status.step_seconds / max(self._steps - 1, 1))  # the first one has no time
+        # The first step has no time.
+        wish = comparison.wish((monitor.status.step_seconds - self._seconds_before) / max(self._steps - 1, 1))
         due = comparison.is_due(step)
-        goes_with_update = due and comparison.whole and gate.carries
+        # A hash that was told and that no update took along: the updates are not those of a guarded optimizer.
+        goes_with_update = due and comparison.whole and gate.carries and not comparison.told
         found = comparison.after(step, now=announced or not alike or (due and not goes_with_update), wish=wish)
+        if told and not comparison.told:
+            self.table.drop_message(gate)
         if not alike and found is None:
-            monitor.problem(f"the ranks' hashes of their weights were unlike in step {step}, and alike after it")
+            monitor.problem(f"the ranks told unlike hashes of their weights after step {told}, and are alike now")
         if goes_with_update and comparison.active and found is None and comparison.alike != step:
             self.table.tell(message_of(comparison.hash_after(step), wish), gate)
         if self.words != before:

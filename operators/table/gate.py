@@ -65,8 +65,8 @@ class Gate:
 
     @property
     def carries(self) -> bool:
-        """Whether more than a verdict goes over the ranks with an update, see `asd.operators.table.message`."""
-        return any(guard.width > 1 for guard in self.guards)
+        """Whether more than a verdict goes over the ranks with each update, see `asd.operators.table.message`."""
+        return len(self.guards) > 0 and all(guard.width > 1 for guard in self.guards)
 
     @property
     def is_free(self) -> bool:

@@ -135,9 +135,11 @@ class GuardState:
         if not self._message[1:].any():  # so that nothing is read from the device
             return None
         sums: np.ndarray = self.sums.asnumpy().copy()
-        if sums[1] == 0:
-            return None
-        self._message[1:] = 0
-        write(self.message, self._message)
-        write(self.sums, np.zeros_like(self._message))
-        return sums
+        return sums if sums[1] > 0 else None
+
+    def drop_message(self) -> None:
+        """Tells nothing any more, and forgets what was heard."""
+        if self._message[1:].any():
+            self._message[1:] = 0
+            write(self.message, self._message)
+            write(self.sums, np.zeros_like(self._message))

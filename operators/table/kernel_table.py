@@ -235,8 +235,12 @@ class KernelTable:
         if own["sums"][1] == 0:
             return None
         sums: np.ndarray = own["sums"].copy()
-        own["message"] = own["sums"] = 0
+        self.drop_message(gate)
         return sums
+
+    def drop_message(self, gate: Gate) -> None:
+        """See `Table`."""
+        self._of(gate)["message"] = self._of(gate)["sums"] = 0
 
     def _of(self, gate: Gate | None) -> Any:
         return self._gates[0 if gate is None else gate.number]

@@ -264,9 +264,16 @@ class OperatorTable:
             state.tell(message)
 
     def heard(self, gate: Gate) -> np.ndarray | None:
-        """See `Table`; of several guards, each of which told the same, the first that was heard counts."""
-        heard = [sums for state in self._guards_of(gate) if (sums := state.heard()) is not None]
-        return heard[0] if heard else None
+        """See `Table`; of several guards, which tell the same, the first that was heard counts."""
+        heard = next((sums for state in self._guards_of(gate) if (sums := state.heard()) is not None), None)
+        if heard is not None:
+            self.drop_message(gate)
+        return heard
+
+    def drop_message(self, gate: Gate) -> None:
+        """See `Table`."""
+        for state in self._guards_of(gate):
+            state.drop_message()
 
     def begin_replay(self) -> None:
         """See `Table`."""

@@ -125,6 +125,9 @@ class Table(Protocol):
     def heard(self, gate: Gate) -> np.ndarray | None:
         """The sum of what the ranks told with their last update, once; None where nothing was told."""
 
+    def drop_message(self, gate: Gate) -> None:
+        """Tells nothing any more, and forgets what was heard."""
+
     def begin_replay(self) -> None:
         """From now on every update is refused and not counted, and nothing is kept."""
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import nn
 
 from asd import Config
-from asd.diagnosis.groups import everybody
+from asd.diagnosis.groups import Groups, Shard, everybody
 from asd.operators import StepMonitor
 from asd.operators.gate import guard as guards
 from asd.operators.gate.part import StepRecord
@@ -21,7 +21,7 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison, hash_of, hash_without_kernel, total_of
 from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table import slots
-from asd.operators.table.message import Answer, answer_of, message_of
+from asd.operators.table.message import WIDTH, Answer, answer_of, message_of
 from asd.rundir.checkpoint_health import Health
 
 ARRAYS = arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8]), array_shapes(max_dims=3, max_side=9))
@@ -88,7 +88,7 @@ def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode
 
 
 def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, backend, monkeypatch):
-    monkeypatch.setattr(guards, "are_averaged", lambda: True)
+    monkeypatch.setattr(guards, "_width", lambda: WIDTH)
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
     monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[])
@@ -105,8 +105,11 @@ def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, backend
             table.announce(gate)
         monitor.step(step(ids(i), targets(i) * 1e6 if i == 5 else targets(i)))
         sums = table.heard(gate)
-        if sums is not None and i in told:  # the other one tells in each step
+        assert table.heard(gate) is None
+        if i in told:
             answers[i] = answer_of(sums, 2)
+        elif sums is not None:  # of the kernel: the other one tells in each step
+            assert_same_bits({"told": sums[1:]}, {"told": message_of(2**63 + 5, 3)[1:]})
         refused.append(table.refused(gate))
     assert answers == {2: Answer(True, 2.0), 4: Answer(False, 2.0), 5: Answer(True, 2.0)}
     assert [count - refused[0] for count in refused] == [0, 0, 0, 0, 1, 1]
@@ -162,14 +165,116 @@ def test_a_comparison_takes_half_a_percent_of_the_time_at_most_or_a_few_millisec
     assert comparison.wish(step_seconds) == wish
 
 
+class Line:
+    """A table whose updates carry messages to one other rank, which tells the same but for what `changes` says."""
+
+    def __init__(self):
+        self.message, self.updates, self.changes, self.announcements = None, True, {}, 0
+        self.told = []
+
+    def announced(self, gate):
+        return self.announcements
+
+    def tell(self, message, gate):
+        self.message = message
+        self.told.append(message)
+
+    def heard(self, gate):
+        message, self.message = (self.message, None) if self.updates else (None, self.message)
+        if message is None:
+            return None
+        other = message.copy()
+        for number, value in self.changes.items():
+            other[number] = value
+        return message + other
+
+    def drop_message(self, gate):
+        self.message = None
+
+
+class Watched:
+    """A `WeightWatch` on one of two ranks, and what became of each of its steps."""
+
+    def __init__(self, ranks=None, every=16, seconds=0.0):
+        self.ranks, self.line, self.problems, self.exchanges = ranks or Both(), Line(), [], []
+        status = SimpleNamespace(step_seconds=seconds, check_seconds=0.0, protections=None)
+        self.monitor = SimpleNamespace(
+            status=status, problem=self.problems.append, protections=SimpleNamespace(has=self.has, to_json=dict)
+        )
+        self.watch, self.words, gather = WeightWatch(Health()), [], self.ranks.gather
+        self.ranks.gather = lambda *words: self.exchanges.append(self.step) or gather(*words)
+        gate = SimpleNamespace(carries=True)
+        self.watch.serve(self.monitor, self.line, gate, self.ranks)
+        self.watch.watch(nn.Dense(2, 2).trainable_params(), every)
+
+    def has(self, weight_comparison):
+        self.words.append(weight_comparison)
+
+    def steps(self, *numbers):
+        for self.step in numbers:
+            self.watch.compare(StepRecord(self.step, None, 1.0, refused=False))
+            self.monitor.status.step_seconds += 2.0
+        return self
+
+
+def test_the_first_step_has_an_exchange_of_its_own_and_later_ones_go_with_updates():
+    watched = Watched().steps(*range(1, 60))
+    assert watched.exchanges == [1]
+    assert len(watched.line.told) == 3
+    assert watched.watch._comparison.alike == 48
+    assert watched.problems == []
+
+
+def test_a_hash_that_no_update_takes_along_is_missed_and_the_ranks_compare_without_it():
+    watched = Watched()
+    watched.line.updates = False
+    watched.steps(*range(1, 70))
+    assert watched.exchanges == [1, 32, 64]
+    assert watched.watch._comparison.alike == 64
+
+
+def test_hashes_that_are_unlike_and_then_alike_are_a_problem_that_names_their_step():
+    watched = Watched().steps(*range(1, 17))
+    watched.line.changes = {40: 7}
+    watched.steps(17)
+    assert watched.exchanges == [1, 17]
+    assert watched.problems == ["the ranks told unlike hashes of their weights after step 16, and are alike now"]
+
+
+def test_what_is_the_same_on_some_ranks_only_has_exchanges_as_before():
+    ranks = Both()
+    shards = [
+        Shard(labels=("all",)),
+        Shard(labels=("all",)),
+        Shard(labels=("all", "some")),
+        Shard(labels=("all", "some")),
+    ]
+    ranks.groups, ranks.size = Groups(shards, 0, ""), 4
+    gather = ranks.gather
+    ranks.gather = lambda *words: gather(*words) * 2
+    assert ranks.groups.whole
+    watched = Watched(ranks).steps(*range(1, 40))
+    assert watched.exchanges == [1, 16, 32]
+    assert watched.line.told == []
+
+
+def test_a_step_that_is_made_again_after_a_roll_back_is_not_known_to_be_alike():
+    watched = Watched().steps(*range(1, 34))
+    assert watched.watch._comparison.alike == 32
+    assert watched.steps(20).watch._comparison.alike == 19
+
+
+def test_where_comparing_takes_long_the_ranks_agree_on_fewer_turns_and_say_so():
+    watched = Watched()
+    watched.watch._comparison.wish = lambda seconds: 3
+    watched.steps(*range(1, 130))
+    assert watched.words == ["over the ranks, every 64 steps"]
+    assert watched.exchanges == [1]
+    assert len(watched.line.told) == 2
+
+
 def test_what_a_step_takes_is_known_of_a_training_that_is_resumed_at_a_late_step():
-    table = slots.table()
-    status, told = SimpleNamespace(step_seconds=0.0, check_seconds=0.0), []
-    watch = WeightWatch(Health())
-    watch.serve(SimpleNamespace(status=status), table, table.gates.default, Both())
-    watch.watch(nn.Dense(2, 2).trainable_params(), 16)
-    watch._comparison.wish = lambda seconds: told.append(seconds) or 1
-    for number in (100_001, 100_002, 100_003):
-        watch.compare(StepRecord(number, None, 1.0, refused=False))
-        status.step_seconds += 2.0
+    watched, told = Watched(seconds=500.0), []
+    watched.watch._comparison.wish = lambda seconds: told.append(seconds) or 1
+    watched.steps(100_001, 100_002, 100_003)
     assert told == [0.0, 2.0, 2.0]
