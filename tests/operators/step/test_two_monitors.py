@@ -1,6 +1,7 @@
 """Two trainings in one process, as of a GAN: each has its own gate, names, schedule and files."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from mindspore import Tensor, nn, ops
 
 from asd import Config
 from asd.counts.status import Status
+from asd.exporters.run_files.status_file import StatusFile
 from asd.injection import Fault
 from asd.operators import Checksum, StepMonitor, guard, install
 from asd.operators.drill.inject import FaultInjector
@@ -184,6 +186,7 @@ def test_each_keeps_its_own_rule_state_beside_a_checkpoint_of_both(tmp_path):
 def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, corner, tmp_path):
     for name, value in {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(StatusFile.__init__, "__defaults__", (0.0, time.monotonic))  # written after each step
     autostart.start()
     try:
         gan = Gan()
