@@ -2,7 +2,7 @@
 
 import pytest
 
-from asd.diagnosis.groups import Groups
+from asd.diagnosis.groups import Groups, Shard
 from asd.errors import ConfigError
 from asd.operators import tell_shard
 from asd.operators.ranks import shards
@@ -106,3 +106,13 @@ def test_where_nobody_tells_ranks_that_begin_with_the_same_weights_hold_the_same
     monkeypatch.setattr(shards, "_held", lambda _: "a")
     groups = shards.find_groups(Four([{"told": None, "held": each} for each in held]), [])
     assert (groups.members, groups.source) == (members, source)
+
+
+@pytest.mark.parametrize(("parts", "same"), [("aab", False), ("aaa", True), ("aabb", False)])
+def test_whether_all_ranks_hold_the_same_has_one_answer_on_all_of_them(monkeypatch, parts, same):
+    held = [Shard(part=part, labels=(part,)) for part in parts]
+    answers = set()
+    for rank in range(len(parts)):
+        monkeypatch.setattr(shards._Known, "groups", Groups(held, rank, ""))
+        answers.add(shards.hold_the_same())
+    assert answers == {same}

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.operators.kernel.library import GATE_DTYPE
+from asd.operators.table.gate import Gate
 from asd.operators.table.message import ANNOUNCEMENT, WIDTH, answer_of, message_of
 
 HASHES = st.integers(0, 2**64 - 1)
@@ -34,3 +35,15 @@ def test_a_message_says_nothing_of_its_rank_s_verdict_and_an_announcement_of_all
 @pytest.mark.parametrize("field", ["message", "sums"])
 def test_the_kernel_has_room_for_one(field):
     assert GATE_DTYPE[field].shape == (WIDTH,) == message_of(0, 1).shape
+
+
+class Guard:
+    def __init__(self, width):
+        self.width = width
+
+
+@pytest.mark.parametrize(("widths", "carries"), [((), False), ((1,), False), ((WIDTH,), True), ((WIDTH, 1), False)])
+def test_a_gate_carries_a_message_if_each_of_its_guards_does(widths, carries):
+    gate, guards = Gate(1), [Guard(width) for width in widths]
+    gate.guards.update(guards)
+    assert gate.carries is carries
