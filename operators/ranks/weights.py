@@ -31,6 +31,7 @@ _SHARE = 0.005
 _LITTLE = 0.01
 """Seconds that need not be saved."""
 _MOST_TURNS = 64
+"""In one of so many turns at least weights are compared, however long it takes."""
 
 
 class WeightComparison:

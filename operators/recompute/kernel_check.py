@@ -36,7 +36,7 @@ class KernelCheck(CheckCell):
             self.facts += (Tensor(list(numbers), ms.float32),)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """In PyNative, where a call costs time even if it is not its turn: tensors that are no copies become such."""
+        """In PyNative, where a call that is not due would still take its time, and copy each tensor that is a view."""
         return super().__call__(*tensors) if any(map(self.is_due, self.sites)) else tensors[-1]
 
     def construct(self, *tensors):
