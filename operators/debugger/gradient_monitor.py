@@ -135,12 +135,10 @@ class _Probe(nn.Cell):
         object.__setattr__(self, "arrived", {})
         object.__setattr__(self, "lock", threading.Lock())
         object.__setattr__(self, "count", count)
-        object.__setattr__(self, "eager", False)
         self.deliver = tuple(self._operator(index) for index in range(count))
 
     def __call__(self, gradients):
-        """For PyNative."""
-        object.__setattr__(self, "eager", True)
+        """For PyNative, where the optimizer does not compile itself."""
         self.take(tuple(_array(gradient) for gradient in gradients))
         return gradients[0]
 
@@ -163,8 +161,6 @@ class _Probe(nn.Cell):
         return ops.Custom(deliver, out_shape=lambda _: (1,), out_dtype=lambda _: ms.float32, func_type="pyfunc")
 
     def _arrive(self, index: int, gradient: np.ndarray) -> None:
-        if self.eager:  # PyNative compiles the update alone, this operator with it, and has its gradients already
-            return
         with self.lock:  # a compiled graph calls from several threads, in no order
             self.arrived[index] = gradient
             if len(self.arrived) == self.count:

@@ -75,6 +75,11 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
                 result = F.depend(refused, super().construct(gradients, *args))
             return result
 
+        def __call__(self, *args, **kwargs):
+            result = super().__call__(*args, **kwargs)
+            self.asd_gate.after_update()
+            return result
+
     slots = table()
     weights = getattr(optimizer, "parameters", ()) if gradients else ()
     prefix, kind = ("averaged.", AVERAGED) if are_averaged() else ("", WEIGHT_GRADIENT)
@@ -145,6 +150,9 @@ class _Gate(nn.Cell):
         self.width = _width()
         self.gate = table().gates.default
 
+    def after_update(self) -> None:
+        """After an optimizer was called by Python: not in a compiled step."""
+
     def belong_to(self, gate: Gate) -> None:
         """Says whose it is from now on."""
         self.gate.guards.discard(self)
@@ -165,7 +173,7 @@ class _KernelGate(_Gate):
         self.before_asking: Callable[[], None] | None = None
 
     def __call__(self, gradients):
-        """In PyNative."""
+        """In PyNative, where the optimizer does not compile itself: before a compiled graph `seal` is asked anyway."""
         if self.before_asking is not None:
             self.before_asking()
         return super().__call__(gradients)
@@ -192,11 +200,9 @@ class _OperatorGate(_Gate):
         """Whether its monitor guards no other optimizer."""
         return self.state.is_alone
 
-    def __call__(self, gradients):
-        """In PyNative."""
-        refused = super().__call__(gradients)
-        self.state.saw_update(refused=bool(refused.asnumpy() > 0))
-        return refused
+    def after_update(self) -> None:
+        """After an optimizer was called by Python: not in a compiled step."""
+        self.state.saw_update()
 
     def construct(self, gradients):
         total = self.decide((gradients, self.look(gradients)))

@@ -2,10 +2,16 @@
 
 Checks, the guard and the debugger each put a method around one of a cell's by a class that is derived from the cell's.
 Several may do that to one cell, and leave in any order.
+
+A cell may compile its own `construct` in PyNative, as MindSpore's optimizers do. What is compiled then is the one of
+the cell's class, with all its layers: they must not run in Python as well.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Callable
 from typing import Any
 
 from mindspore import nn
@@ -16,6 +22,8 @@ __all__ = ["put_on", "stock_class", "take_off"]
 
 _BELOW = "asd_original"
 """What a layer calls the class it was put on."""
+_COMPILES_ITSELF = "__wrapped_by_jit__"
+"""MindSpore's own mark on a function under `jit`."""
 
 
 def put_on(cell: nn.Cell, layer: type) -> type:
@@ -29,12 +37,28 @@ def put_on(cell: nn.Cell, layer: type) -> type:
         `layer`.
     """
     mend_super()
-    below = type(cell)
+    below: Any = type(cell)
     # Parameter names, isinstance and searches by class name must not notice.
     layer.__name__, layer.__qualname__, layer.__module__ = below.__name__, below.__qualname__, below.__module__
     setattr(layer, _BELOW, below)
+    construct = vars(layer).get("construct")
+    if construct is not None and hasattr(below.construct, _COMPILES_ITSELF):
+        setattr(layer, "construct", _compiled_below(layer, construct))  # noqa: B010 - mypy knows methods as fixed
     cell.__class__ = layer
     return layer
+
+
+def _compiled_below(layer: Any, construct: Callable[..., Any]) -> Callable[..., Any]:
+    """What Python calls instead of a layer's `construct`; the compiler reads `construct` itself."""
+
+    @functools.wraps(construct)
+    def compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if os.getenv("MS_JIT") == "0":  # then nothing is compiled
+            return construct(self, *args, **kwargs)
+        return super(layer, self).construct(*args, **kwargs)
+
+    setattr(compiled, _COMPILES_ITSELF, True)  # for a layer on this one
+    return compiled
 
 
 def take_off(cell: nn.Cell, layer: type) -> None:

@@ -98,10 +98,12 @@ class GuardState:
         self._at_read = int(self._last[1])
         self.updates, self.overrun, self._was_refused = 0, False, False
 
-    def saw_update(self, *, refused: bool) -> None:
-        """Is told of each update in PyNative, when the gate has judged it."""
+    def saw_update(self) -> None:
+        """Is told of each update that Python asks for, when the gate has judged it."""
         if self._mode == REPLAY:
             return
+        before = int(self._last[0])
+        refused = self.refused() > before
         self.updates += 1
         overrun = self._was_refused and not self.overrun
         self.overrun |= overrun

@@ -11,7 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config, ConfigError, Level
 from asd.operators import StepMonitor, guard, install
-from asd.operators.gate.guard import is_guarded
+from asd.operators.gate.guard import gradient_sites, is_guarded
 from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
 
@@ -126,6 +126,29 @@ def test_every_style_of_a_pynative_training_refuses(style, backend):
     assert_same_bits(training.state(), before)
     training.step(3)
     assert training.state()["embedding.embedding_table"].tobytes() != before["embedding.embedding_table"].tobytes()
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "mindformers AdamW"])  # the last does not compile itself
+def test_an_update_is_judged_once_and_its_gradients_are_read_once(name, mode, backend):
+    judge_once(name, mode)
+
+
+def test_an_update_is_judged_once_where_nothing_is_compiled(backend, monkeypatch):
+    monkeypatch.setenv("MS_JIT", "0")
+    ms.set_context(mode=1)
+    judge_once("Adam", "pynative")
+
+
+def judge_once(name, mode):
+    net = fill(Decoder())
+    optimizer = guard(OPTIMIZERS[name](net.trainable_params()), gradients=True)
+    step = STYLES[style_of(mode)](net, optimizer)
+    gate = optimizer.asd_gate.gate
+    for seed in (1, 2):
+        step(ids(seed), targets(seed)).asnumpy()
+        assert slots.table().updates(gate) == 1
+        found = slots.table().read(gradient_sites(optimizer), gate)
+        assert [reading.calls for reading in found] == [1] * len(net.trainable_params())
 
 
 def test_the_gate_lets_everything_pass_until_it_is_armed_and_after_it_is_disarmed(corner):

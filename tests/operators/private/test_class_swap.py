@@ -46,6 +46,21 @@ def test_a_layer_that_left_from_between_two_others_is_not_compiled(mode):
     assert cell(Tensor([1.0])).asnumpy() == 10
 
 
+class CompilesItself(nn.Cell):
+    @ms.jit
+    def construct(self, x):
+        return -x
+
+
+@pytest.mark.parametrize("jit", ["", "0"])
+def test_each_layer_of_a_cell_that_compiles_itself_runs_once(mode, jit, monkeypatch):
+    monkeypatch.setenv("MS_JIT", jit)
+    cell = CompilesItself()
+    layers = [layer(cell, number) for number in (2, 3, 5)]
+    take_off(cell, layers[1])
+    assert cell(Tensor([1.0])).asnumpy() == -10
+
+
 @pytest.mark.parametrize("taps_first", [True, False])
 def test_taps_that_leave_a_group_norm_leave_its_check_and_its_settings(taps_first, mode):
     net = nn.SequentialCell(nn.GroupNorm(2, 4))
