@@ -48,7 +48,7 @@ MESSAGE = 66
 """Numbers of what a gate tells the other ranks, as `kMessage` of kernel.cpp."""
 GATE_DTYPE = np.dtype(
     [
-        *((name, np.int64) for name in ("armed", "refused", "announcing", "announced", "unread", "overrun")),
+        *((name, np.int64) for name in ("armed", "refused", "announced", "unread", "overrun")),
         *((name, np.float32, (MESSAGE,)) for name in ("message", "sums")),
     ]
 )

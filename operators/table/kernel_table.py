@@ -16,6 +16,7 @@ from asd.operators.kernel.product import schedule
 from asd.operators.table import unread
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
+from asd.operators.table.message import ANNOUNCEMENT
 from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
 from asd.operators.table.twins import Twins
 from asd.operators.table.unread import Unread
@@ -219,7 +220,7 @@ class KernelTable:
 
     def announce(self, gate: Gate | None = None) -> None:
         """See `Table`."""
-        self._of(gate)["announcing"] = 1
+        self._of(gate)["message"][0] = ANNOUNCEMENT
 
     def announced(self, gate: Gate | None = None) -> int:
         """See `Table`."""
@@ -227,7 +228,7 @@ class KernelTable:
 
     def tell(self, message: np.ndarray, gate: Gate) -> None:
         """See `Table`."""
-        self._of(gate)["message"] = message
+        self._of(gate)["message"][1:] = message[1:]
 
     def heard(self, gate: Gate) -> np.ndarray | None:
         """See `Table`."""
@@ -240,7 +241,7 @@ class KernelTable:
 
     def drop_message(self, gate: Gate) -> None:
         """See `Table`."""
-        self._of(gate)["message"] = self._of(gate)["sums"] = 0
+        self._of(gate)["message"][1:] = self._of(gate)["sums"][:] = 0
 
     def _of(self, gate: Gate | None) -> Any:
         return self._gates[0 if gate is None else gate.number]

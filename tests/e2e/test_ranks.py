@@ -66,6 +66,23 @@ def test_one_flipped_bit_of_one_of_three_ranks_goes_with_the_next_update_and_the
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["kernel", "operators"])
+@pytest.mark.parametrize(
+    ("story", "step", "carried", "who"),
+    [("parts", 4, False, "ranks 0, 1 differ in first.weight: which one is wrong can't be told"),
+     ("labels", 5, True, "rank 1 differs from the other 2 in first.weight")],
+)  # fmt: skip
+def test_ranks_of_unlike_parts_compare_by_an_exchange_and_those_with_layers_of_their_own_with_the_update(
+    runner, story, step, carried, who, backend
+):
+    code, steps = train_together(runner, 3, "graph", backend, story, "skip")
+    assert code != 0
+    assert [(each[-1]["step"], each[-1]["width"] > 1) for each in steps] == [(step, carried)] * 3
+    reasons = {event["reason"] for each in events(runner, 3) for event in each}
+    assert reasons == {f"the weights of the ranks are not alike: {who}"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["kernel", "operators"])
 def test_a_checkpoint_of_one_rank_makes_all_compare_and_only_the_one_after_the_damage_is_tainted(runner, backend):
     code, steps = train_together(runner, 2, "graph", backend, "checkpoint", "stop")
     assert code != 0

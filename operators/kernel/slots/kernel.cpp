@@ -67,11 +67,11 @@ struct Slot {
 struct Gate {
   int64_t armed;       // written by the host: whether it refuses
   int64_t refused;     // updates refused, by this rank's verdict or by another's
-  int64_t announcing;  // written by the host: 1 to tell all ranks something with the next update; 0 once they know
   int64_t announced;   // updates with which any rank announced something
   int64_t unread;      // updates judged since its host last read
   int64_t overrun;     // 1 when the step after a refused update came before its host had read
-  float message[kMessage];  // written by the host: goes with the next update; of the first number, see `asd_gate`
+  float message[kMessage];  // written by the host: goes with the next update; the first number is kAnnouncement, or 0 once
+                            // all ranks know
   float sums[kMessage];     // of the ranks' last messages that said anything
 };
 
@@ -385,9 +385,9 @@ int asd_gate(int nparam, void** params, int* ndims, int64_t** shapes, const char
   const Gate& own = gates[gate_of_guard(number)];
   const bool speaks = header.replaying == 0;
   float* told = static_cast<float*>(params[nparam - 1]);
-  told[0] = (refuse(number) ? 1.0f : 0.0f) + (speaks && own.announcing != 0 ? kAnnouncement : 0.0f);
   const int64_t width = message_width(ndims[nparam - 1], shapes[nparam - 1]);
-  for (int64_t i = 1; i < width; ++i) told[i] = speaks ? own.message[i] : 0.0f;
+  for (int64_t i = 0; i < width; ++i) told[i] = speaks ? own.message[i] : 0.0f;
+  told[0] += refuse(number) ? 1.0f : 0.0f;
   return 0;
 }
 
@@ -408,7 +408,7 @@ int asd_agree(int nparam, void** params, int* ndims, int64_t** shapes, const cha
     if (refused) set_aside(number);
     if (sum > std::floor(sum)) {
       ++own.announced;
-      own.announcing = 0;
+      own.message[0] = 0;
     }
     const int64_t width = message_width(ndims[0], shapes[0]);
     if (width > 1 && sums[1] > 0) std::copy_n(sums, width, own.sums);

@@ -2,8 +2,9 @@
 
 What happens is one of `damage` (a bit of a weight of the last rank flips after step 3), `checkpoint` (rank 0 saves
 after steps 2 and 4, and the bit flips after step 3), `unlike` (every rank begins with other weights), `kill` and `stop`
-(rank 0 saves after step 3, and the last rank does that to itself when it should compare its weights after step 4). Each
-rank prints one JSON object per step.
+(rank 0 saves after step 3, and the last rank does that to itself when it should compare its weights after step 4); or
+`parts` and `labels`, where a bit of rank 1 flips as for `damage`, and the last rank holds another part than the others,
+or each rank a last layer of its own. Each rank prints one JSON object per step.
 """
 
 import json
@@ -19,7 +20,7 @@ from mindspore import Tensor, nn
 from mindspore.communication import get_group_size, get_rank, init
 
 from asd import AnomalyDetected, Config, RankLostError
-from asd.operators import StepMonitor
+from asd.operators import StepMonitor, tell_shard
 from asd.operators.drill.workload import digest
 from asd.operators.table import slots
 
@@ -41,10 +42,17 @@ class Net(nn.Cell):
         return ((self.last(self.norm(self.first(x))) - y) ** 2).mean()
 
 
-seed = 1 + rank * (story == "unlike")
+if story == "parts":
+    tell_shard(int(rank == last))
+elif story == "labels":
+    tell_shard(weights={"^last": rank})
+seed = 1 + rank * (story in ("unlike", "labels")) + (story == "parts" and rank == last)
 ms.set_seed(seed)
 np.random.seed(seed)  # noqa: NPY002 - MindSpore draws weights from the global generator
 net = Net()
+if story == "labels":
+    for weight in (*net.first.get_parameters(), *net.norm.get_parameters()):
+        weight.set_data(Tensor(np.linspace(-0.5, 0.5, weight.size, dtype=np.float32).reshape(weight.shape)))
 optimizer = nn.Adam(net.trainable_params(), 1e-2)
 config = Config(protection="document", enable=1, on_anomaly=action, weight_hash=1000 if story == "checkpoint" else 4)
 monitor = StepMonitor(config)
@@ -68,7 +76,7 @@ for step in range(1, 7):
     try:
         events = monitor.step(loss)
     except AnomalyDetected as error:
-        tell(step, kinds=[error.event.kind], stopped=True)
+        tell(step, kinds=[error.event.kind], stopped=True, width=optimizer.asd_gate.width)
         raise
     except RankLostError as error:
         # No digest: in PyNative a read of a tensor would wait for the exchange that was given up.
@@ -81,8 +89,10 @@ for step in range(1, 7):
         ms.save_checkpoint(net, str(file))
         monitor.save_state(file)
         monitor.save_manifest(file)
-    if story in ("damage", "checkpoint") and step == 3 and rank == last:
-        bits = net.last.weight.asnumpy().copy()
+    shared = story in ("parts", "labels")
+    if story in ("damage", "checkpoint", "parts", "labels") and step == 3 and rank == (1 if shared else last):
+        weight = net.first.weight if shared else net.last.weight
+        bits = weight.asnumpy().copy()
         bits.view(np.uint32)[0, 5] ^= 1  # the smallest there is
-        net.last.weight.copy_(Tensor(bits))
+        weight.copy_(Tensor(bits))
 monitor.close()

@@ -15,7 +15,7 @@ from mindspore import nn
 from asd import Config
 from asd.diagnosis.groups import Groups, Shard, everybody
 from asd.operators import StepMonitor
-from asd.operators.gate import guard as guards
+from asd.operators.gate import gate_cell
 from asd.operators.gate.part import StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison, hash_of, hash_without_kernel, total_of
@@ -88,7 +88,7 @@ def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode
 
 
 def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, backend, monkeypatch):
-    monkeypatch.setattr(guards, "_width", lambda: WIDTH)
+    monkeypatch.setattr(gate_cell, "_width", lambda: WIDTH)
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
     monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[])
