@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from asd.tiers import FEATURES
 __all__ = ["KernelTable"]
 
 _SLOT = operator.attrgetter("slot")
+_RECENT_CALLS = 256
+"""Of which the time counts."""
 
 
 class KernelTable:
@@ -55,6 +58,7 @@ class KernelTable:
         self.gates = Gates(len(self._gates))
         self._nanoseconds = int(self._header.nanoseconds)
         self._recomputing = int(schedule(0).nanoseconds)
+        self._calls, self._call_seconds = 0, deque[float](maxlen=_RECENT_CALLS)
         library.asd_tell_unread(*unread.from_any_thread())
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
@@ -276,7 +280,15 @@ class KernelTable:
     def seconds_recomputing(self) -> float:
         """See `Table`."""
         before, self._recomputing = self._recomputing, int(schedule(0).nanoseconds)
-        return (self._recomputing - before) / 1e9
+        calls, self._calls = self._calls, 0
+        # PyNative waits in some of them for what the training computes anyway: not in the shorter ones.
+        start = sorted(self._call_seconds)[len(self._call_seconds) // 4] if calls else 0.0
+        return (self._recomputing - before) / 1e9 + calls * start
+
+    def note_call(self, seconds: float) -> None:
+        """Says how long Python was busy with a check of a result that it called for in PyNative."""
+        self._calls += 1
+        self._call_seconds.append(seconds)
 
     def counted(self, gate: Gate) -> GateCounts:
         """See `Table`."""

@@ -6,6 +6,7 @@ import pytest
 from mindspore import Tensor, nn
 from mindspore.ops import operations as P  # noqa: N812
 
+from asd.operators.recompute import kernel_check
 from asd.operators.recompute.convolution import checked_convolution
 from asd.operators.recompute.lookup import checked_lookup
 from asd.operators.recompute.norm import CheckedNorm
@@ -87,6 +88,20 @@ def test_a_part_that_is_not_due_is_not_handed_to_the_library_and_no_bit_changes(
         assert called == [check]
         assert table().read(check.sites[:1])[0].calls == 1
     table().schedule_checksums(0, 0, False, 0)
+
+
+def test_the_budget_learns_what_pynative_takes_to_call_the_library(monkeypatch):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    checked, [check, *_], operands = _product()
+    checked(*operands)
+    times = iter([0, 50, 100, 102, 200, 203, 300, 304])  # the first call waits for what the training computes
+    monkeypatch.setattr(kernel_check.time, "perf_counter", lambda: next(times))
+    check.is_due, slots = lambda _: True, table()
+    slots.seconds_recomputing()
+    for _ in range(4):
+        check(*operands, operands[0])
+    assert 4 * 3 <= slots.seconds_recomputing() < 4 * 3 + 1
+    assert slots.seconds_recomputing() < 1
 
 
 def _noting(called, check):
