@@ -7,6 +7,7 @@ import math
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -281,9 +282,9 @@ class KernelTable:
         """See `Table`."""
         before, self._recomputing = self._recomputing, int(schedule(0).nanoseconds)
         calls, self._calls = self._calls, 0
-        # PyNative waits in some of them for what the training computes anyway: not in the shorter ones.
-        start = sorted(self._call_seconds)[len(self._call_seconds) // 4] if calls else 0.0
-        return (self._recomputing - before) / 1e9 + calls * start
+        # Not their sum: in the longest PyNative waits for what the training computes anyway.
+        usual = median(self._call_seconds) if calls else 0.0
+        return (self._recomputing - before) / 1e9 + calls * usual
 
     def note_call(self, seconds: float) -> None:
         """Says how long Python was busy with a check of a result that it called for in PyNative."""
