@@ -41,8 +41,9 @@ class OperatorGate(GateCell):
         return self.state.is_alone
 
     def after_update(self) -> None:
-        """After an optimizer was called by Python: not in a compiled step."""
-        self.state.saw_update()
+        """After an optimizer was called by Python; a graph that it is in itself is not waited for."""
+        if ms.get_context("mode") == ms.PYNATIVE_MODE:
+            self.state.saw_update()
 
     def construct(self, gradients):
         """1 where the update must not be applied, on any rank, else 0."""

@@ -99,7 +99,7 @@ class GuardState:
         self.updates, self.overrun, self._was_refused = 0, False, False
 
     def saw_update(self) -> None:
-        """Is told of each update that Python asks for, when the gate has judged it."""
+        """Is told of each update in PyNative, when the gate has judged it."""
         if self._mode == REPLAY:
             return
         before = int(self._last[0])
