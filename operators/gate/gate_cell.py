@@ -51,9 +51,6 @@ class GateCell(nn.Cell):
         self.width = _width()
         self.gate = table().gates.default
 
-    def after_update(self) -> None:
-        """After an optimizer was called by Python: not in a compiled step."""
-
     def belong_to(self, gate: Gate) -> None:
         """Says whose it is from now on."""
         self.gate.guards.discard(self)

@@ -61,11 +61,6 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
                 result = F.depend(refused, super().construct(gradients, *args))
             return result
 
-        def __call__(self, *args, **kwargs):
-            result = super().__call__(*args, **kwargs)
-            self.asd_gate.after_update()
-            return result
-
     slots = table()
     weights = getattr(optimizer, "parameters", ()) if gradients else ()
     prefix, kind = ("averaged.", AVERAGED) if are_averaged() else ("", WEIGHT_GRADIENT)
@@ -78,7 +73,22 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
     gate.belong_to(slots.gates.default)
     optimizer.asd_gate, optimizer.asd_set_aside = gate, gate.set_aside
     put_on(optimizer, Guarded)
+    if isinstance(gate, OperatorGate):
+        _tell_updates(optimizer)
     return optimizer
+
+
+def _tell_updates(optimizer: nn.Cell) -> None:
+    """The C++ library knows what it refused; of operators in a graph that PyNative compiled the host has to be told."""
+    base = type(optimizer)
+
+    class Told(base):  # type: ignore[valid-type, misc]
+        def __call__(self, *args, **kwargs):
+            result = super().__call__(*args, **kwargs)
+            self.asd_gate.after_update()
+            return result
+
+    put_on(optimizer, Told)
 
 
 def is_guarded(optimizer: nn.Cell) -> bool:
