@@ -1,7 +1,8 @@
 """`GradientMonitor`: what the gradients of each parameter are like, step by step, in graph mode and PyNative.
 
-An optimizer is given two faces, as the taps have. PyNative hands its gradients over as arrays; a compiled graph hands
-them to Python through one custom operator, which the update waits for. Nothing of the update changes.
+An optimizer is given two faces, as the taps have. PyNative hands its gradients over as arrays; a compiled graph, as
+most optimizers make one of themselves in PyNative too, hands them to Python through custom operators, which the update
+waits for. Nothing of the update changes.
 """
 
 from __future__ import annotations
