@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -20,7 +20,7 @@ from asd.operators.private.backward import Conv2DBackpropFilter
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
 from asd.operators.recompute.kernel_check import KernelCheck
-from asd.operators.recompute.score import WriteScore, deviation, rounding_to, signs_of
+from asd.operators.recompute.score import SMALLEST, WriteScore, deviation, rounding_to, signs_of, underflow_in
 from asd.operators.table.site import Site
 
 __all__ = ["OperatorConvolution", "checked_convolution"]
@@ -70,7 +70,6 @@ class OperatorConvolution(CheckCell):
         self.to_input = P.Conv2DBackpropInput(out_channel=op.out_channel, **given)
         padded = op.pad if op.pad_mode == "pad" else (0, 0, 0, 0)
         self.to_weights = Conv2DBackpropFilter(out_channel=op.group, pad_list=padded, **given)
-        self.smallest = Tensor(1e-18, ms.float32)
         self.abs, self.sum, self.largest, self.finite = P.Abs(), P.ReduceSum(), P.ReduceMax(), P.IsFinite()
         self.maximum = P.Maximum()
 
@@ -81,22 +80,22 @@ class OperatorConvolution(CheckCell):
 
     def judge(self, a, b, result):
         """The worst residual as a multiple of its tolerance, and 1 where all elements are finite, else 0."""
-        unit, step = rounding_to(result.dtype)
+        unit = rounding_to(result.dtype)
         narrow = a.dtype != ms.float32 or b.dtype != ms.float32 or not self.on_cpu
-        coarse = _COARSE if narrow else 0.0
+        coarse = _COARSE if narrow else 0
         a, b, result = F.cast(a, ms.float32), F.cast(b, ms.float32), F.cast(result, ms.float32)
         judged = self.finite(self.sum(a * 0) + self.sum(b * 0) + self.sum(result * 0))
         channels = result.shape[1] // self.groups if self.part == 1 else self.outputs
         signs, ones = signs_of(channels), F.ones((channels, 1), ms.float32)
         # By their largest elements, so that no square overflows or vanishes.
-        of_a = self.maximum(self.largest(self.abs(a)), self.smallest)
-        of_b = self.maximum(self.largest(self.abs(b)), self.smallest)
+        of_a = self.maximum(self.largest(self.abs(a)), SMALLEST)
+        of_b = self.maximum(self.largest(self.abs(b)), SMALLEST)
         a, b, result = a / of_a, b / of_b, result / of_a / of_b
         residual = self.abs(self.add_up(result, channels, signs) - self.multiply(a, b, result, signs))
         squares, of_result = self.multiply(a * a, b * b, result, ones), self.add_up(result * result, channels, ones)
         terms = self.terms(a, b)
         tolerance = deviation(squares, of_result, unit, terms=terms, count=channels, coarse=coarse)
-        tolerance = tolerance + 192 * (step + terms * 2.0**-126) / of_a / of_b
+        tolerance = tolerance + 192 * underflow_in(result.dtype, terms) / of_a / of_b
         return self.largest(residual / tolerance).reshape((1,)), F.cast(judged, ms.float32).reshape((1,))
 
     def terms(self, a, b):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
@@ -13,7 +12,7 @@ from asd.measured.reading import LOOKUP
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
 from asd.operators.recompute.kernel_check import KernelCheck
-from asd.operators.recompute.score import WriteScore, deviation, rounding_to, signs_of
+from asd.operators.recompute.score import SMALLEST, WriteScore, deviation, rounding_to, signs_of, underflow_in
 from asd.operators.table.site import Site
 
 __all__ = ["checked_lookup"]
@@ -56,7 +55,6 @@ class _OperatorCheck(CheckCell):
         self.part, self.write = part, WriteScore(site.slot)
         self.again, self.rows = P.GatherNd(), P.Gather()
         self.abs, self.sum, self.largest, self.finite = P.Abs(), P.ReduceSum(), P.ReduceMax(), P.IsFinite()
-        self.smallest = Tensor(1e-18, ms.float32)
         self.maximum = P.Maximum()
 
     def construct(self, a, b, result, worst, tallies, due):
@@ -73,11 +71,11 @@ class _OperatorCheck(CheckCell):
 
     def judge_sums(self, ids, dy, found):
         """The worst residual as a multiple of its tolerance, and whether all elements are finite."""
-        unit, step = rounding_to(found.dtype)
+        unit = rounding_to(found.dtype)
         rows, tokens = found.shape[0], ids.size
         dy, found = F.cast(dy, ms.float32).reshape((tokens, -1)), F.cast(found, ms.float32).reshape((rows, -1))
         judged = self.finite(self.sum(dy * 0) + self.sum(found * 0))
-        by = self.maximum(self.largest(self.abs(dy)), self.smallest)
+        by = self.maximum(self.largest(self.abs(dy)), SMALLEST)
         dy, found = dy / by, found / by
         signs = signs_of(rows)
         of_token = self.rows(signs, ids.reshape((-1,)), 0)
@@ -85,4 +83,4 @@ class _OperatorCheck(CheckCell):
         squares, of_result = self.sum(dy * dy, 0), self.sum(found * found, 0)
         # Each addition is rounded to the type of the table.
         tolerance = deviation(squares, of_result, unit, terms=tokens, count=rows, sum_unit=unit / 2)
-        return self.largest(residual / (tolerance + 16 * tokens * step / by)), judged
+        return self.largest(residual / (tolerance + 16 * tokens * underflow_in(found.dtype) / by)), judged

@@ -15,6 +15,7 @@ from mindspore import Tensor, nn
 from mindspore.communication import get_group_size
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
+from mindspore.ops.primitive import constexpr
 
 from asd.measured.reading import MEAN
 from asd.operators.kernel.mean import BLOCK, NUMBERS, blocks_of
@@ -158,9 +159,9 @@ class _OperatorMeans(_Means):
             numbers = told[at : at + NUMBERS * count].reshape((count, NUMBERS))
             at = at + NUMBERS * count
             magnitudes = self.factor * numbers[:, 1]
-            relative, smallest, largest = _type(mean.dtype)
-            elements = min(mean.size, BLOCK)
-            bound = magnitudes * (self.roundings + relative) + elements * ((self.ranks + 2) * _SMALLEST + smallest)
+            largest = _largest(mean.dtype)
+            bound = magnitudes * _relative(mean.dtype, self.roundings)
+            bound = bound + _underflow(mean.dtype, min(mean.size, BLOCK), self.ranks)
             scores = self.abs(sums - self.factor * numbers[:, 0]) / bound
             scores = self.select(self.finite(scores), scores, F.ones_like(scores) * self.wrong)
             # Else what a rank gave is not finite, or so large that its sum may not be; or not all ranks told.
@@ -189,10 +190,23 @@ def _filled(flat):
     return flat.reshape((-1, _LANE))
 
 
-def _type(dtype):
-    """What rounding to a type adds relative to an element and beside it, and its largest number."""
+def _largest(dtype):
+    """The largest number of a type."""
     if dtype == ms.float16:
-        return 2.0**-11, 2.0**-24, 65504.0
-    if dtype == ms.bfloat16:
-        return 2.0**-8, _SMALLEST, 3.38e38
-    return 0.0, 0.0, 3.4e38
+        return 65504.0
+    return 3.38e38 if dtype == ms.bfloat16 else 3.4e38
+
+
+@constexpr
+def _relative(dtype, roundings):
+    """What rounding adds relative to an element."""
+    if dtype == ms.float16:
+        return roundings + 2.0**-11
+    return roundings + 2.0**-8 if dtype == ms.bfloat16 else roundings
+
+
+@constexpr
+def _underflow(dtype, elements, ranks):
+    """What it adds beside that; a tensor, for it is small, see `asd.operators.recompute.score`."""
+    of_type = 2.0**-24 if dtype == ms.float16 else _SMALLEST
+    return Tensor(elements * ((ranks + 2) * _SMALLEST + of_type), ms.float32)

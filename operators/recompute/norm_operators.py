@@ -11,7 +11,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.private.mixed_precision import CheckCell
-from asd.operators.recompute.score import WriteScore, rounding_to
+from asd.operators.recompute.score import WriteScore, rounding_to, underflow_in
 from asd.operators.table.site import Site
 
 __all__ = ["OperatorNorm"]
@@ -87,18 +87,19 @@ class OperatorNorm(CheckCell):
             (x - mean) * rstd, gamma and rstd, of four dimensions each; by how much the first may be off, beside and
             relative to itself; and 1 where all is finite.
         """
-        coarse, step = (0.0, 0.0) if x.dtype == ms.float32 else rounding_to(x.dtype)
+        coarse = 0 if x.dtype == ms.float32 else rounding_to(x.dtype)
+        step = 0 if x.dtype == ms.float32 else underflow_in(x.dtype)
         groups, channels = (self.groups, x.shape[1]) if self.groups else (1, gamma.size)
         batches = x.shape[0] if self.groups else -1
         x = F.cast(x, ms.float32).reshape((batches, groups, channels // groups, -1 if self.groups else 1))
         gamma = F.cast(gamma, ms.float32).reshape((1, groups, channels // groups, 1))
         rounding = self.rounding(self.of_block(x))
-        mean = self.mean(x, _OF_BLOCK) if self.centred else 0.0
+        mean = self.mean(x, _OF_BLOCK) if self.centred else 0
         square = self.mean(x * x, _OF_BLOCK)
         middle = x - mean
         variance = self.mean(middle * middle, _OF_BLOCK) + self.epsilon
         rstd = 1.0 / self.sqrt(variance)
-        stretch, shift = 2 * rounding + 4 * coarse, self.abs(rstd) * 0.0
+        stretch, shift = 2 * rounding + 4 * coarse, self.abs(rstd) * 0
         if self.centred:
             cancelled = rounding * square / variance
             # Where nothing is left of the variance in float32 nothing can be said.
@@ -121,9 +122,8 @@ class OperatorNorm(CheckCell):
 
     def compare(self, found, expected, tolerance):
         """The worst residual as a multiple of its tolerance, and 1 where that says something."""
-        relative, smallest = rounding_to(found.dtype)
+        tolerance = tolerance + rounding_to(found.dtype) * self.abs(expected) + underflow_in(found.dtype)
         found = F.cast(found, ms.float32).reshape(expected.shape)
-        tolerance = tolerance + relative * self.abs(expected) + smallest
         score = self.largest(self.abs(found - expected) / tolerance)
         judged = self.finite(self.sum_all(found * 0) + self.sum_all(expected * 0) + self.sum_all(tolerance * 0))
         return score.reshape((1,)), F.cast(judged, ms.float32).reshape((1,))

@@ -16,15 +16,12 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.kernel.product import BLOCK, sign
 from asd.operators.private.mixed_precision import CheckCell
-from asd.operators.recompute.score import WriteScore
+from asd.operators.recompute.score import SMALLEST, WriteScore, deviation, rounding_to, underflow_in
 from asd.operators.table.site import Site
 
 __all__ = ["OperatorCheck"]
 
-_DEVIATIONS = 12.0
-"""That a residual may have; the kernel, which sums in float64, takes 7 to 8."""
 _UNIT = 2.0**-24  # of a sum in float32
-_FLOOR = 1e-18  # of the deviation, relative to the operands: below it float32 has no squares
 
 
 class OperatorCheck(CheckCell):
@@ -41,11 +38,10 @@ class OperatorCheck(CheckCell):
         self.transpose_a, self.transpose_b = transpose_a, transpose_b
         self.write = WriteScore(site.slot)
         self.signs = Tensor(np.array([sign(j) for j in range(BLOCK)], np.float32))
-        self.smallest = Tensor(1e-18, ms.float32)
         self.one = Tensor([1.0], ms.float32)
         self.times, self.transpose, self.abs = P.BatchMatMul(), P.Transpose(), P.Abs()
         self.sum, self.largest, self.largest_kept = P.ReduceSum(), P.ReduceMax(), P.ReduceMax(keep_dims=True)
-        self.finite, self.maximum, self.sqrt = P.IsFinite(), P.Maximum(), P.Sqrt()
+        self.finite, self.maximum = P.IsFinite(), P.Maximum()
         self.select, self.gather, self.minimum = P.Select(), P.Gather(), P.Minimum()
         self.where_largest = P.Argmax(output_type=ms.int32)
 
@@ -66,19 +62,18 @@ class OperatorCheck(CheckCell):
         b, c = _blocks(b), _blocks(c)
         signs = self.signs[: b.shape[3]]
         # Every row and every block by its own largest element, so that no square overflows or vanishes.
-        of_row = self.maximum(self.largest_kept(self.abs(a), 2), self.smallest)
-        of_block = self.maximum(self.largest_kept(self.abs(b), (1, 3)), self.smallest)
+        of_row = self.maximum(self.largest_kept(self.abs(a), 2), SMALLEST)
+        of_block = self.maximum(self.largest_kept(self.abs(b), (1, 3)), SMALLEST)
         a, b = a / of_row, b / of_block
         of_row = of_row.reshape((*of_row.shape, 1))
         c = c / of_row / of_block
         residual = self.abs(self.sum(c * signs, 3) - self.times(a, self.sum(b * signs, 3)))
         squares, squares_of_c = self.times(a * a, self.sum(b * b, 3)), self.sum(c * c, 3)
         # Rounding of C; the sums of the product and of the check, each of k or of a block of terms.
-        unit, step = _rounding(product.dtype)
-        sums = 2 * (k + BLOCK) / 9
-        variance = unit * unit / 12 * squares_of_c + _UNIT * _UNIT * sums * (squares + squares_of_c)
-        steps = 16 * (step + k * 2.0**-126) / of_row / of_block
-        tolerance = _DEVIATIONS * (self.sqrt(variance) + _FLOOR + steps.reshape((*steps.shape[:2], steps.shape[2])))
+        unit = rounding_to(product.dtype)
+        steps = 8 * underflow_in(product.dtype, k) / of_row / of_block
+        tolerance = deviation(squares, squares_of_c, unit, terms=k, count=BLOCK, alike=False)
+        tolerance = tolerance + 12 * steps.reshape((*steps.shape[:2], steps.shape[2]))
         scores = (residual / tolerance).reshape(-1)
         worst = self.where_largest(scores).reshape((1,))
         score = self.gather(scores, worst, 0)
@@ -116,12 +111,3 @@ def _blocks(x):
     if columns % BLOCK > 0:
         x = P.Pad(((0, 0), (0, 0), (0, BLOCK - columns % BLOCK)))(x)
     return x.reshape((batches, rows, -1, BLOCK))
-
-
-def _rounding(dtype):
-    """Unit in the last place of a number in [1, 2), and the step between the smallest numbers."""
-    if dtype == ms.float16:
-        return 2.0**-10, 2.0**-24
-    if dtype == ms.bfloat16:
-        return 2.0**-7, 2.0**-126
-    return 2.0**-23, 2.0**-126

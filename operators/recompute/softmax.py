@@ -13,7 +13,7 @@ from asd.measured.reading import SOFTMAX
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
 from asd.operators.recompute.kernel_check import KernelCheck
-from asd.operators.recompute.score import WriteScore, rounding_to
+from asd.operators.recompute.score import WriteScore, rounding_to, underflow_in
 from asd.operators.table.site import Site
 
 __all__ = ["checked_softmax"]
@@ -21,7 +21,7 @@ __all__ = ["checked_softmax"]
 _UNIT = 2.0**-24
 _WIDER = 4.0
 """Than that of the kernel, which computes in float64."""
-_LOWEST, _NOTHING = -80.0, 1e-33
+_LOWEST, _NOTHING = Tensor(-80.0, ms.float32), Tensor(1e-33, ms.float32)
 
 
 def checked_softmax(op: Any, name: str) -> CheckedCall:
@@ -46,7 +46,7 @@ class _OperatorCheck(CheckCell):
         self.part, self.write = part, WriteScore(site.slot)
         self.most, self.largest, self.abs = P.ReduceMax(keep_dims=True), P.ReduceMax(), P.Abs()
         self.sum, self.sum_all, self.finite = P.ReduceSum(keep_dims=True), P.ReduceSum(), P.IsFinite()
-        self.exp, self.maximum, self.lowest = P.Exp(), P.Maximum(), Tensor(_LOWEST, ms.float32)
+        self.exp, self.maximum = P.Exp(), P.Maximum()
 
     def construct(self, a, b, result, worst, tallies, due):
         """A number that depends on all that was written."""
@@ -55,13 +55,13 @@ class _OperatorCheck(CheckCell):
 
     def judge(self, a, b, result):
         """The worst residual as a multiple of its tolerance, and whether it says something."""
-        unit, step = rounding_to(result.dtype)
-        coarse = 0.0 if a.dtype == ms.float32 else unit
+        unit = rounding_to(result.dtype)
+        coarse = 0 if a.dtype == ms.float32 else unit
         rounding = _WIDER * _UNIT * (16 + a.shape[-1] / 2)
         a, b, result = F.cast(a, ms.float32), F.cast(b, ms.float32), F.cast(result, ms.float32)
         if self.part == 0:
             most = self.most(a, -1)
-            below = self.maximum(a - most, self.lowest)
+            below = self.maximum(a - most, _LOWEST)
             terms = self.exp(below)
             expected = terms / self.sum(terms, -1)
             off = (_WIDER * 2.0**-20 + 2 * coarse) * self.abs(below) + coarse * self.abs(most)
@@ -74,6 +74,6 @@ class _OperatorCheck(CheckCell):
             expected = terms / 2 - a * total
             off = (_WIDER * 4 * _UNIT + 2 * coarse) * (self.abs(b) + self.abs(total))
             tolerance = self.abs(a) * (off + (rounding + 2 * coarse) * self.sum(self.abs(terms), -1) / 2)
-        tolerance = tolerance + unit * self.abs(expected) + 16 * step
+        tolerance = tolerance + unit * self.abs(expected) + 16 * underflow_in(result.dtype)
         score = self.largest(self.abs(result - expected) / tolerance)
         return score, self.finite(self.sum_all(result * 0) + self.sum_all(expected * 0) + self.sum_all(tolerance * 0))
