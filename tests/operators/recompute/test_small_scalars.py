@@ -1,7 +1,7 @@
 """No check gives the compiler a small scalar, for it may take another one for it.
 
-A function of a graph is compiled once for equal arguments, and two floats less than 2.2e-16 apart may be equal there, by
-the chance of a hash: a wrong number without a word, or an error of the compiler.
+A function of a graph is compiled once for equal arguments, and two floats less than 2.2e-16 apart may be equal there,
+by the chance of a hash: a wrong number without a word, or an error of the compiler.
 """
 
 import os
