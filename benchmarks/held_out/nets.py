@@ -89,6 +89,7 @@ def break_product(dense: nn.Dense, strike: Strike) -> None:
     for name, place in (("multiply", "product"), ("multiply_dx", "dx"), ("multiply_dw", "dw")):
         struck = Struck(getattr(checked.parts, name), lambda array, place=place: strike(place, array))
         setattr(checked.parts, name, struck)
+    checked.parts.multiply.bare = AsItsInput(Products(strike))  # what PyNative calls where nothing is due
 
 
 class Mixer(nn.Cell):

@@ -106,7 +106,10 @@ class Checks(Part):
         reducer, sites = reducer_of(net, optimizer, reducer), list[Site]()
         # The guard is what sees the gradients of parameters; it refuses nothing unless the table is armed.
         if self._config.refuses or self._judges_history:
-            guard(optimizer, gradients=self._judges_history, lower=self._config.confirm > 0)
+            try:
+                guard(optimizer, gradients=self._judges_history, lower=self._config.confirm > 0)
+            except UnsupportedError as error:
+                self.monitor.protections.lacks("ASD_ON_ANOMALY", str(error))
             sites += gradient_sites(optimizer)
         if is_guarded(optimizer):
             optimizer.asd_gate.belong_to(self.gate)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
-from asd.errors import ConfigError
+from asd.errors import ConfigError, UnsupportedError
 from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT
 from asd.operators.gate.gate_cell import GateCell, KernelGate, number_of_ranks
 from asd.operators.gate.operator_gate import OperatorGate
@@ -42,6 +42,7 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
 
     Raises:
         ConfigError: `optimizer` is not a Cell.
+        UnsupportedError: Its `construct` was set on it alone, where nothing can be put around it.
     """
     if not isinstance(optimizer, nn.Cell):
         raise ConfigError(
@@ -49,6 +50,11 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
         )
     if is_guarded(optimizer):
         return optimizer
+    if "construct" in vars(optimizer):
+        raise UnsupportedError(
+            f"the construct of {type(optimizer).__name__} was set on this one optimizer, as by optimizer.construct = "
+            "jit(...), so nothing can refuse its updates; put jit on the method of its class"
+        )
     base = type(optimizer)
 
     class Guarded(base):  # type: ignore[valid-type, misc]

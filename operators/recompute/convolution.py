@@ -80,7 +80,8 @@ class OperatorConvolution(CheckCell):
 
     def judge(self, a, b, result):
         """The worst residual as a multiple of its tolerance, and 1 where all elements are finite, else 0."""
-        unit = rounding_to(result.dtype)
+        terms = self.terms(a, b)
+        unit, step = rounding_to(result.dtype), underflow_in(result.dtype, terms)
         narrow = a.dtype != ms.float32 or b.dtype != ms.float32 or not self.on_cpu
         coarse = _COARSE if narrow else 0
         a, b, result = F.cast(a, ms.float32), F.cast(b, ms.float32), F.cast(result, ms.float32)
@@ -93,9 +94,8 @@ class OperatorConvolution(CheckCell):
         a, b, result = a / of_a, b / of_b, result / of_a / of_b
         residual = self.abs(self.add_up(result, channels, signs) - self.multiply(a, b, result, signs))
         squares, of_result = self.multiply(a * a, b * b, result, ones), self.add_up(result * result, channels, ones)
-        terms = self.terms(a, b)
         tolerance = deviation(squares, of_result, unit, terms=terms, count=channels, coarse=coarse)
-        tolerance = tolerance + 192 * underflow_in(result.dtype, terms) / of_a / of_b
+        tolerance = tolerance + 192 * step / of_a / of_b
         return self.largest(residual / tolerance).reshape((1,)), F.cast(judged, ms.float32).reshape((1,))
 
     def terms(self, a, b):

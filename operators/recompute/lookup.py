@@ -71,7 +71,7 @@ class _OperatorCheck(CheckCell):
 
     def judge_sums(self, ids, dy, found):
         """The worst residual as a multiple of its tolerance, and whether all elements are finite."""
-        unit = rounding_to(found.dtype)
+        unit, step = rounding_to(found.dtype), underflow_in(found.dtype)
         rows, tokens = found.shape[0], ids.size
         dy, found = F.cast(dy, ms.float32).reshape((tokens, -1)), F.cast(found, ms.float32).reshape((rows, -1))
         judged = self.finite(self.sum(dy * 0) + self.sum(found * 0))
@@ -83,4 +83,4 @@ class _OperatorCheck(CheckCell):
         squares, of_result = self.sum(dy * dy, 0), self.sum(found * found, 0)
         # Each addition is rounded to the type of the table.
         tolerance = deviation(squares, of_result, unit, terms=tokens, count=rows, sum_unit=unit / 2)
-        return self.largest(residual / (tolerance + 16 * tokens * underflow_in(found.dtype) / by)), judged
+        return self.largest(residual / (tolerance + 16 * tokens * step / by)), judged

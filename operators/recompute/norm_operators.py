@@ -88,7 +88,7 @@ class OperatorNorm(CheckCell):
             relative to itself; and 1 where all is finite.
         """
         coarse = 0 if x.dtype == ms.float32 else rounding_to(x.dtype)
-        step = 0 if x.dtype == ms.float32 else underflow_in(x.dtype)
+        step = underflow_in(x.dtype)
         groups, channels = (self.groups, x.shape[1]) if self.groups else (1, gamma.size)
         batches = x.shape[0] if self.groups else -1
         x = F.cast(x, ms.float32).reshape((batches, groups, channels // groups, -1 if self.groups else 1))

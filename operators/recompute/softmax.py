@@ -55,7 +55,7 @@ class _OperatorCheck(CheckCell):
 
     def judge(self, a, b, result):
         """The worst residual as a multiple of its tolerance, and whether it says something."""
-        unit = rounding_to(result.dtype)
+        unit, step = rounding_to(result.dtype), underflow_in(result.dtype)
         coarse = 0 if a.dtype == ms.float32 else unit
         rounding = _WIDER * _UNIT * (16 + a.shape[-1] / 2)
         a, b, result = F.cast(a, ms.float32), F.cast(b, ms.float32), F.cast(result, ms.float32)
@@ -74,6 +74,6 @@ class _OperatorCheck(CheckCell):
             expected = terms / 2 - a * total
             off = (_WIDER * 4 * _UNIT + 2 * coarse) * (self.abs(b) + self.abs(total))
             tolerance = self.abs(a) * (off + (rounding + 2 * coarse) * self.sum(self.abs(terms), -1) / 2)
-        tolerance = tolerance + unit * self.abs(expected) + 16 * underflow_in(result.dtype)
+        tolerance = tolerance + unit * self.abs(expected) + 16 * step
         score = self.largest(self.abs(result - expected) / tolerance)
         return score, self.finite(self.sum_all(result * 0) + self.sum_all(expected * 0) + self.sum_all(tolerance * 0))

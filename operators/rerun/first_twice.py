@@ -53,8 +53,11 @@ class FirstTwice(Part):
                 return
             with again.without_a_trace():
                 self._answer, failure = again.rerun_discarding()
-            if any(rank["failure"] for rank in self.ranks.tell(failure=failure)):
+            told = self.ranks.tell(failure=failure, changed=again.changed and again.obstacle())
+            if any(rank["failure"] or rank["changed"] for rank in told):
                 self._answer = None
+            if changed := next((rank["changed"] for rank in told if rank["changed"]), ""):
+                self._replay.give_up(changed)
         except RankLostError:  # the exchange keeps it, which ends the step
             self._answer = None
 

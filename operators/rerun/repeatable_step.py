@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
+from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd.diagnosis.rerun import Answer
 from asd.errors import UnsupportedError
@@ -18,6 +19,7 @@ from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tenso
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
+from asd.operators.rerun.python_state import PythonState, reached_from
 from asd.operators.rerun.random_state import (
     RandomState,
     control_dropouts,
@@ -35,6 +37,7 @@ _MOST_KEPT = 1 << 20
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
 _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
+_Kind = TypeVar("_Kind")
 
 
 class Step(NamedTuple):
@@ -67,6 +70,7 @@ class RepeatableStep:
         random: The random streams.
         moving: Parameters that a step writes and does not read.
         is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
+        changed: The name of what a run without a trace changed in Python, which was put back; empty if nothing was.
     """
 
     def __init__(
@@ -85,12 +89,9 @@ class RepeatableStep:
         watch_draws()
         self.random = RandomState()
         self._compiled_before = compiled_functions()
-        left_out = {id(parameter) for parameter in [*optimizer.get_parameters(), *net.trainable_params()]}
-        held = [*net.get_parameters(), *also, *_of_operators(net)]
-        self._written = list({id(parameter): parameter for parameter in held if id(parameter) not in left_out}.values())
-        self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
-        self.moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
-        self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
+        self._also = also
+        self.changed = ""
+        self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._searched = False
 
@@ -100,13 +101,34 @@ class RepeatableStep:
         gate: Gate = guard.gate if guard is not None else table().gates.default
         return gate
 
+    def _find_parameters(self) -> None:
+        """What a step may change besides what a guarded optimizer does."""
+        roots = list(self._roots())
+        cells = [cell for root in roots for _, cell in root.cells_and_names()]
+        guarded = [self._optimizer, *(cell for cell in cells if is_guarded(cell))]
+        updated = {id(parameter) for optimizer in guarded for parameter in optimizer.get_parameters()}
+        held = [*(parameter for root in roots for parameter in root.get_parameters()), *self._also]
+        held += [*self._named_by_step(Parameter), *_of_operators(cells)]
+        written = {id(parameter): parameter for parameter in held if id(parameter) not in updated}
+        if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
+            # Weights of the network that nobody trains; of other stages, for one.
+            for parameter in _network_in(self._net).trainable_params():
+                written.pop(id(parameter), None)
+        self._written = list(written.values())
+        self._read = [parameter for parameter in self._written if not parameter.name.endswith(_MOVING)]
+        self.moving = [parameter for parameter in self._written if parameter.name.endswith(_MOVING)]
+        self._too_large = sum(parameter.nbytes for parameter in self._read) > _MOST_KEPT
+
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with but for weights and optimizer, which will stay."""
+        is_new = self.step is None or _function_of(step.run) is not _function_of(self.step.run)
         if self.step is not None and not self._searched:
             # The step is compiled by now: its graph is searched once, before a replay is in a hurry.
             self.is_repeatable = not self._obstacle_in(self._find_obstacle)
             self._searched = True
         self.step, self._is_current = step, True
+        if is_new:
+            self._find_parameters()
         forget_draws()
         if not self._too_large:
             self._before = [to_host(parameter) for parameter in self._read], self.random.save()
@@ -152,27 +174,32 @@ class RepeatableStep:
             return _UNREPEATABLE
         if self._before is None:
             size = sum(parameter.nbytes for parameter in self._read) / 2**20
-            return f"a step changes {size:.1f} MiB besides weights and optimizer, too much to be kept before each step"
+            return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
+        if self.changed:
+            return f"a step changes {self.changed} in Python, which would be changed once more"
         mode = division("parallel_mode")
         if self._ranks > 1 and operators_are_divided():
             return f"MindSpore divides each batch itself in parallel mode {mode}, so no rank can be given another's"
         cells = [cell for root in self._roots() for _, cell in root.cells_and_names()]
-        free = next((cell for cell in cells if isinstance(cell, _OPTIMIZERS) and not is_guarded(cell)), None)
+        optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
+        free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
         return uncontrolled(cells, compiled_functions() - self._compiled_before)
 
     def _roots(self) -> Iterator[nn.Cell]:
         yield self._net
+        yield from self._named_by_step(nn.Cell)
+
+    def _named_by_step(self, kind: type[_Kind]) -> Iterator[_Kind]:
         if self.step is not None:
-            run = getattr(self.step.run, "__self__", self.step.run)
-            if isinstance(run, nn.Cell):
-                yield run
+            yield from (each for each in reached_from(self.step.run) if isinstance(each, kind))
 
     @contextmanager
     def without_a_trace(self) -> Iterator[None]:
         """Every update is refused inside, and afterwards all is as the step left it."""
         after = [to_host(parameter) for parameter in self._written], self.random.save()
+        in_python = PythonState(cell for root in self._roots() for _, cell in root.cells_and_names())
         slots = table()
         slots.begin_replay()
         try:
@@ -181,6 +208,7 @@ class RepeatableStep:
             slots.end_replay()
             slots.read(self._sites, self._gate)
             self._put(self._written, *after)
+            self.changed = self.changed or in_python.put_back()
 
     def rerun_for_good(self) -> tuple[Any, str]:
         """Makes the step once more for good: the gate judges it, and what it writes stays.
@@ -253,9 +281,21 @@ class RepeatableStep:
         self.random.restore(streams)
 
 
-def _of_operators(net: nn.Cell) -> Iterator[Parameter]:
+def _function_of(run: Callable[..., Any]) -> Any:
+    """The same for one method of one object, which is a new object each time it is asked for."""
+    return getattr(run, "__self__", run)
+
+
+def _network_in(cell: nn.Cell) -> nn.Cell:
+    """What a training cell trains."""
+    while isinstance(cell, (AutoParallel, nn.TrainOneStepCell)):
+        cell = cell.network
+    return cell
+
+
+def _of_operators(cells: Sequence[nn.Cell]) -> Iterator[Parameter]:
     """Those of check operators, which belong to no cell."""
-    for _, cell in net.cells_and_names():
+    for cell in cells:
         for value in vars(cell).values():
             if isinstance(value, ASDBase):
                 yield from (held for held in vars(value).values() if isinstance(held, Parameter))

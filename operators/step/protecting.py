@@ -59,7 +59,7 @@ def before_first_step(
     found.count(site.kind for site in sites)
     found.has(
         rule=config.rule + (f" with tiers {', '.join(tiers)}" if tiers else ""),
-        refusal=_REFUSES[config.on_anomaly] if optimizer is not None or not config.refuses else "",
+        refusal=_REFUSES[config.on_anomaly] if is_guarded(optimizer) or not config.refuses else "",
         combined_scheme="gradients of parameters are sampled" if config.combined.enable else "",
         manifests="of checkpoint files" if config.manifest else "",
         recording="of all values" if config.record else "",

@@ -1,0 +1,143 @@
+"""What a step changes in Python: attributes of the user's cells, which one that is made again would change once more.
+
+A graph runs no Python, but PyNative does: a counter, a list, a mean that a cell keeps for itself. What is found
+changed after a run without a trace is put back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter, Tensor, nn
+
+from asd.operators.measure.step_tensors import tensor_like, to_host
+from asd.operators.private.class_swap import stock_class
+
+__all__ = ["PythonState", "reached_from"]
+
+_OF_EVERY_CELL = frozenset(vars(nn.Cell())) - {"_buffers"}
+_NOT_THE_USERS = ("asd", "mindspore", "numpy", "builtins")
+_LARGEST = 1 << 20
+"""Bytes of a tensor or an array that is kept; larger ones are masks and tables more often than not."""
+_DEEPEST = 4
+
+
+class PythonState:
+    """The attributes of cells as they are now.
+
+    Args:
+        cells: Those of a step; only of classes that are the user's own attributes are kept.
+    """
+
+    def __init__(self, cells: Iterable[nn.Cell]) -> None:
+        self._kept: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._contents: list[tuple[str, Any, Any]] = []
+        self._seen: dict[int, Any] = {}
+        for cell in cells:
+            if _is_users(stock_class(cell)):
+                self._keep_attributes(type(cell).__name__, cell, _DEEPEST)
+
+    def _keep_attributes(self, name: str, holder: Any, depth: int) -> None:
+        values = {
+            key: value
+            for key, value in vars(holder).items()
+            if not (isinstance(holder, nn.Cell) and (key in _OF_EVERY_CELL or key.startswith("asd_")))
+        }
+        self._kept.append((name, holder, values))
+        for key, value in values.items():
+            self._keep(f"{name}.{key}", value, depth - 1)
+
+    def _keep(self, name: str, value: Any, depth: int) -> None:
+        if depth == 0 or id(value) in self._seen or isinstance(value, (nn.Cell, Parameter, type)):
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, (list, deque, dict, set)):
+            self._contents.append((name, value, value.copy()))
+        if isinstance(value, (list, deque, dict, tuple)):
+            for each in value.values() if isinstance(value, dict) else value:
+                self._keep(name, each, depth - 1)
+        elif isinstance(value, (Tensor, np.ndarray)):
+            if value.nbytes <= _LARGEST:
+                self._contents.append((name, value, _bits(value)))
+        elif hasattr(value, "__dict__") and _is_users(type(value)):
+            self._keep_attributes(name, value, depth)
+
+    def put_back(self) -> str:
+        """Puts back what has changed since.
+
+        Returns:
+            The name of what was changed first, or an empty text.
+        """
+        changed = ""
+        for name, holder, values in self._kept:
+            now = vars(holder)
+            for key, value in values.items():
+                if not _is_same(now.get(key, self), value):
+                    changed = changed or f"{name}.{key}"
+                    now[key] = value
+        for name, value, before in self._contents:
+            if not _is_same(_bits(value) if isinstance(value, (Tensor, np.ndarray)) else value, before):
+                changed = changed or name
+                _fill(value, before)
+        return changed
+
+
+def _is_users(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] not in _NOT_THE_USERS
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if one is other or type(one) is not type(other):
+        return one is other
+    if isinstance(one, (list, tuple, deque)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    return isinstance(one, (bool, int, float, complex, str, bytes, set)) and bool(one == other)
+
+
+def _bits(value: Any) -> np.ndarray:
+    return to_host(value) if isinstance(value, Tensor) else value.copy()
+
+
+def _fill(value: Any, before: Any) -> None:
+    if isinstance(value, Tensor):
+        value.copy_(tensor_like(value, before))
+    elif isinstance(value, np.ndarray):
+        value[...] = before
+    elif isinstance(value, (list, deque)):
+        value.clear()
+        value.extend(before)
+    else:
+        value.clear()
+        value.update(before)
+
+
+def reached_from(run: Any, depth: int = _DEEPEST) -> Iterator[nn.Cell | Parameter]:
+    """The cells and Parameters that a function knows by name: of its object, its closure, its globals and defaults."""
+    if isinstance(run, (nn.Cell, Parameter)):
+        yield run
+    elif depth > 0:
+        for each in _named_in(run):
+            yield from reached_from(each, depth - 1)
+
+
+def _named_in(run: Any) -> Iterable[Any]:
+    if isinstance(run, (list, tuple)):
+        return run
+    if isinstance(run, functools.partial):
+        return run.func, *run.args, *run.keywords.values()
+    if inspect.ismethod(run):
+        return run.__self__, run.__func__
+    function = inspect.unwrap(run) if callable(run) else None
+    if not inspect.isfunction(function) or function.__module__.partition(".")[0] in ("asd", "numpy"):
+        return ()
+    named = inspect.getclosurevars(function)
+    return *named.nonlocals.values(), *named.globals.values(), *(function.__defaults__ or ())

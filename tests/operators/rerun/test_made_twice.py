@@ -1,0 +1,166 @@
+"""A step that is made twice leaves nothing behind but what one leaves, whatever else a training writes in it."""
+
+import copy
+import logging
+from collections import deque
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checked_nets import assert_same_bits, batch, fill, values
+from mindspore import Parameter, Tensor, nn, ops
+
+from asd import Config
+from asd.operators import StepMonitor
+from asd.operators.rerun.python_state import PythonState, reached_from
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Dense(8, 8), nn.LayerNorm((8,))
+
+    def construct(self, x):
+        return (self.norm(self.first(x)) * x).mean()
+
+
+class Averaging(nn.TrainOneStepCell):
+    """Keeps a mean of its weights in Parameters that look like weights."""
+
+    def __init__(self, net, optimizer):
+        super().__init__(net, optimizer)
+        self.means = self.weights.clone(prefix="mean", init="zeros")
+
+    def construct(self, x):
+        loss = super().construct(x)
+        for mean, weight in zip(self.means, self.weights):  # noqa: B905 - a graph knows no `strict`
+            ops.assign(mean, mean * 0.5 + weight * 0.5)
+        return loss
+
+
+class Counting(nn.TrainOneStepCell):
+    """Keeps a number, a list, a dict, an array and a tensor in Python, and its batch gets larger with the number."""
+
+    def __init__(self, net, optimizer):
+        super().__init__(net, optimizer)
+        self.count, self.losses, self.by_name, self.array = 0, [], {"steps": 0}, np.zeros(2)
+        self.last = deque([0.0], maxlen=2)
+        self.tensor = Tensor([0.0])
+
+    def construct(self, x):
+        self.count += 1
+        loss = super().construct(x * (1 + 0.1 * self.count))
+        self.losses.append(self.count)
+        self.last.append(self.count)
+        self.by_name["steps"] += 1
+        self.array += 1
+        self.tensor = self.tensor + 1
+        return loss
+
+    def kept(self):
+        return self.count, self.losses, list(self.last), self.by_name, self.array.tolist(), self.tensor.asnumpy().item()
+
+
+def train(make, monitored, *, whole=True):
+    """Five steps of a cell in a loop; `whole` says whether the monitor knows the cell or its network alone."""
+    net = fill(Net())
+    optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+    cell = make(net, optimizer)
+    cell.set_train()
+    step, monitor = cell, None
+    if monitored:
+        monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[])
+        monitor.attach(cell if whole else net, optimizer)
+        step = monitor.watch_step(cell if whole else lambda x: cell(x))
+    losses = []
+    for number in range(5):
+        loss = step(batch(number))
+        if monitor is not None:
+            monitor.step(loss)
+        losses.append(loss.asnumpy().tobytes())
+    return losses, values(cell.get_parameters()), cell, monitor
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["cell", "function"])
+@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel"), ("pynative", "kernel")], indirect=True)
+def test_means_of_weights_are_what_they_are_without_detection(mode, backend, whole):
+    losses, weights, _, _ = train(Averaging, monitored=False)
+    ours, our_weights, _, monitor = train(Averaging, monitored=True, whole=whole)
+    assert monitor.monitor.protections.on["repeats"] == "bit for bit, as the second step showed"
+    assert ours == losses
+    assert_same_bits(our_weights, weights)
+
+
+@pytest.mark.parametrize(("mode", "backend"), [("pynative", "kernel")], indirect=True)
+def test_what_a_cell_keeps_in_python_is_put_back_and_no_step_is_made_again_then(mode, backend, caplog):
+    losses, weights, plain, _ = train(Counting, monitored=False)
+    with caplog.at_level(logging.WARNING, "asd"):
+        ours, our_weights, cell, monitor = train(Counting, monitored=True)
+    assert cell.kept() == plain.kept()
+    assert ours == losses
+    assert_same_bits(our_weights, weights)
+    reason = "no step will be made again: a step changes Counting.count in Python, which would be changed once more"
+    assert monitor.monitor.protections.missing["ASD_CONFIRM"] == [reason]
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel"), ("pynative", "operators")], indirect=True)
+def test_an_optimizer_whose_own_construct_is_compiled_updates_once_and_is_told(mode, backend, caplog):
+    def make(net, optimizer):
+        return nn.TrainOneStepCell(net, optimizer)
+
+    def compiled(net, optimizer):
+        optimizer.construct = ms.jit(optimizer.construct)
+        return make(net, optimizer)
+
+    losses, weights, _, _ = train(make, monitored=False)
+    with caplog.at_level(logging.WARNING, "asd"):
+        ours, our_weights, cell, _ = train(compiled, monitored=True)
+    assert ours == losses
+    assert_same_bits(our_weights, weights)
+    assert cell.optimizer.global_step.asnumpy().item() == 5
+    assert "the construct of Momentum was set on this one optimizer" in caplog.text
+
+
+class State:
+    def __init__(self):
+        self.count, self.rows = 0, [[1], [2]]
+
+
+class Holder(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.state, self.itself = State(), []
+        self.itself.append(self.itself)
+        self.register_buffer("seen", Tensor([0.0]))
+
+
+def test_nested_objects_lists_and_buffers_are_put_back():
+    cell = Holder()
+    before = copy.deepcopy(cell.state.rows)
+    state = PythonState([cell])
+    assert state.put_back() == ""
+    cell.state.count += 1
+    cell.state.rows[1].append(3)
+    cell.seen.add_(1)
+    assert state.put_back() != ""
+    assert (cell.state.count, cell.state.rows, cell.seen.asnumpy().item()) == (0, before, 0)
+    assert state.put_back() == ""
+
+
+def test_a_function_shows_the_cells_and_parameters_that_it_names():
+    net, other, unused = nn.Dense(2, 2), Parameter(Tensor([0.0]), name="other"), nn.Dense(2, 2)
+    cells = [nn.ReLU()]
+
+    def inner(x):
+        return cells[0](net(x))
+
+    def outer(x):
+        ops.assign(other, other + 1)
+        return ms.value_and_grad(inner)(x)
+
+    found = list(reached_from(ms.jit(outer)))
+    assert all(any(each is one for one in found) for each in (net, other, cells[0]))
+    assert not any(each is unused for each in found)
