@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -32,12 +33,16 @@ class PythonState:
 
     Args:
         cells: Those of a step; only of classes that are the user's own attributes are kept.
+
+    Attributes:
+        iterator: The name of an iterator, which nobody can put back; empty if there is none.
     """
 
     def __init__(self, cells: Iterable[nn.Cell]) -> None:
         self._kept: list[tuple[str, Any, dict[Any, Any]]] = []
         self._contents: list[tuple[str, Any, Any]] = []
         self._seen: dict[int, Any] = {}
+        self.iterator = ""
         for cell in cells:
             if _is_users(stock_class(cell)):
                 self._keep_attributes(type(cell).__name__, cell, _DEEPEST)
@@ -56,16 +61,23 @@ class PythonState:
         if depth == 0 or id(value) in self._seen or isinstance(value, (nn.Cell, Parameter, type)):
             return
         self._seen[id(value)] = value
-        if isinstance(value, (list, deque, dict, set)):
-            self._contents.append((name, value, value.copy()))
-        if isinstance(value, (list, deque, dict, tuple)):
-            for each in value.values() if isinstance(value, dict) else value:
-                self._keep(name, each, depth - 1)
+        if _is_iterator(value):
+            self.iterator = self.iterator or name
+        elif isinstance(value, np.random.Generator):
+            self._kept.append((name, value.bit_generator, {"state": value.bit_generator.state}))
         elif isinstance(value, (Tensor, np.ndarray)):
             if value.nbytes <= _LARGEST:
                 self._contents.append((name, value, _bits(value)))
+        elif isinstance(value, (list, deque, dict, set, tuple)):
+            self._keep_elements(name, value, depth - 1)
         elif hasattr(value, "__dict__") and _is_users(type(value)):
             self._keep_attributes(name, value, depth)
+
+    def _keep_elements(self, name: str, value: Any, depth: int) -> None:
+        if not isinstance(value, tuple):
+            self._contents.append((name, value, value.copy()))
+        for each in value.values() if isinstance(value, dict) else value:
+            self._keep(name, each, depth)
 
     def put_back(self) -> str:
         """Puts back what has changed since.
@@ -75,16 +87,19 @@ class PythonState:
         """
         changed = ""
         for name, holder, values in self._kept:
-            now = vars(holder)
             for key, value in values.items():
-                if not _is_same(now.get(key, self), value):
+                if not _is_same(getattr(holder, key, self), value):
                     changed = changed or f"{name}.{key}"
-                    now[key] = value
+                    object.__setattr__(holder, key, value)
         for name, value, before in self._contents:
             if not _is_same(_bits(value) if isinstance(value, (Tensor, np.ndarray)) else value, before):
                 changed = changed or name
                 _fill(value, before)
         return changed
+
+
+def _is_iterator(value: Any) -> bool:
+    return isinstance(value, Iterator) and not isinstance(value, io.IOBase)
 
 
 def _is_users(kind: type) -> bool:
@@ -120,9 +135,9 @@ def _fill(value: Any, before: Any) -> None:
         value.update(before)
 
 
-def reached_from(run: Any, depth: int = _DEEPEST) -> Iterator[nn.Cell | Parameter]:
-    """The cells and Parameters that a function knows by name: of its object, its closure, its globals and defaults."""
-    if isinstance(run, (nn.Cell, Parameter)):
+def reached_from(run: Any, depth: int = _DEEPEST) -> Iterator[nn.Cell | Parameter | Iterator[Any]]:
+    """Cells, Parameters and iterators that a function knows by name: of its object, closure, globals and defaults."""
+    if isinstance(run, (nn.Cell, Parameter)) or _is_iterator(run):
         yield run
     elif depth > 0:
         for each in _named_in(run):
@@ -136,6 +151,8 @@ def _named_in(run: Any) -> Iterable[Any]:
         return run.func, *run.args, *run.keywords.values()
     if inspect.ismethod(run):
         return run.__self__, run.__func__
+    if hasattr(run, "__dict__") and not isinstance(run, type) and _is_users(type(run)):
+        return *vars(run).values(), *((type(run).__call__,) if callable(run) else ())
     function = inspect.unwrap(run) if callable(run) else None
     if not inspect.isfunction(function) or function.__module__.partition(".")[0] in ("asd", "numpy"):
         return ()

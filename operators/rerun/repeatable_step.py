@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import Parameter, nn
@@ -37,7 +37,6 @@ _MOST_KEPT = 1 << 20
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
 _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
-_Kind = TypeVar("_Kind")
 
 
 class Step(NamedTuple):
@@ -185,13 +184,16 @@ class RepeatableStep:
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
+        iterator = PythonState(cells).iterator or next((repr(each) for each in self._named_by_step(Iterator)), "")
+        if iterator:
+            return f"a step may read on in {iterator}, which can't be put back"
         return uncontrolled(cells, compiled_functions() - self._compiled_before)
 
     def _roots(self) -> Iterator[nn.Cell]:
         yield self._net
         yield from self._named_by_step(nn.Cell)
 
-    def _named_by_step(self, kind: type[_Kind]) -> Iterator[_Kind]:
+    def _named_by_step(self, kind: Any) -> Iterator[Any]:
         if self.step is not None:
             yield from (each for each in reached_from(self.step.run) if isinstance(each, kind))
 

@@ -164,3 +164,34 @@ def test_a_function_shows_the_cells_and_parameters_that_it_names():
     found = list(reached_from(ms.jit(outer)))
     assert all(any(each is one for one in found) for each in (net, other, cells[0]))
     assert not any(each is unused for each in found)
+
+
+class Reading(nn.TrainOneStepCell):
+    """Reads on in something of its own with each step."""
+
+    def __init__(self, net, optimizer):
+        super().__init__(net, optimizer)
+        self.own = (float(number) for number in range(1, 100))
+
+    def construct(self, x):
+        return super().construct(x * next(self.own))
+
+
+class Drawing(Reading):
+    def __init__(self, net, optimizer):
+        super().__init__(net, optimizer)
+        self.own = np.random.default_rng(3)
+
+    def construct(self, x):
+        return nn.TrainOneStepCell.construct(self, x * float(self.own.random()))
+
+
+@pytest.mark.parametrize(("mode", "backend"), [("pynative", "kernel")], indirect=True)
+@pytest.mark.parametrize("make", [Reading, Drawing])
+def test_a_step_that_reads_on_in_something_of_its_own_is_not_made_again(mode, backend, make):
+    losses, weights, _, _ = train(make, monitored=False)
+    ours, our_weights, _, monitor = train(make, monitored=True)
+    assert ours == losses
+    assert_same_bits(our_weights, weights)
+    (reason,) = monitor.monitor.protections.missing["ASD_CONFIRM"]
+    assert f"{make.__name__}.own" in reason
