@@ -113,9 +113,9 @@ def _attach(optimizer: nn.Cell, probe: _Probe) -> None:
     base = type(optimizer)
 
     class Monitored(base):  # type: ignore[valid-type, misc]
-        def construct(self, gradients, *args):
+        def construct(self, gradients, *args, **kwargs):
             seen = self.asd_tap_gradients(gradients)
-            return super().construct(F.depend(gradients, seen), *args)
+            return super().construct(F.depend(gradients, seen), *args, **kwargs)
 
     # Past Cell's own __setattr__: a child would change what others list.
     object.__setattr__(optimizer, "asd_tap_gradients", probe)

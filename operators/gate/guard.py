@@ -58,13 +58,13 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
     base = type(optimizer)
 
     class Guarded(base):  # type: ignore[valid-type, misc]
-        def construct(self, gradients, *args):
+        def construct(self, gradients, *args, **kwargs):
             refused = self.asd_gate(gradients)
             # The optimizer runs in one branch only; both return a tensor, for a graph has one type of result.
             if refused > 0:
                 result = self.asd_set_aside(refused)
             else:
-                result = F.depend(refused, super().construct(gradients, *args))
+                result = F.depend(refused, super().construct(gradients, *args, **kwargs))
             return result
 
     slots = table()

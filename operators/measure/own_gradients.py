@@ -120,8 +120,8 @@ def own_gradients(holder: nn.Cell) -> OwnGradients:
     base = type(holder)
 
     class Looked(base):  # type: ignore[misc, valid-type]
-        def construct(self, gradients, *args):
-            return super().construct(self.asd_own_gradients(gradients), *args)
+        def construct(self, gradients, *args, **kwargs):
+            return super().construct(self.asd_own_gradients(gradients), *args, **kwargs)
 
     look = holder.asd_own_gradients = OwnGradients()
     put_on(holder, Looked)

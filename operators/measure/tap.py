@@ -75,9 +75,15 @@ def divided_tap(site: Site, slots: OperatorTable, *, of_value: bool = False) -> 
     return tap
 
 
+class _KernelFunction(ops.Custom):
+    def __deepcopy__(self, memo: Any) -> _KernelFunction:
+        """Itself, for it keeps nothing: MindSpore can't copy a `Custom`, nor a network with one."""
+        return self
+
+
 def kernel_function(name: str, size: int = 1) -> ops.Custom:
     """The kernel's function `name` as an operator that returns float32[size]."""
-    made = ops.Custom(
+    made = _KernelFunction(
         f"{kernel.library_path()}:{name}",
         out_shape=(size,),  # not functions, which the compiler would call whenever it infers types anew
         out_dtype=ms.float32,
@@ -103,6 +109,10 @@ class InsertGradientOf(ops.InsertGradientOf):
         self.add_prim_attr("side_effect_backprop_mem", False)
         self._hook = ops.HookBackward(in_pynative)
         self.takes_value = False
+
+    def __deepcopy__(self, memo: Any) -> InsertGradientOf:
+        """Itself: a copy of a network writes where the network does."""
+        return self
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._hook(x)

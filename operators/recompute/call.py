@@ -109,6 +109,10 @@ class _Gradients(nn.Cell):
         super().__init__(auto_prefix=False)
         self.op, self.of = op, ops.GradOperation(get_all=True, sens_param=True)
 
+    def __deepcopy__(self, memo: Any) -> _Gradients:
+        """Itself, for it keeps nothing, and Python can't copy a `GradOperation`."""
+        return self
+
     def construct(self, *operands_and_dout):
         return self.of(self.op)(*operands_and_dout)
 

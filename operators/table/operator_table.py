@@ -66,6 +66,10 @@ class OperatorTable:
 
     _parameter = staticmethod(new_parameter)
 
+    def __deepcopy__(self, memo: Any) -> OperatorTable:
+        """Itself: a copy of a network is checked by the same table."""
+        return self
+
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
         """See `Table`."""
         site = self._sites.new(name, kind)

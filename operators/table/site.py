@@ -42,6 +42,10 @@ class Site:
         self.watched = False
         self.owner: weakref.ref[Any] | None = None
 
+    def __deepcopy__(self, memo: Any) -> Site:
+        """Itself: a copy of a network is checked where the network is."""
+        return self
+
 
 class Sites:
     """The living sites of a table; a slot is free again when nobody holds its site any more.
