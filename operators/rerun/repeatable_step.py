@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd.diagnosis.rerun import Answer
 from asd.errors import UnsupportedError
+from asd.measured.reading import Reading
 from asd.operators.checks.base import ASDBase
-from asd.operators.gate.guard import is_guarded
+from asd.operators.gate.guard import gradient_sites, is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.private.layout import division, operators_are_divided
@@ -139,6 +140,11 @@ class RepeatableStep:
     def forget(self) -> None:
         """Says that the step that was remembered is over: another one may come that nobody remembers."""
         self._is_current = False
+
+    def passed_by(self, readings: Iterable[Reading]) -> bool:
+        """Whether a step went past the guard, which looks at the gradients it is called with."""
+        names = {site.name for site in gradient_sites(self._optimizer)}
+        return bool(names) and names.isdisjoint(reading.checkpoint for reading in readings if reading.calls)
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""

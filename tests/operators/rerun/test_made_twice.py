@@ -195,3 +195,28 @@ def test_a_step_that_reads_on_in_something_of_its_own_is_not_made_again(mode, ba
     assert_same_bits(our_weights, weights)
     (reason,) = monitor.monitor.protections.missing["ASD_CONFIRM"]
     assert f"{make.__name__}.own" in reason
+
+
+class Past(nn.TrainOneStepCell):
+    """Updates the weights itself, past the optimizer that is guarded."""
+
+    def __init__(self, net, optimizer):
+        super().__init__(net, optimizer)
+        self.differentiate = ops.GradOperation(get_by_list=True)
+
+    def construct(self, x):
+        loss = self.network(x)
+        gradients = self.differentiate(self.network, self.weights)(x)
+        for weight, gradient in zip(self.weights, gradients):  # noqa: B905 - as above
+            ops.assign_sub(weight, gradient * 0.1)
+        return loss
+
+
+@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel"), ("pynative", "operators")], indirect=True)
+def test_no_step_is_made_again_where_updates_go_past_the_guard(mode, backend, caplog):
+    losses, weights, _, _ = train(Past, monitored=False)
+    with caplog.at_level(logging.WARNING, "asd"):
+        ours, our_weights, _, _ = train(Past, monitored=True)
+    assert ours == losses
+    assert_same_bits(our_weights, weights)
+    assert "the guard of the optimizer saw no gradient in the first step" in caplog.text
