@@ -201,7 +201,9 @@ class RepeatableStep:
 
     def _named_by_step(self, kind: Any) -> Iterator[Any]:
         if self.step is not None:
-            yield from (each for each in reached_from(self.step.run) if isinstance(each, kind))
+            run, args, kwargs = self.step
+            named = (found for each in (run, *args, *kwargs.values()) for found in reached_from(each))
+            yield from (each for each in named if isinstance(each, kind))
 
     @contextmanager
     def without_a_trace(self) -> Iterator[None]:
