@@ -6,11 +6,14 @@ changed after a run without a trace is put back.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import io
+import types
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,10 @@ _NOT_THE_USERS = ("asd", "mindspore", "numpy", "builtins")
 _LARGEST = 1 << 20
 """Bytes of a tensor or an array that is kept; larger ones are masks and tables more often than not."""
 _DEEPEST = 4
+_MOST_ELEMENTS = 1000
+"""Of a list that is searched; longer ones are data."""
+_EMPTY = types.CellType()
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class PythonState:
@@ -55,10 +62,11 @@ class PythonState:
         }
         self._kept.append((name, holder, values))
         for key, value in values.items():
-            self._keep(f"{name}.{key}", value, depth - 1)
+            with contextlib.suppress(Exception):  # foreign objects need not let anybody look into them
+                self._keep(f"{name}.{key}", value, depth - 1)
 
     def _keep(self, name: str, value: Any, depth: int) -> None:
-        if depth == 0 or id(value) in self._seen or isinstance(value, (nn.Cell, Parameter, type)):
+        if depth == 0 or isinstance(value, (*_PLAIN, nn.Cell, Parameter, type)) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if _is_iterator(value):
@@ -115,7 +123,7 @@ def _is_same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
     if isinstance(one, np.ndarray):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    return isinstance(one, (bool, int, float, complex, str, bytes, set)) and bool(one == other)
+    return isinstance(one, (*_PLAIN, set)) and bool(one == other)
 
 
 def _bits(value: Any) -> np.ndarray:
@@ -135,26 +143,34 @@ def _fill(value: Any, before: Any) -> None:
         value.update(before)
 
 
-def reached_from(run: Any, depth: int = _DEEPEST) -> Iterator[nn.Cell | Parameter | Iterator[Any]]:
+def reached_from(run: Any) -> Iterator[nn.Cell | Parameter | Iterator[Any]]:
     """Cells, Parameters and iterators that a function knows by name: of its object, closure, globals and defaults."""
-    if isinstance(run, (nn.Cell, Parameter)) or _is_iterator(run):
-        yield run
-    elif depth > 0:
-        for each in _named_in(run):
-            yield from reached_from(each, depth - 1)
+    todo, seen = deque([(run, _DEEPEST)]), dict[int, Any]()
+    while todo:
+        value, depth = todo.popleft()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        with contextlib.suppress(Exception):  # as in `PythonState`
+            if isinstance(value, (nn.Cell, Parameter)) or _is_iterator(value):
+                yield value
+            elif depth > 0:
+                todo.extend((each, depth - 1) for each in _named_in(value))
 
 
-def _named_in(run: Any) -> Iterable[Any]:
-    if isinstance(run, (list, tuple)):
-        return run
-    if isinstance(run, functools.partial):
-        return run.func, *run.args, *run.keywords.values()
-    if inspect.ismethod(run):
-        return run.__self__, run.__func__
-    if hasattr(run, "__dict__") and not isinstance(run, type) and _is_users(type(run)):
-        return *vars(run).values(), *((type(run).__call__,) if callable(run) else ())
-    function = inspect.unwrap(run) if callable(run) else None
-    if not inspect.isfunction(function) or function.__module__.partition(".")[0] in ("asd", "numpy"):
+def _named_in(value: Any) -> Iterable[Any]:
+    if isinstance(value, (list, tuple, dict)):
+        return islice(value.values() if isinstance(value, dict) else value, _MOST_ELEMENTS)
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
+    if inspect.ismethod(value):
+        return value.__self__, value.__func__
+    if hasattr(value, "__dict__") and not isinstance(value, type) and _is_users(type(value)):
+        return *vars(value).values(), *((type(value).__call__,) if callable(value) else ())
+    function = inspect.unwrap(value) if callable(value) else None
+    if not inspect.isfunction(function) or str(function.__module__).partition(".")[0] in ("asd", "numpy"):
         return ()
-    named = inspect.getclosurevars(function)
-    return *named.nonlocals.values(), *named.globals.values(), *(function.__defaults__ or ())
+    closure = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
+    known = function.__globals__
+    named = [known[name] for name in function.__code__.co_names if name in known]
+    return *closure, *named, *(function.__defaults__ or ())

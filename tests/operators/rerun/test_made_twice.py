@@ -124,9 +124,16 @@ def test_an_optimizer_whose_own_construct_is_compiled_updates_once_and_is_told(m
     assert "the construct of Momentum was set on this one optimizer" in caplog.text
 
 
+class Closed:
+    """Lets nobody look into it."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
 class State:
     def __init__(self):
-        self.count, self.rows = 0, [[1], [2]]
+        self.closed, self.count, self.rows = Closed(), 0, [[1], [2]]
 
 
 class Holder(nn.Cell):
@@ -157,12 +164,19 @@ def test_a_function_shows_the_cells_and_parameters_that_it_names():
     def inner(x):
         return cells[0](net(x))
 
+    closed, held = Closed(), {"held": [Parameter(Tensor([0.0]), name="held")]}
+    held["itself"] = held
+
     def outer(x):
         ops.assign(other, other + 1)
-        return ms.value_and_grad(inner)(x)
+        return ms.value_and_grad(inner)(x), closed, held, later
 
     found = list(reached_from(ms.jit(outer)))
-    assert all(any(each is one for one in found) for each in (net, other, cells[0]))
+    assert found == list(reached_from(outer))
+    assert all(any(each is one for one in found) for each in (net, other, cells[0], held["held"][0]))
+    later = "bound after the search"
+    assert outer.__closure__
+    assert later
     assert not any(each is unused for each in found)
 
 
