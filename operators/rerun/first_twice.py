@@ -52,7 +52,7 @@ class FirstTwice(Part):
             told = self.ranks.tell(ready=ready, wanted=self._steps == _FIRST or bool(self._differed))
             if again is None or not all(rank["ready"] for rank in told) or not any(rank["wanted"] for rank in told):
                 return
-            with again.without_a_trace():
+            with again.without_a_trace(compare=True):
                 self._answer, failure = again.rerun_discarding()
             told = self.ranks.tell(failure=failure, changed=again.changed and again.obstacle())
             if any(rank["failure"] or rank["changed"] for rank in told):

@@ -10,7 +10,9 @@ import contextlib
 import functools
 import inspect
 import io
+import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn
+from mindspore.experimental.optim.lr_scheduler import LRScheduler
 
 from asd.operators.measure.step_tensors import tensor_like, to_host
 from asd.operators.private.class_swap import stock_class
@@ -25,7 +28,7 @@ from asd.operators.private.class_swap import stock_class
 __all__ = ["PythonState", "reached_from"]
 
 _OF_EVERY_CELL = frozenset(vars(nn.Cell())) - {"_buffers"}
-_NOT_THE_USERS = ("asd", "mindspore", "numpy", "builtins")
+_NOT_THE_USERS = sys.stdlib_module_names | {"asd", "mindspore", "numpy"}
 _LARGEST = 1 << 20
 """Bytes of a tensor or an array that is kept; larger ones are masks and tables more often than not."""
 _DEEPEST = 4
@@ -40,12 +43,13 @@ class PythonState:
 
     Args:
         cells: Those of a step; only of classes that are the user's own attributes are kept.
+        schedules: Of a learning rate, which a step may move on.
 
     Attributes:
         iterator: The name of an iterator, which nobody can put back; empty if there is none.
     """
 
-    def __init__(self, cells: Iterable[nn.Cell]) -> None:
+    def __init__(self, cells: Iterable[nn.Cell], schedules: Iterable[LRScheduler] = ()) -> None:
         self._kept: list[tuple[str, Any, dict[Any, Any]]] = []
         self._contents: list[tuple[str, Any, Any]] = []
         self._seen: dict[int, Any] = {}
@@ -53,6 +57,8 @@ class PythonState:
         for cell in cells:
             if _is_users(stock_class(cell)):
                 self._keep_attributes(type(cell).__name__, cell, _DEEPEST)
+        for schedule in schedules:
+            self._keep(type(schedule).__name__, schedule, _DEEPEST)
 
     def _keep_attributes(self, name: str, holder: Any, depth: int) -> None:
         values = {
@@ -78,7 +84,7 @@ class PythonState:
                 self._contents.append((name, value, _bits(value)))
         elif isinstance(value, (list, deque, dict, set, tuple)):
             self._keep_elements(name, value, depth - 1)
-        elif hasattr(value, "__dict__") and _is_users(type(value)):
+        elif isinstance(value, LRScheduler) or (hasattr(value, "__dict__") and _is_users(type(value))):
             self._keep_attributes(name, value, depth)
 
     def _keep_elements(self, name: str, value: Any, depth: int) -> None:
@@ -107,7 +113,7 @@ class PythonState:
 
 
 def _is_iterator(value: Any) -> bool:
-    return isinstance(value, Iterator) and not isinstance(value, io.IOBase)
+    return isinstance(value, Iterator) and not isinstance(value, (io.IOBase, *weakref.ProxyTypes))
 
 
 def _is_users(kind: type) -> bool:
@@ -143,8 +149,12 @@ def _fill(value: Any, before: Any) -> None:
         value.update(before)
 
 
-def reached_from(run: Any) -> Iterator[nn.Cell | Parameter | Iterator[Any]]:
-    """Cells, Parameters and iterators that a function knows by name: of its object, closure, globals and defaults."""
+def reached_from(run: Any) -> Iterator[Any]:
+    """What a function knows by name, of its object, closure, globals and defaults.
+
+    Yields:
+        Cells, Parameters, schedules of learning rates, and iterators.
+    """
     todo, seen = deque([(run, _DEEPEST)]), dict[int, Any]()
     while todo:
         value, depth = todo.popleft()
@@ -152,7 +162,7 @@ def reached_from(run: Any) -> Iterator[nn.Cell | Parameter | Iterator[Any]]:
             continue
         seen[id(value)] = value
         with contextlib.suppress(Exception):  # as in `PythonState`
-            if isinstance(value, (nn.Cell, Parameter)) or _is_iterator(value):
+            if isinstance(value, (nn.Cell, Parameter, LRScheduler)) or _is_iterator(value):
                 yield value
             elif depth > 0:
                 todo.extend((each, depth - 1) for each in _named_in(value))

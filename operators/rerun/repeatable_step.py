@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
+from mindspore.experimental.optim.lr_scheduler import LRScheduler
 from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd.diagnosis.rerun import Answer
@@ -19,6 +20,7 @@ from asd.operators.gate.guard import gradient_sites, is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.private.layout import division, operators_are_divided
+from asd.operators.private.writes import written_besides
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun.python_state import PythonState, reached_from
 from asd.operators.rerun.random_state import (
@@ -35,6 +37,7 @@ from asd.operators.table.slots import table
 __all__ = ["RepeatableStep", "Step"]
 
 _MOST_KEPT = 1 << 20
+_MOST_COMPARED = 1 << 28
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
 _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
@@ -70,7 +73,7 @@ class RepeatableStep:
         random: The random streams.
         moving: Parameters that a step writes and does not read.
         is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
-        changed: The name of what a run without a trace changed in Python, which was put back; empty if nothing was.
+        changed: The name of what a step changes that nobody would put back; empty if that is nothing.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class RepeatableStep:
         self._compiled_before = compiled_functions()
         self._also = also
         self.changed = ""
+        self._searched_graphs = frozenset[str]()
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._searched = False
@@ -180,8 +184,6 @@ class RepeatableStep:
         if self._before is None:
             size = sum(parameter.nbytes for parameter in self._read) / 2**20
             return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
-        if self.changed:
-            return f"a step changes {self.changed} in Python, which would be changed once more"
         mode = division("parallel_mode")
         if self._ranks > 1 and operators_are_divided():
             return f"MindSpore divides each batch itself in parallel mode {mode}, so no rank can be given another's"
@@ -193,7 +195,12 @@ class RepeatableStep:
         iterator = PythonState(cells).iterator or next((repr(each) for each in self._named_by_step(Iterator)), "")
         if iterator:
             return f"a step may read on in {iterator}, which can't be put back"
-        return uncontrolled(cells, compiled_functions() - self._compiled_before)
+        graphs = compiled_functions() - self._compiled_before
+        if self._searched_graphs != graphs:
+            self._searched_graphs, written = graphs, written_besides(graphs)
+            names = [each.name for each in self._optimizer.get_parameters() if each.name in written]
+            self.changed = self.changed or next(iter(names), "")
+        return _changes(self.changed) or uncontrolled(cells, graphs)
 
     def _roots(self) -> Iterator[nn.Cell]:
         yield self._net
@@ -205,11 +212,27 @@ class RepeatableStep:
             named = (found for each in (run, *args, *kwargs.values()) for found in reached_from(each))
             yield from (each for each in named if isinstance(each, kind))
 
+    def _of_optimizer(self) -> list[Parameter]:
+        """What the optimizer keeps, the smallest first, as far as there is room for a copy."""
+        kept, room = [], _MOST_COMPARED
+        for parameter in sorted(self._optimizer.get_parameters(), key=lambda each: each.nbytes):
+            room -= parameter.nbytes
+            kept += [parameter] if room >= 0 else []
+        return kept
+
     @contextmanager
-    def without_a_trace(self) -> Iterator[None]:
-        """Every update is refused inside, and afterwards all is as the step left it."""
+    def without_a_trace(self, *, compare: bool = False) -> Iterator[None]:
+        """Every update is refused inside, and afterwards all is as the step left it.
+
+        Args:
+            compare: Whether it is made sure that nothing but the optimizer writes what that keeps.
+        """
+        updated = self._of_optimizer() if compare else []
+        kept = [to_host(parameter) for parameter in updated]
         after = [to_host(parameter) for parameter in self._written], self.random.save()
-        in_python = PythonState(cell for root in self._roots() for _, cell in root.cells_and_names())
+        in_python = PythonState(
+            (cell for root in self._roots() for _, cell in root.cells_and_names()), self._named_by_step(LRScheduler)
+        )
         slots = table()
         slots.begin_replay()
         try:
@@ -219,6 +242,10 @@ class RepeatableStep:
             slots.read(self._sites, self._gate)
             self._put(self._written, *after)
             self.changed = self.changed or in_python.put_back()
+            for parameter, value in zip(updated, kept, strict=True):
+                if to_host(parameter).tobytes() != value.tobytes():
+                    parameter.copy_(tensor_like(parameter, value))
+                    self.changed = self.changed or parameter.name
 
     def rerun_for_good(self) -> tuple[Any, str]:
         """Makes the step once more for good: the gate judges it, and what it writes stays.
@@ -289,6 +316,10 @@ class RepeatableStep:
             if to_host(parameter).tobytes() != value.tobytes():
                 parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
         self.random.restore(streams)
+
+
+def _changes(name: str) -> str:
+    return f"a step changes {name} besides what the optimizer does, and would change it once more" if name else ""
 
 
 def _function_of(run: Callable[..., Any]) -> Any:
