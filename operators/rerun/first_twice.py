@@ -47,7 +47,7 @@ class FirstTwice(Part):
         if not (self._all_prepare and _FIRST <= self._steps <= _LAST):
             return
         again = self._replay.step
-        ready = again is not None and again.is_repeatable and not again.obstacle()
+        ready = again is not None and again.is_repeatable and again.can_be_compared and not again.obstacle()
         try:
             told = self.ranks.tell(ready=ready, wanted=self._steps == _FIRST or bool(self._differed))
             if again is None or not all(rank["ready"] for rank in told) or not any(rank["wanted"] for rank in told):

@@ -1,21 +1,16 @@
-"""What a step changes in Python: attributes of the user's cells, which one that is made again would change once more.
+"""What a step keeps in Python: attributes of the user's cells, which a step that is made again would change once more.
 
-A graph runs no Python, but PyNative does: a counter, a list, a mean that a cell keeps for itself. What is found
-changed after a run without a trace is put back.
+PyNative runs Python, and a graph may: a counter, a list, a mean that a cell keeps for itself. What is found changed
+after a run without a trace is put back. What can't be put back is named before.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
-import io
-import sys
-import types
-import weakref
+import random
+from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,18 +19,17 @@ from mindspore.experimental.optim.lr_scheduler import LRScheduler
 
 from asd.operators.measure.step_tensors import tensor_like, to_host
 from asd.operators.private.class_swap import stock_class
+from asd.operators.rerun.held import is_iterator, is_users
 
-__all__ = ["PythonState", "reached_from"]
+__all__ = ["PythonState"]
 
 _OF_EVERY_CELL = frozenset(vars(nn.Cell())) - {"_buffers"}
-_NOT_THE_USERS = sys.stdlib_module_names | {"asd", "mindspore", "numpy"}
-_LARGEST = 1 << 20
-"""Bytes of a tensor or an array that is kept; larger ones are masks and tables more often than not."""
-_DEEPEST = 4
-_MOST_ELEMENTS = 1000
-"""Of a list that is searched; longer ones are data."""
-_EMPTY = types.CellType()
+_LARGEST = 1 << 26
+"""Bytes of a tensor or an array that is kept."""
+_DEEPEST = 8
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_STREAMS = {np.random.RandomState: ("get_state", "set_state"), random.Random: ("getstate", "setstate")}
+_NOTHING = object()
 
 
 class PythonState:
@@ -46,27 +40,36 @@ class PythonState:
         schedules: Of a learning rate, which a step may move on.
 
     Attributes:
-        iterator: The name of an iterator, which nobody can put back; empty if there is none.
+        opaque: The name of what nobody can put back; empty if there is nothing of the kind.
     """
 
     def __init__(self, cells: Iterable[nn.Cell], schedules: Iterable[LRScheduler] = ()) -> None:
-        self._kept: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._attributes: list[tuple[str, Any, dict[str, Any]]] = []
         self._contents: list[tuple[str, Any, Any]] = []
         self._seen: dict[int, Any] = {}
-        self.iterator = ""
+        self.opaque = ""
         for cell in cells:
-            if _is_users(stock_class(cell)):
-                self._keep_attributes(type(cell).__name__, cell, _DEEPEST)
+            name = type(cell).__name__
+            if any(_is_users_hook(hook) for hook in _hooks_of(cell)):
+                self.opaque = self.opaque or f"hooks of {name}"
+            if is_users(stock_class(cell)):
+                self._keep_attributes(name, cell, _DEEPEST)
+                self._keep_class(stock_class(cell))
         for schedule in schedules:
             self._keep(type(schedule).__name__, schedule, _DEEPEST)
 
+    def _keep_class(self, kind: type) -> None:
+        if id(kind) not in self._seen:
+            self._seen[id(kind)] = kind
+            values = {key: value for key, value in vars(kind).items() if isinstance(value, (*_PLAIN, list, dict, set))}
+            values = {key: value for key, value in values.items() if not key.startswith("__")}
+            self._attributes.append((kind.__name__, kind, values))
+            for key, value in values.items():
+                self._keep(f"{kind.__name__}.{key}", value, _DEEPEST - 1)
+
     def _keep_attributes(self, name: str, holder: Any, depth: int) -> None:
-        values = {
-            key: value
-            for key, value in vars(holder).items()
-            if not (isinstance(holder, nn.Cell) and (key in _OF_EVERY_CELL or key.startswith("asd_")))
-        }
-        self._kept.append((name, holder, values))
+        values = _attributes_of(holder)
+        self._attributes.append((name, holder, values))
         for key, value in values.items():
             with contextlib.suppress(Exception):  # foreign objects need not let anybody look into them
                 self._keep(f"{name}.{key}", value, depth - 1)
@@ -75,23 +78,21 @@ class PythonState:
         if depth == 0 or isinstance(value, (*_PLAIN, nn.Cell, Parameter, type)) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if _is_iterator(value):
-            self.iterator = self.iterator or name
-        elif isinstance(value, np.random.Generator):
-            self._kept.append((name, value.bit_generator, {"state": value.bit_generator.state}))
-        elif isinstance(value, (Tensor, np.ndarray)):
-            if value.nbytes <= _LARGEST:
-                self._contents.append((name, value, _bits(value)))
-        elif isinstance(value, (list, deque, dict, set, tuple)):
-            self._keep_elements(name, value, depth - 1)
-        elif isinstance(value, LRScheduler) or (hasattr(value, "__dict__") and _is_users(type(value))):
-            self._keep_attributes(name, value, depth)
+        if is_iterator(value) or getattr(value, "nbytes", 0) > _LARGEST:
+            self.opaque = self.opaque or name
+        elif isinstance(value, tuple) or (before := _content_of(value)) is _NOTHING:
+            self._keep_inside(name, value, depth)
+        else:
+            self._contents.append((name, value, before))
+            if isinstance(value, (list, deque, dict)):
+                self._keep_inside(name, tuple(before.values() if isinstance(before, dict) else before), depth)
 
-    def _keep_elements(self, name: str, value: Any, depth: int) -> None:
-        if not isinstance(value, tuple):
-            self._contents.append((name, value, value.copy()))
-        for each in value.values() if isinstance(value, dict) else value:
-            self._keep(name, each, depth)
+    def _keep_inside(self, name: str, value: Any, depth: int) -> None:
+        if isinstance(value, tuple):
+            for each in value:
+                self._keep(name, each, depth - 1)
+        elif isinstance(value, LRScheduler) or (not callable(value) and is_users(type(value))):
+            self._keep_attributes(name, value, depth)
 
     def put_back(self) -> str:
         """Puts back what has changed since.
@@ -100,30 +101,62 @@ class PythonState:
             The name of what was changed first, or an empty text.
         """
         changed = ""
-        for name, holder, values in self._kept:
-            for key, value in values.items():
-                if not _is_same(getattr(holder, key, self), value):
+        for name, holder, values in self._attributes:
+            now = values if isinstance(holder, type) else _attributes_of(holder)
+            for key in dict.fromkeys((*values, *now)):
+                value = values.get(key, _NOTHING)
+                if not _is_same(getattr(holder, key, _NOTHING), value):
                     changed = changed or f"{name}.{key}"
-                    object.__setattr__(holder, key, value)
+                    _set(holder, key, value)
         for name, value, before in self._contents:
-            if not _is_same(_bits(value) if isinstance(value, (Tensor, np.ndarray)) else value, before):
+            if not _is_same(_content_of(value), before):
                 changed = changed or name
                 _fill(value, before)
         return changed
 
 
-def _is_iterator(value: Any) -> bool:
-    return isinstance(value, Iterator) and not isinstance(value, (io.IOBase, *weakref.ProxyTypes))
+def _attributes_of(holder: Any) -> dict[str, Any]:
+    """By name, of the instance; of a cell what a cell of MindSpore does not have."""
+    slots = [name for kind in type(holder).__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(holder, name)]
+    values = {name: getattr(holder, name) for name in slots if not name.startswith("__")}
+    values |= getattr(holder, "__dict__", {})
+    if isinstance(holder, nn.Cell):
+        return {key: each for key, each in values.items() if not (key in _OF_EVERY_CELL or key.startswith("asd_"))}
+    return values
 
 
-def _is_users(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] not in _NOT_THE_USERS
+def _hooks_of(cell: nn.Cell) -> list[Any]:
+    held = [value for key, value in vars(cell).items() if key.endswith(("_hook", "_hook_with_kwargs"))]
+    return [hook for hooks in held if isinstance(hooks, dict) for hook in hooks.values()]
+
+
+def _is_users_hook(hook: Any) -> bool:
+    module = str(getattr(hook, "__module__", "")).partition(".")[0]
+    return module not in ("asd", "mindspore") and not isinstance(getattr(hook, "__self__", None), nn.Cell)
+
+
+def _content_of(value: Any) -> Any:
+    """A copy of what may change inside; `_NOTHING` where that is not known."""
+    kinds = {list: list, deque: list, dict: dict, set: set, bytearray: bytes, array: bytes}
+    for kind, as_kind in kinds.items():
+        if isinstance(value, kind):
+            return as_kind(value)
+    if isinstance(value, Tensor):
+        return to_host(value)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    for stream, (read, _) in _STREAMS.items():
+        if isinstance(value, stream):
+            return getattr(value, read)()
+    return _NOTHING
 
 
 def _is_same(one: Any, other: Any) -> bool:
     if one is other or type(one) is not type(other):
         return one is other
-    if isinstance(one, (list, tuple, deque)):
+    if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_is_same, one, other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
@@ -132,8 +165,13 @@ def _is_same(one: Any, other: Any) -> bool:
     return isinstance(one, (*_PLAIN, set)) and bool(one == other)
 
 
-def _bits(value: Any) -> np.ndarray:
-    return to_host(value) if isinstance(value, Tensor) else value.copy()
+def _set(holder: Any, key: str, value: Any) -> None:
+    if value is _NOTHING:
+        object.__delattr__(holder, key)
+    elif isinstance(holder, type):
+        setattr(holder, key, value)
+    else:
+        object.__setattr__(holder, key, value)
 
 
 def _fill(value: Any, before: Any) -> None:
@@ -141,46 +179,14 @@ def _fill(value: Any, before: Any) -> None:
         value.copy_(tensor_like(value, before))
     elif isinstance(value, np.ndarray):
         value[...] = before
-    elif isinstance(value, (list, deque)):
+    elif isinstance(value, np.random.Generator):
+        value.bit_generator.state = before
+    elif isinstance(value, (bytearray, array)):
+        memoryview(value).cast("B")[:] = before
+    elif isinstance(value, (list, deque, dict, set)):
         value.clear()
-        value.extend(before)
+        (value.extend if isinstance(value, (list, deque)) else value.update)(before)
     else:
-        value.clear()
-        value.update(before)
-
-
-def reached_from(run: Any) -> Iterator[Any]:
-    """What a function knows by name, of its object, closure, globals and defaults.
-
-    Yields:
-        Cells, Parameters, schedules of learning rates, and iterators.
-    """
-    todo, seen = deque([(run, _DEEPEST)]), dict[int, Any]()
-    while todo:
-        value, depth = todo.popleft()
-        if id(value) in seen:
-            continue
-        seen[id(value)] = value
-        with contextlib.suppress(Exception):  # as in `PythonState`
-            if isinstance(value, (nn.Cell, Parameter, LRScheduler)) or _is_iterator(value):
-                yield value
-            elif depth > 0:
-                todo.extend((each, depth - 1) for each in _named_in(value))
-
-
-def _named_in(value: Any) -> Iterable[Any]:
-    if isinstance(value, (list, tuple, dict)):
-        return islice(value.values() if isinstance(value, dict) else value, _MOST_ELEMENTS)
-    if isinstance(value, functools.partial):
-        return value.func, *value.args, *value.keywords.values()
-    if inspect.ismethod(value):
-        return value.__self__, value.__func__
-    if hasattr(value, "__dict__") and not isinstance(value, type) and _is_users(type(value)):
-        return *vars(value).values(), *((type(value).__call__,) if callable(value) else ())
-    function = inspect.unwrap(value) if callable(value) else None
-    if not inspect.isfunction(function) or str(function.__module__).partition(".")[0] in ("asd", "numpy"):
-        return ()
-    closure = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
-    known = function.__globals__
-    named = [known[name] for name in function.__code__.co_names if name in known]
-    return *closure, *named, *(function.__defaults__ or ())
+        for stream, (_, write) in _STREAMS.items():
+            if isinstance(value, stream):
+                getattr(value, write)(before)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import mindspore as ms
 import numpy as np
 from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
-from mindspore.experimental.optim.lr_scheduler import LRScheduler
 from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd.diagnosis.rerun import Answer
@@ -22,7 +22,8 @@ from asd.operators.private.compiler import compiled_functions
 from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.private.writes import written_besides
 from asd.operators.ranks.exchange import pack, unpack
-from asd.operators.rerun.python_state import PythonState, reached_from
+from asd.operators.rerun.held import Held, held_by
+from asd.operators.rerun.python_state import PythonState
 from asd.operators.rerun.random_state import (
     RandomState,
     control_dropouts,
@@ -38,6 +39,7 @@ __all__ = ["RepeatableStep", "Step"]
 
 _MOST_KEPT = 1 << 20
 _MOST_COMPARED = 1 << 28
+"""Bytes of weights and optimizer that are copied once, to be compared."""
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
 _UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
 _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
@@ -107,13 +109,11 @@ class RepeatableStep:
 
     def _find_parameters(self) -> None:
         """What a step may change besides what a guarded optimizer does."""
-        roots = list(self._roots())
-        cells = [cell for root in roots for _, cell in root.cells_and_names()]
-        guarded = [self._optimizer, *(cell for cell in cells if is_guarded(cell))]
+        held = self._held()
+        guarded = [self._optimizer, *(cell for cell in held.cells if is_guarded(cell))]
         updated = {id(parameter) for optimizer in guarded for parameter in optimizer.get_parameters()}
-        held = [*(parameter for root in roots for parameter in root.get_parameters()), *self._also]
-        held += [*self._named_by_step(Parameter), *_of_operators(cells)]
-        written = {id(parameter): parameter for parameter in held if id(parameter) not in updated}
+        candidates = [*held.parameters, *self._also, *_of_operators(held.cells)]
+        written = {id(parameter): parameter for parameter in candidates if id(parameter) not in updated}
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
             # Weights of the network that nobody trains; of other stages, for one.
             for parameter in _network_in(self._net).trainable_params():
@@ -187,38 +187,37 @@ class RepeatableStep:
         mode = division("parallel_mode")
         if self._ranks > 1 and operators_are_divided():
             return f"MindSpore divides each batch itself in parallel mode {mode}, so no rank can be given another's"
-        cells = [cell for root in self._roots() for _, cell in root.cells_and_names()]
-        optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
+        held = self._held()
+        optimizers = [self._optimizer, *(cell for cell in held.cells if isinstance(cell, _OPTIMIZERS))]
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
-        iterator = PythonState(cells).iterator or next((repr(each) for each in self._named_by_step(Iterator)), "")
-        if iterator:
-            return f"a step may read on in {iterator}, which can't be put back"
+        opaque = PythonState(held.cells).opaque or next(map(repr, held.iterators), "")
+        if opaque:
+            return f"a step may change {opaque}, which can't be put back"
         graphs = compiled_functions() - self._compiled_before
         if self._searched_graphs != graphs:
             self._searched_graphs, written = graphs, written_besides(graphs)
             names = [each.name for each in self._optimizer.get_parameters() if each.name in written]
             self.changed = self.changed or next(iter(names), "")
-        return _changes(self.changed) or uncontrolled(cells, graphs)
+        return _changes(self.changed) or uncontrolled(held.cells, graphs)
 
-    def _roots(self) -> Iterator[nn.Cell]:
-        yield self._net
-        yield from self._named_by_step(nn.Cell)
+    def _held(self) -> Held:
+        run, args, kwargs = self.step or ((), (), {})
+        return held_by((self._net, run, *args, *kwargs.values()))
 
-    def _named_by_step(self, kind: Any) -> Iterator[Any]:
-        if self.step is not None:
-            run, args, kwargs = self.step
-            named = (found for each in (run, *args, *kwargs.values()) for found in reached_from(each))
-            yield from (each for each in named if isinstance(each, kind))
+    @property
+    def can_be_compared(self) -> bool:
+        """Whether it can be made sure that nothing but the optimizer writes what that keeps, however large it is.
 
-    def _of_optimizer(self) -> list[Parameter]:
-        """What the optimizer keeps, the smallest first, as far as there is room for a copy."""
-        kept, room = [], _MOST_COMPARED
-        for parameter in sorted(self._optimizer.get_parameters(), key=lambda each: each.nbytes):
-            room -= parameter.nbytes
-            kept += [parameter] if room >= 0 else []
-        return kept
+        What a graph writes is known from the graph.
+        """
+        run = _function_of(self.step.run) if self.step is not None else None
+        by_graph = isinstance(run, nn.Cell) or str(getattr(run, "__module__", "")).startswith("asd.")
+        return (by_graph and ms.get_context("mode") == ms.GRAPH_MODE) or self._size_updated() <= _MOST_COMPARED
+
+    def _size_updated(self) -> int:
+        return sum(parameter.nbytes for parameter in self._optimizer.get_parameters())
 
     @contextmanager
     def without_a_trace(self, *, compare: bool = False) -> Iterator[None]:
@@ -227,12 +226,12 @@ class RepeatableStep:
         Args:
             compare: Whether it is made sure that nothing but the optimizer writes what that keeps.
         """
-        updated = self._of_optimizer() if compare else []
+        compare = compare and self._size_updated() <= _MOST_COMPARED
+        updated = list(self._optimizer.get_parameters()) if compare else []
         kept = [to_host(parameter) for parameter in updated]
+        held = self._held()
         after = [to_host(parameter) for parameter in self._written], self.random.save()
-        in_python = PythonState(
-            (cell for root in self._roots() for _, cell in root.cells_and_names()), self._named_by_step(LRScheduler)
-        )
+        in_python = PythonState(held.cells, held.schedules)
         slots = table()
         slots.begin_replay()
         try:

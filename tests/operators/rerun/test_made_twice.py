@@ -2,7 +2,10 @@
 
 import copy
 import logging
+import random
+from array import array
 from collections import deque
+from types import SimpleNamespace
 
 import mindspore as ms
 import numpy as np
@@ -12,7 +15,8 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from asd import Config
 from asd.operators import StepMonitor
-from asd.operators.rerun.python_state import PythonState, reached_from
+from asd.operators.rerun.held import held_by, reached_from
+from asd.operators.rerun.python_state import PythonState
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -266,3 +270,93 @@ def test_weights_and_rates_that_a_step_writes_by_itself_are_written_once(mode, b
     assert ours == losses
     assert_same_bits(our_weights, weights)
     assert "no step will be made again: a step changes " in caplog.text
+
+
+class Exotic(nn.Cell):
+    """Keeps state in each way that can be put back."""
+
+    steps = 0
+
+    def __init__(self):
+        super().__init__()
+        self.bytes, self.numbers = bytearray(b"ab"), array("i", [1, 2])
+        self.old, self.python, self.new = np.random.RandomState(1), random.Random(1), np.random.default_rng(1)
+        self.deep, self.space, self.slots = {"a": [{"b": [1]}]}, SimpleNamespace(count=0), Slotted()
+        self.config, self.mean = Configuration(rate=0.1), Parameter(Tensor([0.0]), name="mean")
+        self.means = {"hidden": [self.mean]}
+
+
+class Slotted:
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+
+class Configuration(dict):
+    pass
+
+
+CHANGES = {
+    "bytes": lambda cell: cell.bytes.__setitem__(0, 3),
+    "array": lambda cell: cell.numbers.__setitem__(0, 3),
+    "RandomState": lambda cell: cell.old.normal(),
+    "random.Random": lambda cell: cell.python.random(),
+    "default_rng": lambda cell: cell.new.normal(),
+    "deep": lambda cell: cell.deep["a"][0]["b"].append(2),
+    "namespace": lambda cell: setattr(cell.space, "count", 1),
+    "slots": lambda cell: setattr(cell.slots, "count", 1),
+    "class": lambda cell: setattr(Exotic, "steps", 1),
+    "new": lambda cell: setattr(cell, "later", 1),
+    "config": lambda cell: cell.config.update(rate=0.2),
+}
+
+
+def shown(cell):
+    draws = [copy.deepcopy(stream) for stream in (cell.old, cell.python, cell.new)]
+    return (
+        bytes(cell.bytes), list(cell.numbers), draws[0].normal(), draws[1].random(), draws[2].normal(), str(cell.deep),
+        cell.space.count, cell.slots.count, cell.steps, hasattr(cell, "later"), dict(cell.config),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whatever_a_cell_keeps_is_put_back_and_named(name):
+    cell = Exotic()
+    before, state = shown(cell), PythonState([cell])
+    assert state.opaque == ""
+    assert state.put_back() == ""
+    CHANGES[name](cell)
+    assert shown(cell) != before
+    assert state.put_back().startswith(("Exotic.", "Configuration"))
+    assert shown(cell) == before
+    assert state.put_back() == ""
+
+
+def test_a_parameter_in_a_plain_list_of_a_cell_is_found():
+    cell = Exotic()
+    assert any(each is cell.means["hidden"][0] for each in held_by([cell]).parameters)
+
+
+def test_iterators_large_tensors_and_hooks_are_told_before():
+    large, reading, hooked = Holder(), Holder(), nn.Dense(2, 2)
+    large.table = np.zeros(1 << 24)
+    reading.own = iter([1])
+    count = [0]
+    hooked.register_forward_hook(lambda *_: count.append(1))
+    found = [PythonState([cell]).opaque for cell in (large, reading, hooked, nn.Dense(2, 2), Holder())]
+    assert found == ["Holder.table", "Holder.own", "hooks of Dense", "", ""]
+
+
+def test_functions_inside_functions_and_defaults_show_what_they_name():
+    given = Parameter(Tensor([0.0]), name="given")
+
+    def step(*, kept=given):
+        return [GLOBAL_CELL for _ in range(2)], kept
+
+    found = list(reached_from(step))
+    assert any(each is given for each in found)
+    assert any(each is GLOBAL_CELL for each in found)
+
+
+GLOBAL_CELL = nn.ReLU()
