@@ -20,7 +20,6 @@ from asd.operators.rerun.step_replay import StepReplay
 __all__ = ["FirstTwice"]
 
 _OTHERS = ["another rank's"]
-_PASSED = "the guard of the optimizer saw no gradient in the first step, so it might not refuse an update either"
 _FIRST, _LAST = 2, 3
 """Steps of the process that may be made twice, the last one only where the first one differed."""
 
@@ -48,6 +47,9 @@ class FirstTwice(Part):
             return
         again = self._replay.step
         ready = again is not None and again.is_repeatable and again.can_be_compared and not again.obstacle()
+        if again is not None and again.is_passed_by:
+            self._replay.tell(after_first_step=True)
+            self.monitor.protections.tell()
         try:
             told = self.ranks.tell(ready=ready, wanted=self._steps == _FIRST or bool(self._differed))
             if again is None or not all(rank["ready"] for rank in told) or not any(rank["wanted"] for rank in told):
@@ -67,12 +69,8 @@ class FirstTwice(Part):
         answer, self._answer = self._answer, None
         try:
             if not self._asked:
-                self._asked, again = True, self._replay.step
-                passed = again is not None and again.passed_by(step.readings or ())
-                told = self.ranks.tell(prepares=self._steps == 1, passed=passed)
-                self._all_prepare = all(rank["prepares"] for rank in told)
-                if any(rank["passed"] for rank in told):
-                    self._replay.give_up(_PASSED)
+                self._asked = True
+                self._all_prepare = all(rank["prepares"] for rank in self.ranks.tell(prepares=self._steps == 1))
             elif answer is not None and step.readings is not None and not (step.refused or step.again):
                 self._say(step, answer, Answer.of(bits_of_first(step.outputs), step.readings))
         except RankLostError:  # as above

@@ -102,7 +102,8 @@ def _named_in(value: Any) -> Iterable[Any]:
         return ()
     closure = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
     known = function.__globals__
-    named = [known[name] for name in _names_in(function.__code__) if name in known]
+    foreign = str(function.__module__).partition(".")[0] == "mindspore"  # of it only what it was given
+    named = [] if foreign else [known[name] for name in _names_in(function.__code__) if name in known]
     return *closure, *named, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
 
 

@@ -117,7 +117,9 @@ class PythonState:
 
 def _attributes_of(holder: Any) -> dict[str, Any]:
     """By name, of the instance; of a cell what a cell of MindSpore does not have."""
-    slots = [name for kind in type(holder).__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(holder, name)]
+    of_kinds = [getattr(kind, "__slots__", ()) for kind in type(holder).__mro__]
+    named = [name for names in of_kinds for name in ((names,) if isinstance(names, str) else names)]
+    slots = [name for name in named if hasattr(holder, name)]
     values = {name: getattr(holder, name) for name in slots if not name.startswith("__")}
     values |= getattr(holder, "__dict__", {})
     if isinstance(holder, nn.Cell):

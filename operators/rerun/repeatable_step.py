@@ -75,6 +75,7 @@ class RepeatableStep:
         random: The random streams.
         moving: Parameters that a step writes and does not read.
         is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
+        is_passed_by: Whether no step so far asked the guard; None before the first one is over.
         changed: The name of what a step changes that nobody would put back; empty if that is nothing.
     """
 
@@ -97,6 +98,7 @@ class RepeatableStep:
         self._also = also
         self.changed = ""
         self._searched_graphs = frozenset[str]()
+        self.is_passed_by: bool | None = None
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._searched = False
@@ -141,14 +143,16 @@ class RepeatableStep:
                 self._others_before = self._updates_of_others()
                 self._moving_before = [to_host(parameter) for parameter in self.moving]
 
-    def forget(self) -> None:
-        """Says that the step that was remembered is over: another one may come that nobody remembers."""
-        self._is_current = False
+    def forget(self, readings: Iterable[Reading]) -> None:
+        """Says that the step that was remembered is over: another one may come that nobody remembers.
 
-    def passed_by(self, readings: Iterable[Reading]) -> bool:
-        """Whether a step went past the guard, which looks at the gradients it is called with."""
+        Args:
+            readings: Of the step; the guard looks at the gradients it is called with.
+        """
+        self._is_current = False
         names = {site.name for site in gradient_sites(self._optimizer)}
-        return bool(names) and names.isdisjoint(reading.checkpoint for reading in readings if reading.calls)
+        seen = not names.isdisjoint(reading.checkpoint for reading in readings if reading.calls)
+        self.is_passed_by = bool(names) and not seen and self.is_passed_by is not False
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
@@ -192,6 +196,8 @@ class RepeatableStep:
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
+        if self.is_passed_by:
+            return "the guard of the optimizer saw no gradient so far, so it might not refuse an update either"
         opaque = PythonState(held.cells).opaque or next(map(repr, held.iterators), "")
         if opaque:
             return f"a step may change {opaque}, which can't be put back"
@@ -240,7 +246,8 @@ class RepeatableStep:
             slots.end_replay()
             slots.read(self._sites, self._gate)
             self._put(self._written, *after)
-            self.changed = self.changed or in_python.put_back()
+            changed = in_python.put_back()
+            self.changed = self.changed or changed
             for parameter, value in zip(updated, kept, strict=True):
                 if to_host(parameter).tobytes() != value.tobytes():
                     parameter.copy_(tensor_like(parameter, value))

@@ -80,7 +80,7 @@ class StepReplay(Part):
     def forget(self, step: StepRecord) -> None:
         """Says that the step that was remembered is over."""
         if self._replay is not None:
-            self._replay.step.forget()
+            self._replay.step.forget(step.readings or ())
 
     @property
     def remembers(self) -> bool:
