@@ -28,6 +28,8 @@ TEST_2.10_ARGS ?= -m "not slow and not stack"
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 WALK_ARGS ?=
+# What `make test-changed` compares with.
+BASE ?= HEAD
 MUTATION_ARGS ?= --share 0.3
 
 # What needs no MindSpore is tested on every Python that the package is for; MindSpore itself on the one of .venv.
@@ -42,7 +44,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 BUILD_INPUTS := pyproject.toml $(wildcard operators/kernel/*/*.cpp operators/kernel/*/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench walk mutation lint format types layers clean
+.PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench walk size mutation lint format types layers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +56,21 @@ demo: venv ## the main job: train, corrupt a gradient, catch it (DEMO_ARGS=...)
 
 test: venv ## run the tests but the long ones (PYTEST_ARGS=...)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not stack and not zoo" $(PYTEST_ARGS)
+
+test-changed: venv ## run the tests that mirror what differs from the commit BASE, in a few minutes (BASE=HEAD)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not stack and not zoo" $(PYTEST_ARGS) \
+		$$($(BIN)/python -m tests.changed --base $(BASE))
+
+# A part takes an hour at most. It leaves the commit that it passed on in .release, and is not run again on that commit.
+RELEASE_PARTS := slow stack ascend zoo-quarter 2.10 msprobe core wheels detection
+test-release: $(RELEASE_PARTS:%=test-release-%) ## run all that is too slow for each landing, in parts, before a release
+test-release-%:
+	@set -e; mkdir -p .release; commit=$$(git rev-parse HEAD); passed=$$(cat .release/$* 2>/dev/null || true); \
+	if [ "$$passed" = "$$commit" ]; then echo "make: $* passed on $$commit before"; exit 0; fi; \
+	test -z "$$(git status --porcelain)" || { echo "make: commit first: a part notes the commit it passed on" >&2; exit 1; }; \
+	target=test-$*; case $* in wheels|detection) target=$*;; esac; \
+	timeout --foreground 3600 $(MAKE) --no-print-directory $$target; echo $$commit > .release/$*; \
+	echo "make: $* passed on $$commit"
 
 test-slow: venv ## run the long ones: kills at random points, jobs of several ranks, many examples (SLOW_ARGS=...)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "slow and not stack and not zoo" $(SLOW_ARGS)
@@ -166,6 +183,9 @@ bench: venv ## run every program in benchmarks/ (BENCH_ARGS=...)
 walk: venv ## list the functions that one step calls, healthy and with an anomaly, in both modes (WALK_ARGS=...)
 	@$(BIN)/python benchmarks/walk.py $(WALK_ARGS)
 
+size: venv ## count the lines of each room beside the most it may have
+	@$(BIN)/python -m tests.rooms
+
 mutation: venv ## change the code that judges and decides, a place at a time; 90 % have to be noticed (MUTATION_ARGS=...)
 	@$(BIN)/python -m benchmarks.mutation $(MUTATION_ARGS)
 
@@ -185,7 +205,7 @@ layers: venv ## check who imports whom
 
 clean: ## remove everything that make made, the environments too
 	rm -rf $(VENV) $(VENV_2.10) $(VENV_MSPROBE) $(PYTHONS:%=.venv-%) build dist *.egg-info operators/kernel/_kernel*.so
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .release .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 define make_venv
 	@command -v $(firstword $(CXX)) >/dev/null || \

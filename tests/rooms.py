@@ -1,0 +1,115 @@
+"""Counts the lines of each room beside its bound: `make size`.
+
+A bound is what a room had when it was last counted, or its budget where that is more; it may only fall.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ("asd", "operators", "exporters")
+SUFFIXES = {".py", ".cpp", ".h"}
+
+
+class Room(NamedTuple):
+    """Folders or files that are counted together.
+
+    Attributes:
+        name: What it is called.
+        places: Its folders and files from the root of the checkout. A place inside another's is not counted there.
+        most: The most lines it may have.
+        budget: The lines it is to have in the end.
+    """
+
+    name: str
+    places: tuple[str, ...]
+    most: int
+    budget: int
+
+
+RERUN = (
+    "operators/rerun",
+    "operators/recompute",
+    "operators/selftest",
+    "operators/stress",
+    "operators/drill",
+    "asd/injection",
+)
+ROOMS = (
+    Room("asd", ("asd",), 2900, 1700),
+    Room("asd/rules", ("asd/rules", "asd/tiers", "asd/detect", "asd/measured", "asd/diagnosis"), 5000, 3300),
+    Room("asd/rundir", ("asd/rundir",), 2226, 1500),
+    Room("asd/handler", ("asd/handler",), 4896, 3300),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3419, 1900),
+    Room("asd/dumps", ("asd/dumps",), 6890, 4500),
+    Room("asd/cli", ("asd/cli",), 5314, 2800),
+    Room("operators", ("operators",), 14100, 7500),
+    Room("operators/rerun and the like", RERUN, 7000, 4500),
+    Room(
+        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 6400, 3000
+    ),
+    Room(
+        "exporters of files",
+        tuple(f"exporters/{name}" for name in ("run_files", "bundle", "report", "pictures")),
+        3700,
+        2600,
+    ),
+    Room("exporters of the network", ("exporters",), 6950, 4300),
+    Room("tests", ("tests",), 54400, 34000),
+    Room("benchmarks", ("benchmarks",), 10100, 5000),
+)
+NO_SOURCE = ("tests", "benchmarks")
+"""Rooms that are no part of what is installed."""
+MOST_SOURCE, MOST_FILES = 67818, 572
+"""Lines and files of source; 42,000 and 380 in the end."""
+
+
+def source_files(*folders: str) -> list[Path]:
+    """The files of source below folders, each once: two links inside `asd` are left out."""
+    return sorted(
+        path.relative_to(ROOT) for folder in folders for path in _walk(ROOT / folder) if path.suffix in SUFFIXES
+    )
+
+
+def _walk(place: Path) -> Iterator[Path]:
+    for child in place.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            yield from _walk(child)
+        elif not child.is_dir():
+            yield child
+
+
+def room_of(path: Path) -> Room:
+    """The room with the longest place that holds a file."""
+    text = path.as_posix()
+    found = [
+        (len(place), room) for room in ROOMS for place in room.places if text == place or text.startswith(f"{place}/")
+    ]
+    return max(found)[1]
+
+
+def lines() -> dict[Room, int]:
+    """The lines of each room."""
+    counted = dict.fromkeys(ROOMS, 0)
+    for path in source_files(*SOURCE, "tests", "benchmarks"):
+        counted[room_of(path)] += len((ROOT / path).read_text(encoding="utf-8").splitlines())
+    return counted
+
+
+def main() -> int:
+    """Prints each room's lines, the most it may have and its budget."""
+    counted = lines()
+    print(f"{'lines':>7} {'at most':>8} {'budget':>7}  room")
+    for room, number in counted.items():
+        print(f"{number:7,} {room.most:8,} {room.budget:7,}  {room.name}{'  TOO LARGE' if number > room.most else ''}")
+    source = sum(number for room, number in counted.items() if room.name not in NO_SOURCE)
+    print(f"{source:7,} {MOST_SOURCE:8,} {42_000:7,}  source in {len(source_files(*SOURCE))} files")
+    return int(any(number > room.most for room, number in counted.items()) or source > MOST_SOURCE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
