@@ -60,7 +60,6 @@ GROUPS = {
             "propose thresholds for a budget of false alarms, from a run's recorded values",
         ),
         "drill": ("asd.cli.measure.drill", "train with a fault of your choice and tell whether it was found"),
-        "bench": ("asd.cli.measure.bench", "compare every detector on faults injected into real trainings"),
     },
 }
 """The sub-commands by who needs them; of each its module, and one line about it."""

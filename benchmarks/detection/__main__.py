@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks.detection`, or `asd bench detection` in a checkout."""
+"""The command line: `python -m benchmarks.detection`."""
 
 import sys
 from pathlib import Path

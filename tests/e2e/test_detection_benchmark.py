@@ -263,7 +263,7 @@ def test_what_broke_is_told_in_a_sentence_each_and_nothing_else_is(scored):
 
 
 def test_the_command_says_in_a_sentence_that_there_is_nothing_to_score(tmp_path):
-    command = [sys.executable, "-m", "asd", "bench", "detection", "--score-only", "--work", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.detection", "--score-only", "--work", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.count("\n")) == (1, 1)
     assert "run without --score-only first" in done.stdout

@@ -1,4 +1,4 @@
-"""Commands of who tunes and measures: `tune`, `bench`, `drill`.
+"""Commands of who tunes and measures: `tune`, `drill`.
 
 May import: `shared`, and everything below the command line.
 """
