@@ -53,7 +53,6 @@ class Config:
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
         budget: Share of the time of a step, 0..1, that detection may take, see `asd.detect.budget`.
-        otlp: Address of a collector of OpenTelemetry that gets the events; empty for none.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -82,7 +81,6 @@ class Config:
     node: str = ""
     protection: str = "full"
     budget: float = 0.03
-    otlp: str = ""
 
     def __post_init__(self) -> None:
         for name, value in brought_by(self.protection, self._given()).items():

@@ -22,7 +22,6 @@ from asd.settings.values import (
     NAME,
     SHARE,
     SHARE_OF_TIME,
-    URL,
     Kind,
     choice,
     count,
@@ -192,11 +191,6 @@ VARIABLES = (
             "file with TLS and passwords of the metrics" if name else "metrics are served without TLS and passwords"
         ),
         "a file with TLS and passwords for the metrics of this process",
-    ),
-    Variable(
-        "ASD_OTLP", "otlp", URL,
-        lambda url: "events go to OpenTelemetry's collector there" if url else "events go to no collector",
-        "send the events to the collector of OpenTelemetry at this address, for example `http://127.0.0.1:4318`",
     ),
     Variable(
         "ASD_EVIDENCE_MB", "evidence_mb", _MEBIBYTES,

@@ -101,10 +101,6 @@ def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
         ("ASD_METRICS_PORT", "9" * 5000, "a port from 1 to 65535, or 0"),
         *(("ASD_METRICS_ADDRESS", text, "an address or host name") for text in (" ", "a b", "a\0", "http://a")),
         ("ASD_WEB_CONFIG", "a\0b", "the name of a file"),
-        *(
-            ("ASD_OTLP", text, "an http or https address")
-            for text in ("collector:4318", "http://", "ftp://a", "http://a b")
-        ),
         *(("ASD_EVIDENCE_MB", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
         *(("ASD_CONFIRM", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
     ],
@@ -208,7 +204,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(
         "ASD_METRICS_PORT": str(port),
         "ASD_METRICS_ADDRESS": "::1",
         "ASD_WEB_CONFIG": folder,
-        "ASD_OTLP": "",
         "ASD_EVIDENCE_MB": str(size),
         "ASD_REPLAY": str(int(replay)),
         "ASD_NARROW": str(int(not replay)),
@@ -247,7 +242,6 @@ def test_describe_says_where_a_value_comes_from():
         ("ASD_METRICS_PORT", "0", "this process serves no metrics"),
         ("ASD_METRICS_PORT", "9464", "this process serves its metrics there"),
         ("ASD_WEB_CONFIG", "web.yml", "file with TLS and passwords of the metrics"),
-        ("ASD_OTLP", "http://c:4318", "events go to OpenTelemetry's collector there"),
         ("ASD_TIERS", "", "no detector tier is on"),
         ("ASD_TIERS", "state", "bounds on the weights and on the optimizer's state"),
         ("ASD_EVIDENCE_MB", "0", "no tensor is kept as evidence"),

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -36,7 +35,6 @@ Examples:
   asd exporter                                             the run in ASD_RUN_DIR, at http://127.0.0.1:9464/metrics
   asd exporter --run-dir job1 --run-dir job2 --address 0.0.0.0 --web-config web.yml
   asd exporter --textfile /var/lib/node_exporter/asd.prom --push http://gateway:9091
-  asd exporter --otlp http://collector:4318                events and metrics to OpenTelemetry's collector too
   asd exporter --checkpoints top:5                         with values and limits of the 5 checkpoints nearest to theirs
   curl 'http://127.0.0.1:9464/events?level=first&limit=10'
 
@@ -95,10 +93,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--npu-exporter-file", type=Path, metavar="FILE", help="write the devices' states for npu-exporter"
     )
     parser.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway too")
-    parser.add_argument(
-        "--otlp", metavar="URL",
-        help="send events and metrics to this collector of OpenTelemetry, for example http://127.0.0.1:4318",
-    )  # fmt: skip
     parser.add_argument("--push-delete", action="store_true", help="delete at the end what was pushed")
 
 
@@ -122,13 +116,6 @@ def run(args: argparse.Namespace) -> int:
                 collector, textfile=args.textfile, npu_exporter_file=args.npu_exporter_file, push_url=args.push,
                 node=wanted.host, on_failure=agent.outlet_failed,
             )  # fmt: skip
-            otlp = None
-            if args.otlp is not None:
-                from asd.exporters.otlp.outlet import OtlpOutlet
-
-                cursor = agent.state_file.with_name(f"{agent.state_file.name}.otlp")
-                host = wanted.host or socket.gethostname()
-                otlp = OtlpOutlet(args.otlp, collector, agent.journal, cursor, host, agent.outlet_failed)
             server = serve_node(
                 agent, collector, address=wanted.address, port=wanted.port, web_config=wanted.web_config
             )
@@ -138,8 +125,6 @@ def run(args: argparse.Namespace) -> int:
                 ended_by = _run_until_signal(agent, outlets.write)
             finally:
                 outlets.close(delete=args.push_delete)
-                if otlp is not None:
-                    otlp.close()
                 server.close()
         finally:
             agent.close()
