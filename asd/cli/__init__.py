@@ -37,7 +37,6 @@ GROUPS = {
     "act": {
         "handler": ("asd.cli.act.handler", "follow events and have a device that is at fault isolated"),
         "devices": ("asd.cli.act.devices", "show every device: health, strikes, verdicts, who isolated it"),
-        "replay-policy": ("asd.cli.act.replay_policy", "what another policy would have isolated, from past logs"),
         "stress": ("asd.cli.act.stress", "test a device with work whose answers are known, as fault diagnosis does"),
         "recheck": ("asd.cli.act.recheck", "compute the operator that an alarm kept again and again, on any device"),
     },

@@ -5,7 +5,7 @@
 
 A job trains a small Llama in data parallel under msrun, with the default and `ASD_ON_ANOMALY=skip`. On one rank each
 matrix product is wrong with a chance from step 50 on; what it is wrong by is one of the shapes of real faults, by the
-seed. The events of all ranks go through the handler's policy as `asd replay-policy` does it. Of each job is told: after
+seed. The events of all ranks go through the handler's policy. Of each job is told: after
 how many steps and wrong results the device had its first first-level anomaly, and was isolated; whether another one
 was; and by how much the loss had been off until then, beside the same job without a fault.
 
@@ -25,11 +25,11 @@ from typing import Any
 
 from asd.event import Event
 from asd.handler import Policy
-from asd.handler.simulation import simulate
 from asd.rundir.names import event_files
 from asd.verdict import Level
 from benchmarks._ranks import ranks_of
 from benchmarks.detection.wilson import wilson
+from benchmarks.devices.simulation import simulate
 
 PROGRAM = Path(__file__).with_name("job.py")
 PATTERNS = ("zero=8", "zero_columns=8", "zero_tile=8", "runs=8", "low_bit=12", "flip=27", "factor=1.5", "offset=0.5")
@@ -64,19 +64,19 @@ def judge(told: Sequence[dict[str, Any]], events: Sequence[Event], healthy: Sequ
     wrong, ended = ranks[victim]["wrong"], ranks[victim]["ended"]
     first = [event for event in events if event.kind == "anomaly" and event.level is Level.ERROR]
     own = [event for event in first if event.rank == victim]
-    outcome = simulate(list(events), Policy())
-    out = next((each for each in outcome.devices if each.rank == victim and each.would is not None), None)
+    devices = simulate(events, Policy())
+    out = next((each for each in devices if each.rank == victim), None)
     row: dict[str, Any] = {
         "steps": len(ended), "wrong": len(wrong), "calls": ranks[victim]["calls"],
         "others_with_an_anomaly": sorted({event.rank for event in first} - {victim}),
-        "others_isolated": [each.rank for each in outcome.devices if each.rank != victim],
+        "others_isolated": [each.rank for each in devices if each.rank != victim],
         "problems": sorted({each["problems"] for each in told}),
     }  # fmt: skip
     if own:
         step = min(event.step for event in own)
         row |= {"named_step": step, "named_wrong": sum(each <= step for each in wrong)}
-    if out is not None and out.would is not None:
-        step = next((number for number, when in enumerate(ended, 1) if when >= out.would), len(ended))
+    if out is not None:
+        step = next((number for number, when in enumerate(ended, 1) if when >= out.time), len(ended))
         row |= {"isolated_step": step, "isolated_wrong": sum(each <= step for each in wrong), "why": out.why}
     until = row.get("isolated_step", len(ended))
     ours = ranks[0]["losses"] if 0 in ranks else told[0]["losses"]

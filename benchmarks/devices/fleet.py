@@ -3,8 +3,8 @@
     python -m benchmarks.devices.fleet --json benchmarks/results/fleet.json
 
 A healthy device has a first-level alarm that no fault explains so many times a year, at random: an upset by radiation,
-or a false alarm. A bad one has one so many times a month. The events go through the handler as in `asd
-replay-policy`, without its circuit breaker, which would hide how many are accused. Told is how many healthy devices
+or a false alarm. A bad one has one so many times a month. The events go through the handler,
+without its circuit breaker, which would hide how many are accused. Told is how many healthy devices
 are taken out in 10,000 days of devices, and after how many days and alarms a bad one is.
 """
 
@@ -22,9 +22,9 @@ import numpy as np
 from asd.event import Event
 from asd.handler import Policy
 from asd.handler.policy import RULES
-from asd.handler.simulation import simulate
 from asd.verdict import Level
 from benchmarks.detection.wilson import wilson
+from benchmarks.devices.simulation import simulate
 
 DAY = 86400.0
 DEVICES, BAD, DAYS = 200, 20, 365
@@ -59,7 +59,7 @@ def policy_of(rule: str) -> Policy:
 def healthy(rule: str, rate: float) -> dict[str, Any]:
     """How many healthy devices are taken out."""
     events = alarms(rate / 365, DEVICES, DAYS, seed=1)
-    out = simulate(events, policy_of(rule)).devices
+    out = simulate(events, policy_of(rule))
     days = DEVICES * DAYS
     low, high = wilson(len(out), DEVICES)
     return {
@@ -75,7 +75,7 @@ def bad(rule: str, rate: float) -> dict[str, Any]:
     times: dict[str, list[float]] = {}
     for event in events:
         times.setdefault(event.host, []).append(event.time)
-    out = {each.host: each.would for each in simulate(events, policy_of(rule)).devices if each.would is not None}
+    out = {each.host: each.time for each in simulate(events, policy_of(rule))}
     days = [(when - 1.7e9) / DAY for when in out.values()]
     counts = [sum(time <= when for time in times[host]) for host, when in out.items()]
     return {
