@@ -52,7 +52,7 @@ class Config:
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
-        budget: Share of the time of a step, 0..1, that detection may take, see `asd.detect.budget`.
+        budget: Share of the time of a step, 0..1, that detection may take, see `asd.rules.step.budget`.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)

@@ -21,10 +21,10 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 
-from asd.announce.delivery import Sink
 from asd.config import Config
 from asd.event import Event
-from asd.measured.origin import Origin
+from asd.origin import Origin
+from asd.rules.step.delivery import Sink
 
 __all__ = ["GROUP", "open_sinks"]
 

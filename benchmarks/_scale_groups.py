@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from asd import Config
-from asd.detect.detector import Judged
-from asd.detect.detectors import Detectors
-from asd.diagnosis.attribution import Seen
-from asd.diagnosis.flow import Word
-from asd.diagnosis.groups import Groups, Shard
-from asd.measured.reading import GRADIENT, OUTPUT, WEIGHT_GRADIENT, Reading
+from asd.rules.diagnosis.attribution import Seen
+from asd.rules.diagnosis.flow import Word
+from asd.rules.diagnosis.groups import Groups, Shard
+from asd.rules.readings.reading import GRADIENT, OUTPUT, WEIGHT_GRADIENT, Reading
+from asd.rules.step.detector import Judged
+from asd.rules.step.detectors import Detectors
 from asd.verdict import Level, Verdict
 
 TENSOR, STAGES = 8, 16
@@ -177,7 +177,7 @@ _NORMAL = Judged(Verdict(Level.NORMAL, "", 1.0, 2.0), "max_abs")
 
 
 def _calm(members: Sequence[int]) -> list[bytes]:
-    from asd.diagnosis.attribution import pack_seen
+    from asd.rules.diagnosis.attribution import pack_seen
 
     found = []
     for member in members:

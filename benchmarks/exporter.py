@@ -27,13 +27,13 @@ from _timing import spread, timed
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from asd import Event, Level, Verdict
-from asd.counts.status import RATIO_BOUNDS, Status
 from asd.exporters.http import exposition
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
+from asd.rules.step.status import RATIO_BOUNDS, Status
 from asd.rundir import names as run_dir
 
 RANKS, CHECKPOINTS = 8, 200

@@ -40,10 +40,10 @@ from _scale_groups import DATA, curve
 from _scale_pulling import pulling
 
 from asd import Event, Level
-from asd.diagnosis.attribution import Seen, attribute, pack_seen, unpack_seen
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.feed import LogFeed
+from asd.rules.diagnosis.attribution import Seen, attribute, pack_seen, unpack_seen
 
 DEVICES, PER_NODE, CHECKPOINTS = 10_000, 8, 200
 PARTS = ("handler", "pulling", "attribution", "groups")

@@ -147,11 +147,11 @@ def child_scrape(repeats: int) -> _Row:
 
     from prometheus_client import CollectorRegistry
 
-    from asd.counts.status import Status
     from asd.exporters.http.server import start_server
     from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.collector import AsdCollector
     from asd.handler.ledger import Ledger
+    from asd.rules.step.status import Status
 
     names = [f"model.layers.{number}.attention_norm" for number in range(500)]
     state: dict[str, list[Status]] = {}

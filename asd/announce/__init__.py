@@ -1,4 +1,4 @@
-"""From a verdict to the sinks: events are made, and handed over; the last word of a process that ends.
+"""The last word of a process that ends.
 
-May import: `counts`, `detect`, `diagnosis`, `measured`.
+May import: nothing.
 """

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from asd.counts.strikes import device_key
 from asd.event import Event
+from asd.rules.step.strikes import device_key
 
 __all__ = ["device_key", "job_of", "names_device", "whole", "whole_event"]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from asd.counts.strikes import device_key
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, VERDICTS, Event
 from asd.handler.decide.strike_counts import StrikeCounts
 from asd.handler.policy import Policy
+from asd.rules.step.strikes import device_key
 from asd.verdict import Level
 
 __all__ = ["DeviceCounts", "DeviceStatus", "Key", "Ledger"]
@@ -140,7 +140,7 @@ class Ledger:
         return self.standings(now).get(device_key(host, device, rank), DeviceStatus())
 
     def standings(self, now: float) -> dict[tuple[str, str, int], DeviceStatus]:
-        """The same of every device that has strikes or is isolated, by `asd.counts.strikes.device_key`."""
+        """The same of every device that has strikes or is isolated, by `asd.rules.step.strikes.device_key`."""
         with self._lock:
             isolated = self._isolated.copy()
             found = self._strikes.standings(now)

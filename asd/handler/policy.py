@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from asd.counts.strikes import LIMIT, WINDOW_SECONDS
 from asd.errors import ConfigError
+from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
 
 __all__ = ["RULES", "STRIKES", "SUSPICION", "Policy"]
 

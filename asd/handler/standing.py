@@ -9,13 +9,13 @@ from datetime import datetime, timezone
 from typing import Any
 
 from asd import fault_code
-from asd.counts.strikes import LIMIT, WINDOW_SECONDS
 from asd.event import VERDICTS
 from asd.handler.db.agent_rows import silent_agents
 from asd.handler.db.isolations import Isolations
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import Suspicion
 from asd.handler.policy import SUSPICION, Policy
+from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
 
 __all__ = ["DeviceStanding", "device_standings", "policy_of", "standings_json"]
 

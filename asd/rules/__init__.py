@@ -4,7 +4,7 @@
 >>> rule.update(float("nan"))
 Verdict(level=<Level.ERROR: 2>, reason='not finite', value=nan, limit=1000000.0)
 
-May import: `asd.errors`, `asd.verdict`.
+May import: `asd.errors`, `asd.verdict`. Of its rooms `step` imports `diagnosis` and `history`, all three `readings`.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ from msgspec import Meta
 
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.measured.features import FEATURES, Features
-from asd.measured.kinds import KINDS
-from asd.measured.reading import Reading, divisor
 from asd.records import fill, parse
+from asd.rules.readings.features import FEATURES, Features
+from asd.rules.readings.kinds import KINDS
+from asd.rules.readings.reading import Reading, divisor
 from asd.rundir.names import value_files
 
 __all__ = ["MAX_LINE", "Chunk", "RecordedStep", "Recording"]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from asd.counts.status import Status
 from asd.errors import StateError
 from asd.event import Event
 from asd.isolator import Device
+from asd.rules.step.status import Status
 from asd.rundir.follow import Follower
 from asd.rundir.names import event_files, status_files
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from asd.diagnosis.attribution import Seen, attribute
 from asd.event import Event
+from asd.rules.diagnosis.attribution import Seen, attribute
 from asd.verdict import Level
 
 __all__ = ["FINDINGS", "Cause", "evidence", "find_cause", "find_urgent"]

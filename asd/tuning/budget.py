@@ -7,7 +7,7 @@ from math import ceil, exp, isfinite, lgamma, log, log2
 from typing import Final, NamedTuple
 
 from asd.errors import ConfigError
-from asd.tiers.tail import ENOUGH, KEPT, exceeded_by
+from asd.rules.history.margins import ENOUGH, KEPT, exceeded_by
 
 __all__ = [
     "CONFIDENCE", "HIGHEST", "HIGHEST_SECOND", "LARGEST_BUDGET", "LOWEST", "MOST_EXCEEDING", "Budget", "allowed",

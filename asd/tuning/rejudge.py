@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from asd.config import Config
-from asd.detect.detectors import Detectors
-from asd.measured.features import Features
+from asd.rules.readings.features import Features
+from asd.rules.step.detectors import Detectors
 from asd.rundir.recording import RecordedStep
 from asd.tuning.scores import Scorer, Scores, tests_of
 from asd.verdict import Level

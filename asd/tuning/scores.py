@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from asd.config import Config
 from asd.errors import ConfigError
-from asd.measured.features import Features
-from asd.measured.reading import GRADIENT
+from asd.rules.readings.features import Features
+from asd.rules.readings.reading import GRADIENT
 from asd.rules.silent_check_v3 import SilentCheckV3
 from asd.rules.threshold import Threshold
 from asd.tuning.budget import MOST_EXCEEDING

@@ -9,7 +9,8 @@ import numpy as np
 
 from asd.operators.kernel.product import TOLERANCES, check_product
 from asd.rules import SilentCheckV3
-from asd.tiers import Features, History
+from asd.rules.history import History
+from asd.rules.readings.features import Features
 from benchmarks.detection.faults import round_to_bfloat16
 from benchmarks.detection.features import features
 

@@ -7,12 +7,14 @@ from math import isfinite
 from typing import Any
 
 from asd import Config, Level
-from asd.detect.confirmation import Allowance, blame, vanished
-from asd.diagnosis.attribution import Attribution, whose_fault
-from asd.measured.origin import Origin
-from asd.measured.reading import AVERAGED, OF_ALL_RANKS, Reading
-from asd.monitor import Monitor
-from asd.tiers import Features, Seal, Sealed, StateBound
+from asd.origin import Origin
+from asd.rules.diagnosis.attribution import Attribution, whose_fault
+from asd.rules.history import StateBound
+from asd.rules.history.seal import Seal, Sealed
+from asd.rules.readings.features import Features
+from asd.rules.readings.reading import AVERAGED, OF_ALL_RANKS, Reading
+from asd.rules.step.confirmation import Allowance, blame, vanished
+from asd.rules.step.monitor import Monitor
 from benchmarks.detection.alarm import STATE, Alarm, Setup
 from benchmarks.detection.schedule import BETA1, BETA2, CLIP, Record
 

@@ -31,11 +31,11 @@ from benchmarks.mutation.tested import (
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "mutation.json"
 JUDGED = Path(__file__).with_name("survivors.json")
-MONITOR = ("tests/asd/test_monitor.py", "tests/asd/test_monitor_kinds.py", "tests/asd/test_docstrings.py")
+MONITOR = ("tests/asd/rules/step", "tests/asd/test_docstrings.py")
 ROOMS = {
-    "asd/rules": ("tests/asd/rules", *MONITOR),
-    "asd/tiers": ("tests/asd/tiers", *MONITOR),
-    "asd/detect": ("tests/asd/detect", "tests/asd/rules", "tests/asd/tuning", *MONITOR),
+    "asd/rules": ("tests/asd/rules", "tests/asd/test_docstrings.py"),
+    "asd/rules/history": ("tests/asd/rules/history", *MONITOR),
+    "asd/rules/step": ("tests/asd/rules", "tests/asd/tuning", "tests/asd/test_docstrings.py"),
     "asd/handler/decide": ("tests/asd/handler", "tests/asd/test_docstrings.py"),
     "asd/event.py": ("tests/asd/test_event.py", "tests/asd/handler/test_decision_words.py", *MONITOR),
 }

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from asd.config import Config
-from asd.counts.status import Status
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.exporters.bundle import tensor_facts
 from asd.exporters.bundle.wrong_call import write_call
-from asd.measured.reading import Capture, OperatorCall
-from asd.monitor import Monitor
 from asd.records import plain
+from asd.rules.readings.reading import Capture, OperatorCall
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.status import Status
 from asd.rundir.disk import sync
 from asd.rundir.names import OPERATOR, status_file, status_files
 from asd.verdict import Level

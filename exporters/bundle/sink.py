@@ -15,8 +15,8 @@ from asd.event import Event
 from asd.exporters.bundle import files as evidence_files
 from asd.exporters.bundle.files import Bundle
 from asd.exporters.bundle.narrowing import write_page
-from asd.measured.origin import Origin
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import lock, sync
 from asd.rundir.names import NARROWING, evidence_folder
 

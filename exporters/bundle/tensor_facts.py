@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from asd.measured.reading import Capture
+from asd.rules.readings.reading import Capture
 
 __all__ = ["LISTED", "count", "describe", "save"]
 

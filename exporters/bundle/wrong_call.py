@@ -12,7 +12,7 @@ import numpy as np
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import StateError
-from asd.measured.reading import CHECKSUM, CONVOLUTION, LOOKUP, NORM, SOFTMAX, KeptTensor, OperatorCall
+from asd.rules.readings.reading import CHECKSUM, CONVOLUTION, LOOKUP, NORM, SOFTMAX, KeptTensor, OperatorCall
 from asd.rundir.disk import write_whole
 
 __all__ = ["write_call"]

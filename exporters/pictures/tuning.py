@@ -9,9 +9,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from asd.measured.reading import AVERAGED, GRADIENT, OUTPUT, WEIGHT_GRADIENT
+from asd.rules.readings.kinds import KINDS
+from asd.rules.readings.reading import AVERAGED, GRADIENT, OUTPUT, WEIGHT_GRADIENT
 from asd.rundir.disk import write_whole
-from asd.tiers import KINDS
 from asd.tuning import Proposal
 from asd.tuning import ProposedThreshold as Test
 from asd.tuning.scores import BINS

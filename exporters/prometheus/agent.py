@@ -20,7 +20,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from asd.counts.status import Status
 from asd.errors import ConfigError, StateError
 from asd.event import Event
 from asd.exporters.prometheus.collector import PROBLEMS
@@ -32,6 +31,7 @@ from asd.handler import Policy
 from asd.handler.inputs.owners import may_give_back
 from asd.handler.ledger import Ledger
 from asd.records import fill, load_if_there
+from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from asd.rundir.disk import write_whole
 from asd.rundir.folders import RunFolders

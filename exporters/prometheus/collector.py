@@ -19,13 +19,13 @@ from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 import asd
-from asd.counts.status import RATIO_BOUNDS, Status
 from asd.exporters.http.exposition import WideGauge
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows
 from asd.handler import Policy
 from asd.handler.ledger import Ledger
+from asd.rules.step.status import RATIO_BOUNDS, Status
 
 __all__ = ["PROBLEMS", "SINKS", "AsdCollector"]
 

@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asd.announce.delivery import Sink
 from asd.config import Config
-from asd.counts.status import Status
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler.ledger import Ledger
-from asd.measured.origin import Origin
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.step.delivery import Sink
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.status import Status
 
 if TYPE_CHECKING:
     from asd.exporters.http.server import HttpServer

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from asd.counts.status import Status
-from asd.counts.strikes import device_key
 from asd.exporters.prometheus.device_map import DeviceMap
 from asd.handler.ledger import DeviceCounts, DeviceStatus, Key, Ledger
+from asd.rules.step.status import Status
+from asd.rules.step.strikes import device_key
 
 __all__ = ["LABELS", "LEVELS", "RankRow", "clean", "make_rows"]
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from asd.counts.status import Status
-from asd.counts.strikes import device_key
 from asd.errors import StateError
 from asd.event import Event
 from asd.exporters.report.bundles import SavedBundle, find_bundles
 from asd.exporters.run_files.liveness import Liveness
 from asd.handler import Policy
 from asd.handler.ledger import DeviceStatus, Ledger
+from asd.rules.step.status import Status
+from asd.rules.step.strikes import device_key
 from asd.rundir.names import event_files, status_files
 from asd.verdict import Level
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.event import Event
-from asd.measured.origin import Origin
+from asd.origin import Origin
 from asd.rundir.disk import lock, open_own, read_regular, sync
 from asd.rundir.names import event_file
 from asd.verdict import Level

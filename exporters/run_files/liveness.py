@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from asd.counts.status import Status
+from asd.rules.step.status import Status
 
 __all__ = ["Liveness"]
 

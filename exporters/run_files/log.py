@@ -8,7 +8,7 @@ import sys
 
 from asd.config import Config
 from asd.event import Event
-from asd.measured.origin import Origin
+from asd.origin import Origin
 from asd.verdict import Level, Verdict
 
 __all__ = ["LogSink", "open_log"]

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from asd.announce import last_word
 from asd.config import Config
-from asd.counts.status import Status
 from asd.errors import StateError
 from asd.event import Event
 from asd.exporters.run_files.status_lock import StatusLock
-from asd.measured.origin import Origin
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from asd.rundir.disk import open_own, read_regular
 from asd.verdict import Level

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from asd.announce.delivery import Sink
 from asd.config import Config
-from asd.counts.status import Status
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.kinds import KINDS
+from asd.rules.readings.reading import Reading
+from asd.rules.step.delivery import Sink
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.status import Status
 from asd.rundir.names import value_file
 from asd.rundir.recording import Chunk
-from asd.tiers import KINDS
 from asd.verdict import Level
 
 __all__ = ["ValueRecorder", "open_recording"]

@@ -17,7 +17,6 @@ from typing import Any
 from mindspore import nn
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.measured.reading import OUTPUT
 from asd.operators.checks.base import ASDBase
 from asd.operators.measure.look import LookAndTap, make_look
 from asd.operators.measure.tap import make_tap
@@ -26,6 +25,7 @@ from asd.operators.private.layout import cells_of_other_stages
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.site import Site, is_ours
 from asd.operators.table.slots import table
+from asd.rules.readings.reading import OUTPUT
 
 __all__ = ["Installation", "cell_name", "class_name", "compile_patterns", "install", "sites_of"]
 

@@ -1,7 +1,7 @@
 """Places of a network that were to be checked and are not: told by who finds out, taken by the training that asked.
 
 Who puts checks in their places finds out before the first step, and code that runs while a graph is compiled during it;
-the training says both in the log and in the status of the rank, see `asd.counts.protections`.
+the training says both in the log and in the status of the rank, see `asd.rules.step.protections`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import mindspore as ms
 from mindspore import Parameter, nn
 
 from asd.config import Config
-from asd.measured.reading import RESULTS
 from asd.operators.attach.checksum import Checksum, claim_checked
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.gradient_samples import POLL_STEPS, poll
@@ -17,6 +16,7 @@ from asd.operators.recompute.mean import check_means
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.checksum import ScoreRule as Checked
+from asd.rules.readings.reading import RESULTS
 
 __all__ = ["ASKED_BY", "RecomputeSchedule"]
 

@@ -16,13 +16,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from asd.announce.delivery import Sink
 from asd.config import Config
 from asd.errors import AnomalyDetected
 from asd.event import Event
 from asd.injection import Change, Fault
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.start.step_monitor import StepMonitor
+from asd.rules.step.delivery import Sink
 from asd.verdict import Level
 
 __all__ = ["LARGE", "SMALL", "Run", "Workload", "batches", "build", "dataset", "digest", "train", "use_mode"]

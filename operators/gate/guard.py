@@ -12,13 +12,13 @@ from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT
 from asd.operators.gate.gate_cell import GateCell, KernelGate, number_of_ranks
 from asd.operators.gate.operator_gate import OperatorGate
 from asd.operators.private.class_swap import put_on
 from asd.operators.ranks.shards import shares_gradients
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
+from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT
 
 __all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
 

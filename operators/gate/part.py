@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from asd.diagnosis.attribution import Attribution
 from asd.event import Event
-from asd.measured.reading import Capture, Reading
-from asd.monitor import Monitor
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.gate import Gate
 from asd.operators.table.slots import Table
+from asd.rules.diagnosis.attribution import Attribution
+from asd.rules.readings.reading import Capture, Reading
+from asd.rules.step.monitor import Monitor
 
 __all__ = ["Part", "StepRecord"]
 

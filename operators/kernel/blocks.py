@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from asd.operators.kernel import library as kernel
-from asd.tiers.seal import BLOCK
+from asd.rules.history.seal import BLOCK
 
 __all__ = ["BLOCK_DTYPE", "TYPES", "blocks_of", "hashes_of_blocks", "read_blocks", "threads_for"]
 

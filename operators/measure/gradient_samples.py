@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from mindspore import Parameter, nn
 
-from asd.detect.combined_scheme import Action, CombinedScheme, Message, Poll
-from asd.measured.reading import SAMPLE
 from asd.operators.measure.own_gradients import own_gradients
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
+from asd.rules.readings.reading import SAMPLE
+from asd.rules.step.combined_scheme import Action, CombinedScheme, Message, Poll
 
 __all__ = ["POLL_STEPS", "poll", "sample_gradients"]
 

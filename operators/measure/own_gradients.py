@@ -8,11 +8,11 @@ from mindspore import Parameter, nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError
-from asd.measured.reading import WEIGHT_GRADIENT
 from asd.operators.measure.look import make_observer
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
+from asd.rules.readings.reading import WEIGHT_GRADIENT
 
 __all__ = ["OwnGradients", "look_before_reduction", "own_gradients", "reducer_of", "weights_in", "weights_of"]
 

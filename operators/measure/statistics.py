@@ -17,7 +17,7 @@ from asd.operators.private.layout import is_pipeline
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.tiers import FEATURES
+from asd.rules.readings.features import FEATURES
 
 __all__ = ["Write", "statistics_by_operators"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 
-from asd.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen, whose_fault
-from asd.diagnosis.flow import Word, origin_among, word_of
-from asd.measured.reading import OF_ALL_RANKS, OUTPUT, Reading
 from asd.operators.ranks.exchange import Exchange
+from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen, whose_fault
+from asd.rules.diagnosis.flow import Word, origin_among, word_of
+from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, Reading
 
 __all__ = ["attribution_of", "words_of_vanished"]
 

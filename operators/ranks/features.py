@@ -6,9 +6,9 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from asd.measured.reading import Reading, divisor
 from asd.operators.ranks.exchange import Exchange
-from asd.tiers import Features
+from asd.rules.readings.features import Features
+from asd.rules.readings.reading import Reading, divisor
 
 __all__ = ["RankFeatures"]
 

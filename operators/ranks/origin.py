@@ -7,8 +7,8 @@ from mindspore.communication import GlobalComm, get_group_size, get_rank
 
 from asd.config import Config, is_simulated
 from asd.errors import RankLostError
-from asd.measured.origin import Origin
 from asd.operators.ranks.exchange import Exchange
+from asd.origin import Origin
 
 __all__ = ["origin_of_process"]
 

@@ -14,11 +14,11 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from asd.config import is_simulated
-from asd.diagnosis.groups import Groups, Shard, everybody
 from asd.errors import ConfigError
 from asd.operators.private.layout import division, get_parameter_redundancy, operators_are_divided
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
+from asd.rules.diagnosis.groups import Groups, Shard, everybody
 
 __all__ = ["find_groups", "groups_of_layout", "hold_the_same", "shares_gradients", "tell_shard"]
 

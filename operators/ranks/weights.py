@@ -1,6 +1,6 @@
 """Compares the weights of ranks that hold the same ones, bit by bit through hashes.
 
-Eight bytes a rank and set of weights, see `asd.diagnosis.groups`, say whether all are alike; only when they are not,
+Eight bytes a rank and set of weights, see `Groups`, say whether all are alike; only when they are not,
 each weight's hash is told. Weights are compared after the first step, every `ASD_WEIGHT_HASH` steps, and after the step
 that follows a checkpoint: the ranks that wrote none learn of it by the gate's all-reduce of that step. In data parallel
 that all-reduce carries the hash of every `ASD_WEIGHT_HASH` steps too, and there is no exchange of its own as long as
@@ -19,9 +19,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from asd.diagnosis.weights import Difference, compare_some, together
 from asd.operators.kernel import library as kernel
 from asd.operators.ranks.exchange import Exchange
+from asd.rules.diagnosis.weights import Difference, compare_some, together
 
 __all__ = ["WeightComparison", "hash_of", "hash_without_kernel", "hashes_of", "total_of"]
 

@@ -8,12 +8,12 @@ import mindspore as ms
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.measured.reading import LOOKUP
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
 from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.score import SMALLEST, WriteScore, deviation, rounding_to, signs_of, underflow_in
 from asd.operators.table.site import Site
+from asd.rules.readings.reading import LOOKUP
 
 __all__ = ["checked_lookup"]
 

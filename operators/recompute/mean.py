@@ -17,13 +17,13 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops.primitive import constexpr
 
-from asd.measured.reading import MEAN
 from asd.operators.kernel.mean import BLOCK, NUMBERS, blocks_of
 from asd.operators.measure.tap import hidden, kernel_function
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
+from asd.rules.readings.reading import MEAN
 
 __all__ = ["check_means"]
 

@@ -13,13 +13,13 @@ from typing import Any
 from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
-from asd.measured.reading import NORM
 from asd.operators.measure.tap import alias, hidden
 from asd.operators.private.mixed_precision import CheckCell, as_operator_reads, read, type_of_own_holder
 from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.norm_operators import OperatorNorm
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
+from asd.rules.readings.reading import NORM
 
 __all__ = ["CheckedNorm"]
 

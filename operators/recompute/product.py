@@ -14,13 +14,13 @@ from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.measured.reading import CHECKSUM
 from asd.operators.measure.tap import hidden
 from asd.operators.private.mixed_precision import as_operator_reads, read, type_of_own_holder
 from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.product_operators import OperatorCheck
 from asd.operators.table.site import Site
 from asd.operators.table.slots import by_backend, table
+from asd.rules.readings.reading import CHECKSUM
 
 __all__ = ["CheckedProduct"]
 

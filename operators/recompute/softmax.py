@@ -9,12 +9,12 @@ from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.measured.reading import SOFTMAX
 from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
 from asd.operators.recompute.kernel_check import KernelCheck
 from asd.operators.recompute.score import WriteScore, rounding_to, underflow_in
 from asd.operators.table.site import Site
+from asd.rules.readings.reading import SOFTMAX
 
 __all__ = ["checked_softmax"]
 

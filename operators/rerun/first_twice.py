@@ -8,14 +8,14 @@ so. Where the next step is the same twice, the device gave a wrong number once.
 
 from __future__ import annotations
 
-from asd.detect.confirmation import OF_OPTIMIZER, has_fallen
-from asd.diagnosis.rerun import Answer, difference
 from asd.errors import RankLostError
-from asd.measured.reading import SCORES, Reading
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.step_tensors import bits_of_first
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.step_replay import StepReplay
+from asd.rules.diagnosis.rerun import Answer, difference
+from asd.rules.readings.reading import SCORES, Reading
+from asd.rules.step.confirmation import OF_OPTIMIZER, has_fallen
 
 __all__ = ["FirstTwice"]
 

@@ -12,9 +12,7 @@ from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
 from mindspore.parallel.auto_parallel import AutoParallel
 
-from asd.diagnosis.rerun import Answer
 from asd.errors import UnsupportedError
-from asd.measured.reading import Reading
 from asd.operators.checks.base import ASDBase
 from asd.operators.gate.guard import gradient_sites, is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
@@ -34,6 +32,8 @@ from asd.operators.rerun.random_state import (
 from asd.operators.table.gate import Gate
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
+from asd.rules.diagnosis.rerun import Answer
+from asd.rules.readings.reading import Reading
 
 __all__ = ["RepeatableStep", "Step"]
 

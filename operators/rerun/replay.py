@@ -14,10 +14,8 @@ from typing import Any
 
 from mindspore import Parameter, nn
 
-from asd.diagnosis.rerun import Answer, Diagnosis, assignment, difference, find
 from asd.errors import StateError, UnsupportedError
 from asd.event import Event
-from asd.measured.reading import divisor
 from asd.operators.kernel import library as kernel
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.measure.step_tensors import to_host
@@ -26,6 +24,8 @@ from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.narrowing import Narrowed, Narrowing
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.table.site import Site
+from asd.rules.diagnosis.rerun import Answer, Diagnosis, assignment, difference, find
+from asd.rules.readings.reading import divisor
 
 __all__ = ["Replay"]
 

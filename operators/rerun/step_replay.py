@@ -9,14 +9,14 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from asd.config import Config
-from asd.diagnosis.rerun import Answer, Diagnosis
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
-from asd.measured.reading import OF_ALL_RANKS
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.step_tensors import bits_of_first
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.replay import Replay
+from asd.rules.diagnosis.rerun import Answer, Diagnosis
+from asd.rules.readings.reading import OF_ALL_RANKS
 from asd.rundir.names import NARROWING, evidence_folder
 
 __all__ = ["StepReplay"]

@@ -9,7 +9,7 @@ from asd.operators.kernel.blocks import hashes_of_blocks
 from asd.operators.ranks.weights import hash_of, hash_without_kernel, hashes_of, total_of
 from asd.operators.selftest.outcome import Absent, Report, expect
 from asd.operators.selftest.values import DTYPES, cases, read, tensor
-from asd.tiers.seal import BLOCK
+from asd.rules.history.seal import BLOCK
 
 __all__ = ["test_hashes"]
 

@@ -9,8 +9,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from asd.measured.features import Features
-from asd.measured.reading import OUTPUT, WEIGHT_GRADIENT, Reading
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.kernel import library as kernel
 from asd.operators.measure.look import make_look, make_observer
@@ -29,6 +27,8 @@ from asd.operators.selftest.values import (
     tensor,
 )
 from asd.operators.table.slots import table, use_backend
+from asd.rules.readings.features import Features
+from asd.rules.readings.reading import OUTPUT, WEIGHT_GRADIENT, Reading
 
 __all__ = ["Differentiated", "test_measuring"]
 

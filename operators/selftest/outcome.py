@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asd.diagnosis.selftest import ABSENT, BEGUN, OK, WRONG, Finding, line_of
+from asd.rules.diagnosis.selftest import ABSENT, BEGUN, OK, WRONG, Finding, line_of
 
 __all__ = ["Absent", "Report", "Wrong", "expect", "expect_bits", "expect_near", "try_bare"]
 

@@ -13,7 +13,7 @@ from asd.operators.gate.guard import gradient_sites, guard
 from asd.operators.selftest.outcome import Report, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import DTYPES, features_of, number_of_bits, read, rounded, tensor
 from asd.operators.table.slots import table, use_backend
-from asd.tiers import FEATURES
+from asd.rules.readings.features import FEATURES
 
 __all__ = ["test_refusing"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.dumps.formats.statistics import moments
-from asd.measured.features import Features
+from asd.rules.readings.features import Features
 
 __all__ = ["DTYPES", "SMALLEST", "cases", "features_of", "number_of_bits", "read", "rounded", "tensor"]
 

@@ -12,13 +12,13 @@ import mindspore as ms
 from mindspore import nn
 from mindspore.train import Callback
 
-from asd.announce.delivery import Sink
 from asd.config import Config, unknown_variables
 from asd.event import Event
-from asd.monitor import Monitor
 from asd.operators.attach.checksum import Checksum
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.step import TrainingWatch
+from asd.rules.step.delivery import Sink
+from asd.rules.step.monitor import Monitor
 
 __all__ = ["StepMonitor"]
 
@@ -39,7 +39,7 @@ class StepMonitor(Callback):
             monitor.step(loss)
 
     With `train_step = monitor.watch_step(train_step)` before the loop, a step with a first-level anomaly can be made
-    again there too, which tells hardware from software, see `asd.diagnosis.rerun`.
+    again there too, which tells hardware from software, see `asd.rules.diagnosis.rerun`.
 
     Args:
         config: From the environment if not given. With `enable=0` nothing is done.

@@ -2,7 +2,7 @@
 
 The gate gets second-level limits for a step that can be made again. If it refuses the update, all ranks make the step
 once more, with the limits of the first level and the checksums of all products: that run is the step. See
-`asd.detect.confirmation` for what is made of the two.
+`asd.rules.step.confirmation` for what is made of the two.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from asd.config import Config
-from asd.detect.confirmation import Allowance, blame, vanished
-from asd.diagnosis.attribution import Attribution
-from asd.diagnosis.flow import blame_among
 from asd.errors import RankLostError
-from asd.measured.reading import OF_ALL_RANKS, SAMPLE, Capture, Reading
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.ranks.attribution import words_of_vanished
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.step_replay import StepReplay
 from asd.operators.step.step_reader import StepReader
+from asd.rules.diagnosis.attribution import Attribution
+from asd.rules.diagnosis.flow import blame_among
+from asd.rules.readings.reading import OF_ALL_RANKS, SAMPLE, Capture, Reading
+from asd.rules.step.confirmation import Allowance, blame, vanished
 
 __all__ = ["Confirming"]
 

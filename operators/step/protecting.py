@@ -9,9 +9,6 @@ from mindspore import nn
 from mindspore.experimental import optim as experimental
 
 from asd.config import Config
-from asd.counts.protections import PLACES
-from asd.measured.reading import GRADIENT, OUTPUT, RESULTS, SCORES
-from asd.monitor import Monitor
 from asd.operators.attach.left_out import take_left_out
 from asd.operators.attach.recompute_schedule import ASKED_BY
 from asd.operators.gate.guard import is_guarded
@@ -20,6 +17,9 @@ from asd.operators.private.mixed_precision import type_of_holder
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
+from asd.rules.readings.reading import GRADIENT, OUTPUT, RESULTS, SCORES
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.protections import PLACES
 
 __all__ = ["after_first_step", "before_first_step", "tell_groups"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asd.detect.budget import PLACES, Budget, Grant, turns_of
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part
 from asd.operators.step.state_checks import StateChecks
+from asd.rules.step.budget import PLACES, Budget, Grant, turns_of
 
 __all__ = ["Spending"]
 

@@ -6,7 +6,6 @@ import time
 
 from mindspore import nn
 
-from asd.counts.protections import Protections
 from asd.event import Event
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.gate.problems import Problems
@@ -20,6 +19,7 @@ from asd.operators.measure.state.snapshot import Snapshot, StateReader
 from asd.operators.measure.state.tensors import StateTensors
 from asd.operators.measure.state.updates import StateUpdates
 from asd.operators.table.slots import by_backend
+from asd.rules.step.protections import Protections
 from asd.rundir.checkpoint_health import Health
 
 __all__ = ["StateChecks"]

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from asd.config import Config
-from asd.diagnosis.attribution import Attribution
 from asd.errors import RankLostError
 from asd.event import Event
-from asd.measured.reading import OUTPUT, RECOMPUTED, SAMPLE, SCORES, Reading
-from asd.monitor import Outcome
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.gate.problems import Problems
 from asd.operators.measure.loss_scale import LossScale
 from asd.operators.ranks.attribution import attribution_of
 from asd.operators.ranks.features import RankFeatures
 from asd.operators.table.site import Site
+from asd.rules.diagnosis.attribution import Attribution
+from asd.rules.readings.features import Features
+from asd.rules.readings.kinds import KINDS
+from asd.rules.readings.reading import OUTPUT, RECOMPUTED, SAMPLE, SCORES, Reading
+from asd.rules.step.monitor import Outcome
 from asd.rundir.checkpoint_health import Health
-from asd.tiers import KINDS, Features
 
 __all__ = ["StepReader"]
 

@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 
 from mindspore import Parameter, Tensor, nn
 
-from asd.announce.delivery import Sink
 from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
 from asd.event import Event
-from asd.monitor import Monitor
 from asd.operators.attach.all_checks import Checks
 from asd.operators.attach.checksum import Checksum
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
@@ -43,6 +41,8 @@ from asd.operators.step.step_reader import StepReader
 from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table.gate import Gate
 from asd.operators.table.slots import Table, table
+from asd.rules.step.delivery import Sink
+from asd.rules.step.monitor import Monitor
 from asd.rundir.checkpoint_health import Health
 from asd.sinks import open_sinks
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from mindspore import Parameter
 
-from asd.diagnosis.weights import Difference
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison
 from asd.operators.table.message import answer_of, message_of
+from asd.rules.diagnosis.weights import Difference
 from asd.rundir.checkpoint_health import Health
 from asd.rundir.manifest import taint
 

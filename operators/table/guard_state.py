@@ -10,7 +10,7 @@ from mindspore import Parameter, Tensor
 from asd.operators.table.gate import Gate
 from asd.operators.table.message import ANNOUNCEMENT
 from asd.operators.table.unread import tell
-from asd.tiers import FEATURES
+from asd.rules.readings.features import FEATURES
 
 __all__ = ["OFF", "ON", "REPLAY", "GuardState", "new_parameter", "write"]
 

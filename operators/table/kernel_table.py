@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from asd.measured.reading import GRADIENT, OUTPUT, Capture, KeptTensor, OperatorCall, Reading, divisor
 from asd.operators.kernel import library as kernel
 from asd.operators.kernel.product import schedule
 from asd.operators.table import unread
@@ -22,7 +21,8 @@ from asd.operators.table.message import ANNOUNCEMENT
 from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
 from asd.operators.table.twins import Twins
 from asd.operators.table.unread import Unread
-from asd.tiers import FEATURES
+from asd.rules.readings.features import FEATURES
+from asd.rules.readings.reading import GRADIENT, OUTPUT, Capture, KeptTensor, OperatorCall, Reading, divisor
 
 __all__ = ["KernelTable"]
 

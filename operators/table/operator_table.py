@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from asd.measured.reading import GRADIENT, Capture, Reading, divisor
 from asd.operators.kernel import library as kernel
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
 from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
 from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
 from asd.operators.table.unread import Unread
-from asd.tiers import FEATURES
+from asd.rules.readings.features import FEATURES
+from asd.rules.readings.reading import GRADIENT, Capture, Reading, divisor
 
 __all__ = ["OperatorTable"]
 

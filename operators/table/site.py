@@ -14,7 +14,7 @@ from asd.errors import UnsupportedError
 __all__ = ["Limits", "Site", "Sites", "is_ours", "largest_raw", "smallest_raw"]
 
 Limits = Mapping[str, float]
-"""Per feature of `asd.tiers.FEATURES` the largest value that the gate lets pass, or the smallest."""
+"""Per feature of `asd.rules.readings.features.FEATURES` the largest value that the gate lets pass, or the smallest."""
 
 
 def is_ours(path: str) -> bool:
@@ -28,7 +28,7 @@ class Site:
     Attributes:
         slot: Its number in the table.
         name: Its name in the network, which is known once `install` has seen the network it belongs to.
-        kind: Which kind of tensor it sees, see `asd.measured.reading.Reading`.
+        kind: Which kind of tensor it sees, see `asd.rules.readings.reading.Reading`.
         claimed: Whether `install` has seen it.
         watched: Whether a monitor judges it.
         owner: The gate of that monitor, if it lives.

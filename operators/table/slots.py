@@ -14,7 +14,6 @@ import mindspore as ms
 import numpy as np
 
 from asd.errors import ConfigError
-from asd.measured.reading import GRADIENT, Capture, Reading
 from asd.operators.kernel import library as kernel
 from asd.operators.table.gate import Gate, GateCounts
 from asd.operators.table.gates import Gates
@@ -22,6 +21,7 @@ from asd.operators.table.kernel_table import KernelTable
 from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Limits, Site
 from asd.operators.table.unread import Unread
+from asd.rules.readings.reading import GRADIENT, Capture, Reading
 
 __all__ = ["Table", "by_backend", "table", "use_backend"]
 
@@ -85,7 +85,7 @@ class Table(Protocol):
             limits: The largest values that pass.
             scale: The loss scale of the next step.
             gate: Whose they are; it judges nothing else then.
-            least: The smallest values that pass, see `asd.measured.features.too_small`; where there are none, all.
+            least: The smallest values that pass, see `too_small`; where there are none, all.
         """
 
     def schedule_checksums(

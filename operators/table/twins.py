@@ -6,7 +6,7 @@ each call had a twin with the same bits in the first steps, each has to have one
 
 from __future__ import annotations
 
-from asd.measured.reading import RECOMPUTED, Reading
+from asd.rules.readings.reading import RECOMPUTED, Reading
 
 __all__ = ["Twins"]
 

@@ -7,7 +7,7 @@ import pytest
 from asd import Config, Event, Level
 from asd import sinks as module
 from asd.exporters.run_files.event_log import EventLog
-from asd.measured.origin import Origin
+from asd.origin import Origin
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 EVENT = Event(

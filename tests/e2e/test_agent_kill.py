@@ -12,12 +12,12 @@ from itertools import count
 import pytest
 
 from asd import Event, Level
-from asd.counts.status import Status
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.exporters.run_files.status_file import StatusFile
-from asd.measured.origin import Origin
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from asd.rundir.disk import write_whole
 from tests.support.events import event_maker

@@ -30,9 +30,9 @@ import sys, time
 from asd import Config
 from asd.exporters.run_files.event_log import open_event_log
 from asd.exporters.run_files.status_file import open_status_file
-from asd.monitor import Monitor
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
+from asd.rules.step.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
 
 folder, rank, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 config = Config(enable=1, on_anomaly="skip", run_dir=folder)

@@ -14,7 +14,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from asd.operators.table.slots import table
 from asd.rules.base import largest_root
-from asd.tiers import FEATURES
+from asd.rules.readings.features import FEATURES
 
 HIDDEN, VOCABULARY = 8, 13
 

@@ -8,9 +8,9 @@ import time
 import pytest
 from real_programs import Alertmanager, Prometheus, binary, eventually
 
-from asd.counts.status import Status
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
+from asd.rules.step.status import Status
 from asd.rundir.disk import write_whole
 from asd.rundir.names import event_file, status_file
 from asd.verdict import Level

@@ -7,12 +7,12 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 from real_programs import binary, eventually, get
 
-from asd.counts.status import Status
 from asd.event import Event
 from asd.exporters.outlets.pushgateway import Pushgateway, push
 from asd.exporters.outlets.text_files import write_textfile
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.handler.ledger import Ledger
+from asd.rules.step.status import Status
 from asd.verdict import Level
 from tests.support.ports import free_port
 

@@ -21,9 +21,9 @@ from asd.exporters.report.data import read_run
 from asd.exporters.report.page import render
 from asd.exporters.report.words import verdict_on
 from asd.exporters.run_files.event_log import EventLog
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.rundir.names import event_file, status_file
 
 pytestmark = pytest.mark.stack

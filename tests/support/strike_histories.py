@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from asd import Event, Level
-from asd.counts.strikes import device_key
+from asd.rules.step.strikes import device_key
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 

@@ -21,12 +21,12 @@ from asd.cli.shared.policy_options import number
 from asd.cli.shared.progress import Bar
 from asd.cli.shared.quiet import quiet
 from asd.config import Config
-from asd.counts.status import Status
 from asd.errors import ConfigError, StateError, UnsupportedError
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.injection import Fault
 from asd.records import plain
+from asd.rules.step.status import Status
 from asd.rundir.names import status_files, stress_file
 from asd.verdict import Level
 

@@ -7,10 +7,10 @@ import contextlib
 import math
 from dataclasses import replace
 
-from asd.counts.strikes import WINDOW_SECONDS
 from asd.errors import ConfigError
 from asd.handler import Policy
 from asd.handler.policy import RULES, SUSPICION
+from asd.rules.step.strikes import WINDOW_SECONDS
 
 __all__ = [
     "add_policy_arguments", "add_strike_arguments", "number", "read_policy", "read_strike_policy", "whole_number",

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from asd.cli.shared.machine import describe_machine
 from asd.config import Config, describe, unknown_variables
-from asd.counts.protections import Protections
 from asd.errors import StateError
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
+from asd.rules.step.protections import Protections
 
 __all__ = ["add_arguments", "run"]
 

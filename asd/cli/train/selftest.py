@@ -22,7 +22,7 @@ from asd.cli.shared.machine import describe_machine
 from asd.cli.shared.policy_options import whole_number
 from asd.cli.shared.progress import Bar
 from asd.cli.train.selftest_forms import as_json, as_ocp, as_table
-from asd.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
+from asd.rules.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 
 __all__ = ["add_arguments", "run"]
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
-from asd.diagnosis.selftest import ABSENT, OK, WRONG, Finding
+from asd.rules.diagnosis.selftest import ABSENT, OK, WRONG, Finding
 
 __all__ = ["as_json", "as_ocp", "as_table"]
 

@@ -58,7 +58,7 @@ class StrikeCounts:
         return new
 
     def standings(self, now: float) -> dict[tuple[str, str, int], StrikeCount]:
-        """How every device with strikes stands at `now`, by `asd.counts.strikes.device_key`."""
+        """How every device with strikes stands at `now`, by `asd.rules.step.strikes.device_key`."""
         found = self._book.standings(now)
         keys = self._store.db.execute("SELECT n, host, name, shared_rank FROM device")
         return {(host, name, rank): found[number] for number, host, name, rank in keys if number in found}

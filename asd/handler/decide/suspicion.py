@@ -23,7 +23,6 @@ import hashlib
 from dataclasses import replace
 from typing import NamedTuple
 
-from asd.counts.strikes import COOLDOWN_SECONDS, moment
 from asd.event import Event
 from asd.handler.db.event_row import pack, unpack
 from asd.handler.db.isolations import NO_FAULT
@@ -31,6 +30,7 @@ from asd.handler.db.store import Store
 from asd.handler.identity import job_of, names_device
 from asd.handler.policy import Policy
 from asd.isolator import Device
+from asd.rules.step.strikes import COOLDOWN_SECONDS, moment
 from asd.verdict import Level
 
 __all__ = ["Counted", "StrikeCount", "Suspicion", "judged"]

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from asd.counts.status import Status
 from asd.errors import StateError
 from asd.event import Event
 from asd.handler.decision import Decision
 from asd.handler.handler import FaultHandler
 from asd.handler.inputs.owners import may_give_back, strangers
 from asd.isolator import Device
+from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from asd.rundir.disk import read_regular
 from asd.rundir.folders import RunFolders

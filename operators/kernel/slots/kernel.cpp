@@ -125,7 +125,7 @@ bool breaks(const Slot& slot, int64_t non_finite, double max_abs, double l2, dou
   return non_finite > 0 || max_abs > slot.limit_max || l2 > slot.limit_l2 || mean_abs > slot.limit_mean;
 }
 
-// As `too_small` of asd/measured/features.py.
+// As `too_small` of asd/rules/readings/features.py.
 bool is_too_small(const Slot& slot) {
   const Seen& seen = slot.seen;
   if (slot.judged == 0) return false;

@@ -39,7 +39,7 @@ void compare(Seal* seal) {
     seal->state = kChanged;
     if (seal->judged[seal->tensors[i]] != 0) changed.insert(seal->tensors[i]);
   }
-  // As `Seal` of asd/tiers/seal.py: a fault hits one tensor, a program that writes writes many.
+  // As `Seal` of asd/rules/history/seal.py: a fault hits one tensor, a program that writes writes many.
   if (changed.size() == 1) seal->state = kBroken;
 }
 

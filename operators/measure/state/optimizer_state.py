@@ -10,7 +10,7 @@ from typing import NamedTuple
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn
 
-from asd.measured.reading import AVERAGED, WEIGHT_GRADIENT, Reading
+from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT, Reading
 
 __all__ = ["Group", "OptimizerState"]
 

@@ -14,7 +14,7 @@ from asd.operators.measure.state.blocks import StateBlocks
 from asd.operators.measure.state.snapshot import Snapshot
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.private.writes import tell_before_graphs, watch_writes, written_besides
-from asd.tiers.seal import Sealed
+from asd.rules.history.seal import Sealed
 
 __all__ = ["Comparison", "StateSeal"]
 

@@ -10,7 +10,6 @@ import numpy as np
 from mindspore import Tensor, nn
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.measured.reading import OUTPUT, RECOMPUTED
 from asd.operators.measure.look import make_look
 from asd.operators.recompute.convolution import checked_convolution
 from asd.operators.recompute.lookup import checked_lookup
@@ -19,6 +18,7 @@ from asd.operators.selftest.cells import Differentiated, FirstOutput, Struck
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, read, rounded, tensor
 from asd.operators.table.slots import table, use_backend
+from asd.rules.readings.reading import OUTPUT, RECOMPUTED
 
 __all__ = ["test_calls"]
 

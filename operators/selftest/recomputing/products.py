@@ -11,7 +11,6 @@ import numpy as np
 from mindspore import nn
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.measured.reading import CHECKSUM
 from asd.operators.checks.matmul import BatchMatMulASD, MatMulASD
 from asd.operators.checks.norm import NormASD
 from asd.operators.kernel.mean import check_mean
@@ -22,6 +21,7 @@ from asd.operators.selftest.cells import Differentiated, FirstOutput, Struck
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, read, rounded, tensor
 from asd.operators.table.slots import table, use_backend
+from asd.rules.readings.reading import CHECKSUM
 
 __all__ = ["test_products"]
 

@@ -12,9 +12,9 @@ import asd
 from asd import Config
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.rundir.names import event_file, status_file
 
 LEAD = (

@@ -8,8 +8,8 @@ import pytest
 
 from asd.cli import main
 from asd.cli.act.stress import rank_of
-from asd.counts.status import Status
 from asd.errors import ConfigError
+from asd.rules.step.status import Status
 from asd.rundir.names import status_file
 
 

@@ -8,9 +8,9 @@ import pytest
 from asd.cli import main
 from asd.config import Config
 from asd.exporters.run_files.values import ValueRecorder
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 
 
 @pytest.fixture(scope="module")

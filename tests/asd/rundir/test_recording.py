@@ -16,9 +16,9 @@ import asd.rundir.recording
 from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.exporters.run_files.values import STEPS, ValueRecorder, open_recording
-from asd.measured.origin import Origin
-from asd.measured.reading import CHECKSUM, Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import CHECKSUM, Reading
+from asd.rules.step.monitor import Monitor
 from asd.rundir.names import value_files
 from asd.rundir.recording import Recording
 

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, StateError
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
 from asd.rules import RULES
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.rundir import statefile as module
 from asd.rundir.disk import write_whole
 from asd.rundir.statefile import load_state, save_state

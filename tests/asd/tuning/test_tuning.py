@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.exporters.run_files.values import ValueRecorder
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.features import Features
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.rundir.recording import RecordedStep, Recording
-from asd.tiers import Features
 from asd.tuning import Budget, held_out, propose, tests_of
 from asd.tuning.budget import HIGHEST, allowed, needed, steps_down, threshold
 from asd.tuning.rejudge import replay

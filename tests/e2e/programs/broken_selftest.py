@@ -7,7 +7,6 @@ import numpy as np
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.measured.reading import Capture, OperatorCall
 from asd.operators.checks import ready_made
 from asd.operators.ranks import weights
 from asd.operators.recompute import convolution, lookup, product_operators, softmax
@@ -15,6 +14,7 @@ from asd.operators.selftest import hashing, primitives
 from asd.operators.selftest.__main__ import main
 from asd.operators.table import twins
 from asd.operators.table.kernel_table import KernelTable
+from asd.rules.readings.reading import Capture, OperatorCall
 
 what, *words = sys.argv[1:]
 if what == "ReduceMax":

@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd import Config, Event, Level
-from asd.counts.status import Status
 from asd.exporters.bundle import sink as module
 from asd.exporters.bundle import tensor_facts
 from asd.exporters.bundle.sink import MOST_BUNDLES, MOST_PICTURES, open_evidence
-from asd.measured.origin import Origin
-from asd.measured.reading import Capture, Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Capture, Reading
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.status import Status
 from asd.rundir.names import evidence_folder, status_file
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")

@@ -14,13 +14,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from asd import ConfigError, Level, StateError
-from asd.counts.status import Status
 from asd.exporters.http import exposition
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.collector import PROBLEMS, AsdCollector
 from asd.exporters.prometheus.node import collector_of
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
+from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 from tests.support.events import event_maker
 

@@ -17,9 +17,9 @@ from asd import Config, ConfigError
 from asd.exporters.http.server import start_server
 from asd.exporters.prometheus import in_process
 from asd.exporters.prometheus.in_process import open_metrics
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.sinks import open_sinks
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
@@ -199,7 +199,7 @@ def test_a_web_configuration_is_used(port, tmp_path):
 
 def test_a_process_that_has_trained_ends_by_itself():
     program = (
-        "from asd import Config; from asd.measured.origin import Origin\n"
+        "from asd import Config; from asd.origin import Origin\n"
         "from asd.exporters.prometheus.in_process import open_metrics\n"
         "import socket, urllib.request\n"
         "s = socket.create_server(('127.0.0.1', 0)); port = s.getsockname()[1]; s.close()\n"

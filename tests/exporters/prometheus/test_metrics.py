@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import Level
-from asd.counts.status import RATIO_BOUNDS, Status
 from asd.exporters.http import exposition
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import PROBLEMS, SINKS, AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
 from asd.handler.ledger import Ledger
+from asd.rules.step.status import RATIO_BOUNDS, Status
 from asd.verdict import Verdict
 from tests.support.events import event_maker
 

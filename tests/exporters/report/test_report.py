@@ -29,9 +29,9 @@ from asd.exporters.report.plots import mark, plot_ratio, plot_values
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.words import verdict_on
 from asd.exporters.run_files.event_log import EventLog
-from asd.measured.origin import Origin
-from asd.measured.reading import Capture, Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Capture, Reading
+from asd.rules.step.monitor import Monitor
 from asd.rundir.names import event_file, status_file
 
 START = 1_790_000_000.0

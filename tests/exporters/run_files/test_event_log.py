@@ -16,9 +16,9 @@ import pytest
 from asd import Config, ConfigError, Level, StateError
 from asd.exporters.run_files import event_log as module
 from asd.exporters.run_files.event_log import EventLog, open_event_log, read_events
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.rundir.names import event_files
 from tests.support.events import event_maker
 

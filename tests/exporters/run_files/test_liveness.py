@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from asd.counts.status import Status
 from asd.exporters.run_files.liveness import Liveness
+from asd.rules.step.status import Status
 
 
 def status(pid, **changes):

@@ -10,9 +10,9 @@ import pytest
 
 from asd import Config, Level, Verdict
 from asd.exporters.run_files.log import LogSink, open_log
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from tests.support.events import event_maker
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from asd import Config
-from asd.counts.status import Status
 from asd.exporters.run_files import status_file as module
 from asd.exporters.run_files.status_file import StatusFile, StatusFiles, open_status_file
 from asd.exporters.run_files.status_lock import StatusLock
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
+from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
@@ -268,8 +268,8 @@ import sys
 from pathlib import Path
 from asd import Config
 from asd.exporters.run_files.status_file import StatusFile
-from asd.monitor import Monitor
-from asd.measured.origin import Origin
+from asd.rules.step.monitor import Monitor
+from asd.origin import Origin
 watch = Monitor(Config(enable=1), Origin("run0", 3, "node1", "CPU:0"), [StatusFile(Path(sys.argv[1]))])
 watch.begin()
 print(watch.status.pid, flush=True)

@@ -10,7 +10,7 @@ from mindspore import Tensor
 from asd.operators.kernel import blocks as kernel_blocks
 from asd.operators.kernel import library as kernel
 from asd.operators.kernel.blocks import BLOCK_DTYPE, TYPES, blocks_of, read_blocks
-from asd.tiers.seal import BLOCK
+from asd.rules.history.seal import BLOCK
 
 pytestmark = pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built")
 

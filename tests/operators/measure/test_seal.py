@@ -14,7 +14,7 @@ from asd.operators.kernel.blocks import hashes_of_blocks
 from asd.operators.measure.state.blocks import StateBlocks
 from asd.operators.measure.state.optimizer_state import OptimizerState
 from asd.operators.measure.state.seal import StateSeal
-from asd.tiers.seal import BLOCK
+from asd.rules.history.seal import BLOCK
 
 pytestmark = [
     pytest.mark.usefixtures("clean"),

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
 
-from asd.measured.reading import WEIGHT_GRADIENT, Reading
 from asd.operators.kernel import library as kernel
 from asd.operators.measure.state.blocks import StateBlocks
 from asd.operators.measure.state.extremes import StateExtremes
@@ -13,7 +12,8 @@ from asd.operators.measure.state.optimizer_state import OptimizerState
 from asd.operators.measure.state.snapshot import SELDOM
 from asd.operators.measure.state.tensors import StateTensors
 from asd.operators.table import slots
-from asd.tiers.seal import BLOCK
+from asd.rules.history.seal import BLOCK
+from asd.rules.readings.reading import WEIGHT_GRADIENT, Reading
 
 pytestmark = [
     pytest.mark.usefixtures("clean"),

@@ -13,7 +13,6 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from mindspore import nn
 
 from asd import Config
-from asd.diagnosis.groups import Groups, Shard, everybody
 from asd.operators import StepMonitor
 from asd.operators.gate import gate_cell
 from asd.operators.gate.part import StepRecord
@@ -22,6 +21,7 @@ from asd.operators.ranks.weights import WeightComparison, hash_of, hash_without_
 from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table import slots
 from asd.operators.table.message import WIDTH, Answer, answer_of, message_of
+from asd.rules.diagnosis.groups import Groups, Shard, everybody
 from asd.rundir.checkpoint_health import Health
 
 ARRAYS = arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8]), array_shapes(max_dims=3, max_side=9))

@@ -9,15 +9,15 @@ from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
-from asd.detect.feature_values import features_of
 from asd.injection import Fault
-from asd.measured.features import FEATURES, too_small
-from asd.measured.reading import Reading
 from asd.operators import StepMonitor, guard
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.measure.look import make_observer
 from asd.operators.table import slots
 from asd.operators.table.site import smallest_raw
+from asd.rules.readings.feature_values import features_of
+from asd.rules.readings.features import FEATURES, too_small
+from asd.rules.readings.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 28, 26

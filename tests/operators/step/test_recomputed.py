@@ -7,10 +7,10 @@ from mindspore import Tensor, nn
 
 from asd import Config
 from asd.injection import Fault
-from asd.measured.reading import OUTPUT, RECOMPUTED, Reading
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.table.twins import Twins
+from asd.rules.readings.reading import OUTPUT, RECOMPUTED, Reading
 
 pytestmark = pytest.mark.usefixtures("clean")
 

@@ -5,7 +5,7 @@ from test_step_monitor import NAMES, Run, config, dataset
 
 from asd import AnomalyDetected, Config
 from asd.exporters.run_files.values import ValueRecorder
-from asd.measured.origin import Origin
+from asd.origin import Origin
 from asd.rundir.recording import Recording
 
 pytestmark = pytest.mark.usefixtures("clean")

@@ -6,8 +6,8 @@ from checked_nets import fill
 from mindspore import Tensor, nn
 
 from asd import Config
-from asd.counts.status import Status
 from asd.operators import StepMonitor
+from asd.rules.step.status import Status
 
 pytestmark = pytest.mark.usefixtures("clean")
 

@@ -9,7 +9,6 @@ from checked_nets import assert_same_bits, batch, fill, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
-from asd.counts.status import Status
 from asd.exporters.run_files.status_file import StatusFile
 from asd.injection import Fault
 from asd.operators import Checksum, StepMonitor, guard, install
@@ -17,6 +16,7 @@ from asd.operators.drill.inject import FaultInjector
 from asd.operators.measure.look import make_observer
 from asd.operators.start import autostart
 from asd.operators.table import slots
+from asd.rules.step.status import Status
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 6, 4

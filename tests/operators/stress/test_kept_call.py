@@ -18,9 +18,9 @@ from asd import AnomalyDetected, Config
 from asd.cli import main
 from asd.errors import StateError
 from asd.exporters.bundle.sink import open_evidence
-from asd.measured.origin import Origin
 from asd.operators import Checksum, StepMonitor
 from asd.operators.stress.kept_call import KeptCall, kept_calls
+from asd.origin import Origin
 
 pytestmark = pytest.mark.usefixtures("clean")
 BY = 0.05

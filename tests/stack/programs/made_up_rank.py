@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from asd import Config, Event, Level
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.sinks import open_sinks
 
 WRONG = (5, 8, 11)

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from asd import Config
-from asd.measured.origin import Origin
-from asd.measured.reading import Reading
-from asd.monitor import Monitor
+from asd.origin import Origin
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
 from asd.sinks import open_sinks
 
 config = Config.of_process(NPU_ASD_ENABLE="1", ASD_ON_ANOMALY="skip")

@@ -1,0 +1,170 @@
+"""Whose fault it was where ranks hold different parts: a wrong value goes on to other ranks, and they break limits too.
+
+Ranks that hold the same compare values; between the others only the order tells. In the forward pass data flow from the
+first stage of a pipeline to the last, in the backward pass the other way, and among the parts of a stage everything
+that is wrong on one of them reaches the others by the next sum. So the origin is the rank whose first wrong value is
+earliest in this order, among those that stand out from the ranks that hold the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from asd.rules.diagnosis.attribution import OUTLIER_BITS, Attribution, Seen, distances, whose_mean
+from asd.rules.diagnosis.groups import Groups
+
+__all__ = ["Word", "blame_among", "origin_among", "word_of"]
+
+
+class Word(NamedTuple):
+    """What a rank tells all others after those that hold the same have compared what they saw.
+
+    Attributes:
+        checkpoint: Where it broke a limit first; empty if it broke none.
+        forward: Whether that was in the forward pass.
+        position: How many of its checkpoints come before, in that pass.
+        distance: In bits above those that hold the same; nan where no other rank does.
+        outputs: Whether it checks outputs of the forward pass at all.
+        mean: The first mean over the ranks that is bad here and good on others; empty for none.
+        wrong: At how many checkpoints it is wrong. What is wrong on another rank and reached this one by a sum is wrong
+            there too, so of several that are alike the origin has the most.
+    """
+
+    checkpoint: str = ""
+    forward: bool = False
+    position: int = 0
+    distance: float = math.nan
+    outputs: bool = False
+    mean: str = ""
+    wrong: int = 0
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is not what others that hold the same have too."""
+        return math.isnan(self.distance) or self.distance >= OUTLIER_BITS
+
+
+def word_of(
+    rank: int, own: Mapping[int, Mapping[str, Seen]], averaged: Mapping[int, Mapping[str, Seen]],
+    outputs: Collection[str], *, reversed_outputs: bool = False,
+) -> Word:  # fmt: skip
+    """What `rank` tells the others.
+
+    Args:
+        rank: This one.
+        own: Of each rank that holds the same, this one included, what it saw alone, per checkpoint.
+        averaged: The same of means over ranks.
+        outputs: Which of the checkpoints are outputs of the forward pass.
+        reversed_outputs: Whether these are looked at in the backward pass, the last one first.
+    """
+    ordered = sorted(own[rank].items(), key=lambda item: item[1].order)
+    forward = [item for item in ordered if item[0] in outputs]
+    backward = [item for item in ordered if item[0] not in outputs]
+    mean = whose_mean(averaged)
+    bad_mean = next((name for name, seen in averaged[rank].items() if seen.broken), "") if rank in mean.ranks else ""
+    for is_forward, items in ((True, forward[::-1] if reversed_outputs else forward), (False, backward)):
+        for position, (name, seen) in enumerate(items):
+            if seen.broken:
+                distance = distances(own, name)[rank]
+                if len(own) == 2 and all(any(each.broken for each in seen.values()) for seen in own.values()):
+                    distance = 0.0  # each is the other's only comparison
+                return Word(name, is_forward, position, distance, bool(forward), bad_mean, _wrong(rank, own))
+    return Word(outputs=bool(forward), mean=bad_mean)
+
+
+def _wrong(rank: int, own: Mapping[int, Mapping[str, Seen]]) -> int:
+    """At how many checkpoints it stands out, or breaks a limit where it can't be compared."""
+    found = 0
+    for name, seen in own[rank].items():
+        distance = distances(own, name)[rank]
+        found += seen.broken if math.isnan(distance) else distance >= OUTLIER_BITS
+    return found
+
+
+def origin_among(words: Sequence[Word], groups: Groups) -> Attribution:
+    """Names the rank whose fault it was.
+
+    Args:
+        words: What each rank told, by rank.
+        groups: Which stage each of them is.
+    """
+    ranks = tuple(rank for rank, word in enumerate(words) if word.checkpoint)
+    if not ranks:
+        return _of_means(words)
+    outliers = [rank for rank in ranks if words[rank].stands_out]
+    if not outliers:
+        reason = f"{_some(ranks)} broke a limit, but none stands out from those that hold the same"
+        return Attribution(None, "", ranks, f"{reason}: the data or the software rather than a device")
+    earliest = _earliest(outliers, words, groups)
+    far = max(-1.0 if math.isnan(words[rank].distance) else words[rank].distance for rank in earliest)
+    chosen = _most([rank for rank in earliest if far < 0 or words[rank].distance == far], words)
+    word, stage = words[chosen[0]], groups.stages[chosen[0]]
+    if len(chosen) > 1:
+        reason = f"{_some(chosen)} broke a limit at {word.checkpoint} first and stand out alike: what one of them gave"
+        return Attribution(None, "", ranks, f"{reason} reached the others before anybody looked at it")
+    last = max(groups.stages)
+    if 0 < last == stage and not word.forward and not all(each.outputs for each in words):
+        reason = f"rank {chosen[0]} broke its limit first, at the end of the pipeline, and outputs are not checked"
+        return Attribution(None, "", ranks, f"{reason}: the fault may be in the forward pass of an earlier stage")
+    followers = tuple(rank for rank in ranks if rank != chosen[0])
+    where = "no other rank holds the same" if math.isnan(word.distance) else _bits(word.distance)
+    before = ", and broke its limit before the others" if followers else ""
+    reason = f"rank {chosen[0]} broke its limit at {word.checkpoint}; {where}{before}"
+    return Attribution(chosen[0], word.checkpoint, followers, reason)
+
+
+def blame_among(words: Sequence[Word], groups: Groups) -> Attribution | None:
+    """Whose it was what a second run of a step did not show again; see `asd.rules.step.confirmation.blame`.
+
+    Args:
+        words: Of each rank the first checkpoint with something that is gone.
+        groups: Which stage each of them is.
+
+    Returns:
+        None where no rank has any.
+    """
+    own = [rank for rank, word in enumerate(words) if word.checkpoint]
+    means = [rank for rank, word in enumerate(words) if word.mean]
+    guilty = own or [rank for rank in means if not all(words[other].mean for other in groups.alike(rank))]
+    if not guilty:
+        return Attribution(None, "", (), "no gradient of a rank was suspicious") if means else None
+    earliest = _most(_earliest(own, words, groups), words) if own else guilty
+    origin = earliest[0] if len(earliest) == 1 else None
+    where = {rank: words[rank].checkpoint or words[rank].mean for rank in guilty}
+    names = ", ".join(f"rank {rank} at {checkpoint}" for rank, checkpoint in where.items())
+    first = f", first on rank {origin}" if origin is not None and len(guilty) > 1 else ""
+    followers = tuple(rank for rank in guilty if rank != origin)
+    reason = f"what was suspicious is gone on {names}{first}"
+    return Attribution(origin, where[earliest[0]], followers, reason, in_mean=not own)
+
+
+def _earliest(ranks: Sequence[int], words: Sequence[Word], groups: Groups) -> list[int]:
+    keys = {rank: _key(words[rank], groups.stages[rank]) for rank in ranks}
+    return [rank for rank in ranks if keys[rank] == min(keys.values())]
+
+
+def _most(ranks: Sequence[int], words: Sequence[Word]) -> list[int]:
+    most = max(words[rank].wrong for rank in ranks)
+    return [rank for rank in ranks if words[rank].wrong == most]
+
+
+def _key(word: Word, stage: int) -> tuple[bool, int, int]:
+    return not word.forward, stage if word.forward else -stage, word.position
+
+
+def _of_means(words: Sequence[Word]) -> Attribution:
+    wrong = Seen(0, math.inf, broken=True)
+    seen = {rank: {word.mean: wrong} if word.mean else {} for rank, word in enumerate(words)}
+    return whose_mean(seen)
+
+
+def _bits(distance: float) -> str:
+    if math.isinf(distance):
+        return "it alone is not finite"
+    return f"it stands {distance:.1f} bits above the median of those that hold the same"
+
+
+def _some(ranks: Sequence[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,190 @@
+"""What the same step says when it is made again: hardware that failed once, hardware that fails, or software and data.
+
+| same device | sibling | verdict |
+|---|---|---|
+| another answer | as the second one, or none there is | transient |
+| another answer | a healthy one, while this device stays abnormal | persistent |
+| the same answer | another one, and a healthy one | persistent |
+| the same answer | the same answer | software (or data) |
+| anything else | | undetermined, and the reason says why |
+
+An answer is compared bit for bit. That means something only where a healthy device repeats its own step bit for bit, so
+every run that shows the contrary ends in `undetermined`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from asd.rules.readings.reading import OF_ALL_RANKS, SCORES, Reading
+
+__all__ = ["Answer", "Diagnosis", "assignment", "difference", "find"]
+
+
+class Answer(NamedTuple):
+    """What one run of a step came to.
+
+    Attributes:
+        loss: The bits of its first output, as hex digits; empty when it has none.
+        readings: What the checkpoints saw, in backward order.
+        hashes: Per reading a 64-bit hash of every bit of the gradients; empty where there is none.
+    """
+
+    loss: str
+    readings: tuple[Reading, ...]
+    hashes: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, loss: bytes, readings: Iterable[Reading], hashes: Sequence[int] = ()) -> Answer:
+        """From readings in any order; `hashes` belong to them one by one, or there are none.
+
+        Means over the ranks are left out: what another rank did is no answer of this one.
+        """
+        readings = list(readings)
+        own = (i for i, reading in enumerate(readings) if reading.kind not in OF_ALL_RANKS)
+        order = sorted(own, key=lambda i: readings[i].order)
+        return cls(loss.hex(), tuple(readings[i] for i in order), tuple(hashes[i] for i in order) if hashes else ())
+
+    def by_checkpoint(self) -> dict[str, tuple[Reading, int | None]]:
+        """Per checkpoint what it saw and its hash, in backward order."""
+        hashes = self.hashes or (None,) * len(self.readings)
+        return {reading.checkpoint: (reading, own) for reading, own in zip(self.readings, hashes, strict=True)}
+
+    def to_json(self) -> str:
+        """A text from which `from_json` makes the same answer, bit for bit."""
+        return json.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Answer:
+        """See `to_json`."""
+        loss, readings, hashes = json.loads(text)
+        return cls(loss, tuple(Reading(*reading) for reading in readings), tuple(hashes))
+
+
+class Diagnosis(NamedTuple):
+    """A verdict, one of `asd.event.VERDICTS`, and its reason in words."""
+
+    verdict: str
+    reason: str
+
+
+def difference(one: Answer, other: Answer, *, with_loss: bool = True) -> str:
+    """The first difference in backward order, in words; empty if every bit that both know is the same.
+
+    Args:
+        one: An answer.
+        other: An answer of the same step.
+        with_loss: Whether the loss counts; that of a sibling may be an average over other batches.
+    """
+    ours, theirs = one.by_checkpoint(), other.by_checkpoint()
+    for name in [*ours, *(name for name in theirs if name not in ours)]:
+        if name not in ours or name not in theirs:
+            if (ours.get(name) or theirs[name])[0].kind in SCORES:
+                continue  # a rank under suspicion checks more than its siblings
+            return f"{name} was checked in one run only"
+        found = _difference_at(name, ours[name], theirs[name])
+        if found:
+            return found
+    if with_loss and one.loss and other.loss and one.loss != other.loss:
+        return "the loss differs"
+    return ""
+
+
+def _difference_at(name: str, ours: tuple[Reading, int | None], theirs: tuple[Reading, int | None]) -> str:
+    for field in ("l2", "max_abs", "non_finite", "calls"):
+        one, other = (getattr(reading, field) for reading, _ in (ours, theirs))
+        if _bits(one) != _bits(other):
+            return f"{field} of {name} is {one:.9g} and {other:.9g}"
+    if None not in (ours[1], theirs[1]) and ours[1] != theirs[1]:
+        return f"the gradients of {name} differ in some bits"
+    return ""
+
+
+def assignment(size: int, suspects: Iterable[int]) -> list[int]:
+    """Whose batch each rank runs, so that every suspect has a sibling.
+
+    Where there are enough others, each of them runs the batch of a suspect, and the suspects run their own again: that
+    shows whether an answer depends on what the other ranks do. Otherwise each rank runs the batch of the next one.
+
+    Args:
+        size: Number of ranks, from 2 on.
+        suspects: Ranks with a first-level anomaly, at least one.
+
+    >>> assignment(4, [1])
+    [1, 1, 1, 1]
+    >>> assignment(2, [0, 1])
+    [1, 0]
+    """
+    bad = sorted(set(suspects))
+    others = [rank for rank in range(size) if rank not in bad]
+    if len(others) < len(bad):
+        return [(rank + 1) % size for rank in range(size)]
+    runs = list(range(size))
+    for i, rank in enumerate(others):
+        runs[rank] = bad[i % len(bad)]
+    return runs
+
+
+def find(
+    original: Answer,
+    again: Answer,
+    *,
+    repeated: Answer | None = None,
+    siblings: Sequence[Answer] = (),
+    abnormal: Callable[[Answer], bool],
+    no_sibling: str = "there is no sibling to compare with",
+    unsteady: str = "",
+) -> Diagnosis:
+    """The verdict about a step.
+
+    Args:
+        original: The step as it was.
+        again: The same on the same device.
+        repeated: Once more on the same device, if that was done. Where `again` differs, this or a sibling must confirm
+            it, for a step that never says the same twice shows nothing.
+        siblings: The same on other devices.
+        abnormal: Whether an answer breaks the limit that was broken.
+        no_sibling: Why there are none, when there are none.
+        unsteady: What shows that a healthy device does not repeat a step bit for bit; empty for nothing.
+    """
+    changed = difference(original, again)
+    doubt = unsteady and f"healthy ranks do not repeat a step bit for bit: {unsteady}"
+    doubt = doubt or _doubt_about_device(changed, again, repeated, siblings) or _doubt_about_siblings(siblings)
+    if doubt:
+        return Diagnosis("undetermined", doubt)
+    apart = difference(again, siblings[0], with_loss=False) if siblings else ""
+    if apart and abnormal(siblings[0]):
+        return Diagnosis("undetermined", f"a sibling's answer is another one and abnormal too: {apart}")
+    if apart and abnormal(again):
+        return Diagnosis("persistent", f"the same batch is abnormal on this device only, a sibling differs: {apart}")
+    if changed:
+        return Diagnosis("transient", f"another answer on the same device: {changed}")
+    if apart:
+        return Diagnosis("undetermined", f"a sibling's answer is another one, yet neither is abnormal: {apart}")
+    if siblings:
+        return Diagnosis("software", "the same answer on this device and on a sibling, bit for bit: software or data")
+    return Diagnosis(
+        "undetermined", f"the same answer twice, and {no_sibling}: it can be persistent hardware, software or data"
+    )
+
+
+def _doubt_about_device(changed: str, again: Answer, repeated: Answer | None, siblings: Sequence[Answer]) -> str:
+    if repeated is None:
+        if not changed or any(not difference(again, sibling, with_loss=False) for sibling in siblings):
+            return ""
+        return f"another answer on the same device, which no third one confirms: {changed}"
+    wavers = difference(again, repeated)
+    return f"the same device does not give the same answer each time: {wavers}" if wavers else ""
+
+
+def _doubt_about_siblings(siblings: Sequence[Answer]) -> str:
+    splits = (difference(siblings[0], sibling, with_loss=False) for sibling in siblings[1:])
+    split = next(filter(None, splits), "")
+    return f"the siblings' answers differ among themselves: {split}" if split else ""
+
+
+def _bits(value: float) -> object:
+    return "nan" if math.isnan(value) else (value, math.copysign(1, value))

@@ -1,0 +1,283 @@
+"""The third tier: the ranks that hold the same part of the network against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, log2
+from statistics import median
+from typing import Any
+
+from asd.errors import ConfigError, StateError
+from asd.rules.history.saved import check_count, check_keys, check_number, check_numbers
+from asd.rules.history.trace import DEVIATION_FLOOR, Trace
+from asd.rules.history.unchanged_output import Idle
+from asd.rules.readings.features import FEATURES, WORDS, Features
+from asd.rules.readings.kinds import kind_of
+from asd.verdict import Level, Verdict
+
+__all__ = ["Ranks"]
+
+MARGIN = 3.3
+"""Bits above the envelope of healthy differences. Clean runs came to 2.8, and 3.23 in the warm-up."""
+FIRST = 5
+"""Steps that are only learned."""
+DECAY = 0.01
+FREEZE = 20
+"""Alarms in a row after which a new difference is learned, by the margin a step."""
+WINDOW = 10
+"""Steps of the mean that shows a small lasting difference."""
+LASTING = 2.5
+"""How many times its largest healthy value that mean may become."""
+LASTING_FLOOR = 0.25
+"""The smallest such mean that counts as its largest healthy value, in bits."""
+LASTING_FROM = 100
+"""Steps before that mean is judged."""
+NO_THRESHOLD_DEVIATIONS = 12.2
+"""Of kinds whose histories are not judged by deviations."""
+SMALLEST = -1100.0
+"""Bits that stand for 0: below the smallest float64."""
+
+
+class Ranks:
+    """Flags the rank whose tensor differs from what the others see at the same checkpoint in the same step.
+
+    Each rank is compared with the median x of the others, in bits: c = x_rank - median. Healthy ranks differ too, by
+    as much as the envelope of c has learned. A rank is
+
+    * an error if for some feature c is above that envelope by more than 3.3 bits, and the rank is half as many
+      deviations above the mean of the medians as `History` would need; or if it is not finite and most others are;
+    * a warning if it is as far below; or if the mean of c over 10 steps is 2.5 times what healthy ranks came to.
+
+    Of an even number of others there are two medians; a comparison takes the nearer one, because one of two others may
+    be the faulty one, and a healthy rank must not inherit half of that. So one bad rank of three or more never drags a
+    healthy one along. Of two ranks an alarm is about both: nobody can tell which one is at fault. A single rank is
+    never flagged. Only ranks that hold the same part of the network may be compared, before their gradients are summed.
+
+    Outputs are not compared in a step in which one rank has what it had before, see `Idle`, nor gradients where one
+    has nothing but zeros: no data reached it there, as an expert that got no tokens.
+
+    The first 5 steps are only learned. It learns from no step in which a rank is an error; after 20 such steps in a row
+    it learns its limits in their place.
+
+    Args:
+        kind: `Y`, `B` or `W`, see `History`.
+        size: Number of ranks.
+
+    Attributes:
+        feature: The feature that the last verdict above `NORMAL` is about.
+
+    Raises:
+        ConfigError: An argument is not valid.
+
+    Examples:
+        >>> ranks = Ranks("B", 4)
+        >>> healthy = [Features(size, 9 * size, size / 4) for size in (1.0, 1.1, 0.9, 1.05)]
+        >>> for step in range(30):
+        ...     verdicts = ranks.update(healthy)
+        >>> healthy[2] = Features(32.0, 36.0, 0.25)
+        >>> [verdict.level.name for verdict in ranks.update(healthy)]
+        ['NORMAL', 'NORMAL', 'ERROR', 'NORMAL']
+    """
+
+    def __init__(self, kind: str, size: int) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError("size", size, "a number of ranks of at least 1")
+        self.kind = kind_of(kind)
+        self.size = size
+        self.feature = "max_abs"
+        self._deviations = (self.kind.deviations or NO_THRESHOLD_DEVIATIONS) / 2
+        self._features = [_Differences(size) for _ in FEATURES]
+        self._errors = 0  # in a row
+        self._idle = [] if self.kind.gradient else [Idle() for _ in range(size)]
+
+    def update(self, values: Sequence[Features]) -> list[Verdict]:
+        """Judges one step.
+
+        Args:
+            values: What each rank saw, by rank.
+
+        Returns:
+            A verdict for each rank, with value and limit of the feature that is to blame, of the maximum if none is.
+
+        Raises:
+            ConfigError: There are not as many values as ranks.
+        """
+        if len(values) != self.size:
+            raise ConfigError("values", len(values), f"one value for each of {self.size} ranks")
+        finite = [each.finite for each in values]
+        if not all(finite):
+            return [self._judge_not_finite(each, sum(finite)) for each in values]
+        verdicts = [Verdict(Level.NORMAL, "", each.max_abs, inf) for each in values]
+        if self.size == 1 or not any(each.max_abs for each in values) or self._is_idle(values):
+            return verdicts
+        for i, differences in enumerate(self._features):
+            sizes = [each[i] for each in values]
+            for rank, (level, reason, limit) in enumerate(differences.judge(sizes, self._deviations)):
+                if level > verdicts[rank].level:
+                    self.feature = FEATURES[i]
+                    verdicts[rank] = Verdict(level, self._reason(FEATURES[i], reason), sizes[rank], limit)
+        self._learn(is_error=any(verdict.level is Level.ERROR for verdict in verdicts))
+        return _both(verdicts) if self.size == 2 else verdicts
+
+    def state(self) -> dict[str, Any]:
+        """Everything it remembers, ready for JSON."""
+        features = {feature: each.state() for feature, each in zip(FEATURES, self._features, strict=True)}
+        idle = {} if self.kind.gradient else {"idle": [each.state() for each in self._idle]}
+        return {**features, "errors": self._errors, **idle}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a saved state, exactly as if it had never stopped.
+
+        Raises:
+            StateError: It was not saved by as many ranks. This one is then as it was.
+        """
+        if isinstance(state, Mapping) and not self.kind.gradient:
+            state = {"idle": [Idle().state()] * self.size, **state}  # older states have none
+        values = check_keys("tier ranks", state, self.state())
+        errors = check_count("tier ranks", "errors", values["errors"])
+        idle = [Idle() for _ in self._idle]
+        saved = values.get("idle", [])
+        if not isinstance(saved, list) or len(saved) != len(idle):
+            raise StateError(f"State of tier ranks: idle is {saved!r}, which is not valid: {len(idle)} states.")
+        for each, one in zip(idle, saved, strict=True):
+            each.restore(one)
+        self._features = [_Differences.of(self.size, f"tier ranks, {key}", values[key]) for key in FEATURES]
+        self._errors, self._idle = errors, idle
+
+    def _is_idle(self, values: Sequence[Features]) -> bool:
+        """Whether no data reached one of them: an output as it was before, or a gradient that is all zero."""
+        if self.kind.gradient:
+            return not all(each.max_abs for each in values)
+        for idle, features in zip(self._idle, values, strict=True):
+            idle.update([log2(size) if size > 0.0 else None for size in features[:3]])
+        return any(idle.now for idle in self._idle)
+
+    def _learn(self, *, is_error: bool) -> None:
+        self._errors = self._errors + 1 if is_error else 0
+        if is_error and self._errors <= FREEZE:
+            return
+        for differences in self._features:
+            differences.learn()
+
+    def _reason(self, feature: str, reason: str) -> str:
+        return f"{self.kind.name}: {WORDS[feature]} {reason}"
+
+    def _judge_not_finite(self, features: Features, finite: int) -> Verdict:
+        if features.finite:
+            return Verdict(Level.NORMAL, "", features.max_abs, inf)
+        alone = 2 * finite > self.size
+        level = Level.ERROR if alone else Level.WARNING
+        reason = "not finite, where most ranks are" if alone else "not finite, as on other ranks"
+        return Verdict(level, f"{self.kind.name}: {reason}", features.not_a_number(), inf)
+
+
+class _Differences:
+    """One feature of all ranks: how far healthy ranks are apart."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.high = self.low = 0.0  # envelopes of the distance above and below the median of the others
+        self.center = Trace()  # of the median of all
+        self.window: list[list[float]] = []  # distances from the nearer median, by rank; the latter half is judged
+        self.lasting = LASTING_FLOOR
+        self.lasted = 0  # steps in a row in which a rank was above
+        self._judged: tuple[list[float], list[float], list[float], bool] = ([], [], [], False)  # of the last step
+
+    def judge(self, sizes: Sequence[float], deviations: float) -> list[tuple[Level, str, float]]:
+        """Level, reason and limit of each rank."""
+        x = list(map(_bits, sizes))
+        above, below, middles = _distances(x)
+        nearer = [min(up, -down, key=abs) for up, down in zip(above, below, strict=True)]
+        self.window = [*self.window[1 - 2 * WINDOW :], nearer]
+        lasts = _means(self.window[-WINDOW:]) if self.center.n >= LASTING_FROM else [0.0] * self.size
+        lasting = [each > LASTING * self.lasting for each in lasts]
+        self._judged = x, above, below, any(lasting)
+        found = [(Level.NORMAL, "", inf)] * self.size
+        far, wide = self.high + MARGIN, self.center.mu + deviations * self._dev()
+        calm = not any(lasting) and max(above) <= far and max(below) <= self.low + MARGIN
+        if calm or self.center.n < FIRST:
+            return found
+        for rank, middle in enumerate(middles):
+            bits = max(middle + far, wide)
+            limit = inf if bits > 1023 else 2.0**bits
+            z = self.center.deviations(x[rank])
+            if above[rank] > far and z > deviations:
+                found[rank] = (Level.ERROR, f"{above[rank]:.1f} bits above the median of the other ranks", limit)
+            elif below[rank] > self.low + MARGIN and z < -deviations:
+                found[rank] = (Level.WARNING, f"{below[rank]:.1f} bits below the median of the other ranks", limit)
+            elif lasting[rank]:
+                reason = f"above the other ranks by {lasts[rank]:.2g} bits for {WINDOW} steps"
+                found[rank] = (Level.WARNING, reason, limit)
+        return found
+
+    def learn(self) -> None:
+        """Takes in the step that was judged, of its differences no more than what is no error."""
+        x, above, below, lasts = self._judged
+        if SMALLEST in x:
+            return
+        first = self.center.n < FIRST
+        self.high = max(min(max(above), inf if first else self.high + MARGIN), self.high - DECAY, 0.0)
+        self.low = max(min(max(below), inf if first else self.low + MARGIN), self.low - DECAY, 0.0)
+        distance = median(abs(each - self.center.mu) for each in x)
+        self.lasted = self.lasted + 1 if lasts else 0
+        # Of what is long past only: a difference that grows must not become healthy before it is judged.
+        if len(self.window) == 2 * WINDOW and (not self.lasted or self.lasted > FREEZE):
+            self.lasting = max(self.lasting, *_means(self.window[:WINDOW]))
+        self.center.learn(median(x), distance)
+
+    def _dev(self) -> float:
+        return max(self.center.dev, DEVIATION_FLOOR)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "high": self.high, "low": self.low, "center": self.center.state(), "window": [*map(list, self.window)],
+            "lasting": self.lasting, "lasted": self.lasted,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, size: int, what: str, state: object) -> _Differences:
+        new = cls(size)
+        values = check_keys(what, state, new.state())
+        new.high, new.low = (check_number(what, key, values[key], 0) for key in ("high", "low"))
+        new.lasting = check_number(what, "lasting", values["lasting"], LASTING_FLOOR)
+        new.center = Trace.of(what, values["center"])
+        new.lasted = check_count(what, "lasted", values["lasted"])
+        window = values["window"]
+        if not isinstance(window, list | tuple) or len(window) > 2 * WINDOW:
+            raise StateError(f"State of {what}: window is not valid: a list of at most {2 * WINDOW} steps.")
+        new.window = [check_numbers(what, "window", step, size) for step in window]
+        return new
+
+
+def _distances(x: Sequence[float]) -> tuple[list[float], list[float], list[float]]:
+    """Of each rank how far it is above the upper and below the lower median of the others, and the upper one.
+
+    From a rank outside both, that is the nearer one.
+    """
+    ordered = sorted(x)
+    # The middle of the others: the same places, one further for who stands before or at them himself.
+    high, low = (len(x) - 1) // 2, (len(x) - 2) // 2
+    below_high, from_high = ordered[high], ordered[high + 1]
+    below_low, from_low = ordered[low], ordered[low + 1]
+    middles = [from_high if each <= below_high else below_high for each in x]
+    above = [each - middle for each, middle in zip(x, middles, strict=True)]
+    below = [(from_low if each <= below_low else below_low) - each for each in x]
+    return above, below, middles
+
+
+def _means(window: Sequence[Sequence[float]]) -> list[float]:
+    """Of each rank."""
+    return [sum(steps) / WINDOW for steps in zip(*window, strict=True)]
+
+
+def _both(verdicts: list[Verdict]) -> list[Verdict]:
+    """Of two ranks that differ each is as far from the other."""
+    worst = max(verdicts, key=lambda verdict: verdict.level)
+    if worst.level is Level.NORMAL:
+        return verdicts
+    reason = f"{worst.reason}: of two ranks either may be at fault"
+    return [Verdict(worst.level, reason, verdict.value, verdict.limit) for verdict in verdicts]
+
+
+def _bits(size: float) -> float:
+    return log2(size) if size > 0.0 else SMALLEST

@@ -1,0 +1,158 @@
+"""The fourth tier: bounds on the weights and on what the optimizer remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, isfinite
+from typing import Any
+
+from asd.errors import ConfigError
+from asd.rules.history.saved import check_count, check_keys, check_number
+from asd.verdict import Level, Verdict
+
+__all__ = ["StateBound"]
+
+WARM = 20
+"""Steps before the bound has its final width."""
+WARM_UP_FACTOR = 4.0
+FACTOR = 2.0
+"""Weights of clean runs came to 1.09 after the warm-up."""
+UNKNOWN_FACTOR = 1000.0
+"""Of moments whose gradients nobody tells; second moments are squares and have its square. Clean ones came to 240."""
+ROUNDING = 1.001
+WEIGHT = "max_weight"
+MINIMUM = "min_"
+"""Prefix of the names whose value is a smallest one, which must not be negative."""
+MAXIMUM = "max_"
+
+
+class StateBound:
+    """Flags weights or moments of the optimizer that are suddenly larger than they can have become.
+
+    Corruption of a moment or a weight stays: it does more harm than any corrupted gradient, and shows in no gradient at
+    first. Each named value, such as the largest abs(weight) over all tensors, may be at most 4 times its own running
+    maximum in the first 20 steps and 2 times after that.
+
+    Moments follow the gradients, which are free to become large, so a moment may also be as large as these make it. No
+    step of Adam makes a second moment larger than v + (1 - beta2) * max(g)**2, nor a first one larger than m + max(g);
+    who knows the gradients hands these growths over, which need no warm-up. Where they are not known, moments may
+    become a thousand times, second moments a million times their running maximum.
+
+    A name that begins with `min_` stands for a smallest value, which must not be negative: a second moment never is.
+    `min_x` tells that `max_x` is of a second moment. Everything must be finite.
+
+    A finite value is learned even if it is flagged, for it is there to stay, and one alarm is enough.
+
+    Args:
+        every: Steps from one update to the next, for the warm-up is counted in steps.
+
+    Attributes:
+        name: The value that the last verdict is about.
+
+    Raises:
+        ConfigError: `every` is not valid.
+
+    Examples:
+        >>> bound = StateBound()
+        >>> for step in range(30):
+        ...     verdict = bound.update({"max_weight": 1.0 + step / 100, "min_second_moment": 0.0})
+        >>> bound.update({"max_weight": 64.0, "min_second_moment": 0.0}).reason
+        'state: max_weight more than 2 times its largest so far'
+        >>> bound.update({"max_weight": 1.3, "min_second_moment": -1e-9}).reason
+        'state: min_second_moment is negative'
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ConfigError("every", every, "a number of steps of at least 1")
+        self.every = every
+        self.name = ""
+        self._largest: dict[str, float] = {}
+        self._updates = 0
+        self._last: dict[str, float] = {}
+
+    def update(self, values: Mapping[str, float], growth: Mapping[str, float] | None = None) -> Verdict:
+        """Judges the state after a step.
+
+        Args:
+            values: By name; from 0 on, those that begin with `min_` any number. The names may be others in each step.
+            growth: By name, how much the gradients since the last update can have added at most; None if not known.
+
+        Returns:
+            The verdict about the worst value: the first that is not finite, else the one that is most times its limit.
+        """
+        limits = {name: self._limit(name, values, growth) for name in values}
+        worst, score = "", -inf
+        for name, value in values.items():
+            found = _score(name, value, limits[name])
+            if found > score or worst == "":
+                worst, score = name, found
+        reason = self._why(worst, values, limits[worst]) if score > 1.0 else ""
+        self._learn(values)
+        self.name = worst
+        if worst == "":
+            return Verdict(Level.NORMAL, "", 0.0, inf)
+        level = Level.ERROR if score > 1.0 else Level.NORMAL
+        return Verdict(level, reason and f"state: {worst} {reason}", values[worst], limits[worst])
+
+    def state(self) -> dict[str, Any]:
+        """The running maxima, the last values and a count, ready for JSON."""
+        return {"largest": dict(self._largest), "last": dict(self._last), "updates": self._updates}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a saved state, exactly as if it had never stopped.
+
+        Raises:
+            StateError: It is damaged. The bound is then as it was.
+        """
+        what = "tier state"
+        values = check_keys(what, state, ("largest", "last", "updates"))
+        largest, last = (_checked(what, values[key]) for key in ("largest", "last"))
+        updates = check_count(what, "updates", values["updates"])
+        self._largest, self._last, self._updates = largest, last, updates
+
+    def _factor(self, name: str, values: Mapping[str, float], growth: Mapping[str, float] | None) -> float:
+        if growth is None and name != WEIGHT:
+            is_square = MINIMUM + name.removeprefix(MAXIMUM) in values
+            return UNKNOWN_FACTOR * UNKNOWN_FACTOR if is_square else UNKNOWN_FACTOR
+        return FACTOR if self._updates * self.every >= WARM else WARM_UP_FACTOR
+
+    def _limit(self, name: str, values: Mapping[str, float], growth: Mapping[str, float] | None) -> float:
+        """The largest value that is not an error."""
+        largest = self._largest.get(name, 0.0)
+        if largest <= 0.0:
+            return inf
+        limit = self._factor(name, values, growth) * largest
+        if growth is not None and name in growth:
+            limit = max(limit, ROUNDING * (self._last[name] + growth[name]))
+        return limit
+
+    def _why(self, name: str, values: Mapping[str, float], limit: float) -> str:
+        if not isfinite(values[name]):
+            return "not finite"
+        if name.startswith(MINIMUM):
+            return "is negative"
+        return f"more than {limit / self._largest[name]:.3g} times its largest so far"
+
+    def _learn(self, values: Mapping[str, float]) -> None:
+        self._updates += 1
+        for name, value in values.items():
+            if isfinite(value) and not name.startswith(MINIMUM):
+                self._largest[name] = max(self._largest.get(name, 0.0), value)
+                self._last[name] = value
+
+
+def _checked(what: str, numbers: object) -> dict[str, float]:
+    known = check_keys(what, numbers, numbers if isinstance(numbers, Mapping) else ())
+    return {str(name): check_number(what, str(name), value, 0) for name, value in known.items()}
+
+
+def _score(name: str, value: float, limit: float) -> float:
+    """How many times its limit a value is; above 1 is an error."""
+    if not isfinite(value):
+        return inf
+    if name.startswith(MINIMUM):
+        return inf if value < 0.0 else 0.0
+    if limit == inf:
+        return 0.0
+    return value / limit if value <= limit else max(value / limit, 1.0000000000000002)

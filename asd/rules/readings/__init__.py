@@ -1,0 +1,4 @@
+"""What was seen of one checked tensor in one step: the reading, its features, its kind.
+
+May import: `asd.errors`.
+"""

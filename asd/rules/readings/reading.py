@@ -1,0 +1,152 @@
+"""What one checkpoint saw in one step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "AVERAGED",
+    "CHECKSUM",
+    "CONVOLUTION",
+    "GRADIENT",
+    "LOOKUP",
+    "MEAN",
+    "NORM",
+    "OF_ALL_RANKS",
+    "OUTPUT",
+    "RECOMPUTED",
+    "RESULTS",
+    "SAMPLE",
+    "SCORES",
+    "SOFTMAX",
+    "WEIGHT_GRADIENT",
+    "Capture",
+    "KeptTensor",
+    "OperatorCall",
+    "Reading",
+    "divisor",
+]
+
+GRADIENT = "B"
+"""The kind of the gradient of an activation."""
+WEIGHT_GRADIENT = "W"
+"""The kind of the gradient of a parameter, of one rank alone."""
+AVERAGED = "A"
+"""The kind of a gradient that is the mean over ranks: all of them see the same, so none can be named for it."""
+CHECKSUM = "checksum"
+"""The kind of a checkpoint that holds no size of a tensor but the score of a matrix product, as `max_abs`."""
+MEAN = "mean"
+"""The kind of one that holds the score of a mean over ranks in the same way: how well it fits what the ranks gave."""
+NORM = "norm"
+"""The kind of one that holds the score of a norm: how well it fits what computing it again gives."""
+CONVOLUTION = "convolution"
+"""The kind of one that holds the score of a convolution, or of one of its gradients, in the same way."""
+LOOKUP = "lookup"
+"""The kind of one that holds the score of a lookup of rows, or of the gradient of its table, in the same way."""
+SOFTMAX = "softmax"
+"""The kind of one that holds the score of a softmax, or of its gradient, in the same way."""
+RECOMPUTED = "recomputed"
+"""The kind of one that holds 2 where an output was not what recomputing it in the backward pass gave, and else 0."""
+SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX, RECOMPUTED)
+RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
+"""Kinds of what a layer computes and the tier `checksum` computes again."""
+OF_ALL_RANKS = (AVERAGED, MEAN)
+"""Kinds to which all ranks contribute."""
+SAMPLE = "sample"
+"""The kind of a gradient that the vendor's combined scheme samples."""
+OUTPUT = "Y"
+"""The kind of an output of the forward pass, which no loss scale has to do with."""
+_SCALED = (GRADIENT, SAMPLE)
+
+
+class Reading(NamedTuple):
+    """What one checkpoint saw in one step.
+
+    Attributes:
+        checkpoint: Its name.
+        max_abs: Largest magnitude among the finite elements, worst call.
+        l2: L2 norm of the worst call; `inf` or `nan` when an element is.
+        non_finite: Number of elements that are `inf` or `nan`, all calls.
+        calls: How often the checkpoint was checked in this step; micro-batches and shared layers count each time.
+        order: Orders the checkpoints of one step by when they were first checked; smaller is earlier.
+        worst_call: Which call of the step saw the largest norm, from 1; 0 when it is not known.
+        mean_abs: Mean magnitude of the worst call; `inf` or `nan` when an element is.
+        elements: Number of elements of the tensor; 0 when it is not known.
+        kind: One of the constants above.
+    """
+
+    checkpoint: str
+    max_abs: float
+    l2: float
+    non_finite: int
+    calls: int
+    order: int = 0
+    worst_call: int = 0
+    mean_abs: float = 0.0
+    elements: int = 0
+    kind: str = GRADIENT
+
+
+def divisor(kind: str, loss_scale: float) -> float:
+    """What the values of a checkpoint of this kind are divided by.
+
+    The loss scale is in the gradients of activations, and in those of parameters that are sampled before the ranks are
+    summed up; an optimizer is called with gradients that are divided by it already.
+    """
+    return loss_scale if kind in _SCALED else 1.0
+
+
+class KeptTensor(NamedTuple):
+    """A whole tensor as it was in memory.
+
+    Attributes:
+        shape: Its shape.
+        dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
+        data: Its elements.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    data: bytes
+
+
+class OperatorCall(NamedTuple):
+    """What a check of a result was given.
+
+    Attributes:
+        kind: That of its checkpoint, one of `asd.rules.readings.reading.RESULTS`.
+        part: Empty for the result of the forward pass, `dx` or `dw` for a gradient.
+        tensors: Operands, result and settings, as the check takes them: of a norm x, gamma, beta and y, or x, gamma,
+            dy, dx, dgamma and dbeta; of everything else two operands and the result.
+    """
+
+    kind: str
+    part: str
+    tensors: tuple[KeptTensor, ...]
+
+    @property
+    def result(self) -> KeptTensor:
+        """The tensor that was wrong; of a norm's weights the gradient of gamma."""
+        return self.tensors[{"": 3, "dx": 3, "dw": 4}[self.part] if self.kind == NORM else 2]
+
+
+class Capture(NamedTuple):
+    """The tensor that broke a limit, as it was in memory; a part of it when it was too large.
+
+    Attributes:
+        checkpoint: Name of the checkpoint.
+        call: Which call of the step it was, from 1.
+        shape: Shape of the whole tensor.
+        dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
+        offset: Elements of the flattened tensor before the first kept one.
+        data: The kept elements.
+        operator: The call that gave it, where the result of an operator was wrong.
+    """
+
+    checkpoint: str
+    call: int
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    data: bytes
+    operator: OperatorCall | None = None

@@ -1,0 +1,117 @@
+"""A second look at a suspicious step: was it the data, or a device that failed once?
+
+An unusual batch can send gradients a thousandfold up, so a gradient above its margins is a second-level anomaly only,
+until it lasts. With a second look the update of such a step is held back, as that of any step with a first-level
+anomaly, and the step is made again. Data does the same again. What is within its limits then was no data, and the
+update of the second run is applied as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from asd.rules.diagnosis.attribution import Attribution
+from asd.rules.readings.features import FEATURES, Features
+from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT, Reading
+
+__all__ = ["OF_OPTIMIZER", "Allowance", "blame", "has_fallen", "vanished"]
+
+BURST = 5
+"""Steps that may be made again before the share counts: the first steps are when a fault does the most harm."""
+OF_OPTIMIZER = (WEIGHT_GRADIENT, AVERAGED)
+"""Kinds that are looked at once more where an update is applied than where it is refused."""
+
+
+class Allowance:
+    """How often a second look is taken.
+
+    Args:
+        share: Of the steps, 0..1.
+
+    Examples:
+        >>> allowance = Allowance(0.25)
+        >>> for step in range(5):
+        ...     allowance.spend()
+        >>> [allowance.next_step() for step in range(4)]
+        [False, False, False, True]
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._steps = self._spent = 0
+
+    def next_step(self) -> bool:
+        """Counts a step and says whether it may be made again."""
+        self._steps += 1
+        return self._share > 0 and self._spent < BURST + int(self._share * self._steps)
+
+    def spend(self) -> None:
+        """Says that a step was made again."""
+        self._spent += 1
+
+
+def vanished(
+    first: Iterable[Reading], again: Iterable[Reading], suspicious: Callable[[Reading], bool]
+) -> list[Reading]:
+    """What was suspicious in the first run of a step and is not in the second.
+
+    Bits are not compared: a healthy device need not repeat them, but a value that was far off comes back only if it
+    comes from the data or from a device that fails each time.
+
+    Args:
+        first: What the checkpoints saw.
+        again: The same of the second run; a checkpoint that is missing there, or was checked more or less often, as by
+            an evaluation before the step, says nothing. What the optimizer gets is looked at once more where an update
+            is applied than where it is refused.
+        suspicious: Whether a reading is beyond its second-level limits.
+
+    Returns:
+        In the order in which they were checked: the first one is where it began.
+    """
+    then = {reading.checkpoint: reading for reading in again}
+    return [
+        reading
+        for reading in sorted(first, key=lambda each: each.order)
+        if suspicious(reading)
+        and (other := then.get(reading.checkpoint)) is not None
+        and (other.calls == reading.calls or reading.kind in OF_OPTIMIZER)
+        and not suspicious(other)
+        and (has_fallen(reading, other) or has_fallen(other, reading))
+    ]
+
+
+def blame(told: Sequence[tuple[str, str]]) -> Attribution | None:
+    """Whose it was what a second run did not show again.
+
+    Args:
+        told: By rank the first checkpoint with something that is gone among what the rank computed alone, and the first
+            among the means over the ranks; each empty for none.
+
+    Returns:
+        None where no rank has any. A rank's own gradient explains the mean, and a mean that was suspicious on all ranks
+        alike is nobody's.
+
+    >>> blame([("", "averaged.w"), ("w", "averaged.w")]).origin
+    1
+    """
+    own = {rank: checkpoint for rank, (checkpoint, _) in enumerate(told) if checkpoint}
+    means = {rank: checkpoint for rank, (_, checkpoint) in enumerate(told) if checkpoint}
+    guilty = own or means
+    if not guilty:
+        return None
+    if not own and len(means) == len(told):
+        return Attribution(None, "", (), "no gradient of a rank was suspicious")
+    origin = next(iter(guilty)) if len(guilty) == 1 else None
+    followers = tuple(rank for rank in guilty if rank != origin)
+    names = ", ".join(f"rank {rank} at {checkpoint}" for rank, checkpoint in guilty.items())
+    reason = f"what was suspicious is gone on {names}"
+    return Attribution(origin, next(iter(guilty.values())), followers, reason, in_mean=not own)
+
+
+def has_fallen(one: Reading | Features, other: Reading | Features) -> bool:
+    """Whether it is a fifth below what it was: a limit between two nearly equal values shows nothing.
+
+    That is a third of a bit: less than makes a value suspicious, and far more than two runs on one device differ by.
+    """
+    sizes = ((getattr(one, name), getattr(other, name)) for name in FEATURES)
+    return one.non_finite > 0 or any(after < 0.8 * before for before, after in sizes)

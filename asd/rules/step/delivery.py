@@ -1,0 +1,76 @@
+"""Hands events and steps to the sinks: one that raises is counted, and the others get theirs all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from asd.event import Event
+from asd.rules.step.status import Status
+
+__all__ = ["Delivery", "Sink"]
+
+Sink = Callable[[Event], None]
+
+
+class Delivery:
+    """To the sinks of one monitor; what else a sink may have is told in `asd.sinks`.
+
+    Every call returns sentences about what failed for the first time, for the monitor to report as problems.
+
+    Args:
+        sinks: Called in this order; the list may change.
+        status: Failures are counted there.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], status: Status) -> None:
+        self._sinks, self._status = sinks, status
+        self._failed: set[tuple[int, str]] = set()
+
+    def event(self, event: Event) -> list[str]:
+        """Hands `event` to every sink."""
+        return self._told([self._call(sink, "an event can't be handed to", sink, event) for sink in self._sinks])
+
+    def step(self, monitor: Any, events: Sequence[Event]) -> list[str]:
+        """Tells the sinks that want to know that `monitor` has judged a step, with `events`."""
+        told = []
+        for sink in tuple(self._sinks):
+            hook = getattr(sink, "after_step", None)
+            if hook is not None and (reason := self._call(sink, "a step can't be handed to", hook, monitor, events)):
+                told.append(reason)
+        return told
+
+    def place(self, step: int) -> tuple[str, list[str]]:
+        """Where a sink will keep the evidence of `step`; known before it is there, so that the event can name it."""
+        failures = []
+        for sink in self._sinks:
+            if hasattr(sink, "place"):
+                try:
+                    place = str(sink.place(step))
+                except Exception as error:  # as any other failure of a sink
+                    failures.append(self._failure(sink, "no place for evidence from", error))
+                else:
+                    if place:
+                        return place, self._told(failures)
+        return "", self._told(failures)
+
+    def _call(self, sink: Sink, what: str, function: Callable[..., object], *args: Any) -> str:
+        """Calls `function` of `sink`; returns what is to be told of its failure, if it is the first."""
+        try:
+            function(*args)
+        except Exception as error:  # a full disk or a dead socket must not end a training
+            return self._failure(sink, what, error)
+        return ""
+
+    def _failure(self, sink: Sink, what: str, error: Exception) -> str:
+        name = getattr(sink, "__qualname__", type(sink).__name__)
+        self._status.dropped[name] = self._status.dropped.get(name, 0) + 1
+        if (id(sink), what) not in self._failed:
+            self._failed.add((id(sink), what))
+            return f"{what} {name}: {error}"
+        self._status.problems += 1
+        return ""
+
+    @staticmethod
+    def _told(reasons: Sequence[str]) -> list[str]:
+        return [reason for reason in reasons if reason]

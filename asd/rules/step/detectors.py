@@ -1,0 +1,278 @@
+"""Who judges what: one judge per checkpoint by the settings, and the tiers that look at more than one checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
+from typing import Any
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.rules import make_rule
+from asd.rules.checksum import ScoreRule
+from asd.rules.combined import Combined
+from asd.rules.history import History, Ranks, StateBound, Tails
+from asd.rules.history.seal import Seal, Sealed
+from asd.rules.readings.features import FEATURES, Features, too_small
+from asd.rules.readings.kinds import KINDS, kind_of
+from asd.rules.readings.reading import (
+    CHECKSUM,
+    CONVOLUTION,
+    GRADIENT,
+    LOOKUP,
+    MEAN,
+    NORM,
+    RECOMPUTED,
+    SAMPLE,
+    SCORES,
+    SOFTMAX,
+)
+from asd.rules.sampled_gradient import SampledGradient
+from asd.rules.step.combined_scheme import CombinedScheme, Strike
+from asd.rules.step.detector import EVENT_FEATURES, Detector, Judged, RuleDetector
+from asd.verdict import Level, Verdict
+
+__all__ = ["Detectors"]
+
+_DOES_NOT_FIT = {
+    CHECKSUM: "the matrix product does not fit its checksum",
+    MEAN: "the mean over the ranks does not fit its checksum",
+    CONVOLUTION: "the convolution does not fit its checksums",
+    LOOKUP: "the rows that were looked up, or the gradient of their table, are not what the table and the ids give",
+    SOFTMAX: "the softmax, or its gradient, is not what computing it again gives",
+    NORM: "the norm, or its gradient, is not what computing it again gives",
+    RECOMPUTED: "the output is not bit for bit what recomputing it in the backward pass gave",
+}
+
+
+class Detectors:
+    """All judges of a rank, made as they are needed.
+
+    Args:
+        config: Which rule and which tiers, with which thresholds.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        feature: What a verdict of a checkpoint is mostly about.
+        scheme: Strikes of the vendor's combined scheme, for checkpoints of kind `SAMPLE`.
+        have_tiers: Whether any tier is on: then `end_step` ends each step.
+        other_rank_flagged: Whether another rank had a first-level anomaly against the rest in the running step.
+    """
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
+        self._config = config
+        self._clock = clock
+        self.scheme = CombinedScheme(config.combined)
+        self._tiers = config.active_tiers
+        self.have_tiers = bool(self._tiers)
+        self._judges: dict[str, Detector] = {}
+        self._kinds: dict[str, str] = {}
+        self._unseen: dict[str, Detector] = {}  # by kind: judges of nothing
+        self._tails = {symbol: Tails(kind) for symbol, kind in KINDS.items()}
+        self._ranks: dict[str, Ranks] = {}
+        self._bound = StateBound()
+        self._seal = Seal()
+        self.other_rank_flagged = False
+        feature = self._new(GRADIENT).feature
+        self.feature = EVENT_FEATURES.get(feature, feature)
+
+    def update(self, name: str, kind: str, features: Features) -> Judged:
+        """The verdict on checkpoint `name` in this step."""
+        judge = self._judges.get(name)
+        if judge is None:
+            judge = self._judges[name] = self._new(kind)
+            self._kinds[name] = kind
+        verdict = judge.update(features)
+        broken = judge.broken if verdict.level is Level.WARNING else verdict.limit
+        return Judged(verdict, EVENT_FEATURES.get(judge.feature, judge.feature), broken)
+
+    def rule_of(self, kind: str) -> str:
+        """What events call the rule that judges a checkpoint of this kind."""
+        return {**dict.fromkeys(SCORES, ScoreRule.name), SAMPLE: Combined.name}.get(kind, self._config.rule)
+
+    def limit(self, name: str, kind: str = GRADIENT) -> dict[str, float]:
+        """Per feature the largest value of checkpoint `name` that is not a first-level anomaly in the next step."""
+        judge = self._judges.get(name)
+        if judge is not None:
+            return judge.limit()
+        if kind not in self._unseen:  # a checkpoint without a call is asked for in every step
+            self._unseen[kind] = self._new(kind)
+        return self._unseen[kind].limit()
+
+    def second_limit(self, name: str, kind: str = GRADIENT) -> dict[str, float]:
+        """As `limit`, with the margins above which a gradient is suspicious where the tier `adaptive` judges."""
+        judge = self._judges.get(name)
+        return judge.second_limit() if judge is not None else self.limit(name, kind)
+
+    def least(self, name: str) -> dict[str, float]:
+        """Per feature the smallest value of `name` that is not suspicious, see `too_small`; 0 where there is none."""
+        judge = self._judges.get(name)
+        return judge.least() if judge is not None else dict.fromkeys(FEATURES, 0.0)
+
+    def suspicion(self, name: str, kind: str, features: Features) -> Judged | None:
+        """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
+
+        Returns:
+            It; None where nothing is suspicious. Nothing is learned.
+        """
+        if kind == SAMPLE:  # a strike is never one
+            return None
+        first, second = self.limit(name, kind), self.second_limit(name, kind)
+        called = f"{KINDS[kind].name}: " if kind in KINDS else ""
+        above = [feature for i, feature in enumerate(FEATURES) if not features[i] <= second[feature]]
+        if not above and features.finite:
+            least = self.least(name)
+            below = too_small(features, least)
+            if not below:
+                return None
+            low = "all zero" if below == FEATURES[0] else "below what it has shown so far"
+            reason = f"{called}{low}, but not when the same step was made again"
+            verdict = Verdict(Level.ERROR, reason, getattr(features, below), least[below])
+            return Judged(verdict, EVENT_FEATURES[below], verdict.limit)
+        feature = above[0] if above else FEATURES[0]
+        value: float = getattr(features, feature) if features.finite else features.not_a_number()
+        level = "second" if features.finite and value <= first[feature] else "first"
+        words = _DOES_NOT_FIT.get(kind, f"{called}above its {level}-level limit")
+        reason = f"{words}, but not when the same step was made again"
+        verdict = Verdict(Level.ERROR, reason, value, second[feature])
+        return Judged(verdict, EVENT_FEATURES[feature], verdict.limit)
+
+    def broken(self, name: str, kind: str, features: Features) -> bool:
+        """Whether checkpoint `name` has a first-level anomaly; nothing is learned from it."""
+        if kind == SAMPLE:  # a strike is never one
+            return False
+        limits = self.limit(name, kind)
+        return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
+
+    def among(self, name: str, kind: str, values: Sequence[Features], rank: int, own: Judged) -> Judged:
+        """The more serious of a rank's `own` verdict at checkpoint `name` and that of the ranks' comparison."""
+        tier = self._ranks.get(name)
+        if tier is None or tier.size != len(values):
+            tier = self._ranks[name] = Ranks(kind, len(values))
+        verdicts = tier.update(values)
+        self.other_rank_flagged |= any(
+            verdict.level is Level.ERROR for other, verdict in enumerate(verdicts) if other != rank
+        )
+        verdict = verdicts[rank]
+        if verdict.level is Level.NORMAL:
+            return own
+        if own.verdict.level >= verdict.level:
+            return own._replace(verdict=own.verdict._replace(reason=f"{own.verdict.reason}; {verdict.reason}"))
+        broken = verdict.limit if verdict.level is Level.ERROR else inf  # the reason says how far from other ranks
+        return Judged(verdict, EVENT_FEATURES[tier.feature], broken)
+
+    def judge_state(
+        self, values: Mapping[str, float], growth: Mapping[str, float] | None = None
+    ) -> tuple[Verdict, str]:
+        """The verdict on weights and optimizer state, and the name of the value it is about."""
+        verdict = self._bound.update(values, growth)
+        return verdict, self._bound.name
+
+    def seal_judges(self, name: str) -> bool:
+        """Whether a change of this weight or state between two updates would be a fault."""
+        return self._seal.judges(name)
+
+    def judge_seal(
+        self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed], *, traced: bool
+    ) -> tuple[Verdict, str]:
+        """The verdict on what changed between `step` and the next, and the name of the tensor it is about."""
+        verdict = self._seal.update(step, after, before, traced=traced)
+        return verdict, self._seal.name
+
+    def end_step(self) -> None:
+        """Says that every checkpoint of a step was judged."""
+        self.other_rank_flagged = False
+        for tails in self._tails.values():
+            tails.refit()
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs, ready for JSON but for `inf` and `nan`."""
+        samples = {name for name, kind in self._kinds.items() if kind == SAMPLE}
+        learned = {name for name in self._judges if self._kinds[name] not in SCORES} - samples
+        state: dict[str, Any] = {"checkpoints": self._states(learned)}
+        if self._config.combined.enable:
+            state["combined"] = {"scheme": self.scheme.state(), "samples": self._states(samples)}
+        if self._tiers:
+            state["tiers"] = {
+                "kinds": {name: kind for name, kind in self._kinds.items() if name in learned},
+                "tails": {symbol: tails.state() for symbol, tails in self._tails.items()},
+                "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
+                "bound": self._bound.state(),
+                "seal": self._seal.state(),
+            }
+        return state
+
+    def _states(self, names: Collection[str]) -> dict[str, Any]:
+        return {name: judge.state() for name, judge in self._judges.items() if name in names}
+
+    @classmethod
+    def of(cls, config: Config, state: Mapping[str, Any], clock: Callable[[], float] = time.time) -> Detectors:
+        """Those that `state()` was made of.
+
+        Raises:
+            StateError: The state was saved with other settings, or is damaged.
+        """
+        judges = cls(config, clock)
+        saved, tiers = state.get("checkpoints"), state.get("tiers")
+        if not isinstance(saved, Mapping):
+            raise StateError(f"the saved state has no checkpoints but {sorted(state)}.")
+        if isinstance(tiers, Mapping) != bool(config.active_tiers):
+            raise StateError(
+                f"the saved state is of a run {'without' if tiers is None else 'with'} tiers; this run has "
+                f"{', '.join(config.active_tiers) or 'none'}."
+            )
+        kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
+        for name, values in saved.items():
+            if values == {} and config.rule == "adaptive":
+                continue  # of an older run without tier adaptive, whose gradients had a judge that learned nothing
+            judges._add(name, kinds.get(name, GRADIENT), values)
+        if config.combined.enable and "combined" in state:
+            judges._restore_combined(state["combined"])
+        if isinstance(tiers, Mapping):
+            judges._restore_tiers(tiers)
+        return judges
+
+    def _add(self, name: str, kind: str, values: Mapping[str, Any]) -> None:
+        try:
+            judge = self._judges[name] = self._new(kind if kind == SAMPLE else kind_of(kind).symbol)
+            self._kinds[name] = kind
+            judge.restore(values)
+        except ValueError as error:  # of the state, or of the kind
+            raise StateError(f"the saved state of checkpoint {name} can't be used: {error}") from error
+
+    def _restore_combined(self, saved: Any) -> None:
+        try:
+            self.scheme.restore(saved["scheme"])
+            for name, values in saved["samples"].items():
+                self._add(name, SAMPLE, values)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise StateError(f"the saved state of the combined scheme can't be used: {error}") from error
+
+    def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
+        try:
+            for symbol, tails in self._tails.items():
+                tails.restore(tiers["tails"].get(symbol, tails.state()))  # older states lack a kind
+            for name, (symbol, size, values) in tiers["ranks"].items():
+                self._ranks[name] = Ranks(symbol, size)
+                self._ranks[name].restore(values)
+            self._bound.restore(tiers["bound"])
+            self._seal.restore(tiers.get("seal", self._seal.state()))  # older states have none
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
+            raise StateError(f"the saved state of the tiers can't be used: {error}") from error
+
+    def _new(self, kind: str) -> Detector:
+        config = self._config
+        if kind in SCORES:
+            return RuleDetector(ScoreRule(_DOES_NOT_FIT[kind]))
+        if kind == SAMPLE:
+            thresholds = config.combined.upper_thresh1, config.combined.upper_thresh2
+            return RuleDetector(SampledGradient(*thresholds, counts=self._strike_counts))
+        if "adaptive" in self._tiers:
+            return History(kind, upper=config.upper, sigma=config.sigma, tails=self._tails[kind])
+        # A refused update never was part of the training, so a rule must not learn its value; an applied one was.
+        rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=not config.refuses)
+        return RuleDetector(rule)
+
+    def _strike_counts(self) -> bool:
+        return self.scheme.strike(self._clock()) is Strike.RECORDED

@@ -1,0 +1,456 @@
+"""From the numbers of one step to verdicts and events: one rule per checkpoint.
+
+No tensor and no framework gets here. `operators` hands over one `Reading` per checkpoint and step and takes back the
+verdicts and the limits of the next step; everything that leaves the process goes through the sinks.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.event import BETWEEN_STEPS, LEVEL_NAMES, UPDATE, Event
+from asd.origin import Origin
+from asd.rules.diagnosis.attribution import Attribution, Seen
+from asd.rules.diagnosis.weights import Difference
+from asd.rules.history.seal import Sealed
+from asd.rules.readings.feature_values import features_of, value_of
+from asd.rules.readings.features import Features
+from asd.rules.readings.reading import GRADIENT, OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
+from asd.rules.step.combined_scheme import CombinedScheme
+from asd.rules.step.delivery import Delivery, Sink
+from asd.rules.step.detector import Judged
+from asd.rules.step.detectors import Detectors
+from asd.rules.step.protections import Protections
+from asd.rules.step.reports import Reports
+from asd.rules.step.status import Status
+from asd.verdict import Level, Verdict
+
+__all__ = ["Monitor", "Outcome"]
+
+ValueSink = Callable[[int, str, Verdict], None]
+_BACKWARD_ORDER = operator.attrgetter("order")
+
+
+class Outcome(NamedTuple):
+    """What one step came to.
+
+    Attributes:
+        events: New events, in the order of the backward pass.
+        fatal: The first first-level event, or None. A wrong gradient flows on to the checkpoints behind it, so the
+            first one is nearest to where it went wrong.
+        elsewhere: Whether the tier that compares ranks found a first-level anomaly of another rank.
+    """
+
+    events: list[Event]
+    fatal: Event | None
+    elsewhere: bool = False
+
+
+class Monitor:
+    """Judges every checkpoint with a rule of its own.
+
+    Args:
+        config: Which rule with which thresholds, and what an anomaly does.
+        origin: Where the values come from.
+        sinks: Called with every event; one that raises is a problem and does not stop the others. What else a sink may
+            have is told in `asd.sinks`.
+        value_sink: Called with every judged value when `NPU_ASD_ENABLE=3`.
+        history: How many values of each checkpoint are kept in `history`.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        status: What was counted so far.
+        protections: What protects this training, and what does not.
+        step: The last judged step.
+        readings: What the checkpoints saw in that step.
+        loss_scale: What these readings are divided by.
+        captures: Tensors of that step that broke a limit, where the backend can keep them.
+        sinks: Who is told of events.
+        clock: Seconds since the epoch.
+        judges: Who judges what; it knows the limits of the next step.
+        history: Per checkpoint the last `(step, value, limit, level)`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        origin: Origin,
+        sinks: Sequence[Sink] = (),
+        *,
+        value_sink: ValueSink | None = None,
+        history: int = 200,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.origin = origin
+        self.sinks = list(sinks)
+        self.value_sink = value_sink if config.log_values else None
+        self.clock = clock
+        self.status = Status(**origin._asdict(), machine=socket.gethostname(), pid=os.getpid(), started=clock())
+        self.protections = Protections()
+        self.step = 0
+        self.readings: Sequence[Reading] = ()
+        self.loss_scale = 1.0
+        self.captures: Sequence[Capture] = ()
+        self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
+        self._history = history
+        self.judges = Detectors(config, clock)
+        self.feature = self.judges.feature
+        self._delivery = Delivery(self.sinks, self.status)
+        self._reports = Reports(origin, config.rule, self.feature, lambda: self.clock())
+
+    def judge(
+        self,
+        step: int,
+        readings: Sequence[Reading],
+        *,
+        loss_scale: float = 1.0,
+        overflow_expected: bool = False,
+        refused: bool = False,
+        captures: Sequence[Capture] = (),
+        attribution: Attribution | None = None,
+        ranks: Mapping[str, Sequence[Features]] | None = None,
+        place: int | None = None,
+        vanished: Sequence[Reading] = (),
+    ) -> Outcome:
+        """Judges the readings of one step.
+
+        Args:
+            step: Training step, from 1.
+            readings: One per checkpoint that was checked; checkpoints without calls may be left out.
+            loss_scale: Every value is divided by it before it is judged.
+            overflow_expected: A dynamic loss scaler is at work: it finds its scale by overflowing and skips such steps
+                itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
+            refused: Whether the gate kept the update of this step away from the weights.
+            captures: Tensors of this step that broke a limit.
+            attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
+                first-level anomalies of this one become followers, which name that rank.
+            ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them; where only some
+                ranks hold the same, theirs.
+            place: Which of these this rank is; its number if not given.
+            vanished: What was suspicious in a first run of this step, whose update was refused, and is not in
+                `readings`, which come from a second one: first-level anomalies of a device that failed once.
+        """
+        self.step = step
+        self.readings, self.loss_scale, self.captures = readings, loss_scale, captures
+        self.status.step = step
+        self.status.steps += 1
+        self.status.refused += refused
+        events = self._of_vanished(step, vanished, attribution) if vanished else []
+        for reading in sorted(readings, key=_BACKWARD_ORDER):
+            if reading.calls == 0:
+                continue
+            judged = self._judge_one(
+                step,
+                reading,
+                loss_scale,
+                overflow_expected=overflow_expected,
+                ranks=ranks.get(reading.checkpoint) if ranks else None,
+                place=self.origin.rank if place is None else place,
+            )
+            if judged.verdict.level is not Level.NORMAL:
+                events.append(self._anomaly(step, reading, judged, attribution, refused=refused))
+        elsewhere = self.judges.other_rank_flagged
+        if self.judges.have_tiers:
+            self.judges.end_step()
+        if readings:
+            self.status.last_check = self.clock()
+        fatal = self._publish_all(events) if events else None
+        self._after_step(events)
+        return Outcome(events, fatal, elsewhere)
+
+    def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
+        events = []
+        for reading in sorted(vanished, key=_BACKWARD_ORDER):
+            suspicion = self.suspicion(reading, self.loss_scale)
+            if suspicion is not None:
+                events.append(self._anomaly(step, reading, suspicion, attribution, refused=True))
+        return events
+
+    def seen(self, readings: Sequence[Reading], *, loss_scale: float = 1.0, averaged: bool = False) -> dict[str, Seen]:
+        """What the ranks tell one another about a step, before anything is judged; nothing is changed by it.
+
+        Args:
+            readings: Of the step.
+            loss_scale: Every value is divided by it.
+            averaged: Whether about the means over the ranks, else about what each saw alone.
+        """
+        seen = {}
+        for reading in readings:
+            if (reading.kind in OF_ALL_RANKS) is not averaged:
+                continue
+            features = features_of(reading, loss_scale)
+            value = value_of(features, self.feature)
+            broken = self.judges.broken(reading.checkpoint, reading.kind, features)
+            if broken and reading.kind in SCORES:
+                value = math.inf  # wrong by itself, no matter what other ranks saw
+            seen[reading.checkpoint] = Seen(reading.order, value, broken)
+        return seen
+
+    def second_limit(self, checkpoint: str, kind: str = GRADIENT) -> dict[str, float]:
+        """As `limit`, with the margins above which a gradient is suspicious."""
+        return self.judges.second_limit(checkpoint, kind)
+
+    def is_broken(self, reading: Reading, loss_scale: float) -> bool:
+        """Whether it is a first-level anomaly; nothing is learned from it."""
+        return self.judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
+
+    def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
+        """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
+
+        Returns:
+            It; None where nothing is suspicious. Nothing is learned.
+        """
+        return self.judges.suspicion(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
+
+    def judge_state(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        where: Mapping[str, str],
+        growth: Mapping[str, float] | None = None,
+    ) -> Event | None:
+        """Judges the weights and the optimizer's state after `step`, whose update was applied.
+
+        Args:
+            step: Training step, from 1.
+            values: Extremes by name, see `asd.rules.history.StateBound`.
+            where: Per name the tensor that has it.
+            growth: By how much the gradients since the last call can have raised a value, by name; None if not known.
+
+        Returns:
+            The event of a first-level anomaly, named after that tensor.
+        """
+        verdict, name = self.judges.judge_state(values, growth)
+        return self._state_anomaly(step, where.get(name, name), verdict, "max")
+
+    def judge_seal(
+        self,
+        step: int,
+        after: Mapping[str, Sealed],
+        before: Mapping[str, Sealed],
+        traced: bool = True,  # noqa: FBT001, FBT002 - as the seal tells it
+        *,
+        refused: bool = False,
+    ) -> Event | None:
+        """Judges what became of the weights and the optimizer's state between the updates of `step` and the next one.
+
+        Args:
+            step: The step that was made, from 1.
+            after: The tensors at its end, by name, see `asd.rules.history.seal.Seal`.
+            before: The same before the next update.
+            traced: Whether something ran in between that may have written them.
+            refused: Whether that update was refused because of it.
+
+        Returns:
+            The event of a first-level anomaly, named after the tensor that changed: one of the next step, which finds
+            it and is the first to compute with it.
+        """
+        verdict, name = self.judges.judge_seal(step, after, before, traced=traced)
+        return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS, refused=refused)
+
+    def report_update(self, step: int, name: str, begin: int, end: int) -> Event:
+        """Reports an update that was applied and is not what its gradient, moments and weight give.
+
+        Args:
+            step: Training step, from 1.
+            name: The weight, or the moment.
+            begin: The first element of the run that was computed again.
+            end: The first one behind it.
+        """
+        reason = f"state: the update of {name} is not what its gradient gives, in elements {begin + 1} to {end}"
+        verdict = Verdict(Level.ERROR, reason, float(end - begin), math.inf)
+        event = self._counted(self._reports.state_anomaly(step, name, verdict, UPDATE, refused=False))
+        self.publish(event)
+        return event
+
+    def report_unrepeated(self, step: int, differing: int, reason: str) -> Event:
+        """Reports a step that said something else when it was made a second time, as later ones do not.
+
+        Args:
+            step: Training step, from 1.
+            differing: How many checkpoints differ.
+            reason: What differs.
+        """
+        words = f"the same step was not the same when it was made twice: {reason}"
+        event = self._counted(self._reports.unrepeated(step, Verdict(Level.WARNING, words, float(differing), 0.0)))
+        self.publish(event)
+        return event
+
+    def _state_anomaly(
+        self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool = False
+    ) -> Event | None:
+        if verdict.level is Level.NORMAL:
+            return None
+        event = self._counted(self._reports.state_anomaly(step, name, verdict, feature, refused=refused))
+        self.publish(event)
+        return event
+
+    def begin(self) -> None:
+        """Says that a training begins; its first step may be minutes away."""
+        self.status.active = True
+        self._after_step(())
+
+    def tell_protections(self, *, all_of_them: bool = False) -> None:
+        """Says what was found not to protect the training since the last call; or all that does and does not."""
+        if all_of_them:
+            self.protections.tell_all()
+        self.protections.tell()
+        self.status.protections = self.protections.to_json()
+
+    def end(self) -> None:
+        """Says that the training has ended."""
+        self.status.active = False
+        self._after_step(())
+
+    @property
+    def scheme(self) -> CombinedScheme:
+        """The strikes of the vendor's combined scheme."""
+        return self.judges.scheme
+
+    def limit(self, checkpoint: str, kind: str = GRADIENT) -> dict[str, float]:
+        """Per feature the largest value of `checkpoint` that is not a first-level anomaly in the next step."""
+        return self.judges.limit(checkpoint, kind)
+
+    def follow(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
+        """Reports that another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
+        event = self._reports.follower(step, attribution, refused=refused)
+        self.publish(event)
+        return event
+
+    def weights_differ(self, step: int, found: Difference) -> Event:
+        """Reports that the weights of the ranks are not alike.
+
+        A rank that differs from the majority has a first-level anomaly, and the others are followers. Where no majority
+        is, rank 0 reports one that names no device.
+        """
+        event = self._counted(self._reports.weights_differ(step, found))
+        self.publish(event)
+        return event
+
+    def problem(self, reason: str, checkpoint: str = "") -> Event:
+        """Reports that the detector itself could not do its work."""
+        self.status.problems += 1
+        event = self._reports.problem(self.step, checkpoint, reason)
+        self.publish(event)
+        return event
+
+    def _publish_all(self, events: Sequence[Event]) -> Event | None:
+        """Publishes the events of a step; returns the first of first level."""
+        fatal = None
+        for event in events:
+            self.publish(event)
+            if fatal is None and event.level is Level.ERROR:
+                fatal = event
+        return fatal
+
+    def publish(self, event: Event) -> None:
+        """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
+        if self.sinks:
+            self._tell(self._delivery.event(event))
+
+    def write_status(self) -> None:
+        """Tells the sinks what was counted since the last step, which nobody may end."""
+        self._after_step(())
+
+    def _after_step(self, events: Sequence[Event]) -> None:
+        """Tells the sinks that a step was judged."""
+        self.status.written = self.clock()
+        if self.sinks:
+            self._tell(self._delivery.step(self, events))
+
+    def _tell(self, failures: Sequence[str]) -> None:
+        for reason in failures:
+            self.problem(reason)
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed run needs to judge as if it had never stopped; JSON-able but for `inf` and `nan`."""
+        return {
+            "rule": self.config.rule,
+            "step": self.step,
+            **self.judges.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any], known: Sequence[str] = ()) -> None:
+        """Takes over what `state` returned.
+
+        Args:
+            state: From `state`.
+            known: Names of the checkpoints of this network; if given, at least one must be in the state.
+
+        Raises:
+            StateError: The state is of another rule or another network, or is damaged. Nothing was changed then.
+        """
+        if state.get("rule") != self.config.rule:
+            raise StateError(f"the saved state is of rule {state.get('rule')!r}; this run uses {self.config.rule!r}.")
+        saved, step = state.get("checkpoints"), state.get("step")
+        if not isinstance(saved, Mapping) or not isinstance(step, int):
+            raise StateError(f"the saved state has no checkpoints or no step but {sorted(state)}.")
+        if known and saved and not set(known) & set(saved):
+            raise StateError(
+                f"the saved state is of another network: it has {_some(saved)}, this network has {_some(known)}."
+            )
+        self.judges = Detectors.of(self.config, state, self.clock)
+        self.step = step
+
+    def _judge_one(
+        self,
+        step: int,
+        reading: Reading,
+        loss_scale: float,
+        *,
+        overflow_expected: bool,
+        ranks: Sequence[Features] | None,
+        place: int,
+    ) -> Judged:
+        """The verdict on one checkpoint, counted and kept."""
+        name, features = reading.checkpoint, features_of(reading, loss_scale)
+        if reading.non_finite and overflow_expected and loss_scale > 1 and reading.kind not in (*SCORES, OUTPUT):
+            reason, limits = "not finite: overflow under a dynamic loss scale", self.judges.limit(name, reading.kind)
+            value = value_of(features, self.feature)
+            judged = Judged(Verdict(Level.WARNING, reason, value, min(limits.values())), self.feature)
+        else:
+            judged = self.judges.update(name, reading.kind, features)
+            if ranks is not None:
+                judged = self.judges.among(name, reading.kind, ranks, place, judged)
+        verdict = judged.verdict
+        self.status.add(name, verdict)
+        if name not in self.history:
+            self.history[name] = deque(maxlen=self._history)
+        self.history[name].append((step, verdict.value, verdict.limit, verdict.level))
+        if self.value_sink is not None:
+            self.value_sink(step, name, verdict)
+        return judged
+
+    def _anomaly(
+        self, step: int, reading: Reading, judged: Judged, attribution: Attribution | None, *, refused: bool
+    ) -> Event:
+        evidence = ""
+        if self.sinks and judged.verdict.level is Level.ERROR:
+            evidence, failures = self._delivery.place(step)
+            self._tell(failures)
+        return self._counted(
+            self._reports.anomaly(
+                step, reading, judged, rule=self.judges.rule_of(reading.kind), refused=refused,
+                evidence=evidence, attribution=attribution,
+            )
+        )  # fmt: skip
+
+    def _counted(self, event: Event) -> Event:
+        if event.kind == "anomaly":
+            self.status.anomalies[LEVEL_NAMES[event.level]] += 1
+        return event
+
+
+def _some(names: Mapping[str, Any] | Sequence[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

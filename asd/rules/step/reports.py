@@ -1,0 +1,137 @@
+"""What happened on a rank, as events: anomalies, what follows another rank's, and problems of the detector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from asd.event import Event
+from asd.fault_code import NO_FAULT
+from asd.origin import Origin
+from asd.rules.diagnosis.attribution import Attribution
+from asd.rules.diagnosis.weights import Difference
+from asd.rules.readings.reading import OF_ALL_RANKS, Reading
+from asd.rules.step.detector import Judged
+from asd.verdict import Level, Verdict
+
+__all__ = ["Reports"]
+
+
+class Reports:
+    """Makes the events of one rank; nobody is told of them here.
+
+    Args:
+        origin: Where the values come from.
+        rule: Which rule judges.
+        feature: What its verdicts are mostly about.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, origin: Origin, rule: str, feature: str, clock: Callable[[], float]) -> None:
+        self._origin, self._rule, self._feature, self._clock = origin, rule, feature, clock
+
+    def anomaly(
+        self, step: int, reading: Reading, judged: Judged, *, rule: str, refused: bool, evidence: str,
+        attribution: Attribution | None,
+    ) -> Event:  # fmt: skip
+        """A checkpoint broke a limit.
+
+        Args:
+            step: In this step.
+            reading: What it saw.
+            judged: What the rule says of that.
+            rule: Which rule it was.
+            refused: Whether the update was kept away from the weights.
+            evidence: Folder with the evidence; empty for none.
+            attribution: Whose fault it was, if that is known; of another rank's this one's is a follower. Where several
+                ranks see the same bad mean and none a bad gradient of its own, the first of them has an anomaly without
+                a device.
+        """
+        verdict, feature, broken = judged
+        limits = (broken,) if math.isfinite(broken) else ()
+        kind, reason = "anomaly", verdict.reason
+        if verdict.level is Level.ERROR and attribution is not None and len(attribution.ranks) > 1:
+            if attribution.origin not in (None, self._origin.rank):
+                kind = "follower"
+            reason = _with(reason, attribution.reason)
+        event = self._event(
+            step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
+            feature=feature, rule=rule, micro_batch=reading.worst_call, evidence=evidence,
+        )  # fmt: skip
+        return self._of_all_ranks(event, attribution) if reading.kind in OF_ALL_RANKS else event
+
+    def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
+        """An anomaly of what all ranks see alike."""
+        if attribution is None:
+            reason = _with(event.reason, "the ranks were not compared, so none can be named for their mean")
+            return replace(event, rank=-1, device="unknown", reason=reason)
+        own, ranks = self._origin.rank, attribution.ranks
+        if own == attribution.origin or (own in ranks and not attribution.in_mean):
+            return event
+        reason = attribution.reason if ranks else "all ranks have the same mean, so none can be named for it"
+        event = replace(event, reason=_with(event.reason, reason))
+        # Where nobody is named the first of them tells of it.
+        if attribution.origin is None and own == min(ranks, default=0) and (attribution.in_mean or not ranks):
+            return replace(event, rank=-1, device="unknown")
+        return replace(event, kind="follower")
+
+    def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool) -> Event:
+        """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
+        limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
+        return self._event(
+            step, name, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
+            refused=refused, feature=feature, key="state",
+        )  # fmt: skip
+
+    def unrepeated(self, step: int, verdict: Verdict) -> Event:
+        """A step that was made twice said two things."""
+        return self._event(
+            step, "step", verdict.value, (verdict.limit,), verdict.level, "anomaly", verdict.reason,
+            refused=False, feature="differing", key="twice",
+        )  # fmt: skip
+
+    def follower(self, step: int, attribution: Attribution | None, *, refused: bool) -> Event:
+        """Another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
+        reason = "another rank refused the update" if refused else "another rank differs from the rest"
+        if attribution is not None and attribution.ranks:
+            reason = f"{reason}: {attribution.reason}"
+        return self._event(step, "", math.nan, (), Level.NORMAL, "follower", reason, refused=refused)
+
+    def weights_differ(self, step: int, found: Difference) -> Event:
+        """The weights of the ranks are not alike; an anomaly on those that differ from the majority.
+
+        Where no majority is, rank 0 has one that names no device.
+        """
+        rank = self._origin.rank
+        anomaly = rank in found.odd or (not found.odd and rank == 0)
+        event = self._event(
+            step, "weights", float(len(found.weights)), (0.0,), Level.ERROR if anomaly else Level.NORMAL,
+            "anomaly" if anomaly else "follower", f"the weights of the ranks are not alike: {found.reason}",
+            refused=False,
+        )  # fmt: skip
+        event = replace(event, rule="weight_hash", feature="differing")
+        if anomaly and not found.odd:
+            event = replace(event, rank=-1, device="unknown")
+        return event
+
+    def problem(self, step: int, checkpoint: str, reason: str) -> Event:
+        """The detector itself could not do its work; nothing is said of the device."""
+        return self._event(
+            step, checkpoint, math.nan, (), Level.NORMAL, "problem", reason, refused=False, key=reason, code=NO_FAULT
+        )
+
+    def _event(
+        self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
+        *, refused: bool, feature: str = "", rule: str = "", **more: Any,
+    ) -> Event:  # fmt: skip
+        return Event(
+            **self._origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
+            kind=kind, rule=rule or self._rule, feature=feature or self._feature, reason=reason,
+            refused=refused, time=self._clock(), **more,
+        )  # fmt: skip
+
+
+def _with(reason: str, more: str) -> str:
+    return reason if reason.endswith(more) else f"{reason}; {more}"

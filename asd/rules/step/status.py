@@ -1,0 +1,151 @@
+"""What one rank has counted so far: the numbers behind its metrics.
+
+The monitor keeps one `Status` and adds to it in every step. It leaves the process as one JSON object, so an agent can
+serve the metrics of many ranks, living or dead, without taking part in any training.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from asd.records import Count, Finite, Flag, Number, Rank, Text, plain, read
+from asd.rules.step.protections import Protections
+from asd.verdict import Verdict
+
+__all__ = ["RATIO_BOUNDS", "Status"]
+
+VERSION = 1
+RATIO_BOUNDS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 10.0, 1e3)
+"""Upper bounds of the histogram of value / first-level limit; one more bucket holds what is larger."""
+_SUMS = (
+    "steps", "checks", "non_finite", "refused", "problems", "evidence_dropped", "step_seconds", "check_seconds",
+    "ratio_sum",
+)  # fmt: skip
+
+_Counts = Annotated[dict[str, Count], Meta(description="an object of whole numbers")]
+_Buckets = Annotated[
+    list[Count], Meta(min_length=len(RATIO_BOUNDS) + 1, max_length=len(RATIO_BOUNDS) + 1,
+                      description=f"a list of {len(RATIO_BOUNDS) + 1} whole numbers"),
+]  # fmt: skip
+_Pairs = Annotated[dict[str, tuple[Number, Number]], Meta(description="an object of pairs of numbers")]
+_Shares = Annotated[dict[str, tuple[Finite, Finite]], Meta(description="an object of pairs of finite numbers")]
+_Protections = Annotated[dict[str, Any], Meta(description="an object")]
+
+
+@dataclass(slots=True, kw_only=True)
+class Status:
+    """The counts of one rank since its process began.
+
+    Attributes:
+        run, rank, host, device: As in `asd.Event`.
+        pid: Number of the process.
+        machine: The host name that this process has, which in a container is not `host`; empty where it was not told.
+        started: When the training was attached, in seconds since the epoch.
+        written: When this was last true, in seconds since the epoch.
+        active: Whether a training runs, from before its first step to its end.
+        step: The last judged step.
+        steps: Steps judged.
+        checks: Values judged.
+        non_finite: Values among them that were not finite.
+        anomalies: Anomalies of this rank's own by level, `first` and `second`.
+        refused: Updates refused.
+        problems: Problems of the detector itself.
+        dropped: Events and steps that a sink could not take, by the sink's name.
+        evidence_dropped: Evidence that was not kept, because there was too much or it could not be written.
+        last_check: When a value was last judged, in seconds since the epoch; 0 before the first.
+        step_seconds: Time from the end of a step to the end of the next, summed.
+        check_seconds: Time of the detector in these, summed: on the host, and in the CPU kernel where it is used.
+        ratios: How many values fell into each bucket of value / limit, see `RATIO_BOUNDS`; finite values only.
+        ratio_sum: Sum of value / limit over these.
+        checkpoints: Per checkpoint its last value and its limit then, either may be `inf`, the value `nan`.
+        protections: What protects the training, see `asd.rules.step.protections`; empty before that is known.
+        budget: Of each part of detection the share of a step's time that it has, and the share of what it can look at
+            that it looks at in a step; empty before that is measured.
+    """
+
+    run: Text
+    rank: Rank
+    host: Text
+    device: Text
+    pid: Count = 0
+    started: Finite = 0.0
+    written: Finite = 0.0
+    active: Flag = False
+    step: Count = 0
+    steps: Count = 0
+    checks: Count = 0
+    non_finite: Count = 0
+    anomalies: _Counts = field(default_factory=lambda: {"first": 0, "second": 0})
+    refused: Count = 0
+    problems: Count = 0
+    dropped: _Counts = field(default_factory=dict)
+    evidence_dropped: Count = 0
+    last_check: Finite = 0.0
+    step_seconds: Finite = 0.0
+    check_seconds: Finite = 0.0
+    ratios: _Buckets = field(default_factory=lambda: [0] * (len(RATIO_BOUNDS) + 1))
+    ratio_sum: Finite = 0.0
+    checkpoints: _Pairs = field(default_factory=dict)
+    protections: _Protections = field(default_factory=dict)
+    budget: _Shares = field(default_factory=dict)
+    machine: Text = ""
+
+    def add(self, checkpoint: str, verdict: Verdict) -> None:
+        """Counts one judged value."""
+        self.checks += 1
+        value, limit = verdict.value, verdict.limit
+        self.checkpoints[checkpoint] = value, limit
+        if not math.isfinite(value):
+            self.non_finite += 1  # never in the histogram: its sum would be spoilt for good
+        elif 0 < limit < math.inf:
+            ratio = value / limit
+            if math.isfinite(self.ratio_sum + ratio):  # a denormal limit makes infinity of a finite value
+                self.ratios[bisect.bisect_left(RATIO_BOUNDS, ratio)] += 1
+                self.ratio_sum += ratio
+
+    @classmethod
+    def together(cls, parts: Iterable[Status]) -> Status:
+        """What all monitors of a process have counted: sums, and the last of what is no count."""
+        parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
+        pairs = (pair for part in parts for pair in part.checkpoints.items())
+        whole = replace(parts[-1], started=min(part.started for part in parts), checkpoints=dict(pairs))
+        for name in ("written", "active", "step", "last_check"):
+            setattr(whole, name, max(getattr(part, name) for part in parts))
+        for name in _SUMS:
+            setattr(whole, name, sum(getattr(part, name) for part in parts))
+        for name in ("anomalies", "dropped"):
+            counts: dict[str, int] = {}
+            for key, count in (item for part in parts for item in getattr(part, name).items()):
+                counts[key] = counts.get(key, 0) + count
+            setattr(whole, name, counts)
+        if any(part.protections for part in parts):
+            whole.protections = Protections.together(part.protections for part in parts)
+        whole.ratios = [sum(counts) for counts in zip(*(part.ratios for part in parts), strict=True)]
+        return whole
+
+    def to_json(self) -> str:
+        """One JSON object; `inf` and `nan` become strings."""
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        return json.dumps({"version": VERSION, **data, "checkpoints": plain(self.checkpoints)}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Status:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            StateError: The text is not such an object; the sentence names the field.
+        """
+        valid = "the JSON object a rank writes"
+        status = read(text, cls, "status", valid, version=VERSION, numbers=("checkpoints",))
+        known = Protections.from_json(status.protections)
+        status.protections = known.to_json() if status.protections else {}  # what is not known may be anything
+        return status

@@ -1,0 +1,145 @@
+"""The verdict about a step that was made again, from its answers alone."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd.event import VERDICTS
+from asd.rules.diagnosis.rerun import Answer, assignment, difference, find
+from asd.rules.readings.reading import AVERAGED, Reading
+
+LIMIT = 1000.0
+
+
+def answer(*l2, loss=b"\1\2", hashes=()):
+    """Checkpoints c0, c1 ... with these norms."""
+    return Answer.of(loss, [Reading(f"c{i}", value / 2, value, 0, 1, i) for i, value in enumerate(l2)], hashes)
+
+
+def abnormal(found):
+    return any(reading.l2 > LIMIT for reading in found.readings)
+
+
+BAD, OTHER_BAD, GOOD, OTHER_GOOD = answer(5e6), answer(6e6), answer(1.0), answer(1.5)
+
+
+@pytest.mark.parametrize(
+    ("original", "again", "repeated", "siblings", "verdict"),
+    [
+        (BAD, GOOD, GOOD, [], "transient"),
+        (BAD, GOOD, GOOD, [GOOD], "transient"),
+        (BAD, GOOD, None, [GOOD, GOOD], "transient"),
+        (BAD, BAD, BAD, [GOOD], "persistent"),
+        (BAD, BAD, None, [GOOD], "persistent"),
+        (BAD, BAD, BAD, [BAD, BAD], "software"),
+        (BAD, BAD, None, [BAD], "software"),
+        (BAD, BAD, None, [], "undetermined"),
+        (BAD, BAD, BAD, [], "undetermined"),
+        (BAD, GOOD, None, [], "undetermined"),
+        (BAD, GOOD, OTHER_GOOD, [], "undetermined"),
+        (BAD, OTHER_BAD, OTHER_BAD, [GOOD], "persistent"),
+        (BAD, GOOD, None, [OTHER_GOOD], "undetermined"),
+        (BAD, BAD, BAD, [OTHER_BAD], "undetermined"),
+        (BAD, BAD, BAD, [GOOD, OTHER_GOOD], "undetermined"),
+        (BAD, BAD, OTHER_BAD, [GOOD], "undetermined"),
+    ],
+)
+def test_each_outcome_has_its_verdict(original, again, repeated, siblings, verdict):
+    finding = find(original, again, repeated=repeated, siblings=siblings, abnormal=abnormal)
+    assert finding.verdict == verdict
+    assert finding.reason
+
+
+def test_nothing_is_believed_where_healthy_ranks_do_not_repeat_a_step():
+    finding = find(BAD, BAD, siblings=[GOOD], abnormal=abnormal, unsteady="rank 2: the loss differs")
+    assert finding == ("undetermined", "healthy ranks do not repeat a step bit for bit: rank 2: the loss differs")
+
+
+def test_the_reason_says_why_nothing_is_known_without_a_sibling():
+    finding = find(BAD, BAD, abnormal=abnormal)
+    assert finding.reason == (
+        "the same answer twice, and there is no sibling to compare with: it can be persistent hardware, software or "
+        "data"
+    )
+
+
+def test_the_reason_names_the_place_and_both_values():
+    finding = find(answer(1.0, 5e6, 7e6), answer(1.0, 2.0, 3.0), repeated=answer(1.0, 2.0, 3.0), abnormal=abnormal)
+    assert finding == ("transient", "another answer on the same device: l2 of c1 is 5000000 and 2")
+
+
+def test_one_bit_of_a_gradient_is_a_difference_and_a_sibling_s_loss_is_none():
+    one, other = answer(1.0, 2.0, hashes=[7, 8]), answer(1.0, 2.0, hashes=[7, 9])
+    assert difference(one, other) == "the gradients of c1 differ in some bits"
+    assert difference(one, answer(1.0, 2.0)) == ""
+    assert difference(answer(1.0), answer(1.0, loss=b"\1\3")) == "the loss differs"
+    assert difference(answer(1.0), answer(1.0, loss=b"\1\3"), with_loss=False) == ""
+    assert difference(answer(1.0), answer(1.0, loss=b"")) == ""
+    assert difference(answer(1.0), answer(1.0, 2.0)) == "c1 was checked in one run only"
+    assert difference(answer(0.0), answer(-0.0)) != ""
+
+
+def test_what_the_ranks_have_in_common_is_no_answer_of_one():
+    own, mean = Reading("c0", 1.0, 1.0, 0, 1, 1), Reading("averaged.c0", 1.0, 2.0, 0, 1, 2, kind=AVERAGED)
+    other = mean._replace(l2=3.0)
+    assert Answer.of(b"", [mean, own], [7, 8]) == Answer.of(b"", [own, other], [8, 9]) == Answer.of(b"", [own], [8])
+
+
+def test_a_number_that_is_none_equals_itself():
+    assert difference(answer(math.nan), answer(math.nan)) == ""
+    assert difference(answer(math.nan), answer(math.inf)) != ""
+
+
+@given(
+    st.binary(max_size=8),
+    st.lists(st.tuples(st.floats(), st.floats(), st.integers(0, 2**40), st.integers(1, 99), st.integers()), max_size=5),
+    st.booleans(),
+)
+def test_an_answer_comes_back_from_its_text_bit_for_bit(loss, rows, hashed):
+    readings = [Reading(f"c{i}", *row) for i, row in enumerate(rows)]
+    sent = Answer.of(loss, readings, [2**64 - 1 - i for i in range(len(rows))] if hashed else [])
+    came = Answer.from_json(sent.to_json())
+    assert difference(sent, came) == ""
+    assert (came.loss, came.hashes) == (sent.loss, sent.hashes)
+    assert [reading.order for reading in came.readings] == sorted(row[4] for row in rows)
+
+
+ranks = st.integers(2, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1)))
+
+
+@given(ranks)
+def test_every_suspect_has_a_sibling_and_every_rank_one_batch(case):
+    size, suspects = case
+    runs = assignment(size, suspects)
+    assert len(runs) == size
+    for suspect in suspects:
+        assert any(batch == suspect for rank, batch in enumerate(runs) if rank != suspect)
+    if 2 * len(suspects) <= size:
+        assert all(runs[suspect] == suspect for suspect in suspects)
+        assert all(batch in suspects for batch in runs)
+
+
+@given(st.lists(st.sampled_from([BAD, OTHER_BAD, GOOD, OTHER_GOOD]), min_size=2, max_size=6), st.booleans())
+def test_a_device_is_named_only_when_the_evidence_is_consistent(answers, repeats):
+    original, again, *rest = answers
+    repeated = rest.pop() if rest and repeats else None
+    finding = find(original, again, repeated=repeated, siblings=rest, abnormal=abnormal)
+    assert finding.verdict in VERDICTS
+    if finding.verdict == "persistent":
+        assert abnormal(again)
+        assert not any(abnormal(sibling) for sibling in rest)
+        assert rest
+        assert repeated in (None, again)
+    if finding.verdict == "software":
+        assert all(other == original for other in [again, *rest])
+    if finding.verdict == "transient":
+        assert again != original
+
+
+def test_a_sibling_that_checked_other_products_gave_no_other_answer():
+    score = Reading("dense.checksum", 0.5, 0.5, 0, 1, 9, kind="checksum")
+    one, other = (Answer("", (*answer(1.0).readings, *more)) for more in ((score,), ()))
+    assert difference(one, other) == difference(other, one) == ""
+    assert difference(one, Answer("", (*answer(1.0).readings, score._replace(max_abs=2.0)))) != ""

@@ -1,0 +1,128 @@
+"""The numbers of tiers against the same arithmetic, written down as plainly as the documentation has it."""
+
+from math import log2
+from random import Random
+
+import pytest
+
+from asd.errors import ConfigError, StateError
+from asd.rules.history import Ranks, StateBound
+from asd.rules.history.saved import check_number
+from asd.rules.history.trace import Trace
+from asd.rules.history.unchanged_output import Idle
+from asd.rules.readings.features import Features
+from asd.verdict import Level
+
+
+def test_a_trace_learns_as_its_documentation_says():
+    trace, random = Trace(), Random(1)
+    mu = env = low = rise = 0.0
+    dev = 0.2
+    for n in range(300):
+        x = random.gauss(0.0, 0.5) + (9.0 if n % 50 == 49 else 0.0)
+        trace.learn(x)
+        if n == 0:
+            mu = env = low = x
+        else:
+            dev += max(0.02, 1 / (n + 1)) * (min(abs(x - mu), 4 * dev + 0.05) - dev)
+            mu += max(0.05, 1 / (n + 1)) * ((min(x, mu + 4) if n > 20 else x) - mu)
+            rise = max(x - env, 0.9 * rise)
+            env, low = max(x, env - 0.01), min(x, low + 0.01)
+        expected = {"mu": mu, "dev": dev, "env": env, "rise": rise, "low": low, "n": n + 1}
+        assert trace.state() == pytest.approx(expected)
+        assert trace.deviations(2.0) == pytest.approx((2.0 - mu) / max(dev, 0.05))
+
+
+def others(x, rank, nearer):
+    """The median of the others, of two the nearer one."""
+    rest = sorted(x[:rank] + x[rank + 1 :])
+    middle = rest[(len(rest) - 1) // 2 : len(rest) // 2 + 1]
+    return nearer(middle)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 6])
+def test_the_differences_of_ranks_are_learned_as_documented(size):
+    ranks, random = Ranks("B", size), Random(size)
+    high = low = 0.0
+    window, lasting = [], 0.25
+    for _ in range(90):
+        x = [random.gauss(0.0, 0.4) for _ in range(size)]
+        values = [Features(2.0**each, 3 * 2.0**each, 2.0**each / 4) for each in x]
+        verdicts = ranks.update(values)
+        assert [verdict.level for verdict in verdicts] == [Level.NORMAL] * size
+        middles = [
+            others(x, i, lambda two, each=each: min(two, key=lambda y: abs(y - each))) for i, each in enumerate(x)
+        ]
+        distances = [each - middle for each, middle in zip(x, middles, strict=True)]
+        high, low = max(*distances, high - 0.01, 0.0), max(*(-each for each in distances), low - 0.01, 0.0)
+        window = [*window, distances][-20:]
+        if len(window) == 20:
+            lasting = max(lasting, *(sum(steps) / 10 for steps in zip(*window[:10], strict=True)))
+        state = ranks.state()["max_abs"]
+        assert (state["high"], state["low"]) == pytest.approx((high, low))
+        assert state["lasting"] == pytest.approx(lasting)
+        assert [number for row in state["window"] for number in row] == pytest.approx(
+            [number for row in window for number in row]
+        )
+        assert state["lasted"] == 0
+
+
+def test_the_limit_of_a_rank_is_the_wider_of_envelope_and_deviations():
+    ranks = Ranks("B", 3)
+    for _ in range(30):
+        ranks.update([Features(1.0, 9.0, 0.5)] * 3)
+    verdicts = ranks.update([Features(1.0, 9.0, 0.5), Features(1.0, 9.0, 0.5), Features(1.0, 900.0, 0.5)])
+    assert ranks.feature == "l2"
+    assert verdicts[0].limit == float("inf")
+    assert verdicts[2].limit == pytest.approx(9.0 * 2**3.3)
+    assert verdicts[2].reason == f"gradient: L2 norm {log2(100):.1f} bits above the median of the other ranks"
+
+
+def test_an_idle_output_ends_once_it_changes():
+    idle = Idle()
+    seen = []
+    for x in ([1.0, None], [1.0, None], [1.0, 2.0], [1.0 + 2.0**-12, 2.0], [1.0 + 1.9 * 2.0**-12, 2.0]):
+        idle.update(x)
+        seen.append((idle.now, idle.ended))
+    assert seen == [(False, False), (True, False), (False, True), (False, False), (True, False)]
+
+
+@pytest.mark.parametrize("every", [0, True, 1.5])
+def test_a_bound_needs_a_whole_number_of_steps(every):
+    with pytest.raises(ConfigError):
+        StateBound(every)
+
+
+def test_a_bound_without_values_names_nothing_and_is_healthy():
+    bound = StateBound()
+    assert (bound.every, bound.name) == (1, "")
+    assert bound.update({}) == (Level.NORMAL, "", 0.0, float("inf"))
+
+
+def test_the_value_that_is_most_times_its_limit_is_the_one_that_is_named():
+    bound = StateBound()
+    for _ in range(30):
+        bound.update({"max_weight": 1.0})
+    bound.update({"max_weight": 1.0, "min_v": 0.5})
+    assert bound.name == "max_weight"
+    bound.update({"min_v": 0.5, "max_weight": 1.0})
+    assert bound.name == "max_weight"
+
+
+def test_of_many_values_nothing_is_left_of_growth_by_a_power():
+    trace = Trace()
+    for _ in range(600):
+        trace.learn(1.0)
+    assert trace.ceiling == 1.0
+
+
+def test_a_deviation_below_the_floor_counts_as_the_floor():
+    trace = Trace()
+    trace.dev = 0.01
+    assert trace.deviations(1.0) == 20.0
+
+
+@pytest.mark.parametrize("wrong", [True, "x", None, float("nan")])
+def test_only_a_finite_number_is_a_number(wrong):
+    with pytest.raises(StateError, match="key has the value"):
+        check_number("a test", "key", wrong)

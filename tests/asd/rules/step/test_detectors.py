@@ -1,0 +1,143 @@
+"""The judges of a rank: what they keep for a resumed run, and what they say of a step that was made again."""
+
+import json
+from math import inf, nan
+from random import Random
+
+import pytest
+
+from asd.config import Config
+from asd.errors import StateError
+from asd.rules.history.seal import Sealed
+from asd.rules.readings.feature_values import value_of
+from asd.rules.readings.features import FEATURES, Features
+from asd.rules.readings.kinds import KINDS
+from asd.rules.step.detectors import Detectors
+from asd.verdict import Level
+
+CONFIG = Config(protection="document", enable=1, rule="adaptive")
+PLAIN = Config(protection="document", enable=1, rule="threshold")
+SEALED = {"w": Sealed(0, (1, 2, 3))}
+
+
+def sized(factor):
+    return Features(4.0 * factor, 9.0 * factor, 1.0 * factor, 0, 100)
+
+
+def step(judges, random, number):
+    """One healthy step that every tier sees, and what they said."""
+    own = judges.update("layer", "B", sized(random.uniform(0.8, 1.2)))
+    others = [sized(random.uniform(0.8, 1.2)) for _ in range(3)]
+    among = judges.among("layer", "B", others, 0, own)
+    state = judges.judge_state({"max_weight": random.uniform(0.8, 1.2)})
+    seal = judges.judge_seal(number, SEALED, SEALED, traced=True)
+    judges.end_step()
+    return own, among, state, seal
+
+
+def trained(steps=40):
+    judges, random = Detectors(CONFIG), Random(1)
+    for number in range(steps):
+        step(judges, random, number)
+    return judges
+
+
+def test_a_resumed_run_goes_on_in_every_tier_as_if_it_had_never_stopped():
+    first = trained()
+    second = Detectors.of(CONFIG, json.loads(json.dumps(first.state())))
+    assert second.state() == first.state()
+    random, same = Random(2), Random(2)
+    for number in range(40, 60):
+        assert step(first, random, number) == step(second, same, number)
+    assert second.state() == first.state() != trained().state()
+
+
+def test_the_end_of_a_step_fits_the_margins_of_all_kinds():
+    judges = trained()
+    tails = judges.state()["tiers"]["tails"]
+    assert set(tails) == set(KINDS)
+    assert [tail["count"] > 30 for tail in tails["B"]] == [True, True, True, False]  # deviations are learned later
+
+
+def test_the_end_of_a_step_forgets_that_another_rank_was_flagged():
+    judges = trained()
+    own = judges.update("layer", "B", sized(1.0))
+    judges.among("layer", "B", [sized(1.0), sized(1e6), sized(1.0)], 0, own)
+    assert judges.other_rank_flagged
+    judges.end_step()
+    assert not judges.other_rank_flagged
+
+
+@pytest.mark.parametrize("key", ["tails", "ranks", "bound"])
+def test_a_saved_state_of_tiers_without_a_part_is_refused(key):
+    state = trained().state()
+    del state["tiers"][key]
+    with pytest.raises(StateError, match="the saved state of the tiers can't be used"):
+        Detectors.of(CONFIG, state)
+
+
+@pytest.mark.parametrize(
+    ("key", "damaged"),
+    [("tails", 3), ("ranks", 3), ("ranks", {"layer": 3}), ("ranks", {"layer": [1, 2]}), ("bound", 3)],
+)
+def test_a_damaged_saved_state_of_tiers_is_refused(key, damaged):
+    state = trained(3).state()
+    state["tiers"][key] = damaged
+    with pytest.raises(StateError, match="the saved state of the tiers can't be used"):
+        Detectors.of(CONFIG, state)
+
+
+def test_a_state_without_checkpoints_or_with_one_that_is_damaged_is_refused():
+    with pytest.raises(StateError, match=r"no checkpoints but \['a', 'b'\]"):
+        Detectors.of(CONFIG, {"b": 1, "a": 2})
+    state = trained(3).state()
+    state["checkpoints"]["layer"] = {"n": 1}
+    with pytest.raises(StateError, match="the saved state of checkpoint layer can't be used"):
+        Detectors.of(CONFIG, state)
+
+
+def test_a_state_of_a_run_with_other_tiers_is_refused_by_name():
+    with pytest.raises(StateError, match="is of a run with tiers; this run has none"):
+        Detectors.of(PLAIN, trained(3).state())
+    with pytest.raises(StateError, match=f"is of a run without tiers; this run has {', '.join(CONFIG.active_tiers)}"):
+        Detectors.of(CONFIG, Detectors(PLAIN).state())
+
+
+def test_an_older_checkpoint_that_learned_nothing_is_left_out_and_those_after_it_are_not():
+    state = trained(10).state()
+    state["checkpoints"] = {"older": {}, **state["checkpoints"]}
+    assert list(Detectors.of(CONFIG, state).state()["checkpoints"]) == ["layer"]
+
+
+def test_a_tensor_that_was_zero_or_small_only_once_is_a_suspicion_with_its_lower_limit():
+    judges = trained()
+    least = judges.least("layer")
+    assert least["max_abs"] > 0.0
+    zero = judges.suspicion("layer", "B", Features(0.0, 0.0, 0.0))
+    assert (zero.verdict.level, zero.verdict.value, zero.verdict.limit) == (Level.ERROR, 0.0, least["max_abs"])
+    assert zero.verdict.reason == "gradient: all zero, but not when the same step was made again"
+    assert (zero.feature, zero.broken) == ("max", least["max_abs"])
+    small = judges.suspicion("layer", "B", Features(4.0, least["l2"] / 2, 1.0))
+    assert small.verdict.reason == (
+        "gradient: below what it has shown so far, but not when the same step was made again"
+    )
+    assert (small.feature, small.verdict.value, small.broken) == ("l2", least["l2"] / 2, least["l2"])
+
+
+def test_a_suspicion_is_about_the_first_feature_that_is_above_its_limit():
+    judges = trained()
+    assert judges.suspicion("layer", "B", sized(1.0)) is None
+    assert judges.suspicion("layer", "B", Features(4.0, 9e6, 1.0)).feature == "l2"
+    assert judges.suspicion("layer", "B", Features(4.0, 9e6, 1e6)).feature == "l2"
+    assert judges.suspicion("layer", "B", Features(1.0, 9.0, 1.0, 2)).feature == "max"
+
+
+def test_a_checkpoint_that_was_never_seen_has_no_lower_limit():
+    assert Detectors(CONFIG).least("layer") == dict.fromkeys(FEATURES, 0.0)
+
+
+def test_the_value_of_an_event_is_the_one_of_its_feature():
+    features = Features(3.0, 5.0, 1.0)
+    assert [value_of(features, name) for name in ("max", "max_square", "l2")] == [3.0, 9.0, 5.0]
+    assert value_of(Features(3.0, inf, 1.0), "max") == inf
+    assert value_of(Features(3.0, 5.0, 1.0, 1), "l2") != value_of(Features(nan, 5.0, 1.0), "l2")

@@ -1,0 +1,208 @@
+"""The counts of a rank: what is added, and that they say the same in another process."""
+
+import json
+import math
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asd import Level, StateError
+from asd.rules.step.status import RATIO_BOUNDS, Status
+from asd.verdict import Verdict
+
+ORIGIN = {"run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3"}
+COUNTS = st.integers(0, 2**63 - 1)
+MOMENTS = st.floats(0, 1e12)
+TEXTS = st.text(max_size=20)
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+STATUSES = st.builds(
+    Status,
+    run=TEXTS, rank=st.integers(-1, 2**40), host=TEXTS, device=TEXTS, pid=COUNTS, started=MOMENTS, written=MOMENTS,
+    active=st.booleans(), step=COUNTS, steps=COUNTS, checks=COUNTS, non_finite=COUNTS,
+    anomalies=st.fixed_dictionaries({"first": COUNTS, "second": COUNTS}), refused=COUNTS, problems=COUNTS,
+    dropped=st.dictionaries(TEXTS, COUNTS, max_size=3), evidence_dropped=COUNTS, last_check=MOMENTS,
+    step_seconds=MOMENTS, check_seconds=MOMENTS,
+    ratios=st.lists(COUNTS, min_size=len(RATIO_BOUNDS) + 1, max_size=len(RATIO_BOUNDS) + 1),
+    ratio_sum=NUMBERS.filter(math.isfinite),
+    checkpoints=st.dictionaries(TEXTS, st.tuples(NUMBERS, NUMBERS), max_size=3),
+)  # fmt: skip
+
+
+def verdict(value, limit=1e6, level=Level.NORMAL):
+    return Verdict(level, "", value, limit)
+
+
+def changed(**data):
+    return json.dumps({**json.loads(Status(**ORIGIN).to_json()), **data})
+
+
+@given(STATUSES)
+def test_what_is_written_can_be_read_back(status):
+    assert repr(Status.from_json(status.to_json())) == repr(status)  # in which nan equals nan
+
+
+@given(STATUSES)
+def test_it_is_one_line_of_json_without_a_number_that_json_lacks(status):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    text = status.to_json()
+    assert "\n" not in text
+    assert set(json.loads(text, parse_constant=refuse)) == {"version", *(each.name for each in fields(Status))}
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, st.sampled_from(Level)), max_size=20))
+def test_whatever_is_added_it_can_be_written_and_read_back(added):
+    status = Status(**ORIGIN)
+    for value, limit, level in added:
+        status.add("a", verdict(value, limit, level))
+    assert status.checks == len(added)
+    assert sum(status.ratios) + status.non_finite <= status.checks
+    assert repr(Status.from_json(status.to_json())) == repr(status)
+
+
+def test_a_sum_that_no_float_can_hold_does_not_spoil_the_rest():
+    status = Status(**ORIGIN)
+    for _ in range(2):
+        status.add("a", verdict(1e308, 1.0))
+    assert status.ratio_sum == 1e308
+    assert Status.from_json(status.to_json()) == status
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bucket"), [(0.0, 0), (1e-9, 0), (1.1e-9, 1), (0.3, 9), (1.0, 10), (1.5, 11), (1e3, 12), (1e4, 13)]
+)
+def test_a_value_falls_into_the_bucket_whose_bound_it_does_not_exceed(ratio, bucket):
+    status = Status(**ORIGIN)
+    status.add("a", verdict(ratio, 1.0))
+    assert [index for index, count in enumerate(status.ratios) if count] == [bucket]
+    assert status.ratio_sum == ratio
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "non_finite"),
+    [(math.inf, 1.0, 1), (-math.inf, 1.0, 1), (math.nan, 1.0, 1), (1.0, math.inf, 0), (1.0, 0.0, 0), (1.0, math.nan, 0),
+     (1.0, -1.0, 0), (1e308, 1e-300, 0)],
+)  # fmt: skip
+def test_what_has_no_ratio_is_kept_out_of_the_histogram(value, limit, non_finite):
+    status = Status(**ORIGIN)
+    status.add("a", verdict(value, limit))
+    assert (sum(status.ratios), status.ratio_sum, status.non_finite) == (0, 0.0, non_finite)
+    assert repr(status.checkpoints) == repr({"a": (value, limit)})
+
+
+def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
+    data = json.loads(Status(**ORIGIN).to_json())
+    for name in data.keys() - {"version", *ORIGIN}:
+        assert Status.from_json(json.dumps({key: item for key, item in data.items() if key != name})) == Status(
+            **ORIGIN
+        )
+
+
+def test_a_field_of_a_later_version_is_passed_over():
+    assert Status.from_json(changed(temperature=40)) == Status(**ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "valid"),
+    [
+        ("run", 1, "a text"), ("host", None, "a text"), ("device", [], "a text"),
+        ("rank", "3", "a whole number from -1 on"), ("rank", True, "a whole number from -1 on"),
+        ("rank", -2, "a whole number from -1 on"), ("checks", -1, "a whole number from 0 on"),
+        ("step", 1.5, "a whole number from 0 on"), ("checks", 2**63, "a whole number from 0 on"),
+        ("active", 1, "true or false"), ("active", "yes", "true or false"), ("started", "soon", "a number"),
+        ("written", None, "a number"), ("ratio_sum", 10**309, "a number"), ("ratio_sum", "inf", "a number"),
+        ("started", "nan", "a number"), ("ratios", [0] * 13 + [-1], "a list of 14 whole numbers"),
+        ("ratio_sum", True, "a number"), ("anomalies", 3, "an object of whole numbers"),
+        ("anomalies", {"first": "1"}, "an object of whole numbers"), ("dropped", [1], "an object of whole numbers"),
+        ("ratios", [0], "a list of 14 whole numbers"), ("ratios", {}, "a list of 14 whole numbers"),
+        ("ratios", [0] * 13 + [None], "a list of 14 whole numbers"),
+        ("checkpoints", [], "an object of pairs of numbers"),
+        ("checkpoints", {"a": [1]}, "an object of pairs of numbers"),
+        ("checkpoints", {"a": [1, "x"]}, "an object of pairs of numbers"),
+        ("checkpoints", {"a": 1}, "an object of pairs of numbers"), ("protections", [1], "an object"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)  # fmt: skip
+def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, valid):
+    with pytest.raises(StateError) as caught:
+        Status.from_json(changed(**{field: value}))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"status field {field} is ")
+    assert sentence.endswith(f"valid is {valid}.")
+    assert "\n" not in sentence
+    assert len(sentence) < 200
+
+
+@pytest.mark.parametrize(
+    ("part", "valid"),
+    [
+        ({"on": {"gate": 1}}, "an object of texts"), ({"places": {"outputs": "2"}}, "an object of whole numbers"),
+        ({"missing": {"ASD_BUDGET": "slow"}}, "an object of lists of texts"), ({"unseen": []}, "an object of lists of"),
+    ],
+)  # fmt: skip
+def test_wrong_protections_are_named(part, valid):
+    ((name, value),) = part.items()
+    with pytest.raises(StateError, match=f"^protections field {name} is ") as caught:
+        Status.from_json(changed(protections=part))
+    assert repr(value) in str(caught.value)
+    assert valid in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "not a status: "),
+        ("{", "not a status: "),
+        ("[" * 100_000, "not a status: "),
+        ("[]", "not a status: '[]'; valid is the JSON object a rank writes."),
+        ("null", "not a status: 'null'; valid is the JSON object a rank writes."),
+        ("{}", "status has version None; valid is 1."),
+        ('{"version": 2}', "status has version 2; valid is 1."),
+        ('{"version": true}', "status has version True; valid is 1."),
+        ('{"version": 1}', "status field run is None; valid is a text."),
+    ],
+)
+def test_a_text_that_is_no_status_says_so(text, sentence):
+    with pytest.raises(StateError) as caught:
+        Status.from_json(text)
+    assert str(caught.value).startswith(sentence)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(field=st.sampled_from([each.name for each in fields(Status)]), junk=JUNK)
+def test_no_junk_in_a_field_causes_another_error(field, junk):
+    try:
+        status = Status.from_json(changed(**{field: junk}))
+    except StateError:
+        return
+    assert repr(Status.from_json(status.to_json())) == repr(status)
+
+
+@given(st.text(max_size=100))
+def test_no_text_causes_another_error(text):
+    with pytest.raises(StateError):
+        Status.from_json(text)
+
+
+def test_what_several_monitors_of_a_process_counted_is_summed_up_in_one_status():
+    one = Status(run="r", rank=0, host="h", device="CPU:0", started=1.0, written=5.0, active=True, step=7, steps=7)
+    other = Status(run="r", rank=0, host="h", device="CPU:0", started=2.0, written=4.0, step=3, steps=3, refused=1)
+    one.add("n", Verdict(Level.NORMAL, "", 1.0, 2.0))
+    other.add("Generator.n", Verdict(Level.NORMAL, "", 1.0, 4.0))
+    other.anomalies["first"] = other.dropped["Sink"] = 2
+    whole = Status.together([one, other])
+    assert (whole.started, whole.written, whole.active, whole.step) == (1.0, 5.0, True, 7)
+    assert (whole.steps, whole.checks, whole.refused, sum(whole.ratios)) == (10, 2, 1, 2)
+    assert (whole.anomalies, whole.dropped) == ({"first": 2, "second": 0}, {"Sink": 2})
+    assert set(whole.checkpoints) == {"n", "Generator.n"}
+    assert set(one.checkpoints) == {"n"}
+    assert Status.together([one]) is one
