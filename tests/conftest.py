@@ -1,15 +1,10 @@
 """For all tests."""
 
 import itertools
-import os
 from collections import Counter
 
 import pytest
 from hypothesis import settings
-
-# MindSpore's own messages are of the oldest kind. It asks for the reader in Python when it is imported.
-# That is too late in a process that has tested ClusterD's messages before.
-os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 
 # A machine that is busy elsewhere must fail no test. `make mutation` does with fewer examples than these, and
 # `make test-slow` tries many.

@@ -28,7 +28,7 @@ _OWN = {
     "kubernetes": ("asd.exporters.isolators.kubernetes.isolator", "Kubernetes"),
     "clusterd": ("asd.exporters.isolators.clusterd.isolator", "ClusterD"),
 }
-_EXTRAS = {"lightkube": "k8s", "grpc": "grpc", "google": "grpc"}
+_EXTRAS = {"lightkube": "k8s"}
 
 
 def isolator_names() -> list[str]:

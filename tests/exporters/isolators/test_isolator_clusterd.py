@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.errors import IsolationError
+from asd.exporters.isolators.clusterd.config_map import MessageAllowance
 from asd.exporters.isolators.clusterd.fault_list import latest, with_occurrence, with_recovery
-from asd.exporters.isolators.clusterd.transport import DoorError, MessageAllowance, StateFile
-from asd.exporters.isolators.clusterd.wire import decode_reply, encode_message
+from asd.exporters.isolators.kubernetes.api import KubeError
 from asd.exporters.isolators.public_fault import CODES, message_text, registered, validate
-from asd.isolator import Device, Held
+from asd.isolator import Device
 
 NOW = 1_795_268_420.25
 GOOD = {
@@ -158,50 +158,18 @@ def test_the_hundred_and_first_device_is_refused():
         with_occurrence(message, "n100", 0, code="020011001", reason="r", event_id="e", now=NOW)
 
 
-@pytest.mark.parametrize("path", [None, (*FAULT, "faultLocation"), (*FAULT, "description")])
-def test_googles_decoder_reads_what_our_encoder_wrote(path):
-    pytest.importorskip("grpc")
-    service = pytest.importorskip("public_fault_service")
-    message = GOOD if path is None else changed(path, MISSING)
-    assert service.decoded(encode_message(message)) == message
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_are_an_answer_or_a_value_error(data):
-    try:
-        code, info = decode_reply(data)
-    except ValueError:
-        return
-    assert isinstance(code, int)
-    assert isinstance(info, str)
-
-
-@given(st.integers(-(2**31), 2**31 - 1), st.text(max_size=20))
-def test_an_answer_of_googles_encoder_is_read(code, info):
-    service = pytest.importorskip("public_fault_service")
-    data = service.CLASSES["RespStatus"](code=code, info=info).SerializeToString()
-    assert decode_reply(data) == (code, info)
-
-
 def test_a_hundred_messages_go_at_once_and_then_one_a_second():
     now = [0.0]
     allowance = MessageAllowance(clock=lambda: now[0])
     for _ in range(100):
         allowance.take()
-    with pytest.raises(DoorError, match=r"the next may go in 1\.0 s") as caught:
+    with pytest.raises(KubeError, match=r"the next may go in 1\.0 s") as caught:
         allowance.take()
     assert caught.value.retry
     now[0] = 1.0
     allowance.take()
-    with pytest.raises(DoorError):
+    with pytest.raises(KubeError):
         allowance.take()
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"message": {}, "pending": []}', "[" * 100_000])
-def test_a_state_file_that_is_none_is_refused(tmp_path, text):
-    (tmp_path / "told").write_text(text)
-    with pytest.raises(DoorError, match="told is corrupt"):
-        StateFile(tmp_path / "told").read()
 
 
 @pytest.fixture
@@ -248,28 +216,3 @@ def test_a_clock_that_stands_before_2025_is_found_out_before_anything_is_sent(en
 def test_a_device_that_names_no_chip_is_refused(engine, name):
     with pytest.raises(IsolationError, match="names no chip; valid is one such as Ascend:3"):
         engine.make().isolate(Device("n0", name, 0), "why", "e")
-
-
-def test_a_fault_that_clusterd_did_not_confirm_is_sent_again_with_its_id(tmp_path):
-    pytest.importorskip("grpc")
-    from public_fault_service import Service
-
-    from asd.exporters.isolators import make_isolator
-
-    service, device = Service(), Device("n0", "Ascend:3", 3)
-    isolator = make_isolator("clusterd", transport="grpc", target=service.target, state=tmp_path / "told", timeout=5)
-    try:
-        for action in (lambda: isolator.isolate(device, "why", "e"), lambda: isolator.release(device)):
-            before = isolator.held(device)
-            service.mode = 410
-            with pytest.raises(IsolationError, match="answered 410: told to"):
-                action()
-            assert isolator.held(device) is before
-            service.mode = None
-            action()
-            assert isolator.held(device) is (Held.FREE if before is Held.OURS else Held.OURS)
-        faults = [fault for request in service.requests for fault in request["faults"]]
-        assert len({fault["faultId"] for fault in faults}) == 1
-        assert [fault["assertion"] for fault in faults] == ["occur", "occur", "recover", "recover"]
-    finally:
-        service.close()

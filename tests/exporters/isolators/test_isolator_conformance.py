@@ -6,7 +6,7 @@ import json
 
 import pytest
 from isolator_conformance import Conformance
-from isolator_engines import TWO, ConfigMapEngine, Engine, KubeEngine, active
+from isolator_engines import TWO, ConfigMapEngine, Engine, KubeEngine
 from kube_server import TOKEN, KubeServer
 
 HOSTS = "# the first rack\nn0 slots=8\nn1 slots=8\n\nn2:8\n"
@@ -140,40 +140,3 @@ class TestClusterDByConfigMap(Conformance):
         made = ConfigMapEngine(tmp_path, server.url, TOKEN, server)
         made.least_deaths = 2
         return made
-
-
-class GrpcEngine(Engine):
-    name = "clusterd"
-    failures = {410: True, 409: False, "hang": True, "garbage": True, "down": True}  # noqa: RUF012 - never changed
-    reads_anyway = tuple(failures)  # what was told is in a file
-    refuses_strangers = False
-    least_deaths = 2
-
-    def __init__(self, folder, service):
-        self.service = service
-        super().__init__(transport="grpc", target=service.target, state=folder / "told.json", timeout=1)
-
-    def others(self, device):
-        pytest.skip("the gRPC service does not tell who else holds a device")
-
-    def state(self):
-        return active(self.service.seen)
-
-    @contextlib.contextmanager
-    def failing(self, how):
-        self.service.mode = how
-        try:
-            yield
-        finally:
-            self.service.mode = None
-
-
-class TestClusterDByGrpc(Conformance):
-    @pytest.fixture
-    def engine(self, tmp_path):
-        pytest.importorskip("grpc")
-        from public_fault_service import Service
-
-        service = Service()
-        yield GrpcEngine(tmp_path, service)
-        service.close()

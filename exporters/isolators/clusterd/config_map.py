@@ -1,0 +1,122 @@
+"""The ConfigMap by which ClusterD takes public faults, and which remembers what was reported."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError
+from asd.exporters.isolators.public_fault import message_text, validate
+
+__all__ = ["FaultConfigMap", "MessageAllowance", "SavedFaults"]
+
+_LABEL = {"mc-consumer-publicfault": "true"}
+_KEY = "PublicFault"
+_CHIP = re.compile(r"[^,]*-([0-9]+)", re.ASCII)
+
+
+class SavedFaults(NamedTuple):
+    """What the ConfigMap holds.
+
+    Attributes:
+        message: The last message; None before the first.
+        version: What tells this state from a later one.
+    """
+
+    message: dict[str, Any] | None
+    version: str = ""
+
+
+class MessageAllowance:
+    """ClusterD takes 100 messages at once, then one a second; more are dropped, so they are not sent.
+
+    Args:
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, burst: float = 100.0) -> None:
+        self._clock = clock
+        self._burst = burst
+        self._left = burst
+        self._seen = clock()
+
+    def take(self) -> None:
+        """Uses one message.
+
+        Raises:
+            KubeError: There is none left now.
+        """
+        now = self._clock()
+        self._left = min(self._burst, self._left + now - self._seen)
+        self._seen = now
+        if self._left < 1:
+            words = f"ClusterD takes no more messages than one a second; the next may go in {1 - self._left:.1f} s"
+            raise KubeError(words, retry=True)
+        self._left -= 1
+
+
+class FaultConfigMap:
+    """One ConfigMap with all faults. ClusterD reads it whenever it changes, and once more when it starts.
+
+    Args:
+        api: The client.
+        namespace: Its namespace.
+        name: Name of the ConfigMap.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str, name: str) -> None:
+        self._api = api
+        self._name = name
+        self._namespace = namespace
+        self._allowance = MessageAllowance()
+
+    def read(self) -> SavedFaults:
+        """What was reported last.
+
+        Raises:
+            KubeError: The server does not say, or the ConfigMap is none of ours.
+        """
+        found = self._api.get_config_map(self._name, self._namespace)
+        if found is None:
+            return SavedFaults(None)
+        try:
+            message = json.loads((found.get("data") or {})[_KEY])
+            validate(message)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            where = f"ConfigMap {self._namespace}/{self._name}"
+            raise KubeError(f"{where} holds no public fault message of ours: {error}", retry=False) from error
+        return SavedFaults(message, found["metadata"]["resourceVersion"])
+
+    def write(self, message: dict[str, Any], before: SavedFaults) -> bool:
+        """Reports `message`; returns False when somebody else has written since `before`.
+
+        Raises:
+            KubeError: The server did not take it, or ClusterD would not.
+            ValueError: The message breaks a rule.
+        """
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace, "labels": _LABEL}
+        data = {_KEY: message_text(message)}
+        self._allowance.take()
+        try:
+            if before.message is None:
+                made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+                self._api.create_config_map(made)
+            else:
+                metadata = {"labels": _LABEL, "resourceVersion": before.version}
+                self._api.patch_config_map(self._name, self._namespace, {"metadata": metadata, "data": data})
+        except ConflictError:
+            return False
+        return True
+
+    def separated(self, node: str) -> Collection[int]:
+        """The chips of `node` that the device plugin lists as separated by hand.
+
+        Raises:
+            KubeError: The server does not say.
+        """
+        found = self._api.get_config_map(f"mindx-dl-deviceinfo-{node}", "kube-system")
+        listed = ((found or {}).get("data") or {}).get("ManuallySeparateNPU", "")
+        return {int(chip.group(1)) for chip in map(_CHIP.fullmatch, listed.split(",")) if chip}
