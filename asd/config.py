@@ -42,7 +42,6 @@ class Config:
         web_config: File with TLS and passwords of that endpoint; empty for neither.
         evidence_mb: How much of a bad tensor is kept as evidence, 0..4096 MiB.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
-        narrow: Whether a replay whose fault comes back is searched for the first wrong operator.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
@@ -70,7 +69,6 @@ class Config:
     web_config: str = ""
     evidence_mb: int = 16
     replay: bool = _BY_PROTECTION
-    narrow: bool = False
     manifest: bool = _BY_PROTECTION
     device: str = ""
     weight_hash: int = 16

@@ -7,7 +7,6 @@
 - `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
 - `evidence/RUN/rank0-step7/operator`: the call of an operator whose result was wrong, as a dump
-- `evidence/RUN/rank0-step7/narrowing`: how the first wrong operator was found, with the dumps
 - `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
 - `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
@@ -22,8 +21,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 __all__ = [
-    "NARROWING",
-    "NARROWING_ANSWER",
     "OPERATOR",
     "WITHIN_A_RUN",
     "cursor_file",
@@ -42,10 +39,6 @@ __all__ = [
     "value_files",
 ]
 
-NARROWING = "narrowing"
-"""The folder in that of the evidence with the search for the first wrong operator."""
-NARROWING_ANSWER = "narrowing.json"
-"""The file in it with the answer."""
 OPERATOR = "operator"
 """The folder in that of the evidence with the dump of a call that was wrong."""
 

@@ -204,11 +204,6 @@ VARIABLES = (
         "`1` makes a step whose update was refused again, to tell hardware from software",
     ),
     Variable(
-        "ASD_NARROW", "narrow", FLAG,
-        lambda on: f"a replay is {'' if on else 'not '}searched for the first wrong operator",
-        "`1` searches a replay whose fault comes back for the first wrong operator",
-    ),
-    Variable(
         "ASD_CONFIRM", "confirm", SHARE,
         _meaning_of_confirm,
         ("share of the steps, for example `0.01`, that may be made again before their update because of an "

@@ -54,10 +54,9 @@ def main() -> None:
     print(f"{time.perf_counter() - began:.0f} s")
     if args.only and args.json is not None and args.json.exists():
         found = added(found, json.loads(args.json.read_text()))
-    if args.mode != "pynative":
-        from benchmarks.first_wrong.struck import WAYS
+    from benchmarks.first_wrong.struck import WAYS
 
-        found["summary"] = summed_up(found["counts"], WAYS if args.mode != "ranks" else WAYS[:1])
+    found["summary"] = summed_up(found["counts"], WAYS if args.mode in ("graph", "across") else WAYS[:1])
     if args.json is not None:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 

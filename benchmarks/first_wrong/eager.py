@@ -1,10 +1,8 @@
 """Seeded faults in one step of a small Llama, in PyNative.
 
 A third of the faults strikes the output of a call, a third the gradient of its first input, a third a weight. The step
-is recorded as `asd.operators.rerun.narrowing` records it, and its answer is right when it names the call that was
-struck, or for a weight says that it is one, at the first call that uses it. `golden` compares with a healthy run of the
-step, as a sibling's replay is; `alone` has no such run and makes each recorded call again by itself, which can't tell a
-wrong weight.
+is compared with a healthy run of it. An answer is right when it names the call that was struck, or for a weight says
+that it is one, at the first call that uses it.
 """
 
 from __future__ import annotations
@@ -21,11 +19,12 @@ from asd.dumps.compare.comparison import Options, compare_runs
 from asd.dumps.formats.dump_folder import read_dump
 from asd.dumps.formats.slots import split_name
 from asd.dumps.pairing.request import Request
+from asd.dumps.record.debugger_config import DebuggerConfig
+from asd.operators import PrecisionDebugger
+from asd.operators.debugger import precision_debugger
 from asd.operators.debugger.hooks.session import Session
 from asd.operators.drill import inject, workload
-from asd.operators.rerun import narrowing
-from asd.operators.rerun.recheck import make_again
-from benchmarks.first_wrong.strikes import AMOUNTS, strike_of
+from benchmarks.first_wrong.strikes import AMOUNTS, judged, strike_of
 from benchmarks.first_wrong.trainings import TINY
 
 __all__ = ["run"]
@@ -57,8 +56,10 @@ def _first(output, change):
 
 def record(net, step, folder):
     """Makes the step once; its dump is in `folder`."""
-    with narrowing.recorded(net, folder, narrowing._config("apis")):
-        step()[0].asnumpy()
+    debugger = PrecisionDebugger(DebuggerConfig(folder, task="tensor", level="mix"))
+    debugger.start(net)
+    step()[0].asnumpy()
+    debugger.stop()
 
 
 def candidates(dump):
@@ -98,7 +99,7 @@ class Trial:
         record(self.net, self.step, folder / "tested")
         assert answer(folder / "tested", folder / "golden", folder / "out") is None
         shutil.rmtree(folder / "tested")
-        self.calls = candidates(read_dump(folder / "golden" / "dump.json"))
+        self.calls = candidates(read_dump(folder / "golden" / "step0" / "rank0" / "dump.json"))
 
     def strike(self, number):
         """Makes the step with one fault and counts whether it was named right."""
@@ -116,7 +117,7 @@ class Trial:
         if struck:
             self._judge(number, kind, expected)
         else:
-            self.counts[kind, "not struck"] += 1
+            self.counts[f"{kind} not struck"] += 1
         shutil.rmtree(tested)
 
     def _with_wrong_weight(self, weight, tested):
@@ -127,21 +128,16 @@ class Trial:
         return weight.name
 
     def _judge(self, number, kind, expected):
-        tested, out, alone = self.folder / "tested", self.folder / "out", self.folder / "alone"
-        found = {"golden": answer(tested, self.folder / "golden", out)}
-        if kind != "weight":
-            make_again(tested / "dump.json", alone)
-            found["alone"] = answer(tested, alone, out)
-            shutil.rmtree(alone)
-        for how, divergence in found.items():
-            right = divergence is not None and (
-                divergence.kind == "weight" if kind == "weight" else divergence.call == expected
-            )
-            self.counts[how, kind, "right" if right else "wrong"] += 1
-            if not right:
-                named = divergence.sentence if divergence is not None else "nothing"
-                self.wrong.append({"fault": number, "how": how, "struck": expected, "named": named})
-                print(f"{number} {how}: struck {expected}, named {named}", flush=True)
+        divergence = answer(self.folder / "tested", self.folder / "golden", self.folder / "out")
+        named = divergence is not None and (
+            divergence.kind == "weight" if kind == "weight" else divergence.call == expected
+        )
+        verdict = judged(divergence, right=named)
+        self.counts[f"{kind} tensors {verdict}"] += 1
+        if verdict != "right":
+            said = divergence.sentence if divergence is not None else "nothing"
+            self.wrong.append({"fault": number, "struck": expected, "named": said})
+            print(f"{number}: struck {expected}, named {said}", flush=True)
 
 
 def run(faults: range, folder: Path) -> dict[str, object]:
@@ -151,7 +147,7 @@ def run(faults: range, folder: Path) -> dict[str, object]:
     weights = net.trainable_params()
     gradients = ms.value_and_grad(net, None, weights)
     batch = Tensor(next(workload.batches(TINY)))
-    narrowing.Session = Struck
+    precision_debugger.Session = Struck
     trial = Trial(net, weights, lambda: gradients(batch))
     trial.begin(folder)
     for number in faults:
@@ -159,4 +155,4 @@ def run(faults: range, folder: Path) -> dict[str, object]:
         if number % 10 == 9:
             print(number + 1, dict(trial.counts), flush=True)
     print(", ".join(f"{len(names)} {kind} calls" for kind, names in trial.calls.items()))
-    return {"counts": {" ".join(key): count for key, count in sorted(trial.counts.items())}, "wrong": trial.wrong}
+    return {"counts": dict(sorted(trial.counts.items())), "wrong": trial.wrong}

@@ -14,11 +14,10 @@ from asd.config import Config
 from asd.event import Event
 from asd.exporters.bundle import files as evidence_files
 from asd.exporters.bundle.files import Bundle
-from asd.exporters.bundle.narrowing import write_page
 from asd.origin import Origin
 from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import lock, sync
-from asd.rundir.names import NARROWING, evidence_folder
+from asd.rundir.names import evidence_folder
 
 __all__ = ["MOST_BUNDLES", "MOST_BYTES", "MOST_PICTURES", "Evidence", "open_evidence"]
 
@@ -66,14 +65,7 @@ class Evidence:
         return self._place.folder
 
     def __call__(self, event: Event) -> None:
-        """The page of a search for the operator; a bundle needs all of a step, see `after_step`.
-
-        Raises:
-            OSError: It can't be written.
-            StateError: A dump of the search can't be read.
-        """
-        if event.kind == "replay" and event.evidence:
-            write_page(Path(event.evidence) / NARROWING)
+        """Does nothing: a bundle needs all of a step, see `after_step`."""
 
     def after_step(self, monitor: Monitor, events: Sequence[Event]) -> None:
         """Writes the bundle of a step whose place was asked for.

@@ -9,31 +9,21 @@ its own batch, then that of the suspect. A rank makes the step of one that holds
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from mindspore import Parameter, nn
 
-from asd.errors import StateError, UnsupportedError
 from asd.event import Event
 from asd.operators.kernel import library as kernel
 from asd.operators.measure.own_gradients import weights_in
-from asd.operators.measure.step_tensors import to_host
-from asd.operators.ranks.exchange import Exchange, pack, unpack
+from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
-from asd.operators.rerun.narrowing import Narrowed, Narrowing
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.table.site import Site
 from asd.rules.diagnosis.rerun import Answer, Diagnosis, assignment, difference, find
 from asd.rules.readings.reading import divisor
 
 __all__ = ["Replay"]
-
-_COMES_BACK = ("persistent", "undetermined")
-"""Verdicts after which making the step again can show the fault once more."""
-_MOST_SEARCHES = 3
-"""Of one training; a fault that stays says the same in each, and the dumps take room."""
-_NOT_NARROWED = "The operator was not looked for, because ranks hold different parts of the network"
 
 
 class Replay:
@@ -48,7 +38,6 @@ class Replay:
         keeps_moving: See `RepeatableStep`.
 
     Attributes:
-        narrowed: Which operator the last anomaly came from, where that was asked for.
         step: The step that is repeated.
     """
 
@@ -56,28 +45,21 @@ class Replay:
         self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter] = (),
         exchange: Exchange | None = None, *, keeps_moving: bool = False,
     ) -> None:  # fmt: skip
-        self.narrowed: Narrowed | None = None
-        self._net = net
         self._exchange = exchange if exchange is not None else Exchange()
         self.step = RepeatableStep(net, optimizer, sites, also, self._exchange.size, keeps_moving=keeps_moving)
         self._weights = weights_in(net, optimizer)
-        self._searches = 0
 
     def remember(self, step: Step) -> None:
         """Says that `step` comes next, and keeps what it begins with."""
         self.step.remember(step)
 
-    def judge(
-        self, original: Answer, anomaly: Event | None, scale: float = 1.0, *, folder: Path | None = None
-    ) -> Diagnosis | None:
+    def judge(self, original: Answer, anomaly: Event | None, scale: float = 1.0) -> Diagnosis | None:
         """Makes the last step again and says what came of it; in data parallel a call of all ranks.
 
         Args:
             original: What the step came to.
             anomaly: The first first-level anomaly of this rank, None if it has none.
             scale: The loss scale of the step.
-            folder: Where the search for the operator leaves what it finds, the same choice on all ranks; None for no
-                search. See `asd.operators.rerun.narrowing`.
 
         Returns:
             The verdict about this rank, None if it has no anomaly.
@@ -94,14 +76,11 @@ class Replay:
             rank, reason = obstacles[0]
             where = "" if rank == self._exchange.rank else f"on rank {rank}: "
             return Diagnosis("undetermined", where + reason) if anomaly is not None else None
-        self.narrowed = None
         with self.step.without_a_trace():
             if self._exchange.size == 1:
                 finding = self._alone(original, _breaks(anomaly, scale))
             else:
                 finding = self._together(original, suspects, _breaks(anomaly, scale))
-            if folder is not None:
-                finding = self._narrow(finding, suspects, folder)
         return finding if anomaly is not None else None
 
     def _alone(self, original: Answer, abnormal: Callable[[Answer], bool]) -> Diagnosis:
@@ -159,43 +138,6 @@ class Replay:
             unsteady=unsteady[0] if unsteady else "",
         )
         return _of_one(finding, [rank for rank in suspects if groups.replica_of(rank) == own])
-
-    def _narrow(self, finding: Diagnosis, suspects: list[int], folder: Path) -> Diagnosis:
-        """Looks for the operator of the first suspect whose fault comes back; its finding tells what came of it."""
-        rank = self._exchange.rank
-        told = self._exchange.tell(wanted=rank in suspects and finding.verdict in _COMES_BACK)
-        wanted = [other for other, words in enumerate(told) if words["wanted"]]
-        if not wanted or self._searches == _MOST_SEARCHES:
-            return finding
-        if not self._exchange.groups.whole:
-            return finding._replace(reason=f"{finding.reason}. {_NOT_NARROWED}")
-        self._searches += 1
-        suspect, moving, random = wanted[0], self.step.moving, self.step.random
-        narrowing = Narrowing(self._net, lambda parcel: self.step.rerun_discarding(parcel)[1], self._exchange)
-        seeds = random.seeds()
-        try:
-            if self._exchange.size == 1:
-                self.narrowed = narrowing.alone(folder)
-            else:
-                parcel = self._sent(self.step.pack() if rank == suspect else b"", suspect)
-                # Every tensor is compared now, and masks that begin anew in PyNative too.
-                random.set_seeds(unpack(self._sent(pack([seeds]), suspect))[0])
-                narrowing.begin_with(moving, unpack(self._sent(pack(list(map(to_host, moving))), suspect)))
-                others = [other for other in range(self._exchange.size) if other != suspect]
-                sibling = next((other for other in others if other not in suspects), others[0])
-                mine = folder if rank == suspect else None
-                self.narrowed = narrowing.together(suspect, sibling, parcel, mine)
-        except (UnsupportedError, StateError, OSError) as error:
-            return finding._replace(reason=f"{finding.reason}; the operator was not looked for to the end: {error}")
-        finally:
-            random.set_seeds(seeds)
-        if self.narrowed is None:
-            return finding
-        return finding._replace(reason=f"{finding.reason}. {self.narrowed.sentence}")
-
-    def _sent(self, message: bytes, root: int) -> bytes:
-        """The message of `root`, whose length only that rank knows."""
-        return self._exchange.broadcast(message, root, self._exchange.tell(size=len(message))[root]["size"])
 
     def _hash_of_weights(self) -> int:
         return total_of(hashes_of(self._weights, use_kernel=kernel.library is not None))

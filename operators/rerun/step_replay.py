@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mindspore import Parameter, nn
 
 from asd.config import Config
 from asd.errors import RankLostError, UnsupportedError
-from asd.event import Event
 from asd.operators.gate.part import Part, StepRecord
 from asd.operators.measure.step_tensors import bits_of_first
 from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.replay import Replay
 from asd.rules.diagnosis.rerun import Answer, Diagnosis
 from asd.rules.readings.reading import OF_ALL_RANKS
-from asd.rundir.names import NARROWING, evidence_folder
 
 __all__ = ["StepReplay"]
 
@@ -26,7 +23,7 @@ class StepReplay(Part):
     """The replays of one `StepMonitor`; until `watch` is called it knows no step.
 
     Args:
-        config: Whether the search for the operator follows, and where it leaves what it finds.
+        config: Whether updates can be refused, and the share of steps that may be made again before their update.
         wanted: Whether steps are made again at all.
         scaler: Holds the loss scale; its Parameters are put back after a replay as those of the network are.
     """
@@ -116,8 +113,7 @@ class StepReplay(Part):
         if self._replay is not None:
             try:
                 answer = Answer.of(bits_of_first(step.outputs), monitor.readings)
-                folder = self._folder_to_narrow(step.number, anomaly)
-                finding = self._replay.judge(answer, anomaly, step.scale, folder=folder)
+                finding = self._replay.judge(answer, anomaly, step.scale)
             except RankLostError:
                 raise
             except Exception as error:  # as in `StepMonitor.step`
@@ -133,12 +129,3 @@ class StepReplay(Part):
         event = replace(anomaly, kind="replay", verdict=finding.verdict, reason=reason, time=monitor.clock())
         monitor.publish(event)
         step.events.append(event)
-
-    def _folder_to_narrow(self, step: int, anomaly: Event | None) -> Path | None:
-        """Where the search for the operator leaves what it finds: beside the evidence of the anomaly."""
-        if not self._config.narrow:
-            return None
-        if anomaly is not None and anomaly.evidence:
-            return Path(anomaly.evidence) / NARROWING
-        origin = self.monitor.origin
-        return evidence_folder(Path(self._config.run_dir), origin.run, origin.rank, step) / NARROWING

@@ -84,7 +84,6 @@ def before_first_step(
             "checksum" not in tiers or checked or ASKED_BY in found.missing,
             "no layer holds a matrix product, a norm or a convolution that can be checked",
         ),
-        ("ASD_NARROW", not config.narrow or config.replay, "it searches a replay, and ASD_REPLAY is 0"),
         ("ASD_EVIDENCE_MB", evidence, "the C++ kernel, which keeps tensors, was not built or is of another version"),
     ):
         found.lacks(setting, *(() if active else (reason,)))

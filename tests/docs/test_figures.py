@@ -38,10 +38,10 @@ def test_a_name_that_nobody_knows_is_an_error():
 def test_a_result_that_changes_changes_the_figure(tmp_path, monkeypatch):
     text = (tables.RESULTS / "first_wrong.json").read_text().replace("99", "98")
     (tmp_path / "first_wrong.json").write_text(text)
-    before = tables.FIGURES["golden_right"]()
+    before = tables.TABLES["first_wrong"]()
     monkeypatch.setattr(tables.cells, "RESULTS", tmp_path)
     tables.result.cache_clear()
-    assert tables.FIGURES["golden_right"]() != before
+    assert tables.TABLES["first_wrong"]() != before
     tables.result.cache_clear()
 
 

@@ -27,18 +27,13 @@ STORIES = {"transient": "transient", "persistent": "persistent", "poisoned": "so
 @pytest.mark.parametrize("story", [pytest.param("transient", marks=pytest.mark.slow), "persistent", "poisoned"])
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
 def test_two_ranks_find_out_what_it_was_and_go_on_as_if_they_had_not_asked(runner, mode, story):
-    ours = train_together(runner, mode, story, replay="narrow")
+    ours = train_together(runner, mode, story, replay="1")
     theirs = train_together(runner, mode, story, replay="0")
     assert [verdicts(rank) for rank in ours] == [set(), {STORIES[story]}]
     assert [verdicts(rank) for rank in theirs] == [set(), set()]
     for name in ("losses", "digests", "changes", "refused"):
         assert [rank[name] for rank in ours] == [rank[name] for rank in theirs], name
     assert all(rank["refused"] >= 1 for rank in ours)
-    # Only a fault that comes back on one of two ranks can be searched for.
-    sentences = [reason for _, kind, _, reason in ours[1]["events"] if kind == "replay"]
-    named = ["The first wrong operator is Cell.norm.LayerNorm.backward.0: its 1 input agrees bit for bit" in each
-             and ", first at index [" in each for each in sentences]  # fmt: skip
-    assert named == [story == "persistent"] * len(sentences)
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])

@@ -11,10 +11,10 @@ from tables.debugging import (
     debugging,
     first_step,
     first_steps_of_rounds,
+    first_wrong,
     first_wrong_across,
     first_wrong_in_graphs,
     first_wrong_ranks,
-    named_right,
 )
 from tables.detection import BEST, default_single, detectors, five, healthy, held_out, held_out_places, quick, targets
 from tables.ranks import ascend, groups, layouts
@@ -25,7 +25,7 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong_in_graphs, first_wrong_across, first_wrong_ranks,
+        first_wrong, first_wrong_in_graphs, first_wrong_across, first_wrong_ranks,
         publishing, many_files, acting, layouts, groups, ascend, devices,
         fleet, held_out, held_out_places,
     )
@@ -58,6 +58,4 @@ FIGURES: dict[str, Callable[..., str]] = {
     "first_step_l0_bare": lambda: f"{result('debugging_cost')[0]['bare_first_step_s']:.0f} s",
     "first_step_mix": lambda: f"{first_step('mix'):.1f} times",
     "first_step_rounds": lambda: first_steps_of_rounds(),
-    "golden_right": lambda: named_right("golden"),
-    "alone_right": lambda: named_right("alone"),
 }

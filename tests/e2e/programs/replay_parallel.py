@@ -1,7 +1,7 @@
 """One of several ranks that train together: `replay_parallel.py MODE STORY REPLAY`; started by msrun.
 
 What goes wrong in step 3 is one of `STORIES`; in step 8 for those of a weight's gradient, which the tiers judge. REPLAY
-is 0, 1, `narrow` for a search for the operator too, or `confirm` for a second look. The network has dropout and moving
+is 0, 1, or `confirm` for a second look. The network has dropout and moving
 statistics, every rank its own batches. Each rank prints one JSON object at the end.
 """
 
@@ -82,12 +82,11 @@ monitor = StepMonitor(
         enable=1,
         on_anomaly="skip",
         upper=(1000, 100),
-        narrow=replay == "narrow",
         rule="adaptive" if judged_by_tiers else "threshold",
         confirm=0.01 if replay == "confirm" else 0.0,
     ),
     sinks=[events.append],
-    replay=replay in {"1", "narrow"},
+    replay=replay == "1",
 )
 control_dropouts(train_step)  # without a replay too, for MindSpore's own dropout is not the same twice
 monitor.attach(train_step, optimizer)
