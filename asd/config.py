@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
+from asd.rules.base import SIGMA, UPPER
 from asd.settings.combined import CombinedConfig
 from asd.settings.job_name import attempt_of, job_name
 from asd.settings.protection import brought_by
@@ -34,7 +35,7 @@ class Config:
         on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
         protection: What the settings bring that are not given: `full` all that never changes a number, `document` the
             document's rule alone, see `asd.settings.protection`.
-        rule: Which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`; `adaptive` if not given.
+        rule: Which rule judges, a name of `asd.rules.RULES`; `adaptive` if not given.
         run_dir: Folder where the run leaves its events, state and evidence.
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
         metrics_port: Port, 1..65535, where this process serves its metrics; 0 for nowhere.
@@ -58,8 +59,8 @@ class Config:
     """
 
     enable: int = 0
-    upper: tuple[int, int] = (1_000_000, 10_000)
-    sigma: tuple[int, int] = (100_000, 5_000)
+    upper: tuple[int, int] = UPPER
+    sigma: tuple[int, int] = SIGMA
     on_anomaly: str = "stop"
     rule: str = _BY_PROTECTION
     run_dir: str = "asd_run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite, log2
 
-from asd.rules.base import Rule, bad_state, check_count, check_number, check_state
+from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_count, check_number, check_state
 from asd.rules.threshold import Threshold
 from asd.verdict import Level, Verdict
 
@@ -73,12 +73,14 @@ class Adaptive(Rule):
     """
 
     name = "adaptive"
+    about = "learn the healthy range of each checkpoint and judge by it"
+    takes = ("upper", "sigma")
     feature = "max"
 
     def __init__(
         self,
-        upper: tuple[float, float] = (1000000, 10000),
-        sigma: tuple[float, float] = (100000, 5000),
+        upper: tuple[float, float] = UPPER,
+        sigma: tuple[float, float] = SIGMA,
         min_steps: int = 100,
         *,
         envelope: float = 2.5,

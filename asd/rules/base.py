@@ -6,12 +6,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import inf, nextafter, sqrt
 from numbers import Integral, Real
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from asd.errors import ConfigError, StateError
 from asd.verdict import Verdict
 
-__all__ = ["Feature", "Rule", "bad_state", "check_count", "check_number", "check_pair", "check_state", "largest_root"]
+__all__ = [
+    "SIGMA",
+    "UPPER",
+    "Feature",
+    "Rule",
+    "bad_state",
+    "check_count",
+    "check_number",
+    "check_pair",
+    "check_state",
+    "largest_root",
+]
+
+UPPER: Final = (1_000_000, 10_000)
+"""The published thresholds of a value, first and second level."""
+SIGMA: Final = (100_000, 5_000)
+"""Those of its jump."""
 
 Feature = Literal["l2", "max", "max_square", "score"]
 _SMALLEST_SQUARE = 1e-290
@@ -27,12 +43,17 @@ class Rule(ABC):
 
     Attributes:
         name: What `ASD_RULE` calls the rule.
+        about: What it does, as `asd env` says it.
+        takes: Which settings are arguments of the rule, by name: `upper`, `sigma`, and `learn_errors`, whether a
+            first-level value became part of the training.
         feature: Which number of the gradient g the rule judges: `l2` is sqrt(sum(g*g)), `max` is max(abs(g)) and
             `max_square` is max(g*g); `score` is that of a matrix product. None of them is ever negative.
         broken: The second-level limit that the last value with a second-level anomaly broke; `inf` before one did.
     """
 
     name: ClassVar[str]
+    about: ClassVar[str] = ""
+    takes: ClassVar[tuple[str, ...]] = ()
     feature: ClassVar[Feature]
     broken: float = inf
 

@@ -17,8 +17,8 @@ __all__ = ["RULES", "make_rule"]
 RULES: Final[dict[str, type[Rule]]] = {rule.name: rule for rule in (Threshold, SilentCheckV3, Combined, Adaptive)}
 
 
-COMMON_OPTIONS: Final = frozenset({"upper", "sigma", "learn_errors"})
-"""What a caller may give for any rule; the rules that have no such argument do without it."""
+SETTINGS: Final = ("upper", "sigma", "learn_errors")
+"""What a caller may give for any rule; a rule gets those that it declares."""
 
 
 def make_rule(name: str, **options: Any) -> Rule:
@@ -27,7 +27,7 @@ def make_rule(name: str, **options: Any) -> Rule:
     Args:
         name: A key of `RULES`.
         **options: Arguments of that rule. `upper`, `sigma` and `learn_errors` may be given for any rule, so that one
-            configuration fits all; `combined` has thresholds of its own and takes none of them.
+            configuration fits all; the rule gets those that it `takes`.
 
     Raises:
         ConfigError: The name, the name of an option or the value of an option is not valid.
@@ -42,8 +42,10 @@ combined, adaptive.
     """
     if name not in RULES:
         raise ConfigError(variable="rule", value=name, valid=f"one of {', '.join(RULES)}")
-    known = signature(RULES[name]).parameters
+    rule = RULES[name]
+    options = {option: value for option, value in options.items() if option not in SETTINGS or option in rule.takes}
+    known = signature(rule).parameters
     for option, value in options.items():
-        if option not in known and option not in COMMON_OPTIONS:
+        if option not in known:
             raise ConfigError(option, value, f"rule {name} takes only {', '.join(known)}")
-    return RULES[name](**{option: value for option, value in options.items() if option in known})
+    return rule(**options)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf, isfinite, isnan
 
 from asd.errors import ConfigError
-from asd.rules.base import Rule, bad_state, check_number, check_pair, check_state
+from asd.rules.base import UPPER, Rule, bad_state, check_number, check_pair, check_state
 from asd.verdict import Level, Verdict
 
 __all__ = ["SilentCheckV3"]
@@ -44,11 +44,11 @@ class SilentCheckV3(Rule):
     """
 
     name = "silent_check_v3"
+    about = "judge the largest square against its bias-corrected mean"
+    takes = ("upper", "learn_errors")
     feature = "max_square"
 
-    def __init__(
-        self, upper: tuple[float, float] = (1000000, 10000), beta: float = 0.99, *, learn_errors: bool = True
-    ) -> None:
+    def __init__(self, upper: tuple[float, float] = UPPER, beta: float = 0.99, *, learn_errors: bool = True) -> None:
         self.upper = check_pair("upper", upper)
         self.beta = check_number("beta", beta, 0, "a number from 0 to below 1")
         if self.beta >= 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, isfinite, nan
 
-from asd.rules.base import Rule, bad_state, check_count, check_pair, check_state
+from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_count, check_pair, check_state
 from asd.verdict import Level, Verdict
 
 __all__ = ["Threshold"]
@@ -55,12 +55,14 @@ class Threshold(Rule):
     """
 
     name = "threshold"
+    about = "judge by two absolute and two jump thresholds on the L2 norm"
+    takes = ("upper", "sigma", "learn_errors")
     feature = "l2"
 
     def __init__(
         self,
-        upper: tuple[float, float] = (1000000, 10000),
-        sigma: tuple[float, float] = (100000, 5000),
+        upper: tuple[float, float] = UPPER,
+        sigma: tuple[float, float] = SIGMA,
         min_steps: int = 100,
         *,
         vendor_exact: bool = False,

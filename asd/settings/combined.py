@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from asd.errors import ConfigError
+from asd.rules.combined import UPPER_THRESH1, UPPER_THRESH2
 
 __all__ = ["VARIABLE", "CombinedConfig"]
 
@@ -45,8 +46,8 @@ class CombinedConfig:
     strikes_num: int = 3
     strikes_window: int = 480
     checksum_cooldown: int = 180
-    upper_thresh1: int = 1_000_000
-    upper_thresh2: int = 100
+    upper_thresh1: int = UPPER_THRESH1
+    upper_thresh2: int = UPPER_THRESH2
     grad_sample_interval: int = 10
 
     def __post_init__(self) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from asd.errors import ConfigError
+from asd.rules.base import SIGMA, UPPER
+from asd.rules.registry import RULES
 from asd.settings.combined import VARIABLE, CombinedConfig
 from asd.settings.protection import PROTECTIONS
 from asd.settings.values import (
@@ -29,18 +31,12 @@ from asd.settings.values import (
     pair,
 )
 
-__all__ = ["RULE_NAMES", "SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
+__all__ = ["SET_BY_RUN", "TIERS", "VARIABLES", "Variable"]
 
 _ACTIONS = {
     "log": "report a first-level anomaly and go on",
     "skip": "refuse the update of a first-level anomaly and go on",
     "stop": "refuse the update of a first-level anomaly and end training",
-}
-RULE_NAMES = {
-    "threshold": "judge by two absolute and two jump thresholds on the L2 norm",
-    "silent_check_v3": "judge the largest square against its bias-corrected mean",
-    "combined": "judge by an absolute threshold and a multiple of the running mean together",
-    "adaptive": "learn the healthy range of each checkpoint and judge by it",
 }
 TIERS = {
     "finite": "a tensor with an element that is no number, which every rule finds",
@@ -130,12 +126,12 @@ VARIABLES = (
             "normal value at INFO"),
     ),
     Variable(
-        "NPU_ASD_UPPER_THRESH", "upper", pair("1000000,10000"),
+        "NPU_ASD_UPPER_THRESH", "upper", pair(UPPER),
         lambda _: "first- and second-level threshold of a value itself",
         "first- and second-level threshold of a value; whole numbers from 3 on, the first above the second",
     ),
     Variable(
-        "NPU_ASD_SIGMA_THRESH", "sigma", pair("100000,5000"),
+        "NPU_ASD_SIGMA_THRESH", "sigma", pair(SIGMA),
         lambda _: "first- and second-level threshold of its jump, in widths of the range seen so far",
         "first- and second-level threshold of a value's jump, in widths of the range seen so far",
     ),
@@ -153,9 +149,9 @@ VARIABLES = (
             "is the document's rule and nothing else"),
     ),
     Variable(
-        "ASD_RULE", "rule", choice(RULE_NAMES),
-        RULE_NAMES.__getitem__,
-        "which rule judges: `threshold`, `silent_check_v3`, `combined` or `adaptive`",
+        "ASD_RULE", "rule", choice(RULES),
+        lambda name: RULES[name].about,
+        f"which rule judges: {', '.join(f'`{name}`' for name in RULES)}",
     ),
     Variable(
         "ASD_RUN_DIR", "run_dir", FOLDER,

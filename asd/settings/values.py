@@ -6,7 +6,7 @@ What parses gives None for a text that says no value at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -76,7 +76,7 @@ def count(largest: int, valid: str) -> Kind:
     )
 
 
-def choice(words: Mapping[str, str]) -> Kind:
+def choice(words: Collection[str]) -> Kind:
     """One of these words."""
     return Kind(str, lambda value: isinstance(value, str) and value in words, f"it must be one of {', '.join(words)}")
 
@@ -92,12 +92,12 @@ def names(known: Collection[str]) -> Kind:
     )
 
 
-def pair(example: str) -> Kind:
+def pair(example: tuple[int, int]) -> Kind:
     """Two thresholds, the first above the second."""
     return Kind(
         _parse_pair, _is_pair,
         f"it must be two whole numbers, first,second, each from {_SMALLEST} to {_LARGEST} and the first larger than "
-        f"the second, for example {example}",
+        f"the second, for example {example[0]},{example[1]}",
     )  # fmt: skip
 
 

@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 from asd.config import Config
 from asd.errors import ConfigError
+from asd.rules import RULES, SilentCheckV3, Threshold
 from asd.rules.readings.features import Features
 from asd.rules.readings.reading import GRADIENT
-from asd.rules.silent_check_v3 import SilentCheckV3
-from asd.rules.threshold import Threshold
 from asd.tuning.budget import MOST_EXCEEDING
 
 __all__ = ["BINS", "Extreme", "Scorer", "Scores", "Test", "tests_of"]
@@ -46,11 +45,12 @@ def tests_of(config: Config) -> tuple[Test, ...]:
     Raises:
         ConfigError: The rule has none that the two settings hold.
     """
-    if config.rule == "silent_check_v3":
+    takes = RULES[config.rule].takes
+    if "upper" not in takes:
+        able = ", ".join(name for name, rule in RULES.items() if "upper" in rule.takes)
+        raise ConfigError("--rule", config.rule, f"one of {able}; {config.rule} has thresholds of its own")
+    if "sigma" not in takes:
         return (_RATIO,)
-    if config.rule == "combined":
-        valid = "threshold, silent_check_v3 or adaptive; combined has thresholds of its own in MS_NPU_ASD_CONFIG"
-        raise ConfigError("--rule", config.rule, valid)
     what = "max(|g|)" if _judges_largest(config) else "L2 norm"
     return Test("value", "upper", what), Test("jump", "sigma", _JUMP.format(what))
 

@@ -1,5 +1,7 @@
 """The settings in Chinese: what each is for, and which values it takes. A test holds them complete."""
 
+from asd.rules import RULES
+
 SETTINGS = {
     "NPU_ASD_ENABLE": (
         "特性开关：`0` 关闭；`1`、`2` 检测、上报，并对一级异常采取动作；`3` 同上，且以 INFO 级别打印每个正常的特征值"
@@ -46,7 +48,7 @@ VALID = {
     "NPU_ASD_SIGMA_THRESH": "两个整数，均不小于 3，且第一个大于第二个",
     "ASD_ON_ANOMALY": "`log`、`skip`、`stop`",
     "ASD_PROTECTION": "`full`、`document`",
-    "ASD_RULE": "`threshold`、`silent_check_v3`、`combined`、`adaptive`",
+    "ASD_RULE": "、".join(f"`{name}`" for name in RULES),
     "ASD_RUN_DIR": "目录名",
     "ASD_RUN": "由可打印字符组成的名字",
     "ASD_NODE": "由可打印字符组成的名字",

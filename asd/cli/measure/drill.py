@@ -15,7 +15,7 @@ from asd.config import Config
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.injection import PATTERNS, TARGETS, Fault
-from asd.settings.table import RULE_NAMES
+from asd.rules import RULES
 from asd.verdict import Level
 
 __all__ = ["add_arguments", "run"]
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fault", metavar="FAULT", help="what goes wrong, where and when")
     parser.add_argument("--steps", type=int, default=40, help="training steps (default %(default)s)")
     parser.add_argument(
-        "--rule", choices=tuple(RULE_NAMES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
+        "--rule", choices=tuple(RULES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
     )
     parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")

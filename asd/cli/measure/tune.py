@@ -54,9 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warnings", metavar="SHARE", default="1e-4", help="false alarms of either level per check (default: 1e-4)"
     )
     parser.add_argument(
-        "--rule", choices=tuple(RULES), metavar="RULE",
-        help="threshold, silent_check_v3 or adaptive (default: that of the run)",
-    )  # fmt: skip
+        "--rule", choices=tuple(RULES), metavar="RULE", help="judge by another rule (default: that of the run)"
+    )
     parser.add_argument(
         "--keep-flagged", action="store_true", help="take flagged steps as healthy: their alarms were false"
     )

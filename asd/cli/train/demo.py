@@ -18,7 +18,7 @@ from asd.cli.shared.quiet import quiet
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.injection import Fault
-from asd.settings.table import RULE_NAMES
+from asd.rules import RULES
 
 __all__ = ["add_arguments", "run"]
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what goes wrong, target:where:pattern=amount:step=N (default %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--rule", choices=tuple(RULE_NAMES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
+        "--rule", choices=tuple(RULES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
     )
     parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
     parser.add_argument("--out", type=Path, help="folder for what it leaves (default: ASD_RUN_DIR/demo)")

@@ -8,6 +8,7 @@ from typing import Any
 
 from asd.errors import StateError
 from asd.rules import Threshold
+from asd.rules.base import SIGMA, UPPER
 from asd.rules.history.early_signs import QuietSign, QuietSigns
 from asd.rules.history.margins import Tails
 from asd.rules.history.saved import check_count, check_keys, check_number
@@ -94,8 +95,8 @@ class History:
         self,
         kind: str,
         *,
-        upper: tuple[float, float] = (1000000, 10000),
-        sigma: tuple[float, float] = (100000, 5000),
+        upper: tuple[float, float] = UPPER,
+        sigma: tuple[float, float] = SIGMA,
         min_steps: int = 100,
         tails: Tails | None = None,
     ) -> None:

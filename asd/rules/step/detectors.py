@@ -11,7 +11,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.rules import make_rule
 from asd.rules.checksum import ScoreRule
-from asd.rules.combined import Combined
+from asd.rules.combined import Combined, SampledGradient
 from asd.rules.history import History, Ranks, StateBound, Tails
 from asd.rules.history.seal import Seal, Sealed
 from asd.rules.readings.features import FEATURES, Features, too_small
@@ -28,7 +28,6 @@ from asd.rules.readings.reading import (
     SCORES,
     SOFTMAX,
 )
-from asd.rules.sampled_gradient import SampledGradient
 from asd.rules.step.combined_scheme import CombinedScheme, Strike
 from asd.rules.step.detector import EVENT_FEATURES, Detector, Judged, RuleDetector
 from asd.verdict import Level, Verdict

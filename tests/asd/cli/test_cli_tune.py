@@ -70,7 +70,7 @@ def test_the_picture_is_drawn(run_dir, tmp_path, capsys):
         (["--budget", "often"], "--budget has the value 'often'"),
         (["--budget", "1"], "--budget has the value 1.0"),
         (["--warnings", "1e-9"], "--warnings has the value 1e-09"),
-        (["--rule", "combined"], "combined has thresholds of its own in MS_NPU_ASD_CONFIG"),
+        (["--rule", "combined"], "one of threshold, silent_check_v3, adaptive; combined has thresholds of its own"),
         (["--plot", "picture.svg"], "--plot has the value 'picture.svg'"),
         (["--plot", "/nowhere/at/all.png"], "its folder /nowhere/at must be there"),
     ],

@@ -1,17 +1,63 @@
+"""The registry: a rule by its name, with the settings that it declares."""
+
+import math
 import subprocess
 import sys
 
 import pytest
 
+from asd import Config, tuning
+from asd.config import describe
 from asd.errors import ConfigError, StateError
-from asd.rules import RULES, Adaptive, Combined, Rule, SilentCheckV3, Threshold, make_rule
+from asd.origin import Origin
+from asd.rules import RULES, Rule, make_rule
+from asd.rules.base import SIGMA, check_state
+from asd.rules.readings.reading import Reading
+from asd.rules.step.monitor import Monitor
+from asd.verdict import Level, Verdict
 
 every_rule = pytest.mark.parametrize("name", RULES)
 
 
-def test_the_names_are_those_of_the_environment_variable():
-    assert list(RULES) == ["threshold", "silent_check_v3", "combined", "adaptive"]
-    assert list(RULES.values()) == [Threshold, SilentCheckV3, Combined, Adaptive]
+class TenTimes(Rule):
+    """What somebody might add: one class, and nothing else."""
+
+    name, about, feature, takes = "ten_times", "judge by ten times the first value", "l2", ("sigma",)
+
+    def __init__(self, sigma=SIGMA):
+        self.sigma, self._first = sigma, math.inf
+
+    def update(self, value):
+        limit = self.limit()
+        if not value <= limit:
+            return Verdict(Level.ERROR, "more than ten times the first", value, limit)
+        self._first = min(self._first, value)
+        return Verdict(Level.NORMAL, "", value, limit)
+
+    def limit(self):
+        return 10 * self._first
+
+    def state(self):
+        return {"first": self._first}
+
+    def restore(self, state):
+        self._first = check_state(self, state)["first"]
+
+
+def test_a_rule_that_is_added_to_the_registry_can_be_chosen_and_gets_the_settings_that_it_declares(monkeypatch):
+    monkeypatch.setitem(RULES, TenTimes.name, TenTimes)
+    environ = {"NPU_ASD_ENABLE": "1", "ASD_RULE": "ten_times", "NPU_ASD_SIGMA_THRESH": "9,8"}
+    assert ("ASD_RULE", "ten_times", "environment", TenTimes.about) in describe(environ)
+    config = Config.from_env(environ)
+    rule = make_rule(config.rule, upper=config.upper, sigma=config.sigma, learn_errors=False)
+    assert (type(rule), rule.sigma) == (TenTimes, (9, 8))
+    monitor = Monitor(config, Origin("run", 0, "node7", "CPU:0"))
+    found = [
+        monitor.judge(step, [Reading("a", size, size, 0, 1)]).fatal for step, size in enumerate((1.0, 9.0, 11.0), 1)
+    ]
+    assert (found[:2], found[2].rule, found[2].limits) == ([None, None], "ten_times", (10.0,))
+    with pytest.raises(ConfigError, match="ten_times has thresholds of its own"):
+        tuning.tests_of(config)
 
 
 def test_each_rule_says_which_feature_it_judges():

@@ -154,7 +154,7 @@ def test_thresholds_are_proposed_for_what_judges_where_only_other_tiers_are_on(r
 
 
 def test_a_rule_without_such_thresholds_and_a_budget_out_of_range_are_told():
-    with pytest.raises(ConfigError, match="MS_NPU_ASD_CONFIG"):
+    with pytest.raises(ConfigError, match="combined has thresholds of its own"):
         tests_of(Config(protection="document", rule="combined"))
     for budget in (Budget(0.0), Budget(math.nan), Budget(0.5), Budget(1e-3, 1e-4)):
         with pytest.raises(ConfigError, match="a share of all checks|at least --budget"):
