@@ -8,9 +8,9 @@ import pytest
 KEYWORD = "accuracy sensitivity feature abnormal"
 
 
-def train_together(runner, mode, backend, action, timeout=120):
+def train_together(runner, mode, action, timeout=120):
     """The exit code of msrun, what both ranks printed per step, and the logs of the ranks."""
-    done, logs = runner.ranks("data_parallel.py", mode, backend, action, timeout=timeout)
+    done, logs = runner.ranks("data_parallel.py", mode, action, timeout=timeout)
     steps = [
         [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
         for log in logs
@@ -18,17 +18,9 @@ def train_together(runner, mode, backend, action, timeout=120):
     return done, steps, logs
 
 
-@pytest.mark.parametrize(
-    ("mode", "backend"),
-    [
-        ("graph", "kernel"),
-        pytest.param("pynative", "kernel", marks=pytest.mark.slow),
-        pytest.param("graph", "operators", marks=pytest.mark.slow),
-        pytest.param("pynative", "operators", marks=pytest.mark.slow),
-    ],
-)
-def test_both_ranks_refuse_the_step_and_stay_alike_while_only_one_has_the_anomaly(runner, mode, backend):
-    done, (first, second), _ = train_together(runner, mode, backend, "skip")
+@pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
+def test_both_ranks_refuse_the_step_and_stay_alike_while_only_one_has_the_anomaly(runner, mode):
+    done, (first, second), _ = train_together(runner, mode, "skip")
     assert done.code == 0, done
     assert [step["step"] for step in first] == [step["step"] for step in second] == [1, 2, 3, 4, 5]
     for steps in (first, second):
@@ -47,7 +39,7 @@ def test_both_ranks_refuse_the_step_and_stay_alike_while_only_one_has_the_anomal
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_with_stop_both_ranks_end_at_that_step_and_none_hangs(runner, mode):
     began = time.monotonic()
-    done, (first, second), logs = train_together(runner, mode, "kernel", "stop")
+    done, (first, second), logs = train_together(runner, mode, "stop")
     assert time.monotonic() - began < 90
     assert done.code != 0
     for steps in (first, second):

@@ -5,12 +5,7 @@ import json
 import pytest
 
 SLOW = pytest.mark.slow
-CASES = [
-    ("graph", "kernel"),
-    ("pynative", "kernel"),
-    pytest.param("graph", "operators", marks=SLOW),
-    pytest.param("pynative", "operators", marks=SLOW),
-]
+MODES = ["graph", pytest.param("pynative", marks=SLOW)]
 PLACE = "averaged.first.weight.checksum"
 NO_DEVICE = (
     "the mean over the ranks does not fit its checksum; all ranks have the same mean, so none can be named for it"
@@ -19,20 +14,20 @@ NO_DEVICE = (
 
 @pytest.fixture(scope="module")
 def healthy():
-    """What both ranks told of each step of the training without a fault, by mode and backend; each runs once."""
+    """What both ranks told of each step of the training without a fault, by mode; each runs once."""
     told = {}
 
-    def steps(runner, mode, backend):
-        if (mode, backend) not in told:
-            told[mode, backend] = train_together(runner, mode, backend, "never")
-        return told[mode, backend]
+    def steps(runner, mode):
+        if mode not in told:
+            told[mode] = train_together(runner, mode, "never")
+        return told[mode]
 
     return steps
 
 
-def train_together(runner, mode, backend, fault, style="cell"):
+def train_together(runner, mode, fault, style="cell"):
     """What both ranks told of each step."""
-    done, logs = runner.ranks("reducing.py", mode, backend, fault, style)
+    done, logs = runner.ranks("reducing.py", mode, fault, style)
     steps = [
         [json.loads(line.partition("STEP ")[2]) for line in log.splitlines() if line.startswith("STEP ")]
         for log in logs
@@ -42,11 +37,9 @@ def train_together(runner, mode, backend, fault, style="cell"):
     return steps
 
 
-@pytest.mark.parametrize(("mode", "backend"), CASES)
-def test_a_mean_that_is_wrong_on_one_rank_names_the_parameter_and_that_rank_and_none_of_them_applies_it(
-    runner, mode, backend
-):
-    healthy, wrong = train_together(runner, mode, backend, "one")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mean_that_is_wrong_on_one_rank_names_the_parameter_and_that_rank_and_none_of_them_applies_it(runner, mode):
+    healthy, wrong = train_together(runner, mode, "one")
     assert [step["refused"] for step in healthy] == [step["refused"] for step in wrong] == [
         False, False, False, True, False, False,
     ]  # fmt: skip
@@ -58,9 +51,9 @@ def test_a_mean_that_is_wrong_on_one_rank_names_the_parameter_and_that_rank_and_
     assert f"rank 1 broke its limit at {PLACE}" in healthy[3]["told"][0][2] + reason
 
 
-@pytest.mark.parametrize(("mode", "backend"), [CASES[0], pytest.param("pynative", "kernel", marks=SLOW)])
-def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode, backend):
-    ranks = train_together(runner, mode, backend, "both")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode):
+    ranks = train_together(runner, mode, "both")
     for steps, kind in zip(ranks, ("anomaly", "follower"), strict=True):
         assert [step["refused"] for step in steps] == [False, False, False, True, False, False]
         assert [[told[:3] for told in step["told"]] for step in steps] == [
@@ -75,7 +68,7 @@ def test_a_mean_that_is_wrong_on_all_ranks_alike_names_no_rank(runner, mode, bac
 
 
 def test_a_step_with_a_bad_mean_made_again_blames_neither_the_device_nor_the_data(runner):
-    healthy, wrong = train_together(runner, "graph", "kernel", "again")
+    healthy, wrong = train_together(runner, "graph", "again")
     assert [told[0] for told in healthy[3]["told"]] == ["follower"]
     assert [told[:2] for told in wrong[3]["told"]] == [["anomaly", PLACE], ["replay", PLACE]]
     assert wrong[3]["told"][1][2] == "a mean over the ranks is no answer of one of them"
@@ -83,8 +76,8 @@ def test_a_step_with_a_bad_mean_made_again_blames_neither_the_device_nor_the_dat
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_a_mean_that_a_second_look_finds_right_is_healed_and_its_rank_named(runner, healthy, mode):
-    ranks = train_together(runner, mode, "kernel", "once")
-    untouched = healthy(runner, mode, "kernel")
+    ranks = train_together(runner, mode, "once")
+    untouched = healthy(runner, mode)
     assert [[step["digest"] for step in rank] for rank in ranks] == [
         [step["digest"] for step in rank] for rank in untouched
     ]
@@ -98,14 +91,14 @@ def test_a_mean_that_a_second_look_finds_right_is_healed_and_its_rank_named(runn
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=SLOW)])
 def test_the_reducer_of_a_loop_of_one_s_own_is_checked_where_it_is_handed_over(runner, mode):
-    _, wrong = train_together(runner, mode, "kernel", "one", "loop")
+    _, wrong = train_together(runner, mode, "one", "loop")
     assert [[told[1] for told in step["told"]] for step in wrong] == [[], [], [], [PLACE], [], []]
     assert wrong[3]["refused"]
 
 
-@pytest.mark.parametrize(("mode", "backend"), [CASES[0], pytest.param("pynative", "kernel", marks=SLOW), *CASES[2:]])
-def test_checked_means_are_those_of_an_unchecked_training_bit_for_bit(runner, healthy, mode, backend):
-    checked, bare = healthy(runner, mode, backend), train_together(runner, mode, backend, "bare")
+@pytest.mark.parametrize("mode", MODES)
+def test_checked_means_are_those_of_an_unchecked_training_bit_for_bit(runner, healthy, mode):
+    checked, bare = healthy(runner, mode), train_together(runner, mode, "bare")
     assert [[step["digest"] for step in rank] for rank in checked] == [
         [step["digest"] for step in rank] for rank in bare
     ]

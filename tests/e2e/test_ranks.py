@@ -44,10 +44,9 @@ def events(runner, ranks):
     return [runner.events(f"asd_run/events-rank{rank}.jsonl") for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("backend", ["kernel", "operators"])
 @pytest.mark.parametrize("mode", ["graph", pytest.param("pynative", marks=pytest.mark.slow)])
-def test_one_flipped_bit_of_one_of_three_ranks_goes_with_the_next_update_and_the_rank_is_named(runner, mode, backend):
-    code, steps = train_together(runner, 3, mode, backend, "damage", "skip")
+def test_one_flipped_bit_of_one_of_three_ranks_goes_with_the_next_update_and_the_rank_is_named(runner, mode):
+    code, steps = train_together(runner, 3, mode, "damage", "skip")
     assert code != 0
     assert [[step["kinds"] for step in each] for each in steps] == [
         [[], [], [], [], ["follower"]], [[], [], [], [], ["follower"]], [[], [], [], [], ["anomaly"]],
@@ -65,16 +64,15 @@ def test_one_flipped_bit_of_one_of_three_ranks_goes_with_the_next_update_and_the
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["kernel", "operators"])
 @pytest.mark.parametrize(
     ("story", "step", "carried", "who"),
     [("parts", 4, False, "ranks 0, 1 differ in first.weight: which one is wrong can't be told"),
      ("labels", 5, True, "rank 1 differs from the other 2 in first.weight")],
 )  # fmt: skip
 def test_ranks_of_unlike_parts_compare_by_an_exchange_and_those_with_layers_of_their_own_with_the_update(
-    runner, story, step, carried, who, backend
+    runner, story, step, carried, who
 ):
-    code, steps = train_together(runner, 3, "graph", backend, story, "skip")
+    code, steps = train_together(runner, 3, "graph", story, "skip")
     assert code != 0
     assert [(each[-1]["step"], each[-1]["width"] > 1) for each in steps] == [(step, carried)] * 3
     reasons = {event["reason"] for each in events(runner, 3) for event in each}
@@ -82,9 +80,8 @@ def test_ranks_of_unlike_parts_compare_by_an_exchange_and_those_with_layers_of_t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["kernel", "operators"])
-def test_a_checkpoint_of_one_rank_makes_all_compare_and_only_the_one_after_the_damage_is_tainted(runner, backend):
-    code, steps = train_together(runner, 2, "graph", backend, "checkpoint", "stop")
+def test_a_checkpoint_of_one_rank_makes_all_compare_and_only_the_one_after_the_damage_is_tainted(runner):
+    code, steps = train_together(runner, 2, "graph", "checkpoint", "stop")
     assert code != 0
     assert [[step["step"] for step in each] for each in steps] == [[1, 2, 3, 4, 5]] * 2
     [[anomaly], [follower]] = events(runner, 2)
@@ -97,7 +94,7 @@ def test_a_checkpoint_of_one_rank_makes_all_compare_and_only_the_one_after_the_d
 
 @pytest.mark.slow
 def test_ranks_that_begin_with_other_weights_are_told_once_and_go_on(runner):
-    code, steps = train_together(runner, 2, "graph", "kernel", "unlike", "stop")
+    code, steps = train_together(runner, 2, "graph", "unlike", "stop")
     assert code == 0
     assert [len(each) for each in steps] == [6, 6]
     for [problem] in events(runner, 2):
@@ -106,7 +103,7 @@ def test_ranks_that_begin_with_other_weights_are_told_once_and_go_on(runner):
 
 
 def test_ranks_of_two_launchers_find_one_name(runner):
-    port, words = free_port(), ("pynative", "kernel", "nothing", "stop")
+    port, words = free_port(), ("pynative", "nothing", "stop")
     with launch(runner, 2, 0, port, *words) as first, launch(runner, 2, 1, port, *words) as second:
         try:
             for process in (first, second):  # either may end with 1, when the other's scheduler has gone before it
@@ -127,8 +124,8 @@ def test_a_rank_that_dies_or_hangs_in_an_exchange_ends_the_other_with_its_name(r
     port = free_port()
     log = runner.folder / "logs0" / "worker_0.log"
     with (
-        launch(runner, 2, 0, port, mode, "kernel", story, "stop") as first,
-        launch(runner, 2, 1, port, mode, "kernel", story, "stop") as second,
+        launch(runner, 2, 0, port, mode, story, "stop") as first,
+        launch(runner, 2, 1, port, mode, story, "stop") as second,
     ):
         try:
             end = time.monotonic() + 240

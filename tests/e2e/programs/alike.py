@@ -1,4 +1,4 @@
-"""One of several ranks that train together: `alike.py MODE BACKEND STORY ACTION`; started by msrun.
+"""One of several ranks that train together: `alike.py MODE STORY ACTION`; started by msrun.
 
 What happens is one of `damage` (a bit of a weight of the last rank flips after step 3), `checkpoint` (rank 0 saves
 after steps 2 and 4, and the bit flips after step 3), `unlike` (every rank begins with other weights), `kill` and `stop`
@@ -22,14 +22,12 @@ from mindspore.communication import get_group_size, get_rank, init
 from asd import AnomalyDetected, Config, RankLostError
 from asd.operators import StepMonitor, tell_shard
 from asd.operators.drill.workload import digest
-from asd.operators.table import slots
 
-mode, backend, story, action = sys.argv[1:]
+mode, story, action = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
 ms.set_device("CPU")
 init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
-slots.use_backend(backend)
 rank, last = get_rank(), get_group_size() - 1
 
 

@@ -1,4 +1,4 @@
-"""One of two ranks that train together: `data_parallel.py MODE BACKEND ACTION`; started by msrun.
+"""One of two ranks that train together: `data_parallel.py MODE ACTION`; started by msrun.
 
 A bit of a gradient flips on rank 1 in step 3. Each rank prints one JSON object per step.
 """
@@ -16,14 +16,12 @@ from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.drill.workload import digest
-from asd.operators.table import slots
 
-mode, backend, action = sys.argv[1:]
+mode, action = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
 ms.set_device("CPU")
 init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
-slots.use_backend(backend)
 
 
 class Net(nn.Cell):

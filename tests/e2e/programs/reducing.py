@@ -1,4 +1,4 @@
-"""One of two ranks that train together: `reducing.py MODE BACKEND FAULT STYLE`; started by msrun.
+"""One of two ranks that train together: `reducing.py MODE FAULT STYLE`; started by msrun.
 
 In step 4 one element of what the all-reduce returns is a little off: `never`, on `one` rank or on `both`; `again` is
 `one`, and the step is replayed; `once` is `one` with a second look, in which it is right. With `bare` nothing is
@@ -18,14 +18,12 @@ from mindspore.ops import functional as F  # noqa: N812
 from asd import Config
 from asd.operators import StepMonitor
 from asd.operators.drill.workload import digest
-from asd.operators.table import slots
 
-mode, backend, fault, style = sys.argv[1:]
+mode, fault, style = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
 ms.set_device("CPU")
 init()
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
-slots.use_backend(backend)
 
 
 class Net(nn.Cell):

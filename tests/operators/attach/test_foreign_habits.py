@@ -15,7 +15,7 @@ from asd.operators.gate.guard import guard
 pytestmark = pytest.mark.usefixtures("clean")
 
 
-def test_a_copy_of_a_watched_network_computes_what_the_network_does_and_has_weights_of_its_own(mode, backend):
+def test_a_copy_of_a_watched_network_computes_what_the_network_does_and_has_weights_of_its_own(mode):
     net = fill(Decoder())
     optimizer = nn.Momentum(net.trainable_params(), 0.01, 0.9)
     monitor = StepMonitor(Config(protection="full", enable=1), sinks=[])
@@ -53,7 +53,7 @@ class Compiled(WithRate):
 
 
 @pytest.mark.parametrize("make", [WithRate, Compiled])
-def test_a_guarded_optimizer_takes_arguments_by_name(make, mode, backend):
+def test_a_guarded_optimizer_takes_arguments_by_name(make, mode):
     net = nn.Dense(8, 8, weight_init="ones", has_bias=False)
     optimizer = guard(make(net.trainable_params()), gradients=True)
     gradients = tuple(ops.ones_like(weight) for weight in optimizer.parameters)

@@ -159,7 +159,7 @@ def test_wrappers_of_the_training_do_not_show_in_the_names():
     assert not any(name.startswith(("network", "_backbone")) for name in found)
 
 
-def test_a_second_installation_finds_the_same_sites_and_adds_nothing(mode, backend):
+def test_a_second_installation_finds_the_same_sites_and_adds_nothing(mode):
     net = fill(Decoder())
     first = install(net)
     again = install(net)
@@ -169,7 +169,7 @@ def test_a_second_installation_finds_the_same_sites_and_adds_nothing(mode, backe
     assert {name: reading.calls for name, reading in readings().items()} == dict.fromkeys(DECODER, 1)
 
 
-def test_remove_restores_the_classes_and_nothing_is_checked_any_more(mode, backend):
+def test_remove_restores_the_classes_and_nothing_is_checked_any_more(mode):
     net = fill(Decoder())
     before = {name: type(cell) for name, cell in net.cells_and_names()}
     installation = install(net)
@@ -183,7 +183,7 @@ def test_remove_restores_the_classes_and_nothing_is_checked_any_more(mode, backe
     assert sorted(readings()) == sorted(DECODER)
 
 
-def test_no_parameter_is_added_anywhere(backend, tmp_path):
+def test_no_parameter_is_added_anywhere(clean, tmp_path):
     net, bare = fill(Decoder()), fill(Decoder())
     install(net)
     for listing in ("get_parameters", "trainable_params", "untrainable_params"):
@@ -206,7 +206,7 @@ def test_the_class_of_a_checked_cell_looks_as_before():
     assert repr(net.norm_out.gamma) == repr(Decoder().norm_out.gamma)
 
 
-def test_cells_with_check_operators_are_named_after_their_place_and_not_tapped_twice(mode, backend, enabled):
+def test_cells_with_check_operators_are_named_after_their_place_and_not_tapped_twice(mode, enabled):
     class WithOperators(Decoder):
         def __init__(self):
             with enable():
@@ -229,7 +229,7 @@ def test_check_operators_that_are_off_leave_the_cell_to_the_tap():
     assert install(Holder(norm=norm)).found == ["norm"]
 
 
-def test_a_cell_with_several_outputs_is_checked_at_the_first(mode, backend):
+def test_a_cell_with_several_outputs_is_checked_at_the_first(mode):
     class PairNorm(nn.Cell):
         def construct(self, x):
             return x * 2, x * 3
@@ -251,15 +251,14 @@ def test_a_cell_with_several_outputs_is_checked_at_the_first(mode, backend):
     assert (reading.max_abs, reading.l2, reading.calls) == (5.0, 10.0, 1)
 
 
-def test_a_network_that_is_itself_a_norm_is_checked(mode, backend):
+def test_a_network_that_is_itself_a_norm_is_checked(mode):
     net = fill(nn.LayerNorm((HIDDEN,)))
     assert install(net).found == ["LayerNorm"]
     ms.grad(net)(targets()).asnumpy()
     assert readings()["LayerNorm"].calls == 1
 
 
-def test_slots_are_given_back_with_the_network(backend):
-    slots.use_backend(backend)
+def test_slots_are_given_back_with_the_network(clean):
     for _ in range(3):
         net = Decoder()
         used = [site.slot for site in install(net).sites]
@@ -268,15 +267,10 @@ def test_slots_are_given_back_with_the_network(backend):
     assert max(used) < 100
 
 
-def test_a_full_table_is_one_sentence(backend, monkeypatch):
+def test_a_full_table_is_one_sentence(clean, monkeypatch):
     monkeypatch.setattr(slots.table()._sites, "capacity", 2)
     with pytest.raises(UnsupportedError, match=r"^checkpoint .* can't be added: all 2 slots are in use\.$"):
         install(Decoder())
-
-
-def test_an_unknown_backend_is_refused_by_name(clean):
-    with pytest.raises(ConfigError, match=r"^backend has the value 'cuda', .*valid is operators.*\.$"):
-        slots.use_backend("cuda")
 
 
 MINDFORMERS = {

@@ -27,21 +27,21 @@ def unchecked(name, style, mode):
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_several_adam_steps_are_bit_equal_with_and_without_checks(name, mode, backend):
+def test_several_adam_steps_are_bit_equal_with_and_without_checks(name, mode):
     style = {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
     ours = trained(name, style, checked=True)
     assert_same_bits(ours, unchecked(name, style, mode))
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_several_adam_steps_are_bit_equal_when_outputs_are_looked_at_too(name, mode, backend):
+def test_several_adam_steps_are_bit_equal_when_outputs_are_looked_at_too(name, mode):
     style = {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
     ours = trained(name, style, checked=True, forward=True)
     assert_same_bits(ours, unchecked(name, style, mode))
 
 
 @pytest.mark.parametrize("style", ["jitted step", "jitted forward", "one step cell"])
-def test_a_pynative_training_with_compiled_parts_is_bit_equal_with_and_without_checks(style, backend):
+def test_a_pynative_training_with_compiled_parts_is_bit_equal_with_and_without_checks(style, clean):
     ms.set_context(mode=1)
     ours = trained("decoder", style, checked=True)
     assert_same_bits(ours, unchecked("decoder", style, "pynative"))

@@ -113,7 +113,7 @@ def trained(make, mode):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_training_is_bit_equal_to_one_with_the_bare_operator_when_on(name, mode, backend, enabled):
+def test_a_training_is_bit_equal_to_one_with_the_bare_operator_when_on(name, mode, enabled):
     checked, bare = CASES[name]
     _net, ours = trained(checked, mode)
     assert [reading.calls for reading in readings().values()] == [3]
@@ -132,7 +132,7 @@ def test_when_off_there_is_no_site_and_no_bit_differs(name, value, mode, monkeyp
 
 
 @pytest.mark.parametrize("make", [SeedGatherASD, GatherASD])
-def test_a_gather_reports_the_gradient_of_the_table_it_gathers_from(make, mode, backend, enabled):
+def test_a_gather_reports_the_gradient_of_the_table_it_gathers_from(make, mode, enabled):
     net = fill(GatherNet(make))
     gradients(net, net.trainable_params(), ids(), targets())
     bare = fill(GatherNet(P.Gather))
@@ -143,9 +143,7 @@ def test_a_gather_reports_the_gradient_of_the_table_it_gathers_from(make, mode, 
 @pytest.mark.parametrize(
     ("checked", "bare", "outputs"), [(lambda: LayerNormASD(2, 2), layer_norm, 3), (RmsNormASD, PlainRmsNorm, 2)]
 )
-def test_a_norm_reports_the_gradient_of_its_own_branch_without_the_residual(
-    checked, bare, outputs, mode, backend, enabled
-):
+def test_a_norm_reports_the_gradient_of_its_own_branch_without_the_residual(checked, bare, outputs, mode, enabled):
     net = fill(NormNet(checked, outputs))
     gradients(net, net.trainable_params(), ids(), targets())
     probed = fill(NormNet(bare, outputs, probed=True))
@@ -154,7 +152,7 @@ def test_a_norm_reports_the_gradient_of_its_own_branch_without_the_residual(
     assert_reading(next(iter(readings().values())), true)
 
 
-def test_the_count_of_the_document_counts_forward_passes_in_its_parameter(mode, backend, enabled):
+def test_the_count_of_the_document_counts_forward_passes_in_its_parameter(mode, enabled):
     net = fill(GatherNet(SeedGatherASD))
     count = net.gather.cnt
     step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 1e-3))
@@ -166,7 +164,7 @@ def test_the_count_of_the_document_counts_forward_passes_in_its_parameter(mode, 
     assert count.asnumpy() == 4
 
 
-def test_the_ready_made_operators_leave_their_count_at_zero(mode, backend, enabled):
+def test_the_ready_made_operators_leave_their_count_at_zero(mode, enabled):
     net = fill(GatherNet(GatherASD))
     gradients(net, net.trainable_params(), ids(), targets())
     assert net.gather.cnt.asnumpy() == 0
@@ -246,19 +244,19 @@ class ScaledCheck(IntegerCheck):
         return op.check_op(x, op.pre_val, op.min_val, op.max_val, op.cnt, 2.0)
 
 
-def test_an_integer_tensor_is_refused_with_one_sentence(mode, backend, enabled):
+def test_an_integer_tensor_is_refused_with_one_sentence(mode, enabled):
     with pytest.raises(TypeError, match="check_op got a tensor that is not a floating-point one: it has no gradient"):
         IntegerCheck()(ids()).asnumpy()
 
 
-def test_a_loss_scale_is_refused_with_one_sentence(mode, backend, enabled):
+def test_a_loss_scale_is_refused_with_one_sentence(mode, enabled):
     with pytest.raises(ValueError, match="check_op takes None as loss_scale: give the loss scale to StepMonitor"):
         ScaledCheck()(targets()).asnumpy()
 
 
 @pytest.mark.parametrize("dtype", [mstype.float32, mstype.float16])
 @pytest.mark.parametrize("axes", [1, 2])
-def test_rms_norm_equals_a_float64_reference_and_so_does_its_gradient(dtype, axes, mode, backend, enabled):
+def test_rms_norm_equals_a_float64_reference_and_so_does_its_gradient(dtype, axes, mode, enabled):
     generator = np.random.default_rng(axes)
     kind = ms.dtype_to_nptype(dtype)
     x, gamma, sense = (generator.normal(size=shape).astype(kind) for shape in ((3, 4, 6), (4, 6)[-axes:], (3, 4, 6)))
@@ -308,10 +306,6 @@ def counting_norm():
     return next(iter(readings().values())), place
 
 
-@pytest.mark.parametrize("backend", ["kernel", "operators"])
-def test_a_branch_is_told_from_its_residual_even_if_the_operator_counts(mode, backend, enabled):
-    if backend == "kernel" and slots.kernel.library is None:
-        pytest.skip("the C++ kernel was not built")
-    slots.use_backend(backend)
+def test_a_branch_is_told_from_its_residual_even_if_the_operator_counts(mode, enabled):
     reading, place = counting_norm()
     assert_reading(reading, place)

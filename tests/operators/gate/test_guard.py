@@ -61,7 +61,7 @@ def style_of(mode):
     return {"graph": "one step cell", "pynative": "value_and_grad"}[mode]
 
 
-def test_a_refused_step_of_adam_changes_nothing_and_the_next_one_is_applied(mode, backend):
+def test_a_refused_step_of_adam_changes_nothing_and_the_next_one_is_applied(mode):
     refuse_one_step("Adam", mode)
 
 
@@ -70,8 +70,8 @@ def test_a_refused_step_of_adam_changes_nothing_and_the_next_one_is_applied(mode
     ["SGD", "mindformers AdamW"]
     + [pytest.param(name, marks=pytest.mark.slow) for name in ("AdamWeightDecay", "Momentum", "scheduled Adam")],
 )
-def test_a_refused_step_of_any_optimizer_changes_nothing_and_the_next_one_is_applied(name, corner):
-    refuse_one_step(name, corner)
+def test_a_refused_step_of_any_optimizer_changes_nothing_and_the_next_one_is_applied(name, mode):
+    refuse_one_step(name, mode)
 
 
 def refuse_one_step(name, mode):
@@ -96,12 +96,12 @@ def refuse_one_step(name, mode):
     assert slots.table().refused() == refused + 1
 
 
-def test_an_infinite_gradient_is_refused_whatever_the_limits(mode, backend):
+def test_an_infinite_gradient_is_refused_whatever_the_limits(mode):
     refuse_what_is_not_finite(-math.inf, mode)
 
 
-def test_a_gradient_that_is_no_number_is_refused_whatever_the_limits(corner):
-    refuse_what_is_not_finite(math.nan, corner)
+def test_a_gradient_that_is_no_number_is_refused_whatever_the_limits(mode):
+    refuse_what_is_not_finite(math.nan, mode)
 
 
 def refuse_what_is_not_finite(factor, mode):
@@ -116,7 +116,7 @@ def refuse_what_is_not_finite(factor, mode):
 
 
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "value_and_grad"])
-def test_every_style_of_a_pynative_training_refuses(style, backend):
+def test_every_style_of_a_pynative_training_refuses(style, clean):
     ms.set_context(mode=1)
     training = Training(OPTIMIZERS["Adam"], style)
     limits(limit=1e3)
@@ -129,11 +129,11 @@ def test_every_style_of_a_pynative_training_refuses(style, backend):
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "mindformers AdamW"])  # the last does not compile itself
-def test_an_update_is_judged_once_and_its_gradients_are_read_once(name, mode, backend):
+def test_an_update_is_judged_once_and_its_gradients_are_read_once(name, mode):
     judge_once(name, mode)
 
 
-def test_an_update_is_judged_once_where_nothing_is_compiled(backend, monkeypatch):
+def test_an_update_is_judged_once_where_nothing_is_compiled(clean, monkeypatch):
     monkeypatch.setenv("MS_JIT", "0")
     ms.set_context(mode=1)
     judge_once("Adam", "pynative")
@@ -151,9 +151,9 @@ def judge_once(name, mode):
         assert [reading.calls for reading in found] == [1] * len(net.trainable_params())
 
 
-def test_the_gate_lets_everything_pass_until_it_is_armed_and_after_it_is_disarmed(corner):
-    training = Training(OPTIMIZERS["SGD"], style_of(corner))
-    theirs = Training(OPTIMIZERS["SGD"], style_of(corner), guarded=False)
+def test_the_gate_lets_everything_pass_until_it_is_armed_and_after_it_is_disarmed(mode):
+    training = Training(OPTIMIZERS["SGD"], style_of(mode))
+    theirs = Training(OPTIMIZERS["SGD"], style_of(mode), guarded=False)
     limits(limit=1e-3)
     for armed in (False, True, False):
         slots.table().arm(armed)
@@ -192,7 +192,7 @@ class Bench:
         return after[0].tolist() == [0.0, 0.0]
 
 
-def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode, backend):
+def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode):
     bench = Bench()
     gradient = [0.3, -0.7, 0.1]
     bench.grad(Tensor(np.array(gradient, np.float32))).asnumpy()
@@ -207,7 +207,7 @@ def test_a_value_at_the_limit_passes_and_the_next_larger_one_is_refused(mode, ba
             limits(feature)
 
 
-def test_three_hundred_gradients_are_guarded_together(mode, backend):
+def test_three_hundred_gradients_are_guarded_together(mode):
     bench = Bench(parameters=300)
     limits(limit=2.0)
     assert [bench.refuses(1.0), bench.refuses(5.0)] == [False, True]
@@ -215,7 +215,7 @@ def test_three_hundred_gradients_are_guarded_together(mode, backend):
     assert bench.refuses(1.5) is False
 
 
-def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mode, backend):
+def test_two_optimizers_of_one_step_are_refused_together_and_each_is_counted(mode):
     first, second = Bench(name="first"), Bench(name="second")
     limits(limit=2.0)
     refused = slots.table().refused()
@@ -249,7 +249,7 @@ def test_what_is_no_cell_is_refused_by_its_type(value):
 
 
 @pytest.mark.parametrize("rule", ["threshold", "silent_check_v3", "adaptive"])
-def test_the_gate_refuses_exactly_the_steps_that_the_host_calls_first_level(rule, backend):
+def test_the_gate_refuses_exactly_the_steps_that_the_host_calls_first_level(rule, clean):
     """A seeded stream that crosses the limit up and down; the gate sees it before the host does."""
     ms.set_context(mode=0)
     bench = Bench()
@@ -271,7 +271,7 @@ def test_the_gate_refuses_exactly_the_steps_that_the_host_calls_first_level(rule
     assert sum(refused for refused, _ in both) >= 3
 
 
-def test_what_nobody_judges_refuses_nothing(mode, backend):
+def test_what_nobody_judges_refuses_nothing(mode):
     """Values in the slots of another network, trained by nobody or gone, must not stop this one."""
     other, gone = Tapped("other"), Tapped("gone")
     for net in (other, gone):
@@ -287,7 +287,7 @@ def test_what_nobody_judges_refuses_nothing(mode, backend):
     assert bench.refuses(math.nan)
 
 
-def test_the_limits_of_two_monitors_stand_side_by_side(mode, backend):
+def test_the_limits_of_two_monitors_stand_side_by_side(mode):
     first, second = Bench(name="first"), Bench(name="second")
     table = slots.table()
     table.set_limits([(first.site, one_limit("l2", 2.0))], 1.0)
@@ -300,7 +300,7 @@ def test_the_limits_of_two_monitors_stand_side_by_side(mode, backend):
     assert second.refuses(9.0)
 
 
-def test_a_slot_given_to_another_network_starts_empty_and_without_a_limit(backend):
+def test_a_slot_given_to_another_network_starts_empty_and_without_a_limit(clean):
     ms.set_context(mode=1)
     site = slots.table().new_site("first")
     kept = [slots.table().new_site("kept"), *slots.table().sites()]

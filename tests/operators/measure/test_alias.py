@@ -9,24 +9,12 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from asd.operators.kernel import library as kernel
-from asd.operators.measure.look import make_look
 from asd.operators.measure.tap import alias, make_tap
 from asd.operators.recompute.norm import CheckedNorm
 from asd.operators.table import slots
 from asd.operators.table.site import Site
 
 pytestmark = pytest.mark.usefixtures("clean")
-BACKENDS = ["operators"] if kernel.library is None else ["operators", "kernel"]
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request):
-    before = slots.table().backend
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    slots.use_backend(request.param)
-    yield request.param
-    slots.use_backend(before)
 
 
 def new_site(name) -> Site:
@@ -49,20 +37,16 @@ def test_an_alias_is_another_tensor_on_the_same_memory():
     assert_other_objects_with_the_same_values(alias(x), [x])
 
 
-def test_a_look_and_a_tap_do_not_return_their_input(backend):
+def test_a_tap_does_not_return_their_input():
     x = operands()[0]
-    if backend == "kernel":
-        # In PyNative the tap is MindSpore's own operator for hooks, and this is what a bfloat16 goes through.
-        assert_other_objects_with_the_same_values(make_look(new_site("look")).construct(x), [x])
-    else:
-        tap = make_tap(new_site("tap"))
-        assert_other_objects_with_the_same_values(tap.look.construct(x, *tap.slots()), [x])
+    tap = make_tap(new_site("tap"))
+    assert_other_objects_with_the_same_values(tap.look.construct(x, *tap.slots()), [x])
 
 
-def test_both_ends_of_a_checked_norm_do_not_return_their_inputs(backend):
+def test_both_ends_of_a_checked_norm_do_not_return_their_inputs():
     x, gamma, beta, y = operands()
     norm = CheckedNorm(None, "norm", groups=0, centred=True, epsilon=1e-5, shifted=True)
-    more = norm.slots() if backend == "operators" else ()
+    more = norm.slots()
     assert_other_objects_with_the_same_values(norm.begin.construct(x, gamma, beta, *more), [x, gamma, beta])
     assert_other_objects_with_the_same_values(norm.end.construct(y, x, x, gamma, beta, *more), [y])
 
@@ -91,6 +75,6 @@ def gradients_of(tap):
     return lambda: [gradient.asnumpy().tobytes() for gradient in step(x)[1]]
 
 
-def test_operators_that_wait_in_a_queue_keep_their_gradients_beside_a_tap(backend):
+def test_operators_that_wait_in_a_queue_keep_their_gradients_beside_a_tap():
     with_tap, (expected, *_) = gradients_of(make_tap(new_site("tap"))), (gradients_of(ops.identity)(),)
     assert all(with_tap() == expected for _ in range(12))

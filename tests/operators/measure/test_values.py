@@ -54,7 +54,7 @@ def assert_all(found, *truths, **kwargs):
 
 
 @pytest.mark.parametrize("name", [name for name in NETS if name != "shared"])
-def test_every_checked_output_reports_its_true_gradient_in_float32(name, mode, backend):
+def test_every_checked_output_reports_its_true_gradient_in_float32(name, mode):
     make, make_input = NETS[name]
     net = checked(make)
     gradients(net, net.trainable_params(), make_input(1), targets(1))
@@ -62,7 +62,7 @@ def test_every_checked_output_reports_its_true_gradient_in_float32(name, mode, b
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_every_style_of_a_pynative_training_reports_the_true_gradient(style, backend):
+def test_every_style_of_a_pynative_training_reports_the_true_gradient(style, clean):
     ms.set_context(mode=1)
     net = checked()
     step = STYLES[style](net, sgd(net))
@@ -72,7 +72,7 @@ def test_every_style_of_a_pynative_training_reports_the_true_gradient(style, bac
 
 
 @pytest.mark.parametrize("level", ["O2", "O3"])
-def test_float16_training_reports_the_true_gradient(level, corner):
+def test_float16_training_reports_the_true_gradient(level, mode):
     def prepare(net):
         return amp.auto_mixed_precision(net, level, ms.float16)
 
@@ -90,7 +90,7 @@ def test_float16_training_reports_the_true_gradient(level, corner):
     assert_all(found, dict(zip(zeros, [gradient.asnumpy() for gradient in true], strict=True)))
 
 
-def test_a_net_cast_to_float16_reports_the_true_gradient(mode, backend):
+def test_a_net_cast_to_float16_reports_the_true_gradient(mode):
     def prepare(net):
         return net.to_float(ms.float16)
 
@@ -103,7 +103,7 @@ def test_a_net_cast_to_float16_reports_the_true_gradient(mode, backend):
     assert_all(found, exact, tolerance=0.05)
 
 
-def test_recompute_reports_the_true_gradient_once(mode, backend):
+def test_recompute_reports_the_true_gradient_once(mode):
     net = checked()
     for block in net.blocks:
         block.recompute()
@@ -111,7 +111,7 @@ def test_recompute_reports_the_true_gradient_once(mode, backend):
     assert_all(readings(), truth("decoder"))
 
 
-def test_of_several_micro_batches_the_worst_counts(mode, backend):
+def test_of_several_micro_batches_the_worst_counts(mode):
     net = checked()
     grad = ms.value_and_grad(net, None, net.trainable_params())
     for seed in range(3):
@@ -120,7 +120,7 @@ def test_of_several_micro_batches_the_worst_counts(mode, backend):
 
 
 @pytest.mark.parametrize("context", [0, 1])
-def test_of_several_micro_batches_in_one_compiled_step_the_worst_counts(context, backend):
+def test_of_several_micro_batches_in_one_compiled_step_the_worst_counts(context, clean):
     ms.set_context(mode=context)
     net = checked()
     optimizer = sgd(net)
@@ -143,7 +143,7 @@ def test_of_several_micro_batches_in_one_compiled_step_the_worst_counts(context,
     assert_all(readings(), *[truth("decoder", seed) for seed in range(3)])
 
 
-def test_a_layer_called_twice_in_a_step_reports_the_worst_and_both_calls(mode, backend):
+def test_a_layer_called_twice_in_a_step_reports_the_worst_and_both_calls(mode):
     net = checked(CalledTwice)
     gradients(net, net.trainable_params(), ids(), targets())
     bare = fill(CalledTwice(probed=True))
@@ -153,7 +153,7 @@ def test_a_layer_called_twice_in_a_step_reports_the_worst_and_both_calls(mode, b
     assert_reading(readings()["norm"], *true)
 
 
-def test_a_constant_loss_scale_multiplies_every_value_exactly(mode, backend):
+def test_a_constant_loss_scale_multiplies_every_value_exactly(mode):
     scale = 1024.0
     net = checked()
     step = nn.TrainOneStepCell(net, sgd(net), sens=scale)
@@ -178,7 +178,7 @@ def dataset(steps):
     return ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
 
 
-def test_model_train_judges_the_unscaled_values_of_every_step(mode, backend):
+def test_model_train_judges_the_unscaled_values_of_every_step(mode):
     net = fill(Decoder())
     manager = ms.FixedLossScaleManager(256.0, drop_overflow_update=False)
     model = Model(net, optimizer=sgd(net), loss_scale_manager=manager)
@@ -188,7 +188,7 @@ def test_model_train_judges_the_unscaled_values_of_every_step(mode, backend):
     assert monitor.monitor.status.problems == 0
 
 
-def test_a_dynamic_loss_scaler_is_followed_and_the_values_are_unscaled(mode, backend):
+def test_a_dynamic_loss_scaler_is_followed_and_the_values_are_unscaled(mode):
     net = fill(Decoder())
     optimizer = sgd(net)
     scaler = amp.DynamicLossScaler(scale_value=2.0**10, scale_factor=2, scale_window=1)
@@ -212,7 +212,7 @@ def test_a_dynamic_loss_scaler_is_followed_and_the_values_are_unscaled(mode, bac
     assert_history(monitor, [truth("decoder", seed) for seed in range(3)])
 
 
-def test_evaluation_checks_nothing_and_changes_no_state(corner):
+def test_evaluation_checks_nothing_and_changes_no_state(mode):
     net = checked()
     before = slots.table().refused()
     net.set_train(False)
@@ -222,7 +222,7 @@ def test_evaluation_checks_nothing_and_changes_no_state(corner):
     assert slots.table().refused() == before
 
 
-def test_values_of_one_step_do_not_reach_the_next(corner):
+def test_values_of_one_step_do_not_reach_the_next(mode):
     net = checked()
     step = value_and_grad_loop_without_optimizer(net)
     step(ids(0), targets(0) * 1e6)[0].asnumpy()
@@ -254,7 +254,7 @@ class Casting(nn.Cell):
         return wide * wide
 
 
-def test_a_bfloat16_gradient_is_read(mode, backend):
+def test_a_bfloat16_gradient_is_read(mode):
     x = np.array([[1.5, -3.0, 0.25]], np.float32)
     net = Casting()
     gradient = ms.grad(net)(Tensor(x))
@@ -286,14 +286,14 @@ class Looked(nn.Cell):
 
 
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float16, ms.bfloat16], ids=str)
-def test_a_value_is_read_on_its_way_forward_and_its_gradient_passes(dtype, mode, backend):
+def test_a_value_is_read_on_its_way_forward_and_its_gradient_passes(dtype, mode):
     x = np.array([[1.5, -3.0, 0.25]], np.float32)
     net = Looked(dtype)
     for _ in range(2):
         np.testing.assert_array_equal(ms.grad(net)(Tensor(x)).asnumpy(), 2 * x)
     assert_reading(readings()["looked"], x, x)
     np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x * x)
-    if (mode, backend) == ("graph", "operators"):
+    if mode == "graph":
         assert readings() == {}  # it looks when the gradient is there
     else:
         assert_reading(readings()["looked"], x)
@@ -312,25 +312,25 @@ def test_where_operators_are_divided_no_product_and_no_norm_is_checked_and_that_
     assert "is not checked: products and norms have no checksums in semi_auto_parallel" in caplog.text
 
 
-def test_an_empty_value_is_no_check(mode, backend):
+def test_an_empty_value_is_no_check(mode):
     assert Looked(ms.float32)(Tensor(np.zeros((0, 3), np.float32))).shape == (0, 3)
     assert readings() == {}
 
 
-def test_a_float64_gradient_is_read(mode, backend):
+def test_a_float64_gradient_is_read(mode):
     net = Tapped("double")
     x = np.array([0.1, -0.7, 0.3])
     ms.grad(net)(Tensor(x)).asnumpy()
     assert_reading(readings()["double"], 2 * x)
 
 
-def test_a_scalar_is_read(mode, backend):
+def test_a_scalar_is_read(mode):
     net = Tapped("scalar")
     ms.grad(net)(Tensor(-1.5, ms.float32)).asnumpy()
     assert_reading(readings()["scalar"], np.array(-3.0, np.float32))
 
 
-def test_inputs_of_changing_shape_are_read_and_an_empty_one_is_no_check(mode, backend):
+def test_inputs_of_changing_shape_are_read_and_an_empty_one_is_no_check(mode):
     net = Tapped("changing")
     net.set_inputs(Tensor(shape=[None, HIDDEN], dtype=ms.float32))
     gradient = ms.grad(net)

@@ -63,7 +63,7 @@ def test_one_rank_alone_compares_nothing():
     assert alone.after(50, now=True) is None
 
 
-def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode, backend):
+def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode):
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
     monitor = StepMonitor(Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100)), sinks=[])
@@ -87,7 +87,7 @@ def test_an_announcement_goes_with_the_next_update_once_and_refuses_nothing(mode
     ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
-def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, backend, monkeypatch):
+def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, monkeypatch):
     monkeypatch.setattr(gate_cell, "_width", lambda: WIDTH)
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)

@@ -1,35 +1,7 @@
-"""What tests of checked calls share: every mode with every back end, and faults between an operator and its check."""
+"""What tests of checked calls share: faults between an operator and its check."""
 
 import mindspore as ms
-import pytest
 from mindspore import Tensor, nn, ops
-
-from asd.operators.kernel import library as kernel
-from asd.operators.table import slots
-
-GRAPH, PYNATIVE = ms.GRAPH_MODE, ms.PYNATIVE_MODE
-
-
-@pytest.fixture(
-    params=[
-        (GRAPH, "kernel"),
-        (PYNATIVE, "kernel"),
-        (GRAPH, "operators"),
-        pytest.param((PYNATIVE, "operators"), marks=pytest.mark.slow),
-    ],
-    ids=lambda way: f"{('graph', 'pynative')[way[0]]}-{way[1]}",
-)
-def called(request):
-    """A mode and a back end."""
-    before = slots.table().backend
-    mode, backend = request.param
-    if backend == "kernel" and kernel.library is None:
-        pytest.skip("the C++ kernel was not built")
-    ms.set_context(mode=mode)
-    slots.use_backend(backend)
-    yield mode
-    slots.use_backend(before)
-    ms.set_context(mode=PYNATIVE)
 
 
 def _hit(x, by):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from checked_nets import assert_same_bits, fill, trained
 from mindspore import Parameter, Tensor, nn
-from struck_calls import called, strike  # noqa: F401
+from struck_calls import strike
 from test_checked_norm import scores
 
 from asd import AnomalyDetected, Config
@@ -48,7 +48,7 @@ def monitor_of(**plan):
     return StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(**plan))
 
 
-def test_a_training_is_the_same_with_and_without_checks_of_its_convolutions_bit_for_bit(called):  # noqa: F811
+def test_a_training_is_the_same_with_and_without_checks_of_its_convolutions_bit_for_bit(mode):
     losses, weights = trained(Net(), steps=4)
     monitor = monitor_of(every=2, first_steps=0)
     checked_losses, checked_weights = trained(Net(), monitor, steps=4)
@@ -61,7 +61,7 @@ def test_a_training_is_the_same_with_and_without_checks_of_its_convolutions_bit_
 
 
 @pytest.mark.parametrize("part", ["", "_dx", "_dw"])
-def test_a_wrong_convolution_is_named_and_its_update_refused(called, part):  # noqa: F811
+def test_a_wrong_convolution_is_named_and_its_update_refused(mode, part):
     with pytest.raises(AnomalyDetected) as caught:
         trained(One(), monitor_of(every=1), 1, before=lambda net: strike(net.wide.conv2d.checked.call, part, 0.05))
     event = caught.value.event

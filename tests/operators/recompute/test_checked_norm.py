@@ -9,33 +9,10 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd import AnomalyDetected, Config
 from asd.operators import Checksum, NormASD, StepMonitor, enable, install, install_checksum
-from asd.operators.kernel import library as kernel
 from asd.operators.measure.tap import alias
 from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
-BACKENDS = ["operators"] if kernel.library is None else ["operators", "kernel"]
-CORNERS = [(ms.GRAPH_MODE, BACKENDS[-1]), (ms.PYNATIVE_MODE, BACKENDS[0])]
-WAYS = [
-    pytest.param(
-        (mode, backend),
-        marks=() if (mode, backend) in CORNERS else pytest.mark.slow,
-        id=f"{('graph', 'pynative')[mode]}-{backend}",
-    )
-    for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE)
-    for backend in BACKENDS
-]
-
-
-@pytest.fixture(params=WAYS)
-def way(request):
-    """A mode and a backend."""
-    before = slots.table().backend
-    mode, backend = request.param
-    ms.set_context(mode=mode)
-    slots.use_backend(backend)
-    yield mode
-    slots.use_backend(before)
 
 
 class Block(nn.Cell):
@@ -65,7 +42,7 @@ def scores(monitor):
 
 
 @pytest.mark.parametrize("plan", [{"every": 1}, {"every": 3, "first_steps": 0}])
-def test_a_training_is_the_same_with_and_without_checks_of_its_norms_bit_for_bit(way, plan):
+def test_a_training_is_the_same_with_and_without_checks_of_its_norms_bit_for_bit(mode, plan):
     losses, weights = trained(Block(), steps=6)
     monitor = monitor_of(**plan)
     checked_losses, checked_weights = trained(Block(), monitor, steps=6)
@@ -120,7 +97,7 @@ class StruckNorm(nn.Cell):
 
 
 @pytest.mark.parametrize("part", ["", "_dx", "_dw"])
-def test_a_wrong_norm_is_named_and_its_update_refused(way, part):
+def test_a_wrong_norm_is_named_and_its_update_refused(mode, part):
     def strike(net):
         checked = net.norm.layer_norm.checked
         checked.norm = StruckNorm(checked.norm, part)
@@ -157,7 +134,7 @@ def test_checks_of_norms_and_taps_on_them_live_side_by_side(mode, before):
 
 
 @pytest.mark.parametrize("cell", ["layer", "rms"])
-def test_norms_that_the_checking_operators_replace_are_computed_again_inside_them(way, cell):
+def test_norms_that_the_checking_operators_replace_are_computed_again_inside_them(mode, cell):
     class RMSNorm(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -190,44 +167,39 @@ def test_norms_that_the_checking_operators_replace_are_computed_again_inside_the
 
 @pytest.mark.parametrize("dtype", [ms.float16, ms.bfloat16], ids=str)
 def test_the_operators_judge_norms_of_narrow_types(dtype):
-    """The C++ kernel's tolerance for them is in test_norm_check; MindSpore computes such norms in their own type."""
+    """MindSpore computes such norms in their own type."""
     ms.set_context(mode=ms.GRAPH_MODE)
-    before = slots.table().backend
-    slots.use_backend("operators")
-    try:
-        rng = np.random.default_rng(0)
-        x, dy = (Tensor(rng.standard_normal((12, 32)).astype(np.float32)).astype(dtype) for _ in range(2))
-        gamma, beta = (Tensor(rng.standard_normal(32).astype(np.float32)).astype(dtype) for _ in range(2))
+    rng = np.random.default_rng(0)
+    x, dy = (Tensor(rng.standard_normal((12, 32)).astype(np.float32)).astype(dtype) for _ in range(2))
+    gamma, beta = (Tensor(rng.standard_normal(32).astype(np.float32)).astype(dtype) for _ in range(2))
 
-        class Net(nn.Cell):
-            def __init__(self):
-                super().__init__()
-                self.norm = NormASD(_by_hand, "hand", check=True)
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.norm = NormASD(_by_hand, "hand", check=True)
 
-            def construct(self, x, gamma, beta, dy):
-                return (self.norm(x, gamma, beta) * dy).sum()
+        def construct(self, x, gamma, beta, dy):
+            return (self.norm(x, gamma, beta) * dy).sum()
 
-        def _by_hand(x, gamma, beta):
-            x = x.astype(ms.float32)
-            middle = x - x.mean(-1, keep_dims=True)
-            y = middle * ops.rsqrt((middle * middle).mean(-1, keep_dims=True) + 1e-5)
-            return (y * gamma.astype(ms.float32) + beta.astype(ms.float32)).astype(dtype)
+    def _by_hand(x, gamma, beta):
+        x = x.astype(ms.float32)
+        middle = x - x.mean(-1, keep_dims=True)
+        y = middle * ops.rsqrt((middle * middle).mean(-1, keep_dims=True) + 1e-5)
+        return (y * gamma.astype(ms.float32) + beta.astype(ms.float32)).astype(dtype)
 
-        plan = Checksum(every=1)
-        net = Net()
-        plan.begin_step(1)
-        ops.grad(net, (0, 1, 2))(x, gamma, beta, dy)
-        table = slots.table()
-        scores = {each.checkpoint: each.max_abs for each in table.read(net.norm.sites)}
-        plan.stop()
-    finally:
-        slots.use_backend(before)
+    plan = Checksum(every=1)
+    net = Net()
+    plan.begin_step(1)
+    ops.grad(net, (0, 1, 2))(x, gamma, beta, dy)
+    table = slots.table()
+    scores = {each.checkpoint: each.max_abs for each in table.read(net.norm.sites)}
+    plan.stop()
     assert sorted(scores) == ["hand.checksum", "hand.checksum_dw", "hand.checksum_dx"]
     assert all(0 < score < 1 for score in scores.values())
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.001])
-def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(way, factor):
+def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(mode, factor):
     """RMSNorm over groups of channels, which no layer of MindSpore is."""
 
     def by_hand(x, gamma):
@@ -252,7 +224,7 @@ def test_a_norm_by_hand_without_a_mean_is_checked_in_groups_too(way, factor):
 
 
 @pytest.mark.parametrize("how", ["recomputed", "scaled", "compiled"])
-def test_norms_are_checked_in_every_way_of_training(how, way):
+def test_norms_are_checked_in_every_way_of_training(how, mode):
     """Recomputed activations, a loss scale, and a step that PyNative compiles; each as without the checks."""
 
     def gradients(net):
@@ -267,7 +239,7 @@ def test_norms_are_checked_in_every_way_of_training(how, way):
         loss, found = (ms.jit(step) if how == "compiled" else step)(batch())
         return [each.asnumpy() for each in (loss, *found)]
 
-    ms.set_context(mode=ms.PYNATIVE_MODE if how == "compiled" else way)
+    ms.set_context(mode=ms.PYNATIVE_MODE if how == "compiled" else ms.get_context("mode"))
     expected = gradients(fill(Block()))
     net = fill(Block())
     sites = [site for site in install_checksum(net) if "norm" in site.name]
@@ -318,7 +290,7 @@ def test_a_layer_norm_over_other_axes_than_its_weights_have_is_left_alone():
     assert install_checksum(Odd()) == []
 
 
-def test_a_norm_that_changes_the_type_is_refused_in_one_sentence(way):
+def test_a_norm_that_changes_the_type_is_refused_in_one_sentence(mode):
     class Net(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -338,7 +310,7 @@ def test_a_norm_that_changes_the_type_is_refused_in_one_sentence(way):
 
 
 @pytest.mark.parametrize("rows", [1, 8])
-def test_equal_gradients_that_are_all_rounded_alike_are_no_fault(way, rows):
+def test_equal_gradients_that_are_all_rounded_alike_are_no_fault(mode, rows):
     """As behind a norm whose outputs are averaged over a sequence."""
 
     class Pooled(nn.Cell):

@@ -6,7 +6,7 @@ import pytest
 from checked_nets import assert_same_bits, trained
 from mindspore import Tensor, nn
 from mindspore.ops import operations as P  # noqa: N812
-from struck_calls import called, strike  # noqa: F401
+from struck_calls import strike
 from test_checked_norm import scores
 
 from asd import AnomalyDetected, Config
@@ -36,7 +36,7 @@ def monitor_of(**plan):
     return StepMonitor(Config(enable=1), sinks=[], checksum=Checksum(**plan))
 
 
-def test_a_training_is_the_same_with_and_without_checks_of_its_softmaxes_bit_for_bit(called):  # noqa: F811
+def test_a_training_is_the_same_with_and_without_checks_of_its_softmaxes_bit_for_bit(mode):
     losses, weights = trained(Attention(), steps=4)
     monitor = monitor_of(every=2, first_steps=0)
     checked_losses, checked_weights = trained(Attention(), monitor, steps=4)
@@ -59,7 +59,7 @@ class One(nn.Cell):
 
 
 @pytest.mark.parametrize("part", ["", "_dx"])
-def test_a_wrong_softmax_is_named_and_its_update_refused(called, part):  # noqa: F811
+def test_a_wrong_softmax_is_named_and_its_update_refused(mode, part):
     with pytest.raises(AnomalyDetected) as caught:
         trained(One(), monitor_of(every=1), 1, before=lambda net: strike_of_one(net.gate.softmax.checked.call, part))
     event = caught.value.event

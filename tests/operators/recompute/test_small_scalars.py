@@ -17,8 +17,6 @@ import sys
 import mindspore as ms
 sys.path[:0] = sys.argv[1:]
 ms.set_context(mode=ms.GRAPH_MODE)
-from asd.operators.table import slots
-slots.use_backend("operators")
 from asd import Config
 from asd.operators import Checksum, StepMonitor
 from checked_nets import trained

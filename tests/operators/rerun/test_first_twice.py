@@ -76,8 +76,7 @@ def twice(run, array):
     return array * np.float32(4) if run == 2 else array
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel"), ("pynative", "operators")], indirect=True)
-def test_a_healthy_second_step_is_made_once_more_and_changes_nothing(mode, backend):
+def test_a_healthy_second_step_is_made_once_more_and_changes_nothing(mode):
     bare, checked = Training(confirm=0.0), Training()
     assert (bare.runs, checked.runs) == (5, 6)
     assert "repeats" not in bare.on
@@ -87,8 +86,7 @@ def test_a_healthy_second_step_is_made_once_more_and_changes_nothing(mode, backe
     assert_same_bits(checked.state, bare.state)
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("graph", "operators"), ("pynative", "kernel")], indirect=True)
-def test_a_device_that_was_wrong_in_one_run_of_the_second_step_is_told(mode, backend):
+def test_a_device_that_was_wrong_in_one_run_of_the_second_step_is_told(mode):
     healthy, struck = Training(), Training(twice)
     assert [(event.step, event.level.name, event.refused) for event in struck.events] == [(2, "WARNING", False)]
     assert "was not the same when it was made twice: " in struck.events[0].reason
@@ -99,8 +97,8 @@ def test_a_device_that_was_wrong_in_one_run_of_the_second_step_is_told(mode, bac
     assert_same_bits(struck.state, healthy.state)
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel")], indirect=True)
-def test_a_training_that_never_repeats_a_step_takes_no_second_look(mode, backend, caplog):
+@pytest.mark.parametrize("mode", ["graph"], indirect=True)
+def test_a_training_that_never_repeats_a_step_takes_no_second_look(mode, caplog):
     with caplog.at_level(logging.WARNING, "asd"):
         noisy = Training(lambda run, array: array * np.float32(1 << run))
     assert noisy.runs == 7
@@ -111,8 +109,8 @@ def test_a_training_that_never_repeats_a_step_takes_no_second_look(mode, backend
     assert "second look" not in noisy.on
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel")], indirect=True)
-def test_rounding_that_differs_each_time_leaves_the_second_look_on(mode, backend):
+@pytest.mark.parametrize("mode", ["graph"], indirect=True)
+def test_rounding_that_differs_each_time_leaves_the_second_look_on(mode):
     noisy = Training(lambda run, array: array * np.float32(1 + run * 2**-20))
     assert noisy.events == []
     assert noisy.on["repeats"].startswith("not bit for bit: ")

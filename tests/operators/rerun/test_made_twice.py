@@ -88,8 +88,7 @@ def train(make, monitored, *, whole=True):
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["cell", "function"])
-@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel"), ("pynative", "kernel")], indirect=True)
-def test_means_of_weights_are_what_they_are_without_detection(mode, backend, whole):
+def test_means_of_weights_are_what_they_are_without_detection(mode, whole):
     losses, weights, _, _ = train(Averaging, monitored=False)
     ours, our_weights, _, monitor = train(Averaging, monitored=True, whole=whole)
     assert monitor.monitor.protections.on["repeats"] == "bit for bit, as the second step showed"
@@ -97,8 +96,8 @@ def test_means_of_weights_are_what_they_are_without_detection(mode, backend, who
     assert_same_bits(our_weights, weights)
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("pynative", "kernel")], indirect=True)
-def test_what_a_cell_keeps_in_python_is_put_back_and_no_step_is_made_again_then(mode, backend, caplog):
+@pytest.mark.parametrize("mode", ["pynative"], indirect=True)
+def test_what_a_cell_keeps_in_python_is_put_back_and_no_step_is_made_again_then(mode, caplog):
     losses, weights, plain, _ = train(Counting, monitored=False)
     with caplog.at_level(logging.WARNING, "asd"):
         ours, our_weights, cell, monitor = train(Counting, monitored=True)
@@ -113,8 +112,7 @@ def test_what_a_cell_keeps_in_python_is_put_back_and_no_step_is_made_again_then(
     assert reason in caplog.text
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel"), ("pynative", "operators")], indirect=True)
-def test_an_optimizer_whose_own_construct_is_compiled_updates_once_and_is_told(mode, backend, caplog):
+def test_an_optimizer_whose_own_construct_is_compiled_updates_once_and_is_told(mode, caplog):
     def make(net, optimizer):
         return nn.TrainOneStepCell(net, optimizer)
 
@@ -207,9 +205,9 @@ class Drawing(Reading):
         return nn.TrainOneStepCell.construct(self, x * float(self.own.random()))
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("pynative", "kernel")], indirect=True)
+@pytest.mark.parametrize("mode", ["pynative"], indirect=True)
 @pytest.mark.parametrize("make", [Reading, Drawing])
-def test_a_step_that_reads_on_in_something_of_its_own_is_not_made_again(mode, backend, make):
+def test_a_step_that_reads_on_in_something_of_its_own_is_not_made_again(mode, make):
     losses, weights, _, _ = train(make, monitored=False)
     ours, our_weights, _, monitor = train(make, monitored=True)
     assert ours == losses
@@ -251,7 +249,6 @@ class Scheduled(nn.TrainOneStepCell):
         return loss
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("graph", "kernel"), ("pynative", "operators")], indirect=True)
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -260,7 +257,7 @@ class Scheduled(nn.TrainOneStepCell):
         (Scheduled, "no step will be made again: a step changes "),
     ],
 )
-def test_what_a_step_writes_past_the_guard_is_written_once(mode, backend, make, said, caplog):
+def test_what_a_step_writes_past_the_guard_is_written_once(mode, make, said, caplog):
     losses, weights, _, _ = train(make, monitored=False)
     with caplog.at_level(logging.WARNING, "asd"):
         ours, our_weights, _, _ = train(make, monitored=True)
@@ -269,8 +266,8 @@ def test_what_a_step_writes_past_the_guard_is_written_once(mode, backend, make, 
     assert said in caplog.text
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("pynative", "kernel")], indirect=True)
-def test_a_first_step_whose_update_is_skipped_does_not_end_replays(mode, backend):
+@pytest.mark.parametrize("mode", ["pynative"], indirect=True)
+def test_a_first_step_whose_update_is_skipped_does_not_end_replays(mode):
     net = fill(Net())
     optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
     monitor = StepMonitor(Config(enable=1, on_anomaly="skip"), sinks=[])

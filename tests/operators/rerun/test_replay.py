@@ -96,9 +96,8 @@ class Training:
         return [(event.step, event.verdict, event.reason) for event in self.events if event.kind == "replay"]
 
 
-@pytest.mark.parametrize("backend", ["kernel", pytest.param("operators", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("story", ["transient", "persistent", "poisoned"])
-def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mode, backend, monkeypatch):
+def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mode, monkeypatch):
     fault, bad = {"transient": (ONCE, 0), "persistent": (ALWAYS, 0), "poisoned": (None, 3)}[story]
     ours = Training(monkeypatch, fault, bad=bad)
     verdicts, state = ours.verdicts(), ours.state()
@@ -120,7 +119,7 @@ def test_the_training_after_a_replay_equals_one_without_it_bit_for_bit(story, mo
     assert ours.monitor.monitor.state() == theirs.monitor.monitor.state()
 
 
-def test_the_replay_s_event_is_the_anomaly_s_with_a_verdict(corner, monkeypatch):
+def test_the_replay_s_event_is_the_anomaly_s_with_a_verdict(mode, monkeypatch):
     training = Training(monkeypatch, ONCE)
     anomaly = next(event for event in training.events if event.kind == "anomaly")
     [replay] = [event for event in training.events if event.kind == "replay"]
@@ -129,7 +128,7 @@ def test_the_replay_s_event_is_the_anomaly_s_with_a_verdict(corner, monkeypatch)
     assert replay.id != anomaly.id
 
 
-def test_switched_off_or_when_updates_are_applied_no_step_is_made_again(corner, monkeypatch):
+def test_switched_off_or_when_updates_are_applied_no_step_is_made_again(mode, monkeypatch):
     assert Training(monkeypatch, ONCE, config=settings(on_anomaly="log")).runs == 0
     monitor = StepMonitor(settings(), sinks=[], replay=False)
     net = fill(Noisy())
@@ -159,7 +158,7 @@ def loop(monitor, watch, make=Decoder, fault=ONCE):
     return [(event.verdict, event.reason) for event in found]
 
 
-def test_a_loop_of_one_s_own_is_replayed_when_its_step_is_watched_and_says_so_when_it_is_not(corner):
+def test_a_loop_of_one_s_own_is_replayed_when_its_step_is_watched_and_says_so_when_it_is_not(mode):
     monitor = StepMonitor(settings(), sinks=[])
     [(verdict, _)] = loop(monitor, monitor.watch_step)
     assert verdict == "transient"
@@ -168,7 +167,7 @@ def test_a_loop_of_one_s_own_is_replayed_when_its_step_is_watched_and_says_so_wh
     ]
 
 
-def test_a_training_cell_that_asd_run_watches_is_replayed(corner, monkeypatch):
+def test_a_training_cell_that_asd_run_watches_is_replayed(mode, monkeypatch):
     monkeypatch.setenv("NPU_ASD_ENABLE", "1")
     monkeypatch.setenv("ASD_ON_ANOMALY", "skip")
     monkeypatch.setenv("NPU_ASD_UPPER_THRESH", "1000,100")
@@ -234,7 +233,7 @@ def accumulate(monkeypatch, judged, size=0):
     return [(event.step, event.verdict) for event in found], values(cell.get_parameters()), found
 
 
-def test_gradient_buffers_and_counters_begin_again_and_are_put_back(backend, monkeypatch):
+def test_gradient_buffers_and_counters_begin_again_and_are_put_back(clean, monkeypatch):
     ms.set_context(mode=0)
     verdicts, ours, _ = accumulate(monkeypatch, judged=True)
     none, theirs, _ = accumulate(monkeypatch, judged=False)

@@ -47,7 +47,7 @@ def test_as_a_context_manager_it_ends_with_the_block_and_with_an_error_in_it():
     assert bound() == ORIGINALS
 
 
-def test_layers_built_in_between_check_and_the_others_do_not(mode, backend, enabled):
+def test_layers_built_in_between_check_and_the_others_do_not(mode, enabled):
     before = nn.LayerNorm((HIDDEN,))
     with enable():
         net = fill(Decoder())

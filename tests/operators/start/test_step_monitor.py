@@ -74,7 +74,7 @@ def unwatched(data):
     return run.state()
 
 
-def test_an_anomaly_ends_the_training_with_the_event_and_the_update_is_refused(mode, backend):
+def test_an_anomaly_ends_the_training_with_the_event_and_the_update_is_refused(mode):
     run = Run(config())
     with pytest.raises(AnomalyDetected) as caught:
         run.train(dataset(5, bad=[4]))
@@ -90,7 +90,7 @@ def test_an_anomaly_ends_the_training_with_the_event_and_the_update_is_refused(m
     assert_same_bits(run.state(), unwatched(dataset(3)))
 
 
-def test_skipping_leaves_out_the_bad_update_and_goes_on(mode, backend):
+def test_skipping_leaves_out_the_bad_update_and_goes_on(mode):
     run = Run(config("skip"))
     run.train(dataset(5, bad=[5]))
     fatal = [event for event in run.events if event.level is Level.ERROR]
@@ -100,7 +100,7 @@ def test_skipping_leaves_out_the_bad_update_and_goes_on(mode, backend):
     assert_same_bits(run.state(), unwatched(dataset(4)))
 
 
-def test_logging_reports_and_applies_the_update(corner):
+def test_logging_reports_and_applies_the_update(mode):
     run = Run(config("log"))
     run.train(dataset(3, bad=[2]))
     fatal = [event for event in run.events if event.level is Level.ERROR]
@@ -109,7 +109,7 @@ def test_logging_reports_and_applies_the_update(corner):
     assert_same_bits(run.state(), unwatched(dataset(3, bad=[2])))
 
 
-def test_a_healthy_training_is_bit_equal_to_an_unwatched_one(mode, backend):
+def test_a_healthy_training_is_bit_equal_to_an_unwatched_one(mode):
     run = Run(config())
     run.train(dataset(4))
     assert run.events == []
@@ -117,14 +117,14 @@ def test_a_healthy_training_is_bit_equal_to_an_unwatched_one(mode, backend):
     assert_same_bits(run.state(), unwatched(dataset(4)))
 
 
-def test_a_gradient_that_is_not_finite_is_a_first_level_anomaly(corner):
+def test_a_gradient_that_is_not_finite_is_a_first_level_anomaly(mode):
     run = Run(config())
     with pytest.raises(AnomalyDetected, match="accuracy sensitivity feature abnormal"):
         run.train(dataset(3, bad=[2], factor=math.nan))
     assert_same_bits(run.state(), unwatched(dataset(1)))
 
 
-def test_a_second_level_value_is_reported_and_applied(corner):
+def test_a_second_level_value_is_reported_and_applied(mode):
     run = Run(config(upper=(10**9, 3)))
     run.train(dataset(3, bad=[2], factor=1e3))
     assert run.events
@@ -159,7 +159,7 @@ def test_switched_off_by_the_environment_it_says_so_once_and_by_its_config_never
     ]
 
 
-def test_after_the_training_the_gate_lets_everything_pass(corner):
+def test_after_the_training_the_gate_lets_everything_pass(mode):
     run = Run(config("skip"))
     run.train(dataset(2, bad=[1]))
     before = slots.table().refused()
@@ -169,7 +169,7 @@ def test_after_the_training_the_gate_lets_everything_pass(corner):
 
 
 @pytest.mark.parametrize("style", [value_and_grad_loop, jitted_step])
-def test_a_loop_of_ones_own_gets_the_events_of_each_step(style, backend):
+def test_a_loop_of_ones_own_gets_the_events_of_each_step(style, clean):
     ms.set_context(mode=1)
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
@@ -183,7 +183,7 @@ def test_a_loop_of_ones_own_gets_the_events_of_each_step(style, backend):
     assert set(fatal) == {3}
 
 
-def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(backend):
+def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(clean):
     ms.set_context(mode=1)
     net = fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
@@ -196,7 +196,7 @@ def test_a_compiled_step_is_waited_for_even_without_one_of_its_outputs(backend):
         assert {name: len(values) for name, values in monitor.monitor.history.items()} == dict.fromkeys(NAMES, seed)
 
 
-def test_without_an_optimizer_it_reports_and_refuses_nothing(corner):
+def test_without_an_optimizer_it_reports_and_refuses_nothing(mode):
     net = fill(Decoder())
     monitor = StepMonitor(config("skip"), sinks=[])
     assert monitor.attach(net) is None
@@ -204,7 +204,7 @@ def test_without_an_optimizer_it_reports_and_refuses_nothing(corner):
     assert {(event.level, event.refused) for event in monitor.step(loss)} == {(Level.ERROR, False)}
 
 
-def test_a_failure_of_the_detector_is_an_event_and_the_training_goes_on(corner, monkeypatch):
+def test_a_failure_of_the_detector_is_an_event_and_the_training_goes_on(mode, monkeypatch):
     def broken(self, value):
         raise ZeroDivisionError("by design")
 
@@ -216,7 +216,7 @@ def test_a_failure_of_the_detector_is_an_event_and_the_training_goes_on(corner, 
     assert_same_bits(run.state(), unwatched(dataset(3)))
 
 
-def test_a_sink_that_raises_is_counted_and_the_others_get_the_event(corner):
+def test_a_sink_that_raises_is_counted_and_the_others_get_the_event(mode):
     def broken(event):
         raise OSError("disk full")
 
@@ -228,12 +228,12 @@ def test_a_sink_that_raises_is_counted_and_the_others_get_the_event(corner):
     assert run.monitor.monitor.status.problems == len(later)
 
 
-def test_that_nothing_is_checked_is_told_once(corner):
+def test_that_nothing_is_checked_is_told_once(mode):
     run = Run(config())
     run.model.train(1, dataset(2), dataset_sink_mode=False)  # compiles the graph before the checks are put in
     run.train(dataset(4))
     told = [reason for reason in run.reasons() if reason.startswith("nothing was checked")]
-    assert told == [NOTHING] * (corner == "graph")
+    assert told == [NOTHING] * (mode == "graph")
 
 
 NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
@@ -248,7 +248,7 @@ class NothingToCheck(nn.Cell):
         return ops.mean(ops.square(self.dense(y)))
 
 
-def test_a_network_with_nothing_to_check_trains_and_the_problem_is_told(corner):
+def test_a_network_with_nothing_to_check_trains_and_the_problem_is_told(mode):
     run = Run(config(), make=NothingToCheck)
     run.train(dataset(3))
     assert run.reasons() == [
@@ -259,7 +259,7 @@ def test_a_network_with_nothing_to_check_trains_and_the_problem_is_told(corner):
 
 
 @pytest.mark.parametrize("scale", [2.0**15, 1.0])
-def test_an_overflow_under_a_dynamic_loss_scale_is_second_level_while_it_can_still_fall(scale, corner):
+def test_an_overflow_under_a_dynamic_loss_scale_is_second_level_while_it_can_still_fall(scale, mode):
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-3)
     scaler = amp.DynamicLossScaler(scale_value=scale, scale_factor=2, scale_window=1000)
@@ -351,7 +351,7 @@ def test_a_resumed_training_judges_like_one_that_never_stopped(how, refused, mod
     assert_same_bits(second.state(), whole.state())
 
 
-def test_every_checkpoint_gets_the_state_of_its_own_step(corner, tmp_path):
+def test_every_checkpoint_gets_the_state_of_its_own_step(mode, tmp_path):
     run = Run(config())
     run.train(dataset(6), writer(tmp_path, every=2))
     states = {file.name: load_state(file) for file in tmp_path.glob("*.json")}
@@ -453,7 +453,7 @@ def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of
     assert list((tmp_path / "ckpt").glob("*.json")) == []
 
 
-def test_two_networks_trained_in_turn_are_judged_each_by_its_own_monitor(corner):
+def test_two_networks_trained_in_turn_are_judged_each_by_its_own_monitor(mode):
     first, second = Run(config("skip")), Run(config("skip"), make=CalledTwice)
     first.train(dataset(2))
     second.train(dataset(3, bad=[2]))
@@ -464,7 +464,7 @@ def test_two_networks_trained_in_turn_are_judged_each_by_its_own_monitor(corner)
     assert {event.step for event in first.events} == {4}
 
 
-def test_training_once_more_with_the_same_monitor_goes_on_with_its_rules(corner):
+def test_training_once_more_with_the_same_monitor_goes_on_with_its_rules(mode):
     once, twice = Run(config()), Run(config())
     once.train(dataset(4))
     twice.train(dataset(2))
@@ -474,7 +474,7 @@ def test_training_once_more_with_the_same_monitor_goes_on_with_its_rules(corner)
     assert_same_bits(twice.state(), once.state())
 
 
-def test_a_check_operator_that_no_network_holds_is_judged_too_and_still_in_a_second_training(backend, enabled):
+def test_a_check_operator_that_no_network_holds_is_judged_too_and_still_in_a_second_training(clean, enabled):
     ms.set_context(mode=1)
     gather = GatherASD()
     table = ms.Parameter(np.ones((13, 8), np.float32), name="table")

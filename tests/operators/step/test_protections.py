@@ -14,13 +14,8 @@ from asd import Config
 from asd.cli import main
 from asd.operators import StepMonitor
 from asd.operators.attach.left_out import leave_out, take_left_out
-from asd.operators.kernel import library as kernel
-from asd.operators.table import slots
 
-pytestmark = [
-    pytest.mark.usefixtures("clean"),
-    pytest.mark.skipif(kernel.library is None, reason="the C++ kernel was not built"),
-]
+pytestmark = pytest.mark.usefixtures("clean")
 ALL = ("finite", "adaptive", "state", "checksum")
 
 
@@ -259,7 +254,6 @@ def test_what_checks_left_out_while_they_were_put_in_and_compiled_is_told(said):
 
 def test_without_the_kernel_the_hashes_are_missing(said):
     ms.set_context(mode=1)
-    slots.use_backend("operators")
     found = train(Config(protection="document", enable=1, rule="adaptive"))
     assert found["on"]["computed by"] == "MindSpore operators"
     assert found["missing"] == {
@@ -270,7 +264,6 @@ def test_without_the_kernel_the_hashes_are_missing(said):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_results_are_computed_again_by_operators_only_where_a_step_can_skip_it(said, compiled):
     ms.set_context(mode=0 if compiled else 1)
-    slots.use_backend("operators")
     found = train(Config(enable=1))
     results = [words for words in found["places"] if words.startswith("results of")]
     assert bool(results) is not compiled
@@ -282,7 +275,6 @@ def test_results_are_computed_again_by_operators_only_where_a_step_can_skip_it(s
 
 def test_results_are_computed_again_in_every_step_where_that_is_asked_for(said):
     ms.set_context(mode=0)
-    slots.use_backend("operators")
     tiers = ("finite", "adaptive", "checksum")
     found = train(Config(protection="document", enable=1, rule="adaptive", tiers=tiers))
     assert found["places"]["results of matrix products"] > 0

@@ -77,21 +77,6 @@ def test_every_kind_is_checked_nothing_is_changed_and_each_fault_is_told_by_its_
     assert in_state[0].reason == "state: max_moment2 more than 4 times its largest so far"
 
 
-def test_the_operators_see_what_the_kernel_sees(tmp_path):
-    from asd.operators.table import slots
-
-    ms.set_context(mode=1)
-    found = {}
-    for backend in ("kernel", "operators"):
-        slots.use_backend(backend)
-        training = Training(adaptive(tmp_path))
-        training.step()
-        found[backend] = {each.checkpoint: each[1:4] for each in training.monitor.monitor.readings}
-    assert found["kernel"].keys() == found["operators"].keys()
-    for name, numbers in found["kernel"].items():
-        np.testing.assert_allclose(found["operators"][name], numbers, rtol=2e-6)
-
-
 def test_a_resumed_run_judges_by_the_history_that_was_saved(tmp_path):
     ms.set_context(mode=1)
     config = adaptive(tmp_path)
@@ -134,16 +119,3 @@ def test_with_log_every_kind_is_checked_too_and_a_later_training_may_refuse(mode
     before = logged.values()
     assert any(event.refused for event in again.step(step(ids(1), targets(1))))
     assert_same_bits(logged.values(), before)
-
-
-def test_the_kernel_counts_the_time_of_its_checks():
-    from asd.operators.kernel import library as kernel
-    from asd.operators.table import slots
-
-    slots.use_backend("kernel")
-    table = slots.table()
-    site = table.new_site("large")
-    table.seconds()
-    kernel.observe(site.slot, np.ones(1 << 20, np.float32))
-    assert 0 < table.seconds() < 60
-    assert table.seconds() == 0

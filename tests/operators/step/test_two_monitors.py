@@ -93,7 +93,7 @@ class Gan:
 
 
 @pytest.mark.parametrize(("fault", "turn"), [("g", "g"), ("d", "g"), ("d", "d")], ids=["g", "d-in-g", "d"])
-def test_a_fault_is_refused_and_blamed_in_its_own_training_and_the_other_one_goes_on(fault, turn, mode, backend):
+def test_a_fault_is_refused_and_blamed_in_its_own_training_and_the_other_one_goes_on(fault, turn, mode):
     ours, theirs = Gan(RULE, fault=fault, turn=turn), Gan(skipped=turn)
     other = "d" if turn == "g" else "g"
     assert ours.events[other] == []
@@ -105,7 +105,7 @@ def test_a_fault_is_refused_and_blamed_in_its_own_training_and_the_other_one_goe
 
 
 @pytest.mark.parametrize("order", ["gd", "dg"])
-def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimizers_train(order, corner):
+def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimizers_train(order, mode):
     ours, theirs = Gan(RULE, fault="d", turn="g", order=order, whole=True), Gan(order=order, skipped="g")
     assert ours.events["d"] == []
     assert {event.step for event in ours.events["g"]} == {BAD}
@@ -115,7 +115,7 @@ def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimiz
     assert {name.split(".")[-2] for name in sites["d"]} == {"discriminator"}
 
 
-def test_names_are_unique_and_those_of_the_second_have_its_class_in_front(corner):
+def test_names_are_unique_and_those_of_the_second_have_its_class_in_front(mode):
     gan = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip"))
     names = {key: [site.name for site in monitor._training.judging.sites] for key, monitor in gan.monitors.items()}
     assert "n" in names["d"]
@@ -127,27 +127,27 @@ def test_names_are_unique_and_those_of_the_second_have_its_class_in_front(corner
         assert [site.name for site in monitor._training.judging.sites] == names[key]
 
 
-def test_detection_changes_no_number_and_finds_nothing_in_a_healthy_gan(corner):
+def test_detection_changes_no_number_and_finds_nothing_in_a_healthy_gan(mode):
     ours, theirs = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip")), Gan()
     assert ours.losses == theirs.losses
     assert_same_bits(ours.state(), theirs.state())
     assert ours.events == {"g": [], "d": []}
 
 
-def test_rules_learn_from_the_steps_of_their_own_optimizer_only(corner):
+def test_rules_learn_from_the_steps_of_their_own_optimizer_only(mode):
     gan = Gan(Config(protection="document", enable=1, rule="adaptive", on_anomaly="skip"))
     for key, monitor in gan.monitors.items():
         calls = {reading.checkpoint.removeprefix("Generator."): reading.calls for reading in monitor.monitor.readings}
         assert calls["n"] == (2 if key == "d" else 1)
 
 
-def test_monitors_whose_steps_are_called_together_judge_both(corner):
+def test_monitors_whose_steps_are_called_together_judge_both(mode):
     ours = Gan(RULE, fault="g", turn="g", joint=True)
     assert ours.events["d"] == []
     assert {(event.step, event.refused) for event in ours.events["g"]} == {(BAD, True)}
 
 
-def test_each_has_its_own_schedule_of_checksums(backend):
+def test_each_has_its_own_schedule_of_checksums(clean):
     nets = [fill(Discriminator()) for _ in range(2)]
     monitors = []
     for net, every in zip(nets, (1, 0), strict=True):
@@ -163,7 +163,7 @@ def test_each_has_its_own_schedule_of_checksums(backend):
     assert not any(due[1])
 
 
-def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place(corner):
+def test_a_monitor_attached_to_the_optimizer_of_another_takes_its_place(mode):
     net = fill(Discriminator())
     optimizer = nn.SGD(net.trainable_params(), 1e-3)
     first, second = (StepMonitor(RULE, sinks=[]) for _ in range(2))
@@ -183,7 +183,7 @@ def test_each_keeps_its_own_rule_state_beside_a_checkpoint_of_both(tmp_path):
     assert {"n", "Generator.n"} & names[1] == {"Generator.n"}
 
 
-def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, corner, tmp_path):
+def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, mode, tmp_path):
     for name, value in {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(StatusFile.__init__, "__defaults__", (0.0, time.monotonic))  # written after each step
@@ -198,7 +198,7 @@ def test_two_training_cells_under_asd_run_are_both_judged(monkeypatch, corner, t
     assert gan.losses == Gan().losses
 
 
-def test_an_optimizer_guarded_by_hand_belongs_to_the_monitor_that_is_attached_first(corner):
+def test_an_optimizer_guarded_by_hand_belongs_to_the_monitor_that_is_attached_first(mode):
     net, other = fill(Discriminator()), fill(Generator())
     optimizers = [guard(nn.SGD(each.trainable_params(), 1e-3)) for each in (net, other)]
     install(net)
@@ -212,7 +212,7 @@ def test_an_optimizer_guarded_by_hand_belongs_to_the_monitor_that_is_attached_fi
     assert optimizers[0].asd_gate.gate is gate
 
 
-def test_a_wrong_product_in_the_network_of_another_is_told_by_the_step_that_made_it(backend):
+def test_a_wrong_product_in_the_network_of_another_is_told_by_the_step_that_made_it(clean):
     gan = Gan(RULE)
     table = slots.table()
     stray = table.new_site("dense.checksum", "checksum")
