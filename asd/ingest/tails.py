@@ -32,7 +32,7 @@ def unfinished(paths: Iterable[Path], cursors: Mapping[str, Mapping[str, Any]]) 
                 name = f"{status.st_dev}:{status.st_ino}"
                 cursor = cursors.get(name, {})
                 offset = cursor.get("offset", 0)
-                if not stat.S_ISREG(status.st_mode) or cursor.get("copy") or cursor.get("skipping"):
+                if not stat.S_ISREG(status.st_mode) or cursor.get("skipping"):
                     continue
                 if name in found or not 0 < status.st_size - offset <= _LONGEST:
                     continue
@@ -40,8 +40,8 @@ def unfinished(paths: Iterable[Path], cursors: Mapping[str, Mapping[str, Any]]) 
                 raw = file.read(_LONGEST)
         except OSError:
             continue  # the follower has said so
-        if b"\n" not in raw and raw.strip(b"\0\r "):
-            text = raw.decode(errors="replace").strip("\0\r")
+        if b"\n" not in raw and raw.strip(b"\r "):
+            text = raw.decode(errors="replace").strip("\r")
             found[name] = Line(path, offset, text, f"{cursor.get('fingerprint', name)}:{offset}")
     return list(found.values())
 

@@ -17,7 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["HeldError", "lock", "open_own", "read_regular", "sync", "take_lock", "whole_file", "write_whole"]
+__all__ = [
+    "HeldError",
+    "lock",
+    "open_own",
+    "open_to_read",
+    "read_regular",
+    "sync",
+    "take_lock",
+    "whole_file",
+    "write_whole",
+]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2  # seconds
 
@@ -109,6 +119,15 @@ def open_own(path: Path | str, flags: int, mode: int = 0o644) -> int:
     return _regular(descriptor, path)
 
 
+def open_to_read(path: Path, *, links: bool = True) -> int:
+    """A descriptor to read from; a pipe in the place of a file keeps nobody waiting.
+
+    Raises:
+        OSError: It can't be opened, or is a symbolic link and these are not followed.
+    """
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
+
+
 def read_regular(path: Path, *, links: bool = True) -> bytes:
     """All of a regular file; a pipe or a device keeps nobody waiting.
 
@@ -119,8 +138,7 @@ def read_regular(path: Path, *, links: bool = True) -> bytes:
     Raises:
         OSError: It can't be read, or is something else. It names `path`.
     """
-    read_only = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, read_only) if links else open_own(path, read_only)
+    descriptor = open_to_read(path) if links else open_own(path, os.O_RDONLY)
     with open(_regular(descriptor, path), "rb") as file:
         return file.read()
 

@@ -1,26 +1,17 @@
 """Finds the folders of runs below a root, as jobs come and go.
 
 A folder whose time of change is the same holds the same names, so that looking again costs one look at each folder.
-Where the kernel tells what changes, looking again costs next to nothing.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from asd.rundir.following.folder_watch import FolderWatch
-from asd.rundir.names import (
-    WITHIN_A_RUN,
-    event_files_among,
-    is_event_file,
-    is_of_a_rank,
-    status_files,
-    status_files_among,
-)
+from asd.rundir.names import WITHIN_A_RUN, event_files_among, is_of_a_rank, status_files, status_files_among
 
 __all__ = ["RunFolders"]
 
@@ -75,20 +66,23 @@ class RunFolders:
         self.unreadable: dict[str, str] = {}
         self._clock = clock
         self._seen: dict[Path, _Seen] = {}
-        self._watch: FolderWatch | None = None
-        self._watched = False  # whether every folder is, and the last look still holds
-        self._identities: list[tuple[int, int]] = []  # of the roots, at the last look
-        self._looked = 0.0
-        self._listed = False  # whether `changed` has told of the names there are
-        self._written: set[Path] = set()
-        self._folders: list[Path] = []
 
     def look(self) -> list[Path]:
         """The folders there are now, the roots first."""
-        self._hear()
-        if not self._watched:
-            self._folders = self._look()
-        return list(self._folders)
+        self.unreadable = {}
+        seen: dict[Path, _Seen] = {}
+        for root in self.roots:
+            for folder in self._walk(root):
+                if folder in seen:
+                    continue
+                if len(seen) >= _MOST:
+                    self.unreadable[str(root)] = f"it has more than {_MOST} folders; the others are left out"
+                    break
+                seen[folder] = self._seen[folder]
+        self._seen = seen
+        runs = [folder for folder, known in seen.items() if known.is_run]
+        self.found = len(runs)
+        return list(dict.fromkeys([*self.roots, *runs]))
 
     def event_files(self) -> list[Path]:
         """Every event log in these folders, as they are now."""
@@ -103,60 +97,6 @@ class RunFolders:
         if str(folder) in self.unreadable:
             return status_files(folder)
         return list(self._seen.get(folder, _NOTHING).statuses)
-
-    def changed(self) -> Collection[Path] | None:
-        """The event logs that were written since it was asked last, where the kernel tells; for `Follower`.
-
-        None when `event_files` may list others than then, or any of them may have been written.
-        """
-        if self._watch is None:
-            self._watch = FolderWatch(self._counts)
-        self._hear()
-        written, self._written = self._written, set()
-        if self._watched and self._listed:
-            return written
-        self._listed = True
-        return None
-
-    def _hear(self) -> None:
-        """Notes what the kernel has told."""
-        if self._watch is None:
-            return
-        news = self._watch.news()
-        self._written |= news.written
-        identities = list(map(_identity, self.roots))
-        if identities != self._identities:
-            self._watch.forget_all()  # another folder has that name
-            self._identities = identities
-            news = news._replace(names=True)
-        if news.names:
-            self._listed = False
-        if news.names or not 0 <= self._clock() - self._looked < _ANEW:
-            self._watched = False
-
-    def _counts(self, folder: Path, name: str) -> bool:
-        """Whether it is news that a file came, went or was written; a known status is put in place every second."""
-        known = self._seen.get(folder, _NOTHING)
-        return is_event_file(name) or (is_of_a_rank(name) and folder / name not in known.statuses)
-
-    def _look(self) -> list[Path]:
-        self._looked = self._clock()
-        self._watched = self._watch is not None
-        self.unreadable = {}
-        seen: dict[Path, _Seen] = {}
-        for root in self.roots:
-            for folder in self._walk(root):
-                if folder in seen:
-                    continue
-                if len(seen) >= _MOST:
-                    self.unreadable[str(root)] = f"it has more than {_MOST} folders; the others are left out"
-                    break
-                seen[folder] = self._seen[folder]
-        self._seen = seen
-        runs = [folder for folder, known in seen.items() if known.is_run]
-        self.found = len(runs)
-        self._watched = self._watched and not self.unreadable
-        return list(dict.fromkeys([*self.roots, *runs]))
 
     @property
     def complaint(self) -> str:
@@ -187,8 +127,6 @@ class RunFolders:
 
     def _read(self, folder: Path) -> _Seen:
         known, now = self._seen.get(folder, _NOTHING), self._clock()
-        # Watched before it is read: what changes in between is told.
-        self._watched = self._watched and self._watch is not None and self._watch.add(folder)
         try:
             changed = os.stat(folder).st_mtime_ns
             if known.changed == changed and 0 <= now - known.read < _ANEW:
@@ -215,11 +153,3 @@ def _is_below(path: Path, root: Path) -> bool:
     """Whether a path leads into a folder over no link."""
     way = [path, *path.parents]
     return root in way and not any(each.is_symlink() for each in way[: way.index(root)])
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return (0, 0)
-    return status.st_dev, status.st_ino

@@ -29,7 +29,6 @@ __all__ = [
     "event_files_among",
     "evidence_folder",
     "ingest_file",
-    "is_event_file",
     "is_of_a_rank",
     "status_file",
     "status_files",
@@ -75,11 +74,6 @@ def event_files(run_dir: Path) -> list[Path]:
 def event_files_among(paths: Iterable[Path]) -> list[Path]:
     """Those of `paths`, files of one folder, that are event logs, in the order of `event_files`."""
     return _oldest_first(paths, _EVENTS)
-
-
-def is_event_file(name: str) -> bool:
-    """Whether a file of this name is an event log, or an older part of one."""
-    return _EVENTS.fullmatch(name) is not None
 
 
 def is_of_a_rank(name: str) -> bool:

@@ -33,10 +33,9 @@ from asd.handler.ledger import Ledger
 from asd.records import fill, load_if_there
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
-from asd.rundir.disk import write_whole
+from asd.rundir.disk import open_to_read, write_whole
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
-from asd.rundir.following.scan import open_to_read
 
 __all__ = ["Agent"]
 
@@ -296,7 +295,7 @@ class Agent:
         return follower
 
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:
-        return Follower(self._folders.event_files, cursor, changed=self._folders.changed, links=False)
+        return Follower(self._folders.event_files, cursor, links=False)
 
     def _save(self) -> None:
         cursor = self._follower.state()

@@ -153,6 +153,4 @@ class LogFeed:
             return self._follow(None)
 
     def _follow(self, cursor: dict[str, Any] | None) -> Follower:
-        # Single logs may stand anywhere, and so may what is beside them: what becomes of them is looked for.
-        changed = self._folders.changed if not self._logs else lambda: None
-        return Follower(self._files, cursor, changed=changed, links=False)
+        return Follower(self._files, cursor, links=False)

@@ -1,0 +1,171 @@
+"""How far the lines of one file have been read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
+
+from asd.records import Count, Flag, Text, fill
+
+__all__ = ["UNSEEN", "Cursor", "Line", "LineBatch", "new_cursor", "restore_cursors", "save_cursors"]
+
+VERSION = 1
+UNSEEN = (-1, -1)
+_HEAD = 1024  # bytes that are hashed, at most
+_BLOCK = 1 << 18
+_AT_ONCE = 1 << 24  # bytes of one batch: bounds the memory it takes
+
+
+class Line(NamedTuple):
+    """One complete line.
+
+    Attributes:
+        path: The file, by its name when it was read.
+        offset: Where in the file the line begins, in bytes.
+        text: The line without its end; bytes that are no UTF-8 are replaced.
+        key: The same for the same line however often it is read, also after its file was renamed.
+    """
+
+    path: Path
+    offset: int
+    text: str
+    key: str
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far one file has been read.
+
+    Attributes:
+        path: The last name of the file.
+        fingerprint: Names the file in the keys of its lines.
+        head: Hash of its first line, or of the first bytes of a long one.
+        head_size: How many bytes that was.
+        offset: Everything before is read.
+        skipping: Whether `offset` is inside a line that is too long.
+        behind: Whether there was more to read.
+        missing: 1 when the file is gone.
+        seen: Its size and time of change when it was read to its end.
+    """
+
+    path: Text
+    fingerprint: Text
+    head: Text
+    head_size: Count
+    offset: Count = 0
+    skipping: Flag = False
+    behind: Flag = False
+    missing: Count = 0
+    seen: tuple[int, int] = UNSEEN
+
+    def fits(self, descriptor: int) -> bool:
+        """Whether the open file is the one that was read: the number of a deleted file may be given to a new one."""
+        return (
+            os.fstat(descriptor).st_size >= self.offset
+            and _digest(os.pread(descriptor, self.head_size, 0)) == self.head
+        )
+
+
+def new_cursor(path: str, descriptor: int) -> Cursor | None:
+    """A cursor at the beginning of an open file; None as long as the file has no first line to know it by."""
+    first = os.pread(descriptor, _HEAD, 0)
+    end = first.find(b"\n") + 1
+    if not end and len(first) < _HEAD:
+        return None
+    first = first[:end] if end else first
+    return Cursor(path, _digest(b"%d %b" % (os.fstat(descriptor).st_ino, first)), _digest(first), len(first))
+
+
+def save_cursors(cursors: Mapping[str, Cursor]) -> dict[str, Any]:
+    """The cursors as something JSON can hold."""
+    files = {key: {name: getattr(cursor, name) for name in _KEPT} for key, cursor in cursors.items()}
+    return {"version": VERSION, "files": files}
+
+
+def restore_cursors(state: Mapping[str, Any]) -> dict[str, Cursor]:
+    """The cursors that `save_cursors` saved.
+
+    Raises:
+        StateError: `state` is no such thing.
+    """
+    saved = fill(_Saved, state, _NAME)
+    cursors = {key: fill(Cursor, cursor, _NAME) for key, cursor in saved.files.items()}
+    for cursor in cursors.values():
+        cursor.seen = UNSEEN
+    return cursors
+
+
+class LineBatch:
+    """The lines of one poll, and when it is enough.
+
+    Args:
+        limit: So many lines are enough.
+        longest: Longer lines are passed over, in bytes.
+
+    Attributes:
+        lines: Those that were read.
+        skipped: Lines passed over because they were too long.
+    """
+
+    def __init__(self, limit: int, longest: int) -> None:
+        self.lines: list[Line] = []
+        self.skipped = 0
+        self._bytes = 0
+        self._limit = limit
+        self._longest = longest
+
+    @property
+    def full(self) -> bool:
+        """Whether it is enough."""
+        return len(self.lines) >= self._limit or self._bytes >= _AT_ONCE
+
+    def read(self, cursor: Cursor, descriptor: int, path: Path) -> None:
+        """Adds the complete lines from the cursor on, and moves it behind them."""
+        rest = b""  # what was read of a line that is not complete
+        cursor.behind = True
+        while not self.full:
+            block = os.pread(descriptor, _BLOCK, cursor.offset + len(rest))
+            if not block:
+                cursor.behind = False
+                return
+            *complete, rest = (rest + block).split(b"\n")
+            for raw in complete:
+                if len(self.lines) >= self._limit:
+                    return
+                self._add(cursor, path, raw)
+                cursor.offset += len(raw) + 1
+            if cursor.skipping or len(rest) > self._longest:
+                self._bytes += len(rest)
+                cursor.offset += len(rest)
+                cursor.skipping, rest = True, b""
+
+    def _add(self, cursor: Cursor, path: Path, raw: bytes) -> None:
+        self._bytes += len(raw)
+        if cursor.skipping or len(raw) > self._longest:
+            cursor.skipping = False
+            self.skipped += 1
+            return
+        text = raw.removesuffix(b"\r")
+        if text:
+            key = f"{cursor.fingerprint}:{cursor.offset}"
+            self.lines.append(Line(path, cursor.offset, text.decode(errors="replace"), key))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+_NAME = "state of a follower"
+_KEPT = tuple(each.name for each in fields(Cursor) if each.name != "seen")
+
+
+@dataclass
+class _Saved:
+    version: Annotated[Literal[1], Meta(description=str(VERSION))]
+    files: Annotated[dict[str, Any], Meta(description="an object of files")]
