@@ -23,13 +23,12 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.exporters.bundle import tensor_facts
-from asd.exporters.bundle.wrong_call import write_call
 from asd.records import plain
-from asd.rules.readings.reading import Capture, OperatorCall
+from asd.rules.readings.reading import Capture
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.status import Status
 from asd.rundir.disk import sync
-from asd.rundir.names import OPERATOR, status_file, status_files
+from asd.rundir.names import status_file, status_files
 from asd.verdict import Level
 
 __all__ = ["VALUES", "Bundle", "write"]
@@ -46,8 +45,6 @@ _TEXTS = {
     " calls, order of the first call, and which call was the worst",
     "tensor.npy": "the tensor that broke its limit first, as it was in memory (numpy.load reads it)",
     "tensor.json": "its statistics, its worst elements with their bit patterns, and what part of it was kept",
-    OPERATOR: "the call of an operator whose result was wrong, as a dump: operands, result and settings; `asd recheck`"
-    " computes it again on any device, `asd run_ut` compares it with float64",
     "config.json": "every setting in force",
     "versions.json": "versions of Python and of the packages",
     "devices.json": "which rank ran on which device, as far as this folder of the run tells",
@@ -63,7 +60,6 @@ class Bundle(NamedTuple):
         monitor: Its history, readings and status as they are after the step.
         events: The events of the step, in the order of the backward pass; at least one.
         capture: The tensor that broke its limit first, where it was kept.
-        call: The first call of an operator whose result was wrong, where it was kept.
         room: Bytes that the tensor may take.
         picture: Whether a picture is drawn.
     """
@@ -72,7 +68,6 @@ class Bundle(NamedTuple):
     monitor: Monitor
     events: Sequence[Event]
     capture: Capture | None
-    call: OperatorCall | None
     room: int
     picture: bool
 
@@ -90,9 +85,7 @@ def write(folder: Path, bundle: Bundle) -> None:
     _write_json(folder / "config.json", dataclasses.asdict(bundle.config))
     _write_json(folder / "versions.json", _versions())
     _write_json(folder / "devices.json", _devices(bundle))
-    missing = [
-        note for note in (_write_tensor(folder, bundle), _write_call(folder, bundle), _draw(folder, bundle)) if note
-    ]
+    missing = [note for note in (_write_tensor(folder, bundle), _draw(folder, bundle)) if note]
     _write(folder / "README.txt", _readme(folder, bundle, missing))
 
 
@@ -160,20 +153,6 @@ def _write_tensor(folder: Path, bundle: Bundle) -> str:
         tensor_facts.save(file, capture)
         file.flush()
         os.fsync(file.fileno())
-    return ""
-
-
-def _write_call(folder: Path, bundle: Bundle) -> str:
-    """Returns why the call of an operator that was wrong is not there; empty when it is, or none was wrong."""
-    call = bundle.call
-    if call is None:
-        wrong = any(event.kind == "anomaly" and ".checksum" in event.checkpoint for event in bundle.events)
-        return "operator: what an operator was given is kept if it has no more than ASD_EVIDENCE_MB" if wrong else ""
-    if 2 * sum(len(tensor.data) for tensor in call.tensors) > bundle.room:
-        return "operator: the evidence of this rank and run has no room left"
-    write_call(folder / OPERATOR, call)
-    for file in (folder / OPERATOR).rglob("*"):
-        sync(file)
     return ""
 
 

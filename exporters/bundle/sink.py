@@ -90,7 +90,6 @@ class Evidence:
         bundle = Bundle(
             self.config, monitor, events,
             capture=captures[0] if captures else None,
-            call=next((each.operator for each in captures if each.operator is not None), None),
             room=self._room - self._bytes,
             picture=self._pictures < MOST_PICTURES,
         )  # fmt: skip
