@@ -1,12 +1,11 @@
-"""A step that can be made again from where it began, and what it writes besides weights and optimizer."""
+"""A step that can be made again from where it began: what it changes is declared, and put back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import mindspore as ms
 import numpy as np
 from mindspore import Parameter, nn
 from mindspore.experimental import optim as experimental
@@ -14,14 +13,12 @@ from mindspore.parallel.auto_parallel import AutoParallel
 
 from asd.errors import UnsupportedError
 from asd.operators.checks.base import ASDBase
-from asd.operators.gate.guard import gradient_sites, is_guarded
+from asd.operators.gate.guard import is_guarded
 from asd.operators.measure.step_tensors import bits_of_first, tensor_like, tensors_in, to_host, with_tensors
+from asd.operators.private.class_swap import stock_class
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.private.layout import division, operators_are_divided
-from asd.operators.private.writes import written_besides
 from asd.operators.ranks.exchange import pack, unpack
-from asd.operators.rerun.held import Held, held_by
-from asd.operators.rerun.python_state import PythonState
 from asd.operators.rerun.random_state import (
     RandomState,
     control_dropouts,
@@ -33,15 +30,13 @@ from asd.operators.table.gate import Gate
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
 from asd.rules.diagnosis.rerun import Answer
-from asd.rules.readings.reading import Reading
 
-__all__ = ["RepeatableStep", "Step"]
+__all__ = ["RepeatableStep", "Step", "is_known"]
 
 _MOST_KEPT = 1 << 20
-_MOST_COMPARED = 1 << 28
-"""Bytes of weights and optimizer that are copied once, to be compared."""
 _MOVING = ("moving_mean", "moving_variance")  # of BatchNorm, which does not read them while it trains
-_UNREPEATABLE = "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"
+_UNDECLARED = "what a step changes is not declared: give the step to StepMonitor.watch_step"
+_KNOWN = ("mindspore", "mindformers")
 _OPTIMIZERS = (nn.Optimizer, experimental.Optimizer)
 
 
@@ -52,11 +47,30 @@ class Step(NamedTuple):
         run: Makes it.
         args: With these arguments.
         kwargs: And these.
+        save: Returns what it changes besides Parameters and random state; None where that is nothing.
+        restore: Puts back what `save` returned.
     """
 
     run: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
+    save: Callable[[], Any] | None = None
+    restore: Callable[[Any], object] | None = None
+
+    def saved(self) -> Any:
+        """What `save` returns."""
+        return self.save() if self.save is not None else None
+
+    def put_back(self, state: Any) -> None:
+        """Calls `restore`."""
+        if self.restore is not None:
+            self.restore(state)
+
+
+def is_known(cell: nn.Cell) -> bool:
+    """Whether it is a training cell of MindSpore or mindformers, which changes its own Parameters alone."""
+    trains = cell.network if isinstance(cell, AutoParallel) else cell
+    return isinstance(trains, nn.TrainOneStepCell) and stock_class(trains).__module__.partition(".")[0] in _KNOWN
 
 
 class RepeatableStep:
@@ -75,8 +89,6 @@ class RepeatableStep:
         random: The random streams.
         moving: Parameters that a step writes and does not read.
         is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
-        is_passed_by: Whether no step so far asked the guard; None before the first one is over.
-        changed: The name of what a step changes that nobody would put back; empty if that is nothing.
     """
 
     def __init__(
@@ -96,9 +108,7 @@ class RepeatableStep:
         self.random = RandomState()
         self._compiled_before = compiled_functions()
         self._also = also
-        self.changed = ""
-        self._searched_graphs = frozenset[str]()
-        self.is_passed_by: bool | None = None
+        self._users_before: Any = None
         self._find_parameters()
         self._before: tuple[list[np.ndarray], Sequence[Any]] | None = None
         self._searched = False
@@ -111,10 +121,11 @@ class RepeatableStep:
 
     def _find_parameters(self) -> None:
         """What a step may change besides what a guarded optimizer does."""
-        held = self._held()
-        guarded = [self._optimizer, *(cell for cell in held.cells if is_guarded(cell))]
+        cells = self._reached()
+        guarded = [self._optimizer, *(cell for cell in cells if is_guarded(cell))]
         updated = {id(parameter) for optimizer in guarded for parameter in optimizer.get_parameters()}
-        candidates = [*held.parameters, *self._also, *_of_operators(held.cells)]
+        own = [parameter for cell in cells for parameter in cell.get_parameters(expand=False)]
+        candidates = [*own, *self._also, *_of_operators(cells)]
         written = {id(parameter): parameter for parameter in candidates if id(parameter) not in updated}
         if sum(parameter.nbytes for parameter in written.values()) > _MOST_KEPT:
             # Weights of the network that nobody trains; of other stages, for one.
@@ -138,25 +149,19 @@ class RepeatableStep:
         forget_draws()
         if not self._too_large:
             self._before = [to_host(parameter) for parameter in self._read], self.random.save()
+            self._users_before = step.saved()
             if self._keeps_moving:
                 self._updates_before = self._updates()
                 self._others_before = self._updates_of_others()
                 self._moving_before = [to_host(parameter) for parameter in self.moving]
 
-    def forget(self, readings: Iterable[Reading]) -> None:
-        """Says that the step that was remembered is over: another one may come that nobody remembers.
-
-        Args:
-            readings: Of the step; the guard looks at the gradients it is called with.
-        """
+    def forget(self) -> None:
+        """Says that the step that was remembered is over: another one may come that nobody remembers."""
         self._is_current = False
-        names = {site.name for site in gradient_sites(self._optimizer)}
-        seen = not names.isdisjoint(reading.checkpoint for reading in readings if reading.calls)
-        self.is_passed_by = bool(names) and not seen and self.is_passed_by is not False
 
     def obstacle(self) -> str:
         """Why the last step must not be made again, or an empty text."""
-        return self._obstacle_in(self._find_obstacle) if self._is_current else _UNREPEATABLE
+        return self._obstacle_in(self._find_obstacle) if self._is_current else _UNDECLARED
 
     def obstacle_for_good(self) -> str:
         """The same for `rerun_for_good`, after a step whose update was refused."""
@@ -184,60 +189,31 @@ class RepeatableStep:
 
     def _find_obstacle(self) -> str:
         if self.step is None:
-            return _UNREPEATABLE
+            return _UNDECLARED
         if self._before is None:
             size = sum(parameter.nbytes for parameter in self._read) / 2**20
             return f"a step may change {size:.1f} MiB besides what the optimizer does, too much to be kept before each"
         mode = division("parallel_mode")
         if self._ranks > 1 and operators_are_divided():
             return f"MindSpore divides each batch itself in parallel mode {mode}, so no rank can be given another's"
-        held = self._held()
-        optimizers = [self._optimizer, *(cell for cell in held.cells if isinstance(cell, _OPTIMIZERS))]
+        cells = self._reached()
+        optimizers = [self._optimizer, *(cell for cell in cells if isinstance(cell, _OPTIMIZERS))]
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
-        if self.is_passed_by:
-            return "the guard of the optimizer saw no gradient so far, so it might not refuse an update either"
-        opaque = PythonState(held.cells).opaque or next(map(repr, held.iterators), "")
-        if opaque:
-            return f"a step may change {opaque}, which can't be put back"
-        graphs = compiled_functions() - self._compiled_before
-        if self._searched_graphs != graphs:
-            self._searched_graphs, written = graphs, written_besides(graphs)
-            names = [each.name for each in self._optimizer.get_parameters() if each.name in written]
-            self.changed = self.changed or next(iter(names), "")
-        return _changes(self.changed) or uncontrolled(held.cells, graphs)
+        return uncontrolled(cells, compiled_functions() - self._compiled_before)
 
-    def _held(self) -> Held:
-        run, args, kwargs = self.step or ((), (), {})
-        return held_by((self._net, run, *args, *kwargs.values()))
-
-    @property
-    def can_be_compared(self) -> bool:
-        """Whether it can be made sure that nothing but the optimizer writes what that keeps, however large it is.
-
-        What a graph writes is known from the graph.
-        """
-        run = _function_of(self.step.run) if self.step is not None else None
-        by_graph = isinstance(run, nn.Cell) or str(getattr(run, "__module__", "")).startswith("asd.")
-        return (by_graph and ms.get_context("mode") == ms.GRAPH_MODE) or self._size_updated() <= _MOST_COMPARED
-
-    def _size_updated(self) -> int:
-        return sum(parameter.nbytes for parameter in self._optimizer.get_parameters())
+    def _reached(self) -> list[nn.Cell]:
+        """Of the network and of the step itself, where that is a cell."""
+        roots = [self._net, *([self.step.run] if self.step is not None and isinstance(self.step.run, nn.Cell) else [])]
+        return list({id(cell): cell for root in roots for _, cell in root.cells_and_names()}.values())
 
     @contextmanager
-    def without_a_trace(self, *, compare: bool = False) -> Iterator[None]:
-        """Every update is refused inside, and afterwards all is as the step left it.
-
-        Args:
-            compare: Whether it is made sure that nothing but the optimizer writes what that keeps.
-        """
-        compare = compare and self._size_updated() <= _MOST_COMPARED
-        updated = list(self._optimizer.get_parameters()) if compare else []
-        kept = [to_host(parameter) for parameter in updated]
-        held = self._held()
+    def without_a_trace(self) -> Iterator[None]:
+        """Every update is refused inside, and afterwards all is as the step left it."""
+        step = self.step
         after = [to_host(parameter) for parameter in self._written], self.random.save()
-        in_python = PythonState(held.cells, held.schedules)
+        users = step.saved() if step is not None else None
         slots = table()
         slots.begin_replay()
         try:
@@ -246,12 +222,8 @@ class RepeatableStep:
             slots.end_replay()
             slots.read(self._sites, self._gate)
             self._put(self._written, *after)
-            changed = in_python.put_back()
-            self.changed = self.changed or changed
-            for parameter, value in zip(updated, kept, strict=True):
-                if to_host(parameter).tobytes() != value.tobytes():
-                    parameter.copy_(tensor_like(parameter, value))
-                    self.changed = self.changed or parameter.name
+            if step is not None:
+                step.put_back(users)
 
     def rerun_for_good(self) -> tuple[Any, str]:
         """Makes the step once more for good: the gate judges it, and what it writes stays.
@@ -300,7 +272,7 @@ class RepeatableStep:
 
     def _make(self, parcel: bytes) -> Any:
         assert self.step is not None and self._before is not None  # noqa: PT018 - `obstacle` saw to it
-        run, args, kwargs = self.step
+        run, args, kwargs = self.step[:3]
         state, streams = self._before
         if parcel:
             arrays = iter(unpack(parcel))
@@ -308,6 +280,7 @@ class RepeatableStep:
             state = [next(arrays) for _ in self._read]
             streams = list(arrays)
         self._put(self._read, state, streams)
+        self.step.put_back(self._users_before)
         return run(*args, **kwargs)
 
     def pack(self) -> bytes:
@@ -322,10 +295,6 @@ class RepeatableStep:
             if to_host(parameter).tobytes() != value.tobytes():
                 parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
         self.random.restore(streams)
-
-
-def _changes(name: str) -> str:
-    return f"a step changes {name} besides what the optimizer does, and would change it once more" if name else ""
 
 
 def _function_of(run: Callable[..., Any]) -> Any:

@@ -63,12 +63,6 @@ class StepReplay(Part):
             replay="of refused steps" if self.wanted and not reason else "",
         )
 
-    def give_up(self, reason: str) -> None:
-        """Makes no step again from now on."""
-        self._replay, self._why_not = None, reason
-        self.tell(after_first_step=True)
-        self.monitor.protections.tell()
-
     def remember(self, step: Step) -> None:
         """Says that `step` comes next."""
         if self._replay is not None:
@@ -77,7 +71,7 @@ class StepReplay(Part):
     def forget(self, step: StepRecord) -> None:
         """Says that the step that was remembered is over."""
         if self._replay is not None:
-            self._replay.step.forget(step.readings or ())
+            self._replay.step.forget()
 
     @property
     def remembers(self) -> bool:

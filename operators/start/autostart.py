@@ -22,6 +22,7 @@ from mindspore.train import Model
 
 from asd.operators.attach.install import sites_of
 from asd.operators.measure.loss_scale import LossScale
+from asd.operators.rerun.repeatable_step import is_known
 from asd.operators.start.step_monitor import StepMonitor
 from asd.operators.table.slots import table
 
@@ -107,7 +108,8 @@ def _with_own_monitor(call: Any) -> Any:
                 return call(self, *args, **kwargs)
             finally:
                 _training -= 1
-        monitor.remember(_again, call, self, *args, **kwargs)
+        if is_known(self):
+            monitor.remember(_again, call, self, *args, **kwargs)
         outputs = _again(call, self, *args, **kwargs)
         monitor.step(outputs)
         return outputs if monitor.outputs_again is None else monitor.outputs_again

@@ -13,9 +13,10 @@ from mindspore import nn
 from mindspore.train import Callback
 
 from asd.config import Config, unknown_variables
+from asd.errors import ConfigError
 from asd.event import Event
 from asd.operators.attach.checksum import Checksum
-from asd.operators.rerun.repeatable_step import Step
+from asd.operators.rerun.repeatable_step import Step, is_known
 from asd.operators.step import TrainingWatch
 from asd.rules.step.delivery import Sink
 from asd.rules.step.monitor import Monitor
@@ -77,6 +78,7 @@ class StepMonitor(Callback):
             _name_unknown_variables()
             if not self.config.enabled:
                 _say_that_it_is_off()
+        self._declared: dict[int, Step] = {}
         self._training = TrainingWatch(
             self.config,
             loss_scale=loss_scale,
@@ -142,19 +144,36 @@ class StepMonitor(Callback):
         """
         return self._training.step(outputs)
 
-    def watch_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """`step`, whose calls can be made again: what it does must follow from its arguments and the network.
+    def watch_step(
+        self,
+        step: Callable[..., Any],
+        save: Callable[[], Any] | None = None,
+        restore: Callable[[Any], object] | None = None,
+    ) -> Callable[..., Any]:
+        """`step`, declared as one that can be made again.
+
+        Before it is made again Parameters of the network and the optimizer, and the random states of MindSpore, NumPy
+        and Python, are as they were. Everything else that it changes needs `save` and `restore`.
 
         Args:
-            step: A training cell or a function that makes one step; it changes nothing but Parameters of the network
-                and the optimizer.
+            step: A training cell or a function that makes one step. A cell of your own that `Model.train` calls is
+                declared by this call; the result is not needed then.
+            save: Called before each step; returns what the step will change.
+            restore: Called with what `save` returned, to put it back.
+
+        Raises:
+            ConfigError: Only one of `save` and `restore` is given.
         """
-        training = self._training
+        if (save is None) != (restore is None):
+            raise ConfigError("watch_step", "save" if save else "restore", "valid is both of save and restore, or none")
+        training, declared = self._training, Step(step, save=save, restore=restore)
+        if isinstance(step, nn.Cell):
+            self._declared[id(step)] = declared
 
         @functools.wraps(step if not isinstance(step, nn.Cell) else step.construct)
         def watched(*args: Any, **kwargs: Any) -> Any:
             if training.turns.before or training.state.seal is not None:
-                self.remember(step, *args, **kwargs)
+                training.before(declared._replace(args=args, kwargs=kwargs))
             return step(*args, **kwargs)
 
         return watched
@@ -216,9 +235,10 @@ class StepMonitor(Callback):
         if changed is not None:
             self._training.end(changed)
         training = run_context.original_args()
-        batch = training.get("train_dataset_element")
-        if batch is not None and not training.get("dataset_sink_mode"):
-            self.remember(training.train_network, *batch)
+        batch, cell = training.get("train_dataset_element"), training.train_network
+        step = self._declared.get(id(cell), Step(cell) if is_known(cell) else None)
+        if batch is not None and step is not None and not training.get("dataset_sink_mode"):
+            self._training.before(step._replace(args=tuple(batch)))
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Judges the step."""

@@ -26,7 +26,6 @@ from asd.operators.private.cells import callbacks_in
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
-from asd.operators.rerun.first_twice import FirstTwice
 from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.step_replay import StepReplay
 from asd.operators.step.confirming import Confirming
@@ -108,13 +107,12 @@ class TrainingWatch:
         self._weights = WeightWatch(self.health)
         self._replay = StepReplay(config, wanted=config.replay if replay is None else replay, scaler=loss_scale)
         self._confirming = Confirming(config, self.judging, self._replay, self._checksums)
-        self._first_twice = FirstTwice(self._replay, wanted=config.confirm > 0)
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
         self._forgotten = Forgotten(self._problems)
         self._parts: tuple[Part, ...] = (
             self._problems, self.state, self.judging, self._checksums, self._checks, self._weights, self._replay,
-            self._confirming, self._first_twice, self._rule_state, self._forgotten, self._spending,
+            self._confirming, self._rule_state, self._forgotten, self._spending,
         )  # fmt: skip
         self.turns = Turns()
         self._gate: Gate | None = None
@@ -196,15 +194,13 @@ class TrainingWatch:
 
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
-        state, confirming, replay, twice = self.state, self._confirming, self._replay, self._first_twice
+        state, confirming, replay = self.state, self._confirming, self._replay
         before: list[Callable[[Step], None]] = []
         before += [replay.remember] if replay.remembers else []
-        before += [twice.prepare] if twice.wanted else []
         before += [confirming.prepare] if confirming.wanted else []
         judge: list[Turn] = [state.find_broken] if state.seal is not None else []
         judge += [confirming.look_again] if confirming.wanted else []
         judge += [self.judging.judge]
-        judge += [twice.compare] if twice.wanted else []
         judge += [self.judging.tell_recomputed] if {"adaptive", "checksum"} <= set(self.config.active_tiers) else []
         judge += [state.judge] if state.watches else []
         judge += [confirming.tell_verdict] if confirming.wanted else []

@@ -273,19 +273,6 @@ class Monitor:
         self.publish(event)
         return event
 
-    def report_unrepeated(self, step: int, differing: int, reason: str) -> Event:
-        """Reports a step that said something else when it was made a second time, as later ones do not.
-
-        Args:
-            step: Training step, from 1.
-            differing: How many checkpoints differ.
-            reason: What differs.
-        """
-        words = f"the same step was not the same when it was made twice: {reason}"
-        event = self._counted(self._reports.unrepeated(step, Verdict(Level.WARNING, words, float(differing), 0.0)))
-        self.publish(event)
-        return event
-
     def _state_anomaly(
         self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool = False
     ) -> Event | None:

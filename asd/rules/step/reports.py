@@ -85,13 +85,6 @@ class Reports:
             refused=refused, feature=feature, key="state",
         )  # fmt: skip
 
-    def unrepeated(self, step: int, verdict: Verdict) -> Event:
-        """A step that was made twice said two things."""
-        return self._event(
-            step, "step", verdict.value, (verdict.limit,), verdict.level, "anomaly", verdict.reason,
-            refused=False, feature="differing", key="twice",
-        )  # fmt: skip
-
     def follower(self, step: int, attribution: Attribution | None, *, refused: bool) -> Event:
         """Another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
         reason = "another rank refused the update" if refused else "another rank differs from the rest"

@@ -163,7 +163,7 @@ def test_a_loop_of_one_s_own_is_replayed_when_its_step_is_watched_and_says_so_wh
     [(verdict, _)] = loop(monitor, monitor.watch_step)
     assert verdict == "transient"
     assert loop(StepMonitor(settings(), sinks=[]), lambda step: step) == [
-        ("undetermined", "this loop shows no way to repeat a step: call it through StepMonitor.watch_step")
+        ("undetermined", "what a step changes is not declared: give the step to StepMonitor.watch_step")
     ]
 
 

@@ -130,7 +130,7 @@ def test_a_step_that_can_t_be_made_again_is_told_once_with_the_reason(mode, monk
 @pytest.mark.parametrize(
     ("watches", "guards", "reason"),
     [
-        (False, True, "this loop shows no way to repeat a step: call it through StepMonitor.watch_step"),
+        (False, True, "what a step changes is not declared: give the step to StepMonitor.watch_step"),
         (True, False, "no optimizer was given"),
         (True, True, None),
     ],
