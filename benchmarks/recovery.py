@@ -33,7 +33,7 @@ from typing import Any
 
 from asd.event import Event
 from asd.exporters.run_files.event_log import read_events
-from asd.supervisor.processes import keeper
+from asd.supervisor import keeper
 
 _TRAINING = Path(__file__).with_name("_recovery_training.py")
 _STEPS, _EVERY = 16, 4

@@ -18,8 +18,7 @@ from asd.supervisor.cause import Cause, evidence, find_cause, find_urgent
 from asd.supervisor.devices import Devices
 from asd.supervisor.next_move import DONE, FAILED, INTERRUPTED, NO_DEVICE_LEFT, TERMINATED, End, next_move
 from asd.supervisor.own_handler import OwnHandler
-from asd.supervisor.processes.launch import launch
-from asd.supervisor.processes.tree import Processes, adopt_orphans
+from asd.supervisor.processes import Processes, adopt_orphans, launch
 from asd.supervisor.record import Attempt, Record, load_record, lock
 from asd.supervisor.settings import Settings
 

@@ -91,7 +91,7 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
     from asd.cli.shared.isolation_log import IsolationLog
     from asd.supervisor.attempt_watch import Patience
     from asd.supervisor.job import Job
-    from asd.supervisor.processes.launch import find_launcher, resolve
+    from asd.supervisor.processes import find_launcher, resolve
     from asd.supervisor.settings import Settings
 
     ranks = whole_number("--ranks", args.ranks, 1, _MOST)

@@ -376,7 +376,7 @@ def test_when_any_process_is_killed_the_job_is_started_again(place, victim):
     assert made(out)[0] == f"rank0: made {ALL} on 0 of 0,1"
 
 
-_WORD = {"keeper.py": 3, "bin/msrun": 1, "worker.py": 1, "bin/training": 1}
+_WORD = {"keeper.py": 2, "bin/msrun": 1, "worker.py": 1, "bin/training": 1}
 
 
 def test_when_the_supervisor_is_killed_everything_ends_and_the_next_one_goes_on(place):

@@ -3,12 +3,12 @@
     keeper.py SUPERVISOR_PID COMMAND ...
 
 The keeper adopts whatever its descendants leave behind. When the command ends, when the supervisor dies, or when it is
-told to by SIGTERM, it kills all that is left and ends with the exit code of the command. It is a program of its own,
-with nothing but the standard library, so that it also runs where this package is not installed.
+told to by SIGTERM, it kills all that is left and ends with the exit code of the command. It is a program of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
+
+import psutil
 
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 _SECONDS = 10.0  # for processes that take long to die
@@ -76,35 +78,15 @@ def _end_the_rest() -> None:
     """Kills every descendant, again and again, until there is none: each may have started others."""
     end = time.monotonic() + _SECONDS
     while time.monotonic() < end:
-        for pid in _descendants(os.getpid()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
         time.sleep(0.01)
-
-
-def _descendants(root: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-            children.setdefault(parent, []).append(int(name))
-    found, todo = [], [root]
-    while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
-    return found
 
 
 if __name__ == "__main__":

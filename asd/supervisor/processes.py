@@ -1,0 +1,200 @@
+"""The processes of one attempt: how MindSpore's launcher `msrun` starts them, and how all of them end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from asd.errors import ConfigError, UnsupportedError
+
+__all__ = ["Launch", "Processes", "adopt_orphans", "find_launcher", "launch", "resolve"]
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+_WORKER = Path(__file__).with_name("worker.py")
+_SET_CHILD_SUBREAPER = 36
+_PAUSE = 0.02
+_KILL_SECONDS = 15.0
+_NO_RANK = "9999"  # the launcher is to show the output of none: the supervisor does it without losing the end
+
+
+class Launch(NamedTuple):
+    """What to start.
+
+    Attributes:
+        command: The launcher's command line.
+        environ: Its whole environment.
+        folder: Where its output goes, in `msrun.log`, and where the ranks leave how they ended.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    folder: Path
+
+
+def resolve(command: Sequence[str], path: str) -> list[str]:
+    """`command` with the program's whole name; Python is put before a script, as `msrun` does.
+
+    Raises:
+        ConfigError: There is no such program.
+    """
+    words = list(command)
+    if words[0].endswith(".py") and not os.access(words[0], os.X_OK):
+        words.insert(0, "python")
+    program = shutil.which(words[0], path=path)
+    if program is None:
+        raise ConfigError("COMMAND", words[0], "valid is a program in PATH, or the path of an executable file")
+    return [os.path.abspath(program), *words[1:]]  # a link in a virtual environment stays one
+
+
+def find_launcher(program: str, path: str) -> list[str]:
+    """MindSpore's launcher: beside `program`, or else in `path`.
+
+    Raises:
+        UnsupportedError: There is none.
+    """
+    for places in (str(Path(program).parent), path, str(Path(sys.executable).parent)):
+        found = shutil.which("msrun", path=places)
+        if found is not None:
+            return [found]
+    raise UnsupportedError("`asd run --ranks` needs MindSpore's launcher msrun in PATH; it comes with mindspore.")
+
+
+def launch(
+    command: Sequence[str], environ: Mapping[str, str], *, devices: Sequence[int], run: str, resume: tuple[str, int],
+    folder: Path,
+) -> Launch:  # fmt: skip
+    """What to start for one attempt.
+
+    Args:
+        command: The training's command line, resolved.
+        environ: The environment it would have without a supervisor.
+        devices: The device of each rank.
+        run: Name of the attempt.
+        resume: Checkpoint file to go on from and its last step; an empty name and 0 for a training that begins.
+        folder: Where the logs go.
+
+    Raises:
+        UnsupportedError: There is no launcher.
+    """
+    numbers = ",".join(map(str, devices))
+    path = environ.get("PATH", os.defpath)
+    if shutil.which("python", path=path) is None:  # the launcher runs its scripts with that one
+        path = os.pathsep.join([str(Path(sys.executable).parent), path])
+    ranks = len(devices)
+    words = [
+        *find_launcher(command[0], path), f"--worker_num={ranks}", f"--local_worker_num={ranks}",
+        "--master_addr=127.0.0.1", f"--master_port={_free_port()}", f"--log_dir={folder}", "--join=True",
+        f"--tail_worker_log={_NO_RANK}", str(_WORKER), str(folder), numbers, *command,
+    ]  # fmt: skip
+    settings = {
+        "PATH": path,
+        "ASD_RUN": run,
+        "ASD_DEVICES": numbers,
+        "ASD_RESUME_FROM": resume[0],
+        "ASD_RESUME_STEP": str(resume[1]),
+        "ASCEND_RT_VISIBLE_DEVICES": numbers,
+    }
+    return Launch(words, {**environ, **settings}, folder)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Processes:
+    """The launcher and everything it starts, in a session of their own."""
+
+    def __init__(self, launch: Launch) -> None:
+        launch.folder.mkdir(parents=True, exist_ok=True)
+        for old in [*launch.folder.glob("rank*.exit"), *launch.folder.glob("rank*.pid")]:
+            old.unlink()
+        with (launch.folder / "msrun.log").open("ab") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", str(_KEEPER), str(os.getpid()), *launch.command],
+                env=dict(launch.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def poll(self) -> int | None:
+        """The launcher's exit code; None while it runs."""
+        return self._keeper.poll()
+
+    def stop(self, grace: float, hurry: Callable[[], bool] = lambda: False) -> list[int]:
+        """Ends everything: SIGTERM, and SIGKILL for what is left after `grace` seconds.
+
+        Args:
+            grace: Seconds.
+            hurry: Whether not to wait any longer.
+
+        Returns:
+            Processes that did not even end on SIGKILL, as those waiting for a broken disk; mostly none.
+        """
+        children = self._children()
+        launcher, others = children[:1], children[1:]
+        # It would kill the other ranks as soon as the first of them has ended.
+        _send(launcher, signal.SIGSTOP)
+        _send(others, signal.SIGTERM)
+        end = time.monotonic() + grace
+        while any(map(_lives, others)) and time.monotonic() < end and not hurry():
+            time.sleep(_PAUSE)
+        self._keeper.terminate()  # and the keeper ends the rest
+        end = time.monotonic() + _KILL_SECONDS
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(_KILL_SECONDS)
+        while (left := _left()) and time.monotonic() < end:
+            _send(left, signal.SIGKILL)
+            _reap()
+            time.sleep(_PAUSE)
+        _reap()
+        return [process.pid for process in left]
+
+    def _children(self) -> list[psutil.Process]:
+        """The launcher, and then what it started."""
+        try:
+            keeper = psutil.Process(self._keeper.pid)
+            launcher = keeper.children()
+            return [*launcher, *(child for child in keeper.children(recursive=True) if child not in launcher)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of every orphan among its descendants, so that none escapes."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _left() -> list[psutil.Process]:
+    """What lives below this process: whatever the keeper left behind when it was killed is ours by now."""
+    return [process for process in psutil.Process().children(recursive=True) if _lives(process)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _send(processes: Sequence[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
