@@ -1,4 +1,4 @@
-"""The settings, and the only reader of the environment; what there is to set is told in `asd.settings.table`."""
+"""The settings, and the only reader of the environment."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from asd.errors import ConfigError
 from asd.rules.base import SIGMA, UPPER
 from asd.settings.combined import CombinedConfig
 from asd.settings.job_name import attempt_of, job_name
+from asd.settings.options import ASD_OPTIONS, OPTIONS, option_values, replaced_sentence
 from asd.settings.protection import brought_by
-from asd.settings.table import SET_BY_RUN, VARIABLES, Variable
+from asd.settings.table import SET_BY_RUN, VARIABLES
+from asd.settings.variable import Variable
 
-__all__ = ["Config", "Setting", "describe", "is_simulated", "rolls_back", "unknown_variables"]
+__all__ = ["Config", "Setting", "describe", "is_simulated", "replaced_variables", "rolls_back", "unknown_variables"]
 
 _DEFAULT_TIERS = ("finite", "adaptive", "state")
 _BY_PROTECTION: Any = None
@@ -47,8 +49,7 @@ class Config:
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
         device: Number of the device this process computes on, for example `3`; empty for what MindSpore says.
         weight_hash: The fewest steps between two comparisons of the weights over data-parallel ranks; 0 for none.
-        tiers: Names of the detector tiers that are on, see `asd.settings.table`; empty for none, None for those of the
-            rule.
+        tiers: Names of the detector tiers that are on; empty for none, None for those of the rule.
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
@@ -84,22 +85,25 @@ class Config:
     def __post_init__(self) -> None:
         for name, value in brought_by(self.protection, self._given()).items():
             object.__setattr__(self, name, value)
-        for variable in VARIABLES:
-            value = getattr(self, variable.field)
-            if not variable.kind.accepts(value):
-                raise ConfigError(variable.field, value, variable.kind.valid)
+        for setting in (*VARIABLES, *OPTIONS):
+            value = getattr(self, setting.field)
+            if not setting.format.accepts(value):
+                raise ConfigError(setting.field, value, setting.format.valid)
         tiers = self.active_tiers
+        given = "+".join(tiers)
         if "adaptive" in tiers and self.rule != "adaptive":
-            raise ConfigError("ASD_TIERS", ",".join(tiers), "tier adaptive needs ASD_RULE=adaptive")
+            raise ConfigError("ASD_OPTIONS: tiers", given, "tier adaptive needs ASD_RULE=adaptive")
         if self.rule != "adaptive" and "finite" in tiers:
-            raise ConfigError("ASD_TIERS", ",".join(tiers), f"rule {self.rule} does what tier finite does itself")
+            raise ConfigError("ASD_OPTIONS: tiers", given, f"rule {self.rule} does what tier finite does itself")
         if self.confirm and "adaptive" not in tiers:
             raise ConfigError(
-                "ASD_CONFIRM", self.confirm, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"
+                "ASD_OPTIONS: confirm", self.confirm, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"
             )
         if self.confirm and not self.refuses:
             raise ConfigError(
-                "ASD_CONFIRM", self.confirm, "it needs updates that can be refused: ASD_ON_ANOMALY=skip or stop"
+                "ASD_OPTIONS: confirm",
+                self.confirm,
+                "it needs updates that can be refused: ASD_ON_ANOMALY=skip, stop",
             )
 
     def _given(self) -> dict[str, Any]:
@@ -107,7 +111,7 @@ class Config:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
-        """Reads the settings from `environ`; an empty variable counts as unset, but for `ASD_TIERS`, where it is none.
+        """Reads the settings from `environ`; an empty variable counts as unset.
 
         Raises:
             ConfigError: A variable has a value that is not valid; the sentence lists what is.
@@ -203,18 +207,29 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str
     Args:
         environ: Of this process if not given.
     """
-    known = [variable.name for variable in VARIABLES]
-    ours = [name for name in (os.environ if environ is None else environ) if name.startswith(("NPU_ASD_", "ASD_"))]
-    unknown = set(ours) - {*known, *SET_BY_RUN}
+    environ = os.environ if environ is None else environ
+    known = [*(variable.name for variable in VARIABLES), ASD_OPTIONS]
+    ours = [name for name in environ if name.startswith(("NPU_ASD_", "ASD_"))]
+    old = [f"ASD_{option.name.upper()}" for option in OPTIONS]
+    unknown = set(ours) - {*known, *SET_BY_RUN, *old}
     return {name: max(known, key=lambda each: SequenceMatcher(None, name, each).ratio()) for name in sorted(unknown)}
+
+
+def replaced_variables(environ: Mapping[str, str] | None = None) -> str:
+    """One sentence about the variables that are read for one more release, and what to write instead; empty for none.
+
+    Args:
+        environ: Of this process if not given.
+    """
+    return replaced_sentence(os.environ if environ is None else environ)
 
 
 class Setting(NamedTuple):
     """One setting as it is in force, for people.
 
     Attributes:
-        name: The environment variable.
-        value: The value in force, as the variable would spell it.
+        name: The environment variable, for an option `ASD_OPTIONS:` and its name.
+        value: The value in force, as it is written there.
         source: `environment`, `ASD_PROTECTION` or `default`.
         meaning: What that value does.
     """
@@ -232,30 +247,35 @@ def describe(environ: Mapping[str, str]) -> list[Setting]:
         ConfigError: As `Config.from_env`.
     """
     given = _given_by(environ)
-    return [_in_force(variable, Config(**given), given, environ) for variable in VARIABLES]
+    config = Config(**given)
+    empty = {variable.name for variable in VARIABLES if environ.get(variable.name) == ""}
+    return [
+        *(_in_force(variable, variable.name, config, given, is_empty=variable.name in empty) for variable in VARIABLES),
+        *(_in_force(option, f"{ASD_OPTIONS}:{option.name}", config, given) for option in OPTIONS),
+    ]
 
 
 def _given_by(environ: Mapping[str, str]) -> dict[str, Any]:
-    given = {}
-    for variable in VARIABLES:
-        text = environ.get(variable.name)
-        if text or (text == "" and variable.may_be_empty):
-            given[variable.field] = variable.value_of(text)
-    return given
+    texts = {variable: environ.get(variable.name) for variable in VARIABLES}
+    return {
+        **{variable.field: variable.value_of(text) for variable, text in texts.items() if text},
+        **option_values(environ),
+    }
 
 
-def _in_force(variable: Variable, config: Config, given: Mapping[str, Any], environ: Mapping[str, str]) -> Setting:
-    value = config.active_tiers if variable.field == "tiers" else getattr(config, variable.field)
-    is_set = variable.field in given
-    note = " (set, but empty: counts as unset)" if environ.get(variable.name) == "" and not is_set else ""
-    is_brought = "protection" in given and variable.field in brought_by(config.protection, given)
-    source = "environment" if is_set else "ASD_PROTECTION" if is_brought else "default"
-    return Setting(variable.name, _spell(value), source, variable.meaning(value) + note)
+def _in_force(
+    setting: Variable, name: str, config: Config, given: Mapping[str, Any], *, is_empty: bool = False
+) -> Setting:
+    value = config.active_tiers if setting.field == "tiers" else getattr(config, setting.field)
+    is_brought = "protection" in given and setting.field in brought_by(config.protection, given)
+    source = "environment" if setting.field in given else "ASD_PROTECTION" if is_brought else "default"
+    note = " (set, but empty: counts as unset)" if is_empty else ""
+    return Setting(name, _spell(value), source, setting.meaning_of(value) + note)
 
 
 def _spell(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ("+" if all(isinstance(each, str) for each in value) else ",").join(map(str, value))
     if isinstance(value, float):
         return f"{value:g}"
     return str(int(value)) if isinstance(value, bool) else str(value)

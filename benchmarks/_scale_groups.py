@@ -29,7 +29,7 @@ CHECKPOINTS = 200
 """Of one rank: layers of one stage of sixteen."""
 _TOLD = ("step", "hash", "refused")
 EVERY = 16
-"""Steps between two comparisons of weights, as `ASD_WEIGHT_HASH`."""
+"""Steps between two comparisons of weights, as the option `weight_hash`."""
 
 
 def shards(data: int) -> list[Shard]:

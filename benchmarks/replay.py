@@ -3,8 +3,8 @@
     python benchmarks/replay.py                          all of it
     python benchmarks/replay.py --quick --json out.json
 
-Steps with and without `ASD_REPLAY=1` are timed in turns of equal trainings, so that what else the machine does meets
-both alike. What `remember` does before each step is timed alone too, for a whole step can't resolve
+Steps with and without `ASD_OPTIONS=replay:1` are timed in turns of equal trainings, so that what else the machine does
+meets both alike. What `remember` does before each step is timed alone too, for a whole step can't resolve
 less than about 2 %.
 """
 
@@ -62,7 +62,7 @@ class _Training:
 
 
 def each_step(workload: Workload, mode: str, turns: int, *, confirms: bool = False) -> dict[str, Any]:
-    """A step with `ASD_REPLAY=1` over one with 0, or with `ASD_CONFIRM`, and what is done before each step alone."""
+    """A step with `ASD_OPTIONS=replay:1`, or with `confirm`, over one without, and what precedes each step alone."""
     use_mode(mode)
     trainings: list[_Training] = []
 

@@ -150,7 +150,7 @@ class Recording:
         if settings is None:
             raise ConfigError(
                 "RUN_DIR", str(run_dir),
-                "it must be the folder of a run that recorded its values, as one with ASD_RECORD=1 does",
+                "it must be the folder of a run that recorded its values, as one with ASD_OPTIONS=record:1 does",
             )  # fmt: skip
         self.settings: Config = settings
 

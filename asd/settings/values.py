@@ -1,4 +1,4 @@
-"""The kinds of settings: how the text of one becomes a value, which values are valid, and how that is said.
+"""Formats of settings: how the text of one becomes a value, which values are valid, and how that is said.
 
 What parses gives None for a text that says no value at all.
 """
@@ -18,7 +18,7 @@ __all__ = [
     "NAME",
     "SHARE",
     "SHARE_OF_TIME",
-    "Kind",
+    "ValueFormat",
     "choice",
     "count",
     "names",
@@ -30,7 +30,7 @@ _LONGEST_NAME = 128
 _PAIR = re.compile(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", re.ASCII)
 
 
-class Kind(NamedTuple):
+class ValueFormat(NamedTuple):
     """What some settings have in common.
 
     Attributes:
@@ -44,22 +44,23 @@ class Kind(NamedTuple):
     valid: str
 
 
-def _text(pattern: str, valid: str) -> Kind:
-    return Kind(str, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, valid)
+def _text(pattern: str, valid: str) -> ValueFormat:
+    return ValueFormat(str, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, valid)
 
 
-FLAG = Kind({"0": False, "1": True}.get, lambda value: isinstance(value, bool), "it must be 0 or 1")
+FLAG = ValueFormat({"0": False, "1": True}.get, lambda value: isinstance(value, bool), "it must be 0 or 1")
 FOLDER = _text(r"[^\0]+", "it must be the name of a folder, not empty and without a NUL character")
 FILE = _text(r"[^\0]*", "it must be the name of a file, without a NUL character")
 ADDRESS = _text(
     r"[^\s\0/]+", "it must be an address or host name of this machine, for example 127.0.0.1, or 0.0.0.0 for all"
 )
 DIGITS = _text("[0-9]{0,5}", "it must be the number of a device, for example 3")
-NAME = Kind(
-    str, lambda value: isinstance(value, str) and len(value) <= _LONGEST_NAME and (value == "" or value.isprintable()),
+NAME = ValueFormat(
+    str,
+    lambda value: isinstance(value, str) and len(value) <= _LONGEST_NAME and (value == "" or value.isprintable()),
     f"it must be a name of at most {_LONGEST_NAME} printable characters",
-)  # fmt: skip
-SHARE = Kind(
+)
+SHARE = ValueFormat(
     lambda text: float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}", text, re.ASCII) else None,
     lambda value: isinstance(value, float | int) and 0 <= value <= 1,
     "it must be a share of the steps from 0, for never, to 1, for example 0.01",
@@ -67,38 +68,41 @@ SHARE = Kind(
 SHARE_OF_TIME = SHARE._replace(valid="it must be a share of the time of a step from 0 to 1, for example 0.03")
 
 
-def count(largest: int, valid: str) -> Kind:
+def count(largest: int, valid: str) -> ValueFormat:
     """A whole number from 0 to `largest`, at most nine digits in a text."""
-    return Kind(
+    return ValueFormat(
         lambda text: int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None,
         lambda value: type(value) is int and 0 <= value <= largest,
         valid,
     )
 
 
-def choice(words: Collection[str]) -> Kind:
+def choice(words: Collection[str]) -> ValueFormat:
     """One of these words."""
-    return Kind(str, lambda value: isinstance(value, str) and value in words, f"it must be one of {', '.join(words)}")
-
-
-def names(known: Collection[str]) -> Kind:
-    """Some of these names with commas between them; None is left to the rule."""
-    return Kind(
-        lambda text: tuple(name.strip() for name in text.split(",")) if text else (),
-        lambda value: (
-            value is None or (isinstance(value, tuple) and len(set(value)) == len(value) and set(value) <= set(known))
-        ),
-        f"it must be some of {', '.join(known)}, each once and with commas between them, or empty for none",
+    return ValueFormat(
+        str, lambda value: isinstance(value, str) and value in words, f"it must be one of {', '.join(words)}"
     )
 
 
-def pair(example: tuple[int, int]) -> Kind:
+def names(known: Collection[str]) -> ValueFormat:
+    """Some of these names with `+` or a comma between them; None is left to the rule."""
+    return ValueFormat(
+        lambda text: tuple(name.strip() for name in re.split("[+,]", text)) if text else (),
+        lambda value: (
+            value is None or (isinstance(value, tuple) and len(set(value)) == len(value) and set(value) <= set(known))
+        ),
+        f"it must be some of {', '.join(known)}, each once and with + between them, or empty for none",
+    )
+
+
+def pair(example: tuple[int, int]) -> ValueFormat:
     """Two thresholds, the first above the second."""
-    return Kind(
-        _parse_pair, _is_pair,
+    return ValueFormat(
+        _parse_pair,
+        _is_pair,
         f"it must be two whole numbers, first,second, each from {_SMALLEST} to {_LARGEST} and the first larger than "
         f"the second, for example {example[0]},{example[1]}",
-    )  # fmt: skip
+    )
 
 
 def _parse_pair(text: str) -> tuple[int, int] | None:

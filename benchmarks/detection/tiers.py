@@ -149,7 +149,7 @@ class Sites:
 
 
 class SecondLook:
-    """The same with a second run of a step that has something suspicious, as `ASD_CONFIRM` makes it.
+    """The same with a second run of a step that has something suspicious, as the option `confirm` makes it.
 
     Attributes:
         made_again: Steps that were made again.

@@ -27,7 +27,9 @@ from asd.exporters.prometheus.handler import HandlerCollector
 from asd.exporters.prometheus.rows import LABELS
 from asd.handler.ledger import Ledger
 from asd.handler.tally import HandlerTally
+from asd.settings.options import ASD_OPTIONS, OPTIONS
 from asd.settings.table import VARIABLES
+from asd.settings.variable import Variable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,21 +71,36 @@ def _first_sentence(path: Path) -> str:
 
 
 def settings() -> str:
-    """Every variable with its default, what is valid, and what it is for."""
-    rows = [
-        (f"`{each.name}`", _default(each.name), each.about, each.kind.valid.removeprefix("it must be "))
-        for each in VARIABLES
-    ]
-    return _table(("variable", "default", "what it is for", "valid"), rows)
+    """Every variable with its default, what is valid, and what it is for; then the options of `ASD_OPTIONS`."""
+    variables, options = (
+        [
+            (f"`{each.name}`", default, each.about, each.format.valid.removeprefix("it must be "))
+            for each, default in rows
+        ]
+        for rows in _with_defaults()
+    )
+    head = "default", "what it is for", "valid"
+    words = "`ASD_OPTIONS` is for experts: `name:value` pairs with commas between them, as `record:1,evidence_mb:64`."
+    return f"{_table(('variable', *head), variables)}\n{words}\n\n{_table(('option', *head), options)}"
 
 
 def settings_in_chinese() -> str:
     """The same in Chinese."""
-    rows = [
-        (f"`{each.name}`", _default(each.name), CHINESE_SETTINGS[each.name], CHINESE_VALID[each.name])
-        for each in VARIABLES
-    ]
-    return _table(("环境变量", "默认值", "作用", "取值"), rows)
+    variables, options = (
+        [(f"`{each.name}`", default, CHINESE_SETTINGS[each.name], CHINESE_VALID[each.name]) for each, default in rows]
+        for rows in _with_defaults()
+    )
+    head = "默认值", "作用", "取值"
+    words = "`ASD_OPTIONS` 供高级用户使用：以逗号分隔的 `name:value` 列表，例如 `record:1,evidence_mb:64`。"
+    return f"{_table(('环境变量', *head), variables)}\n{words}\n\n{_table(('选项', *head), options)}"
+
+
+def _with_defaults() -> tuple[list[tuple[Variable, str]], list[tuple[Variable, str]]]:
+    """The variables and the options, each with its default."""
+    return (
+        [(each, _default(each.name)) for each in VARIABLES],
+        [(each, _default(f"{ASD_OPTIONS}:{each.name}")) for each in OPTIONS],
+    )
 
 
 def _default(name: str) -> str:

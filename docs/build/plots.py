@@ -26,7 +26,7 @@ _DETECTORS = {
     "Megatron": "Megatron",
     "asd adaptive": "adaptive",
     "asd adaptive + second look": "adaptive, ASD_CONFIRM",
-    BEST: "adaptive, ASD_CONFIRM, checksum",
+    BEST: "adaptive, ASD_OPTIONS:confirm, checksum",
 }
 
 

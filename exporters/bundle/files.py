@@ -141,7 +141,7 @@ def _write_tensor(folder: Path, bundle: Bundle) -> str:
     capture = bundle.capture
     if capture is None:
         if bundle.config.evidence_mb == 0:
-            return "tensor.npy: ASD_EVIDENCE_MB is 0, so no tensor is kept"
+            return "tensor.npy: ASD_OPTIONS:evidence_mb is 0, so no tensor is kept"
         return (
             "tensor.npy: no tensor was kept; the C++ kernel keeps it, on the CPU and if there is memory for it, checks "
             "made of MindSpore operators do not"
@@ -216,7 +216,7 @@ def _about_tensor(capture: Capture) -> list[str]:
     part = "whole" if kept == whole else f"elements {capture.offset} to {capture.offset + kept - 1} of {whole}"
     lines = [f"The tensor is that of {capture.checkpoint}, call {capture.call} of the step, {capture.dtype}, {part}."]
     if part != "whole":
-        lines.append("Only this part, around the worst element, was kept: ASD_EVIDENCE_MB says how much may be.")
+        lines.append("Only this part, around the worst element, was kept: ASD_OPTIONS:evidence_mb says how much.")
     lines.append("Its values are as the training computed them, with the loss scale still in them where there is one.")
     return lines
 

@@ -92,7 +92,7 @@ class ValueRecorder:
 
 
 def open_recording(config: Config, origin: Origin) -> Sink:
-    """Factory for the entry-point group `asd.sinks`; with `ASD_RECORD` off a sink that does nothing."""
+    """Factory for the entry-point group `asd.sinks`; with the option `record` off a sink that does nothing."""
     return ValueRecorder(config, origin) if config.record else _ignore
 
 

@@ -20,12 +20,13 @@ from asd.rules.readings.reading import RESULTS
 
 __all__ = ["ASKED_BY", "RecomputeSchedule"]
 
-ASKED_BY = "ASD_TIERS=checksum"
+ASKED_BY = "ASD_OPTIONS=tiers:checksum"
 """The setting that asks for checksums, as the log and the status name it."""
 
 _TOO_DEAR = (
     "without the C++ kernel a compiled graph can't skip what is not due, and would compute every result a second time "
-    "in every step; ASD_PROTECTION=document with ASD_RULE=adaptive and ASD_TIERS=finite,adaptive,checksum asks for that"
+    "in every step; ASD_PROTECTION=document with ASD_RULE=adaptive and "
+    "ASD_OPTIONS=tiers:finite+adaptive+checksum asks for that"
 )
 
 

@@ -1,9 +1,9 @@
 """Compares the weights of ranks that hold the same ones, bit by bit through hashes.
 
 Eight bytes a rank and set of weights, see `Groups`, say whether all are alike; only when they are not,
-each weight's hash is told. Weights are compared after the first step, every `ASD_WEIGHT_HASH` steps, and after the step
+each weight's hash is told. Weights are compared after the first step, every `weight_hash` steps, and after the step
 that follows a checkpoint: the ranks that wrote none learn of it by the gate's all-reduce of that step. In data parallel
-that all-reduce carries the hash of every `ASD_WEIGHT_HASH` steps too, and there is no exchange of its own as long as
+that all-reduce carries the hash of every `weight_hash` steps too, and there is no exchange of its own as long as
 all are alike. Where a comparison takes long, as from a device whose weights have to be copied, it has fewer turns: the
 ranks tell one another their wish with it, and all keep to the mean.
 """

@@ -52,7 +52,11 @@ class StepReplay(Part):
 
     def tell(self, *, after_first_step: bool = False) -> None:
         """Says whether steps are made again, or why they can't be; much of that is known after the first step only."""
-        asking = [name for name, asks in (("ASD_REPLAY", self.wanted), ("ASD_CONFIRM", self._confirms)) if asks]
+        asking = [
+            name
+            for name, asks in (("ASD_OPTIONS:replay", self.wanted), ("ASD_OPTIONS:confirm", self._confirms))
+            if asks
+        ]
         reason = self._why_not if self._replay is None else self._replay.step.obstacle() if after_first_step else ""
         for name in asking if reason else ():
             self.monitor.protections.lacks(name, f"no step will be made again: {reason}")

@@ -12,7 +12,7 @@ import mindspore as ms
 from mindspore import nn
 from mindspore.train import Callback
 
-from asd.config import Config, unknown_variables
+from asd.config import Config, replaced_variables, unknown_variables
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.operators.attach.checksum import Checksum
@@ -51,7 +51,7 @@ class StepMonitor(Callback):
         resume_from: Checkpoint file the training resumes from. If not given, and the optimizer has made steps already,
             the state is searched beside the checkpoints of the callbacks and under `ASD_RUN_DIR`.
         history: Values kept of each checkpoint.
-        replay: Whether a step whose update was refused is made again; `ASD_REPLAY` if not given.
+        replay: Whether a step whose update was refused is made again; the option `replay` if not given.
         checksum: Whether matrix products are checked as well; a `Checksum` says which of them and how often. If not
             given, they are with tier `checksum`.
 
@@ -98,7 +98,7 @@ class StepMonitor(Callback):
 
     @property
     def outputs_again(self) -> Any:
-        """What the last step returned when `ASD_CONFIRM` had it made again, which is what counts; else None."""
+        """What the last step returned when it was made again before its update, which is what counts; else None."""
         return self._training.outputs_again
 
     # What a training engineer calls in a loop of her own.
@@ -264,6 +264,8 @@ def _name_unknown_variables() -> None:
     """Once: a mistyped setting is not in force."""
     for name, nearest in unknown_variables().items():
         _LOG.warning("%s is no variable of asd and changes nothing; the nearest that does is %s", name, nearest)
+    if replaced := replaced_variables():
+        _LOG.warning("%s", replaced)
 
 
 @functools.cache

@@ -23,7 +23,8 @@ from asd.rules.step.protections import PLACES
 
 __all__ = ["after_first_step", "before_first_step", "tell_groups"]
 
-_STATE, _RANKS, _WEIGHTS = "ASD_TIERS=state", "ASD_TIERS=ranks", "ASD_WEIGHT_HASH"
+_ADAPTIVE = "ASD_OPTIONS=tiers:adaptive"
+_STATE, _RANKS, _WEIGHTS = "ASD_OPTIONS=tiers:state", "ASD_OPTIONS=tiers:ranks", "ASD_OPTIONS:weight_hash"
 _REFUSES = {
     "log": "first-level anomalies are reported, no update is refused",
     "skip": "updates of first-level anomalies are refused, training goes on",
@@ -37,7 +38,9 @@ _REGROUPED = (
 _HALF = (ms.float16, ms.bfloat16)
 _BY_REWRITING = ("O1", "auto")
 """Levels of `amp.auto_mixed_precision` that write casts into the code of cells, and flag none."""
-_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_TIERS=adaptive"} | dict.fromkeys(RESULTS, ASKED_BY)
+_SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_OPTIONS=tiers:adaptive"} | dict.fromkeys(
+    RESULTS, ASKED_BY
+)
 """With the setting that asks for it. Gradients of parameters may come every few steps only, where they add up."""
 
 
@@ -77,14 +80,18 @@ def before_first_step(
     state = "no optimizer was given, so its weights and its state are not known"
     for setting, active, reason in (
         ("ASD_ON_ANOMALY", not config.refuses or optimizer is not None, guards),
-        ("ASD_TIERS=adaptive", "adaptive" not in tiers or optimizer is not None, gradients),
+        (_ADAPTIVE, "adaptive" not in tiers or optimizer is not None, gradients),
         (_STATE, "state" not in tiers or optimizer is not None, state),
         (
             ASKED_BY,
             "checksum" not in tiers or checked or ASKED_BY in found.missing,
             "no layer holds a matrix product, a norm or a convolution that can be checked",
         ),
-        ("ASD_EVIDENCE_MB", evidence, "the C++ kernel, which keeps tensors, was not built or is of another version"),
+        (
+            "ASD_OPTIONS:evidence_mb",
+            evidence,
+            "the C++ kernel, which keeps tensors, was not built or is of another version",
+        ),
     ):
         found.lacks(setting, *(() if active else (reason,)))
     found.lacks(ASKED_BY, *_left_out())

@@ -24,7 +24,7 @@ from asd.rundir.checkpoint_health import Health
 
 __all__ = ["StateChecks"]
 
-_SETTING = "ASD_TIERS=state"
+_SETTING = "ASD_OPTIONS=tiers:state"
 _AGAIN = "a sample of updates computed again"
 _NOT_AGAIN = "updates not computed again (known are Adam, AdamWeightDecay, Momentum and SGD of float32 weights)"
 _NOT_AS_EXPECTED = "updates are not computed again: this optimizer does something else than its name says"

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Config, ConfigError
-from asd.config import describe, unknown_variables
+from asd.config import describe, replaced_variables, unknown_variables
 from asd.handler import job_of
 from asd.rules import RULES
 from asd.settings.combined import CombinedConfig
+from asd.settings.options import OPTIONS, with_options
 
 LARGEST = 2**63 - 1
 PAIRS = (
@@ -34,9 +35,9 @@ def test_an_empty_environment_gives_the_documented_defaults():
     assert Config.from_env({}) == Config() == expected
 
 
-@pytest.mark.parametrize("variable", [setting.name for setting in describe({})])
-def test_an_empty_variable_counts_as_unset_but_empty_tiers_are_none(variable):
-    assert Config.from_env({variable: ""}) == Config(tiers=() if variable == "ASD_TIERS" else None)
+def test_an_empty_variable_counts_as_unset():
+    names = [setting.name for setting in describe({}) if ":" not in setting.name]
+    assert Config.from_env(dict.fromkeys([*names, "ASD_OPTIONS"], "")) == Config()
 
 
 @pytest.mark.parametrize(("text", "enable"), [("0", 0), ("1", 1), ("2", 2), ("3", 3)])
@@ -99,16 +100,55 @@ def test_wrong_thresholds_are_refused_and_never_replaced(variable, text):
         ("ASD_RUN", "x" * 129, "at most 128"),
         *(("ASD_METRICS_PORT", text, "a port from 1 to 65535, or 0") for text in ("65536", "-1", "9464 ", "٣", "1e3")),
         ("ASD_METRICS_PORT", "9" * 5000, "a port from 1 to 65535, or 0"),
-        *(("ASD_METRICS_ADDRESS", text, "an address or host name") for text in (" ", "a b", "a\0", "http://a")),
-        ("ASD_WEB_CONFIG", "a\0b", "the name of a file"),
-        *(("ASD_EVIDENCE_MB", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
-        *(("ASD_CONFIRM", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
     ],
 )
 def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
     with pytest.raises(ConfigError, match=listed) as caught:
         Config.from_env({variable: text})
     assert (caught.value.variable, caught.value.value) == (variable, text)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "listed"),
+    [
+        *(("metrics_address", text, "an address or host name") for text in ("a b", "a\0", "http://a")),
+        ("web_config", "a\0b", "the name of a file"),
+        *(("evidence_mb", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
+        *(("confirm", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
+        *(("record", text, "0 or 1") for text in ("2", "true")),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_valid_ones_also_under_its_old_name(option, text, listed):
+    old = f"ASD_{option.upper()}"
+    for variable, environ in ((f"ASD_OPTIONS: {option}", {"ASD_OPTIONS": f"{option}:{text}"}), (old, {old: text})):
+        with pytest.raises(ConfigError, match=listed) as caught:
+            Config.from_env(environ)
+        assert (caught.value.variable, caught.value.value) == (variable, text)
+
+
+@pytest.mark.parametrize("item", ["record", "recrod:1", "=1", "record=1", ":1"])
+def test_an_item_of_the_options_that_is_no_pair_of_a_known_name_is_refused_with_the_names(item):
+    with pytest.raises(ConfigError, match="name:value pairs with the names tiers, confirm, replay, ") as caught:
+        Config.from_env({"ASD_OPTIONS": f"replay:1, {item}"})
+    assert (caught.value.variable, caught.value.value) == ("ASD_OPTIONS", item)
+
+
+def test_an_old_variable_counts_for_one_more_release_and_one_sentence_says_what_to_write():
+    old = {"ASD_TIERS": "finite,state", "ASD_RECORD": "1", "ASD_REPLAY": "", "ASD_OPTIONS": "record:0"}
+    config = Config.from_env(old)
+    assert (config.active_tiers, config.record, config.replay) == (("finite", "state"), False, True)
+    assert replaced_variables(old) == (
+        "ASD_TIERS, ASD_RECORD: read until the next release, write "
+        "ASD_OPTIONS=tiers:finite+state,record:1,record:0 instead"
+    )
+    assert replaced_variables({"ASD_RULE": "adaptive", "ASD_REPLAY": ""}) == ""
+    assert Config.from_env({f"ASD_{option.name.upper()}": "" for option in OPTIONS}) == Config(tiers=())
+
+
+def test_options_that_a_program_brings_stand_behind_those_that_are_given():
+    for chosen in ({"ASD_OPTIONS": "replay:0"}, {"ASD_REPLAY": "0"}):
+        config = Config.from_env(with_options({"ASD_PROTECTION": "document", **chosen}, replay="1", manifest="1"))
+        assert (config.replay, config.manifest) == (False, True)
 
 
 def test_the_sentence_says_what_where_and_what_is_valid():
@@ -162,60 +202,63 @@ def test_settings_can_not_be_changed_afterwards():
 
 
 @given(
-    st.integers(0, 3), PAIRS, PAIRS, st.sampled_from(["log", "skip", "stop"]), st.sampled_from(sorted(RULES)), FOLDERS,
-    st.integers(0, 65535), st.integers(0, 4096), st.booleans(),
-)  # fmt: skip
-def test_what_describe_shows_reads_back_as_the_same_settings(
-    enable, upper, sigma, action, rule, folder, port, size, replay
-):
-    tiers = ("state", "ranks")
+    enable=st.integers(0, 3),
+    upper=PAIRS,
+    sigma=PAIRS,
+    on_anomaly=st.sampled_from(["log", "skip", "stop"]),
+    rule=st.sampled_from(sorted(RULES)),
+    run_dir=FOLDERS,
+    metrics_port=st.integers(0, 65535),
+    evidence_mb=st.integers(0, 4096),
+    replay=st.booleans(),
+)
+def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, replay, **given):
     config = Config(
         enable,
         upper,
         sigma,
-        action,
-        rule,
-        folder,
-        "run 7",
-        port,
-        "::1",
-        folder,
-        size,
-        replay,
-        not replay,
-        "2",
-        port,
-        tiers,
-        CombinedConfig(enable=True, cooldown=7),
-        replay,
+        **given,
+        run="run 7",
+        replay=replay,
+        manifest=not replay,
+        record=replay,
+        metrics_address="::1",
+        device="2",
+        weight_hash=given["metrics_port"],
+        tiers=("state", "ranks"),
+        combined=CombinedConfig(enable=True, cooldown=7),
         protection="document",
     )
-    environ = {
+    options = {
+        "tiers": "state+ranks",
+        "confirm": "0",
+        "replay": str(int(replay)),
+        "weight_hash": str(config.weight_hash),
+        "manifest": str(int(not replay)),
+        "evidence_mb": str(config.evidence_mb),
+        "record": str(int(replay)),
+        "metrics_address": "::1",
+        "web_config": "",
+    }
+    variables = {
         "NPU_ASD_ENABLE": str(enable),
         "NPU_ASD_UPPER_THRESH": f"{upper[0]},{upper[1]}",
         "NPU_ASD_SIGMA_THRESH": f"{sigma[0]},{sigma[1]}",
-        "ASD_ON_ANOMALY": action,
-        "ASD_RULE": rule,
-        "ASD_RUN_DIR": folder,
+        "ASD_ON_ANOMALY": config.on_anomaly,
+        "ASD_PROTECTION": "document",
+        "ASD_RULE": config.rule,
+        "ASD_BUDGET": "0.03",
+        "ASD_RUN_DIR": config.run_dir,
         "ASD_RUN": "run 7",
         "ASD_NODE": "",
-        "MS_NPU_ASD_CONFIG": "enable:true,cooldown:7",
-        "ASD_METRICS_PORT": str(port),
-        "ASD_METRICS_ADDRESS": "::1",
-        "ASD_WEB_CONFIG": folder,
-        "ASD_EVIDENCE_MB": str(size),
-        "ASD_REPLAY": str(int(replay)),
-        "ASD_MANIFEST": str(int(not replay)),
         "ASD_DEVICE": "2",
-        "ASD_WEIGHT_HASH": str(port),
-        "ASD_TIERS": "state,ranks",
-        "ASD_RECORD": str(int(replay)),
-        "ASD_CONFIRM": "0",
-        "ASD_PROTECTION": "document",
-        "ASD_BUDGET": "0.03",
+        "ASD_METRICS_PORT": str(config.metrics_port),
+        "MS_NPU_ASD_CONFIG": "enable:true,cooldown:7",
     }
+    environ = {**variables, "ASD_OPTIONS": ",".join(f"{name}:{text}" for name, text in options.items())}
     assert Config.from_env(environ) == config
-    assert {setting.name: setting.value for setting in describe(environ)} == environ
+    shown = {**variables, **{f"ASD_OPTIONS:{name}": text for name, text in options.items()}}
+    assert {setting.name: setting.value for setting in describe(environ)} == shown
     assert pickle.loads(pickle.dumps(config)) == config
 
 
@@ -239,16 +282,18 @@ def test_describe_says_where_a_value_comes_from():
         ("ASD_METRICS_PORT", "", "this process serves no metrics (set, but empty: counts as unset)"),
         ("ASD_METRICS_PORT", "0", "this process serves no metrics"),
         ("ASD_METRICS_PORT", "9464", "this process serves its metrics there"),
-        ("ASD_WEB_CONFIG", "web.yml", "file with TLS and passwords of the metrics"),
-        ("ASD_TIERS", "", "no detector tier is on"),
-        ("ASD_TIERS", "state", "bounds on the weights and on the optimizer's state"),
-        ("ASD_EVIDENCE_MB", "0", "no tensor is kept as evidence"),
-        ("ASD_EVIDENCE_MB", "64", "MiB of a bad tensor kept as evidence"),
-        ("ASD_CONFIRM", ".0", "no step is made again before its update"),
+        ("ASD_OPTIONS:web_config", "web.yml", "file with TLS and passwords of the metrics"),
+        ("ASD_OPTIONS:tiers", "", "no detector tier is on"),
+        ("ASD_OPTIONS:tiers", "state", "bounds on the weights and on the optimizer's state"),
+        ("ASD_OPTIONS:evidence_mb", "0", "no tensor is kept as evidence"),
+        ("ASD_OPTIONS:evidence_mb", "64", "MiB of a bad tensor kept as evidence"),
+        ("ASD_OPTIONS:confirm", ".0", "no step is made again before its update"),
     ],
 )
 def test_describe_says_what_a_value_does(variable, text, meaning):
-    assert {setting.name: setting.meaning for setting in describe({variable: text})}[variable] == meaning
+    name, colon, option = variable.partition(":")
+    environ = {name: f"{option}:{text}"} if colon else {name: text}
+    assert {setting.name: setting.meaning for setting in describe(environ)}[variable] == meaning
 
 
 def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
@@ -262,11 +307,11 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
         ({}, ("finite", "adaptive", "state", "checksum")),
         ({"ASD_PROTECTION": "document"}, ()),
         ({"ASD_PROTECTION": "document", "ASD_RULE": "adaptive"}, ("finite", "adaptive", "state")),
-        ({"ASD_RULE": "adaptive", "ASD_TIERS": ""}, ()),
+        ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "tiers:"}, ()),
         ({"ASD_RULE": "combined"}, ()),
-        ({"ASD_RULE": "adaptive", "ASD_TIERS": " finite , checksum"}, ("finite", "checksum")),
-        ({"ASD_TIERS": "state"}, ("state",)),
-        ({"ASD_RULE": "silent_check_v3", "ASD_TIERS": "ranks,state,checksum"}, ("ranks", "state", "checksum")),
+        ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "tiers:finite+checksum"}, ("finite", "checksum")),
+        ({"ASD_OPTIONS": "tiers:state"}, ("state",)),
+        ({"ASD_RULE": "silent_check_v3", "ASD_OPTIONS": "tiers:ranks+state+checksum"}, ("ranks", "state", "checksum")),
     ],
 )
 def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
@@ -276,38 +321,44 @@ def test_tiers_come_with_the_adaptive_rule_or_by_name(environ, expected):
 @pytest.mark.parametrize(
     ("environ", "valid"),
     [
-        ({"ASD_TIERS": "all"}, "some of finite, adaptive, state, ranks, checksum, each once"),
-        ({"ASD_TIERS": "state,state"}, "each once"),
-        ({"ASD_TIERS": "state,"}, "with commas between them"),
-        ({"ASD_TIERS": "adaptive", "ASD_RULE": "threshold"}, "tier adaptive needs ASD_RULE=adaptive"),
-        ({"ASD_RULE": "combined", "ASD_TIERS": "finite"}, "rule combined does what tier finite does itself"),
+        ({"ASD_OPTIONS": "tiers:all"}, "some of finite, adaptive, state, ranks, checksum, each once"),
+        ({"ASD_OPTIONS": "tiers:state+state"}, "each once"),
+        ({"ASD_OPTIONS": "tiers:state+"}, "with \\+ between them"),
+        ({"ASD_OPTIONS": "tiers:adaptive", "ASD_RULE": "threshold"}, "tier adaptive needs ASD_RULE=adaptive"),
+        ({"ASD_RULE": "combined", "ASD_OPTIONS": "tiers:finite"}, "rule combined does what tier finite does itself"),
     ],
 )
 def test_tiers_that_are_unknown_or_do_not_fit_the_rule_are_refused(environ, valid):
     with pytest.raises(ConfigError, match=valid) as caught:
         Config.from_env(environ)
-    assert (caught.value.variable, caught.value.value) == ("ASD_TIERS", environ["ASD_TIERS"])
+    assert (caught.value.variable, f"tiers:{caught.value.value}") == ("ASD_OPTIONS: tiers", environ["ASD_OPTIONS"])
 
 
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
         ({"ASD_PROTECTION": "document"}, "only tier adaptive, of ASD_RULE=adaptive, suspects a gradient"),
-        ({"ASD_RULE": "adaptive", "ASD_TIERS": "finite"}, "only tier adaptive"),
+        ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "confirm:0.01,tiers:finite"}, "only tier adaptive"),
         ({"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "log"}, "it needs updates that can be refused"),
     ],
 )
 def test_a_second_look_needs_what_suspects_and_what_refuses(more, reason):
     with pytest.raises(ConfigError, match=reason):
-        Config.from_env({"ASD_CONFIRM": "0.01", **more})
-    assert Config.from_env({"ASD_CONFIRM": "0.02"}).confirm == 0.02
+        Config.from_env({"ASD_OPTIONS": "confirm:0.01", **more})
+    assert Config.from_env({"ASD_OPTIONS": "confirm:0.02"}).confirm == 0.02
 
 
 def test_a_variable_that_is_none_is_known_with_the_nearest_that_is_one():
-    given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_CONFRIM": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
-    ours = {"ASD_RULE": "adaptive", "ASD_DEVICES": "0,1", "ASD_RESUME_FROM": "x", "ASD_RESUME_STEP": "7"}
+    given = {"ASD_RUL": "adaptive", "NPU_ASD_UPER_THRESH": "9,8", "ASD_OPTIOS": "1", "ASDF": "1", "MY_ASD_RULE": "x"}
+    ours = {
+        "ASD_RULE": "adaptive",
+        "ASD_DEVICES": "0,1",
+        "ASD_RESUME_FROM": "x",
+        "ASD_RESUME_STEP": "7",
+        "ASD_TIERS": "",
+    }
     assert unknown_variables({**given, **ours}) == {
-        "ASD_RUL": "ASD_RULE", "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH", "ASD_CONFRIM": "ASD_CONFIRM"
+        "ASD_RUL": "ASD_RULE", "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH", "ASD_OPTIOS": "ASD_OPTIONS"
     }  # fmt: skip
 
 
@@ -360,8 +411,8 @@ FULL = ("adaptive", ("finite", "adaptive", "state", "checksum"), 0.01, True, Tru
         ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "skip"}, FULL),
         ({"ASD_ON_ANOMALY": "log"}, (*FULL[:2], 0.0, False, True)),
         ({"ASD_RULE": "threshold"}, ("threshold", (), 0.0, True, True)),
-        ({"ASD_TIERS": "finite,state"}, ("adaptive", ("finite", "state"), 0.0, True, True)),
-        ({"ASD_REPLAY": "0", "ASD_CONFIRM": "0"}, (*FULL[:2], 0.0, False, True)),
+        ({"ASD_OPTIONS": "tiers:finite+state"}, ("adaptive", ("finite", "state"), 0.0, True, True)),
+        ({"ASD_OPTIONS": "replay:0,confirm:0"}, (*FULL[:2], 0.0, False, True)),
     ],
 )
 def test_one_switch_turns_on_what_no_variable_speaks_against(environ, brought):
@@ -374,7 +425,7 @@ def test_the_switch_does_the_same_from_python_and_says_where_its_values_come_fro
     assert Config() == Config(protection="full") == Config.from_env({"ASD_PROTECTION": "full"})
     sources = {each.name: each.source for each in describe({"ASD_PROTECTION": "full", "ASD_RULE": "adaptive"})}
     assert {name for name, source in sources.items() if source == "ASD_PROTECTION"} == {
-        "ASD_CONFIRM", "ASD_MANIFEST", "ASD_REPLAY", "ASD_TIERS"
-    }  # fmt: skip
+        f"ASD_OPTIONS:{name}" for name in ("confirm", "manifest", "replay", "tiers")
+    }
     assert sources["ASD_RULE"] == "environment"
     assert {each.source for each in describe({})} == {"default"}

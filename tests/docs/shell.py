@@ -11,11 +11,12 @@ from pathlib import Path
 from asd.cli import ALIASES, COMMANDS, parser_of
 from asd.config import Config
 from asd.errors import ConfigError
+from asd.settings.options import ASD_OPTIONS
 from asd.settings.table import SET_BY_RUN, VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {*COMMANDS, *ALIASES.values()}
-KNOWN_VARIABLES = {each.name for each in VARIABLES} | set(SET_BY_RUN) | {"ZOO_SEED"}
+KNOWN_VARIABLES = {each.name for each in VARIABLES} | {ASD_OPTIONS, *SET_BY_RUN} | {"ZOO_SEED"}
 OTHERS = {
     "/opt/asd/bin/pip", "break", "curl", "docker", "done", "echo", "for", "grep", "helm", "install", "kill",
     "kubectl", "openssl", "python3", "sbatch", "scontrol", "sed", "sinfo", "sleep", "ssh", "systemctl",

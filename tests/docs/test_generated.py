@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from asd.cli import ALIASES, COMMANDS, parser_of
+from asd.settings.options import OPTIONS
 from asd.settings.table import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,14 +51,14 @@ def test_a_folder_that_does_not_say_what_is_in_it_is_an_error(tmp_path):
 
 
 def test_settings_have_every_variable_in_both_languages():
-    names = [each.name for each in VARIABLES]
+    names = [each.name for each in (*VARIABLES, *OPTIONS)]
     for made in (generated.settings(), generated.settings_in_chinese()):
         assert re.findall(r"^\| `(\w+)` ", made, re.MULTILINE) == names
     assert set(chinese.SETTINGS) == set(chinese.VALID) == set(names)
 
 
 def test_values_that_a_setting_takes_are_told_in_both_languages():
-    for each in VARIABLES:
+    for each in (*VARIABLES, *OPTIONS):
         words = re.findall(r"`([a-z_0-9]+)`", each.about)
         told = chinese.SETTINGS[each.name] + chinese.VALID[each.name]
         assert [word for word in words if f"`{word}`" not in told and not word.isdigit()] == [], each.name

@@ -59,7 +59,7 @@ def test_with_no_room_for_a_tensor_the_bundle_says_so(runner):
     assert done.code == 1
     folder = evidence(runner, done)
     assert {path.name for path in folder.iterdir()} - {"plot.png"} == FILES - {"tensor.npy", "tensor.json"}
-    assert "ASD_EVIDENCE_MB is 0" in (folder / "README.txt").read_text()
+    assert "ASD_OPTIONS:evidence_mb is 0" in (folder / "README.txt").read_text()
 
 
 def test_a_healthy_training_leaves_no_evidence(runner):

@@ -51,7 +51,7 @@ without the package in effect. The columns:
   is `to_float` with `amp.DynamicLossScaler`. `casts` and `castdense` have casts of their own and a loss scale of 4096
   besides.
 - **configuration**: `document` is `ASD_PROTECTION=document`, `adaptive` has `ASD_RULE=adaptive ASD_ON_ANOMALY=skip`
-  besides, `everything` is the default with `ASD_CONFIRM=0.5`, so that many steps are made again, and
+  besides, `everything` is the default with `ASD_OPTIONS=confirm:0.5`, so that many steps are made again, and
   `ASD_ON_ANOMALY=skip`.
 - **equal**: losses, weights and the optimizer's state of the healthy training are those without the package, bit for
   bit. `not repeatable`: two trainings without the package differ too. `regrouped`: a compiled graph in half precision

@@ -104,7 +104,7 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
     parser.add_argument(
         "--web-config", metavar="FILE",
-        help="TLS, client certificates and passwords of both (default: ASD_WEB_CONFIG, or none)",
+        help="TLS, client certificates and passwords of both (default: web_config of ASD_OPTIONS)",
     )  # fmt: skip
 
 

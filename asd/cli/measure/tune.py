@@ -1,8 +1,8 @@
 """Proposes thresholds for a budget of false alarms, from the feature values that a run has recorded.
 
-A run records its values with ASD_RECORD=1. They are judged again by the real rules: with the thresholds of the run, and
-with the proposed ones. Steps that were flagged or refused are left out, for they are no healthy ones. What the values
-say about a budget they are too few for is extrapolated, and said to be.
+A run records its values with ASD_OPTIONS=record:1. They are judged again by the real rules: with the thresholds of the
+run, and with the proposed ones. Steps that were flagged or refused are left out, for they are no healthy ones. What the
+values say about a budget they are too few for is extrapolated, and said to be.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["add_arguments", "run"]
 _VARIABLES = {"upper": "NPU_ASD_UPPER_THRESH", "sigma": "NPU_ASD_SIGMA_THRESH"}
 _EXAMPLES = """\
 Examples:
-  ASD_RECORD=1 asd run python train.py         record the values of a training
+  ASD_OPTIONS=record:1 asd run python train.py record the values of a training
   asd tune                                     thresholds for at most one false alarm in a million checks
   asd tune asd_run --budget 1e-7 --plot tune.png
   eval "$(asd tune asd_run | grep ^export)"    use what it proposes

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asd.cli.shared.machine import describe_machine
-from asd.config import Config, describe, unknown_variables
+from asd.config import Config, describe, replaced_variables, unknown_variables
 from asd.errors import StateError
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if unread:
         names = ", ".join(f"{name} (the nearest that is read: {nearest})" for name, nearest in unread.items())
         print(f"\nset, but not read by asd: {names}")
+    if replaced := replaced_variables(os.environ):
+        print(f"\n{replaced}")
     print("\n" + _table(("this machine", ""), [(name, value or "not installed") for name, value in machine.items()]))
     return 0
 

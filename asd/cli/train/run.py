@@ -17,6 +17,7 @@ from pathlib import Path
 from asd.cli.shared.policy_options import number, whole_number
 from asd.config import Config
 from asd.errors import ConfigError
+from asd.settings.options import with_options
 
 __all__ = ["add_arguments", "all_devices", "run"]
 
@@ -104,7 +105,7 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
     resolved = resolve(command, environ.get("PATH", os.defpath))
     find_launcher(resolved[0], environ.get("PATH", os.defpath))
     # To decide about a device takes a verdict; to resume takes a checkpoint that is known to be whole and clean.
-    environ = {"ASD_REPLAY": "1", "ASD_MANIFEST": "1", **environ}
+    environ = with_options(environ, replay="1", manifest="1")
     settings = Settings(
         command=resolved, environ=environ, config=config, devices=devices, ranks=ranks, fewest=fewest,
         max_restarts=whole_number("--max-restarts", args.max_restarts or "3", 0, _MOST),

@@ -68,10 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run-dir", action="append", type=Path, metavar="FOLDER",
         help="folder of a run; may be given several times (default: ASD_RUN_DIR)",
     )  # fmt: skip
-    parser.add_argument("--address", help="address to serve on (default: ASD_METRICS_ADDRESS, or 127.0.0.1)")
+    parser.add_argument("--address", help="address to serve on (default: metrics_address of ASD_OPTIONS, or 127.0.0.1)")
     parser.add_argument("--port", default=str(_DEFAULT_PORT), help="0 picks a free one (default: %(default)s)")
     parser.add_argument(
-        "--web-config", metavar="FILE", help="TLS, client certificates and passwords (default: ASD_WEB_CONFIG, or none)"
+        "--web-config",
+        metavar="FILE",
+        help="TLS, client certificates, passwords (default: web_config of ASD_OPTIONS)",
     )
     parser.add_argument(
         "--checkpoints", default="none", metavar="WHICH",

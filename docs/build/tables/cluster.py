@@ -146,7 +146,7 @@ def acting() -> str:
             ),
             ("a step made again, in steps", f"{min(again):.1f} to {max(again):.1f}"),
             (
-                "`ASD_REPLAY=1` while no step is made again, share of a step",
+                "`ASD_OPTIONS=replay:1` while no step is made again, share of a step",
                 f"{percent(min(remember), 2)} to {percent(max(remember), 1)}",
             ),
             (

@@ -10,9 +10,9 @@ BEST = "asd adaptive + second look + checksum, sampled"
 DETECTORS = {
     "Ascend V2, mended (default)": "`ASD_PROTECTION=document`: the document's rule",
     "asd adaptive": "`ASD_RULE=adaptive` with its tiers and `ranks`",
-    "asd adaptive + second look": "the same with `ASD_CONFIRM=0.01`",
+    "asd adaptive + second look": "the same with `ASD_OPTIONS=confirm:0.01`",
     BEST: "the same with the tier `checksum`, sampled",
-    "asd adaptive + checksum": "without `ASD_CONFIRM`, the checksum of every product in every step",
+    "asd adaptive + checksum": "without the option `confirm`, the checksum of every product in every step",
     "Ascend V3": "Ascend V3, as published",
     "Ascend V3, recalibrated to 2^9": "Ascend V3, with thresholds fitted to it",
     "ZClip": "ZClip",

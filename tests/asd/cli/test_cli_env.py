@@ -68,7 +68,7 @@ def test_it_shows_where_metrics_are_served(monkeypatch, capsys):
     assert printed["ASD_METRICS_PORT"].split(None, 3) == [
         "ASD_METRICS_PORT", "9464", "environment", "this process serves its metrics there",
     ]  # fmt: skip
-    assert printed["ASD_METRICS_ADDRESS"].split()[1:3] == ["127.0.0.1", "default"]
+    assert printed["ASD_OPTIONS:metrics_address"].split()[1:3] == ["127.0.0.1", "default"]
 
 
 def test_a_mistyped_name_is_pointed_out(monkeypatch, capsys):

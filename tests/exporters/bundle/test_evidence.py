@@ -185,7 +185,7 @@ def test_the_last_two_hundred_values_of_every_checkpoint_are_kept_whatever_the_h
 
 
 def test_without_a_tensor_the_page_says_why(tmp_path, undrawn):
-    for size, reason in [(16, "no tensor was kept; the C++ kernel keeps it"), (0, "ASD_EVIDENCE_MB is 0")]:
+    for size, reason in [(16, "no tensor was kept; the C++ kernel keeps it"), (0, "ASD_OPTIONS:evidence_mb is 0")]:
         training = Training(tmp_path / str(size), evidence_mb=size)
         training.judge(b=2e6)
         folder = training.folder()

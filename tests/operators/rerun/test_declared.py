@@ -109,7 +109,7 @@ def test_without_a_declaration_no_step_is_made_again_and_the_start_says_so(caplo
     training = Training(TO_CONFIRM | {"replay": True}, declared=False)
     assert training.runs == 0
     missing = training.monitor.monitor.protections.missing
-    assert missing["ASD_CONFIRM"] == missing["ASD_REPLAY"] == [UNDECLARED]
+    assert missing["ASD_OPTIONS:confirm"] == missing["ASD_OPTIONS:replay"] == [UNDECLARED]
     assert UNDECLARED in caplog.text
 
 

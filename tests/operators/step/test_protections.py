@@ -145,7 +145,7 @@ def test_a_loop_that_shows_no_beginning_is_told_what_it_does_without(said):
     ms.set_context(mode=1)
     found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01, replay=True), watches=False)
     assert {setting: len(reasons) for setting, reasons in found["missing"].items()} == {
-        "ASD_TIERS=state": 1, "ASD_REPLAY": 1, "ASD_CONFIRM": 1
+        "ASD_OPTIONS=tiers:state": 1, "ASD_OPTIONS:replay": 1, "ASD_OPTIONS:confirm": 1
     }  # fmt: skip
     assert len(said(logging.WARNING)) == 3
     assert {"second look", "replay"}.isdisjoint(found["on"])
@@ -160,9 +160,9 @@ def test_an_optimizer_that_was_not_given_and_is_not_guarded_is_told(said):
             "no optimizer was given, so no update can be refused",
             "optimizer Adam (optimizer) is not guarded: it updates its weights whatever happens",
         ],
-        "ASD_TIERS=adaptive": ["no optimizer was given, so gradients of parameters are not known"],
-        "ASD_TIERS=state": ["no optimizer was given, so its weights and its state are not known"],
-        "ASD_CONFIRM": ["no step will be made again: no optimizer was given"],
+        "ASD_OPTIONS=tiers:adaptive": ["no optimizer was given, so gradients of parameters are not known"],
+        "ASD_OPTIONS=tiers:state": ["no optimizer was given, so its weights and its state are not known"],
+        "ASD_OPTIONS:confirm": ["no step will be made again: no optimizer was given"],
     }
     assert "refusal" not in found["on"]
 
@@ -192,7 +192,7 @@ def test_moments_that_were_not_found_are_told(said, hidden):
         "updates not computed again (known are Adam, AdamWeightDecay, Momentum and SGD of float32 weights)"
     )
     reason = "what the optimizer keeps under names that are no weight's is not read: running"
-    assert found["missing"] == ({"ASD_TIERS=state": [reason]} if hidden else {})
+    assert found["missing"] == ({"ASD_OPTIONS=tiers:state": [reason]} if hidden else {})
 
 
 class Unused(Decoder):
@@ -215,7 +215,7 @@ def test_where_nothing_is_checked_it_never_looks_protected(mode, said):
     assert len(found["missing"]["NPU_ASD_ENABLE"]) == 2  # nothing to check, and nothing was seen
     assert (
         "no layer holds a matrix product, a norm or a convolution that can be checked"
-        in found["missing"]["ASD_TIERS=checksum"]
+        in found["missing"]["ASD_OPTIONS=tiers:checksum"]
     )
     assert said(logging.INFO) == []
     assert said(logging.WARNING)[0].startswith("NOTHING IS CHECKED; ")
@@ -245,7 +245,7 @@ def test_what_checks_left_out_while_they_were_put_in_and_compiled_is_told(said):
     take_left_out()
     leave_out("embedding", "an operator that nobody knows")
     found = train(Config(protection="document", enable=1, tiers=("checksum",)), net=Late())
-    assert found["missing"]["ASD_TIERS=checksum"] == [
+    assert found["missing"]["ASD_OPTIONS=tiers:checksum"] == [
         "embedding: an operator that nobody knows", "blocks.0.up: operands of unequal shape"
     ]  # fmt: skip
     assert take_left_out() in ([], [("blocks.0.up", "operands of unequal shape")])
@@ -256,7 +256,7 @@ def test_without_the_kernel_the_hashes_are_missing(said):
     found = train(Config(protection="document", enable=1, rule="adaptive"))
     assert found["on"]["computed by"] == "MindSpore operators"
     assert found["missing"] == {
-        "ASD_TIERS=state": ["nothing is compared between two steps without the C++ kernel on a CPU"]
+        "ASD_OPTIONS=tiers:state": ["nothing is compared between two steps without the C++ kernel on a CPU"]
     }
 
 
@@ -266,7 +266,7 @@ def test_results_are_computed_again_by_operators_only_where_a_step_can_skip_it(s
     found = train(Config(enable=1))
     results = [words for words in found["places"] if words.startswith("results of")]
     assert bool(results) is not compiled
-    reasons = found["missing"].get("ASD_TIERS=checksum", [])
+    reasons = found["missing"].get("ASD_OPTIONS=tiers:checksum", [])
     assert [reason.partition(" can't")[0] for reason in reasons] == (
         ["without the C++ kernel a compiled graph"] if compiled else []
     )
@@ -277,7 +277,7 @@ def test_results_are_computed_again_in_every_step_where_that_is_asked_for(said):
     tiers = ("finite", "adaptive", "checksum")
     found = train(Config(protection="document", enable=1, rule="adaptive", tiers=tiers))
     assert found["places"]["results of matrix products"] > 0
-    assert "ASD_TIERS=checksum" not in found["missing"]
+    assert "ASD_OPTIONS=tiers:checksum" not in found["missing"]
 
 
 def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
@@ -299,7 +299,7 @@ def test_the_command_line_tells_it_from_the_status_file(tmp_path, capsys):
     assert printed[1].startswith(
         "  checked are 4 gradients of activations, 8 outputs, 15 gradients of parameters; rule: "
     )
-    assert printed[2:] == ["  not active: ASD_TIERS=ranks: there is one rank only"]
+    assert printed[2:] == ["  not active: ASD_OPTIONS=tiers:ranks: there is one rank only"]
     assert main(["env", "--training", "--json", "--run-dir", str(tmp_path)]) == 0
     (rank,) = json.loads(capsys.readouterr().out)["training"]
     assert (rank["rank"], rank["active"], rank["protections"]["places"]["outputs"]) == (0, False, 8)

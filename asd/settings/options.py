@@ -1,0 +1,173 @@
+"""`ASD_OPTIONS`: settings for experts, as `name:value` pairs with commas between them.
+
+Until the next release each may also be given by the variable that it had before, `ASD_` and its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from asd.errors import ConfigError
+from asd.settings.values import ADDRESS, FILE, FLAG, SHARE, count, names
+from asd.settings.variable import Variable
+
+__all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "replaced_sentence", "with_options"]
+
+ASD_OPTIONS = "ASD_OPTIONS"
+TIERS = {
+    "finite": "a tensor with an element that is no number, which every rule finds",
+    "adaptive": "each checkpoint against its own past: outputs, their gradients and the gradients of parameters",
+    "state": "bounds on the weights and on the optimizer's state",
+    "ranks": "the ranks against one another",
+    "checksum": "checks of matrix products, norms, and means of gradients over ranks",
+}
+"""The detector tiers by name, and what each looks at."""
+_LARGEST_EVIDENCE = 4096  # MiB
+_MOST_STEPS = 10**9 - 1
+
+
+def _meaning_of_tiers(tiers: tuple[str, ...]) -> str:
+    return "; ".join(TIERS[name] for name in tiers) if tiers else "no detector tier is on"
+
+
+def _meaning_of_confirm(share: float) -> str:
+    if not share:
+        return "no step is made again before its update"
+    return f"suspicious steps, at most five and {100 * share:.3g} % of all, are made again before their update"
+
+
+def _meaning_of_interval(steps: int) -> str:
+    if not steps:
+        return "weights are not compared over ranks"
+    return "the fewest steps between two comparisons of the weights over data-parallel ranks"
+
+
+def _meaning_of_web_config(name: str) -> str:
+    return "file with TLS and passwords of the metrics" if name else "metrics are served without TLS and passwords"
+
+
+OPTIONS = (
+    Variable(
+        "tiers",
+        "tiers",
+        names(TIERS),
+        "which detector tiers are on, `finite+adaptive+state+ranks+checksum` or some of them, empty for none; with "
+        "rule `adaptive` the first three are, else none",
+        _meaning_of_tiers,
+    ),
+    Variable(
+        "confirm",
+        "confirm",
+        SHARE,
+        "share of the steps, for example `0.01`, that may be made again before their update because of an anomaly of "
+        "either level; what a device did once is healed bit for bit",
+        _meaning_of_confirm,
+    ),
+    Variable(
+        "replay",
+        "replay",
+        FLAG,
+        "`1` makes a step whose update was refused again, to tell hardware from software",
+        lambda on: f"{'a refused' if on else 'no'} step is made again, to tell hardware from software",
+    ),
+    Variable(
+        "weight_hash",
+        "weight_hash",
+        count(_MOST_STEPS, f"it must be a whole number of steps from 1 to {_MOST_STEPS}, or 0 for no comparison"),
+        "the fewest steps between two comparisons of the weights over data-parallel ranks, which also follow each "
+        "checkpoint; there are fewer where one takes long; `0` for none",
+        _meaning_of_interval,
+    ),
+    Variable(
+        "manifest",
+        "manifest",
+        FLAG,
+        "`1` writes a manifest with a hash beside every checkpoint file, so that a resume can pick the last good one",
+        lambda on: f"{'each' if on else 'no'} checkpoint file gets a manifest with its hash",
+    ),
+    Variable(
+        "evidence_mb",
+        "evidence_mb",
+        count(_LARGEST_EVIDENCE, f"it must be a whole number of MiB from 0 to {_LARGEST_EVIDENCE}"),
+        "how much of a bad tensor is kept as evidence, in MiB; a window around the worst element when the tensor is "
+        "larger",
+        lambda size: "MiB of a bad tensor kept as evidence" if size else "no tensor is kept as evidence",
+    ),
+    Variable(
+        "record",
+        "record",
+        FLAG,
+        "`1` records the feature values of every step for `asd tune`",
+        lambda on: f"feature values are {'' if on else 'not '}recorded for `asd tune`",
+    ),
+    Variable(
+        "metrics_address",
+        "metrics_address",
+        ADDRESS,
+        "serve this process' own metrics at this address",
+    ),
+    Variable(
+        "web_config",
+        "web_config",
+        FILE,
+        "a file with TLS and passwords for the metrics of this process",
+        _meaning_of_web_config,
+    ),
+)
+
+
+def option_values(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of `Config` that the options in `environ` give; the old variable counts where the option is not given.
+
+    Raises:
+        ConfigError: An item is no pair, a name is unknown, or a value is not valid; the sentence names it.
+    """
+    given = _pairs(environ.get(ASD_OPTIONS, ""))
+    found = {}
+    for option in OPTIONS:
+        old = _old_text(option.name, environ)
+        if option.name in given:
+            found[option.field] = option.value_of(given[option.name], f"{ASD_OPTIONS}: {option.name}")
+        elif old is not None:
+            found[option.field] = option.value_of(old, _old_name(option.name))
+    return found
+
+
+def with_options(environ: Mapping[str, str], **defaults: str) -> dict[str, str]:
+    """`environ` with these options where it gives none of that name."""
+    kept = [f"{name}:{text}" for name, text in defaults.items() if _old_text(name, environ) is None]
+    text = environ.get(ASD_OPTIONS, "")
+    return {**environ, ASD_OPTIONS: ",".join([*kept, *([text] if text else [])])}
+
+
+def replaced_sentence(environ: Mapping[str, str]) -> str:
+    """What to write in place of the old variables in `environ`; empty where there are none."""
+    texts = {option.name: text for option in OPTIONS if (text := _old_text(option.name, environ)) is not None}
+    if not texts:
+        return ""
+    given = environ.get(ASD_OPTIONS, "")
+    options = [*(f"{name}:{text.replace(',', '+')}" for name, text in texts.items()), *([given] if given else [])]
+    old = ", ".join(map(_old_name, texts))
+    return f"{old}: read until the next release, write {ASD_OPTIONS}={','.join(options)} instead"
+
+
+def _pairs(text: str) -> dict[str, str]:
+    known = [option.name for option in OPTIONS]
+    given = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, colon, value = item.partition(":")
+        if not colon or name.strip() not in known:
+            raise ConfigError(ASD_OPTIONS, item, f"it must be name:value pairs with the names {', '.join(known)}")
+        given[name.strip()] = value.strip()
+    return given
+
+
+def _old_name(name: str) -> str:
+    return f"ASD_{name.upper()}"
+
+
+def _old_text(name: str, environ: Mapping[str, str]) -> str | None:
+    """An empty variable counts as unset, but for the tiers, where it is none."""
+    text = environ.get(_old_name(name))
+    return text if text or (text is not None and name == "tiers") else None
