@@ -1,8 +1,4 @@
-"""The vendor's own alarms, read from its logs, as the same events.
-
-`reader` follows the files and hands events to a sink, each exactly once. What a line says is read by one module per
-source: `ascend_device` (the check on the chip), `mindspore_log` (the combined check), `torch_npu`, and `driver` (the
-driver and the device plugin). They see a `LogLine` and return a `Finding`; `alarms` asks them in turn.
+"""The vendor's own alarms, read from its logs, as the same events: what a line means stands in `patterns`.
 
 May import: `rundir`.
 """

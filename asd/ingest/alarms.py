@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 from typing import Any, NamedTuple
 
 from asd.event import Event
-from asd.ingest.sources import ascend_device, driver, mindspore_log, torch_npu
-from asd.ingest.sources.finding import LogFinding
-from asd.ingest.sources.log_line import LogLine, device_of_path, messages, rank_of_path
+from asd.ingest.log_line import LogLine, device_of_path, messages, rank_of_path
+from asd.ingest.patterns import STRIKE_OUT, LogFinding, read
 from asd.ingest.timestamps import LAST, read_time
 from asd.rundir.follow import Line
 
@@ -74,17 +73,13 @@ class Alarms:
         if isinstance(lists, dict):
             self._lists = {key: rank for key, rank in lists.items() if type(rank) is int and rank >= -1}
 
-    def _findings(self, line: Line, message: LogLine) -> Iterator[LogFinding]:
-        """What one message says; the sources are told apart by their words, so the first that knows it is right."""
+    def _findings(self, line: Line, message: LogLine) -> list[LogFinding]:
         file = f"{line.key.rpartition(':')[0]} {message.printer}"
-        finding = torch_npu.listed(message, self._lists.get(file, -1)) or torch_npu.read(message)
-        if finding is not None:
-            if finding.reason == torch_npu.STRIKE_OUT:
+        found = read(message, chips_per_card=self._chips_per_card, list_rank=self._lists.get(file, -1))
+        for finding in found:
+            if finding.rule == "torch_npu" and finding.reason == STRIKE_OUT:
                 self._remember(file, finding.rank)
-            yield finding
-            return
-        finding = mindspore_log.read(message) or ascend_device.read(message)
-        yield from [finding] if finding is not None else driver.read(message, self._chips_per_card)
+        return found
 
     def _remember(self, file: str, rank: int | None) -> None:
         self._lists.pop(file, None)

@@ -14,7 +14,7 @@ from asd.errors import ConfigError, StateError
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.ingest import Alarms, Ingest, Known, LogFiles, read_zone
 from asd.ingest.log_files import default_places
-from asd.ingest.sources.log_line import device_of_path, rank_of_path
+from asd.ingest.log_line import device_of_path, rank_of_path
 
 
 def alarm(step, level="ERROR"):

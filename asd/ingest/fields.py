@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NUMBER", "fields", "number", "whole"]
+__all__ = ["fields", "labelled", "number", "whole"]
 
 _DECIMAL = r"(?:\d{1,320}(?:\.\d{0,320})?|\.\d{1,320})(?:e[-+]?\d{1,4})?"
-NUMBER = rf"[-+]?(?:nan(?:\([^)]{{0,32}}\))?|inf(?:inity)?|{_DECIMAL})(?![\w.]*\w)"
-_NUMBER = re.compile(NUMBER, re.IGNORECASE | re.ASCII)
+_NUMBER_TEXT = rf"[-+]?(?:nan(?:\([^)]{{0,32}}\))?|inf(?:inity)?|{_DECIMAL})(?![\w.]*\w)"
+__NUMBER_TEXT = re.compile(_NUMBER_TEXT, re.IGNORECASE | re.ASCII)
 _FIELD = re.compile(
-    rf"(?<![A-Za-z0-9_])(?P<name>[A-Za-z]\w*)\s*[=:]\s*(?:\[(?P<boxed>[^\[\]]{{0,64}})\]|(?P<bare>{NUMBER}))",
+    rf"(?<![A-Za-z0-9_])(?P<name>[A-Za-z]\w*)\s*[=:]\s*(?:\[(?P<boxed>[^\[\]]{{0,64}})\]|(?P<bare>{_NUMBER_TEXT}))",
     re.IGNORECASE | re.ASCII,
 )
 
@@ -22,7 +22,7 @@ def number(text: str) -> float | None:
     (nan, 1000000.0, None)
     """
     text = text.strip()
-    if _NUMBER.fullmatch(text) is None:
+    if __NUMBER_TEXT.fullmatch(text) is None:
         return None
     return float(text.partition("(")[0])
 
@@ -46,4 +46,18 @@ def fields(text: str) -> dict[str, str]:
             match["bare"] if match["boxed"] is None else match["boxed"]
         ).strip()
         for match in _FIELD.finditer(text)
+    }
+
+
+def labelled(label: re.Pattern[str], text: str) -> dict[str, str]:
+    """The values behind labels, by label in small letters; a value ends where the next label begins.
+
+    >>> labelled(re.compile("(?:^|, )(name|avg)"), "name a, b, avg 3.")
+    {'name': 'a, b', 'avg': '3'}
+    """
+    found = list(label.finditer(text))
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    return {
+        match[1].lower(): text[match.end() : end].strip(" \t\"'\\}]").rstrip(",").removesuffix(".").strip()
+        for match, end in zip(found, ends, strict=True)
     }

@@ -1,0 +1,418 @@
+"""What the lines of vendors' logs mean: one table of patterns, and how the fields of each are read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from asd import fault_code
+from asd.event import ABNORMAL, CODE
+from asd.ingest.fields import fields, labelled, number, whole
+from asd.ingest.log_line import LogLine
+from asd.verdict import Level
+
+__all__ = ["STRIKE_OUT", "LogFinding", "read"]
+
+STRIKE_OUT = "strike-out"
+_TOGETHER = 60.0  # seconds within which every rank, or rank 0 for another, has printed a checksum that is wrong
+_RECOVERED = {"recovery", "recover", "recovered", "0"}
+_CODES = {
+    fault_code.CHECK_FAIL: Level.ERROR,
+    fault_code.COMPUTING_HIGH: Level.ERROR,
+    fault_code.COMPUTING_LOW: Level.WARNING,
+}
+"""The codes that say that a chip computed wrongly; all others are no events of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFinding:
+    """An alarm as it stands in a line; what the line does not say is left at its default.
+
+    Attributes:
+        rule: Who raised it: `silent_check_v2`, `silent_check_v3`, `combined`, `torch_npu` or `driver`.
+        level: `Level.ERROR` for the first level, `Level.WARNING` for the second, `Level.NORMAL` for a recovery.
+        reason: Why, in a few words.
+        kind: `anomaly` or `recovery`.
+        feature: What the value is: `l2` or `max_square`; empty without a value.
+        value: The feature value; NaN without one.
+        limits: The first-level limit that the line implies, if it does.
+        step: How many checks the site had before this one, the nearest to a step that these lines print; 0 without.
+        checkpoint: Name of the parameter or site, if the line has one.
+        rank: Rank it is about; None when the line does not say.
+        device: Device it is about, for example `Ascend:3`; empty when the line does not say.
+        host: Machine it is about; empty when the line does not say.
+        when: Local time of the alarm as it stands there, where it has one of its own; empty for that of the line.
+        time: The same in seconds since the epoch, where that is what stands there.
+        code: Fault code.
+        fact: Names what happened, where several lines may tell the same; empty when the line is all there is.
+        repeats_within: Seconds within which the same rank, rule and reason again is the same fact.
+    """
+
+    rule: str
+    level: Level
+    reason: str
+    kind: str = "anomaly"
+    feature: str = ""
+    value: float = math.nan
+    limits: tuple[float, ...] = ()
+    step: int = 0
+    checkpoint: str = ""
+    rank: int | None = None
+    device: str = ""
+    host: str = ""
+    when: str = ""
+    time: float | None = None
+    code: str = CODE
+    fact: str = ""
+    repeats_within: float = 0.0
+
+
+class _Given(NamedTuple):
+    """What is known besides the line.
+
+    Attributes:
+        chips: Chips on one card.
+        rank: The rank whose strike-out was the last in this file; -1 when it is not known.
+    """
+
+    chips: int
+    rank: int
+
+
+class _Pattern(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        word: Is in every such line, in small letters; a line without is not searched.
+        pattern: Its named groups `rank` and `when` are fields of the finding.
+        rule: Who prints such lines.
+        level: Of the alarm.
+        reason: What it means.
+        read: The other fields; None when the line is no alarm; a list when it has several.
+        repeats_within: Seconds within which the same again is the same fact.
+    """
+
+    word: str
+    pattern: re.Pattern[str]
+    rule: str = ""
+    level: Level = Level.ERROR
+    reason: str = ""
+    read: Callable[[LogLine, re.Match[str], _Given], dict[str, Any] | list[dict[str, Any]] | None] = lambda *_: {}
+    repeats_within: float = 0.0
+
+
+def read(line: LogLine, *, chips_per_card: int, list_rank: int) -> list[LogFinding]:
+    """The alarms in one message; the first row of the table that fits is right.
+
+    Args:
+        line: The message.
+        chips_per_card: To tell the device from the numbers of card and chip that the device plugin prints.
+        list_rank: The rank of the strike-out that a list of spikes stands below; -1 when it is not known.
+    """
+    given = _Given(chips_per_card, list_rank)
+    for row in _TABLE:
+        match = row.pattern.search(line.text) if row.word in line.lower else None
+        said = row.read(line, match, given) if match is not None else None
+        if said is not None and match is not None:
+            found = said if isinstance(said, list) else [said]
+            common = {"rule": row.rule, "level": row.level, "reason": row.reason, "repeats_within": row.repeats_within}
+            common |= _groups(match)
+            return [LogFinding(**{**common, **each}) for each in found]
+    return []
+
+
+def _groups(match: re.Match[str]) -> dict[str, Any]:
+    """The fields that are groups of a pattern; a rank that is no number is not known."""
+    said = match.groupdict()
+    found: dict[str, Any] = {"when": said["when"] or ""} if "when" in said else {}
+    if "rank" in said:
+        text = said["rank"]
+        found["rank"] = int(text) if text.isdecimal() and len(text) < 10 else -1
+    return found
+
+
+def _silent_check(line: LogLine, source: re.Match[str], _: _Given) -> dict[str, Any] | None:
+    """The check on the chip prints `val` and its thresholds in any order, also for normal values."""
+    match = _LEVEL.search(line.text)
+    level = _LEVELS[match[1] or match[2]] if match else _HEADERS.get(line.level, Level.NORMAL)
+    said = fields(line.text) if level is not Level.NORMAL else {}
+    if "val" not in said:
+        return None
+    value = number(said["val"])
+    finite = value is None or math.isfinite(value)
+    level = level if finite else Level.ERROR
+    word = _VERSION.search(line.text)
+    version = (source[1] or "") or (word[1] if word else "") or ("2" if "preval" in said else "3")
+    reason = f"SilentCheck L{1 if level is Level.ERROR else 2}{'' if finite else ', not finite'}"
+    return {
+        "rule": f"silent_check_v{version}",
+        "level": level,
+        "reason": reason if value is not None else f"{reason}, value not readable: {said['val']}",
+        "feature": "l2" if version in ("1", "2") else "max_square",
+        "value": math.nan if value is None else value,
+        "limits": _limits({name: found for name, text in said.items() if (found := number(text)) is not None}),
+        "step": whole(said.get("step", "")),
+        "device": line.device,
+    }
+
+
+def _limits(said: dict[str, float]) -> tuple[float, ...]:
+    """The first-level limit, from the thresholds and the state in the line."""
+    threshold = said.get("cthreshl1", math.nan)
+    if "avg" not in said:
+        limit = min(threshold, _jump(said))
+    else:
+        # The mean of V3 starts from zero, so it is corrected for the steps that are in it.
+        step, beta = said.get("step", 0.0), said.get("beta1", 0.99)
+        limit = threshold * said["avg"] / (1.0 - float(beta**step) if step >= 1 and 0 <= beta < 1 else 1.0)
+    return (limit,) if math.isfinite(limit) and limit > 0 else ()
+
+
+def _jump(said: dict[str, float]) -> float:
+    """Where V2's first jump threshold stands; `inf` while it is warming up or something is missing."""
+    names = ("preval", "minval", "maxval", "ccoeffl1", "step", "cminsteps")
+    if not all(math.isfinite(said.get(name, math.nan)) for name in names):
+        return math.inf
+    previous, low, high, factor, step, first = (said[name] for name in names)
+    return previous + factor * (high - low) if step >= first else math.inf
+
+
+def _first_generation(line: LogLine, _match: re.Match[str], _: _Given) -> dict[str, Any] | None:
+    if line.level != "ERROR":
+        return None
+    said = fields(line.text)
+    value = number(said.get("val", said.get("value", "")))
+    return {
+        "reason": ABNORMAL if value is None or math.isfinite(value) else f"{ABNORMAL}, not finite",
+        "feature": "" if value is None else "l2",
+        "value": math.nan if value is None else value,
+        "step": whole(said.get("step", "")),
+        "device": line.device,
+    }
+
+
+def _strike(line: LogLine, match: re.Match[str], _: _Given) -> dict[str, Any] | None:
+    if any(trace in line.lower for trace in _TRACES):
+        return None
+    body = match["body"]
+    name = _NAME.search(body)
+    said = fields(body[: name.start()] + body[name.end("name") :] if name else body)
+    value = number(said.get("value", ""))
+    if value is None:
+        return None
+    return {
+        **_level_of("strike", value, said, "avg", "prevalue"),
+        "step": whole(said.get("count", "")),
+        "checkpoint": name["name"] if name else "",
+        "time": number(said.get("timestamp", "")) or None,
+    }
+
+
+def _spike(_line: LogLine, match: re.Match[str], given: _Given) -> dict[str, Any]:
+    """A spike of torch_npu; those in the list below a strike-out have no rank of their own."""
+    said = labelled(_SPIKE_LABEL, match["body"])
+    text = said.get("abnormal value", "")
+    value = number(text)
+    return {
+        **_level_of("spike", value, said, "history avg", "previous value"),
+        "step": whole(said.get("bp time", "")),
+        "checkpoint": said.get("param name", ""),
+        **({} if "rank" in match.groupdict() else {"rank": given.rank}),
+        "fact": f"spike {match['when']} {text}" if match["when"] else "",
+    }
+
+
+def _level_of(what: str, value: float | None, said: dict[str, str], mean: str, last: str) -> dict[str, Any]:
+    """A value that stands out is the second level, and the first when it is not finite."""
+    finite = value is None or math.isfinite(value)
+    state = ", ".join(f"{label} {said[key]}" for label, key in (("mean", mean), ("last", last)) if key in said)
+    return {
+        "level": Level.WARNING if finite else Level.ERROR,
+        "reason": f"{what}{'' if finite else ', not finite'}{f'; before it: {state}' if state else ''}",
+        "feature": "max_square",
+        "value": math.nan if value is None else value,
+    }
+
+
+def _strike_out(line: LogLine, _match: re.Match[str], _: _Given) -> dict[str, Any]:
+    count = _STRIKES.search(line.text)
+    return {"reason": f"{STRIKE_OUT} after {count[1]} strikes"} if count else {}
+
+
+def _torch_strike_out(_line: LogLine, match: re.Match[str], _: _Given) -> dict[str, Any]:
+    return {"fact": f"strike-out {match['when']}" if match["when"] else ""}
+
+
+def _plugin(_line: LogLine, match: re.Match[str], given: _Given) -> list[dict[str, Any]]:
+    """A message of the device plugin, with its own names for node, card and chip."""
+    said = {name.removesuffix("s"): text for name, text in labelled(_PLUGIN_LABEL, match["body"]).items()}
+    codes = {code.upper() for code in _CODE.findall(said.get("faultcode", ""))}
+    recovered = said.get("assertion", "").lower() in _RECOVERED
+    place = {
+        "device": _plugin_device(said, given.chips),
+        "host": said.get("nodename", ""),
+        "when": said.get("alarmraisedtime", ""),
+    }
+    return [{**_of_code(code, recovered=recovered), **place} for code in sorted(codes & _CODES.keys())]
+
+
+def _plugin_device(said: dict[str, str], chips: int) -> str:
+    card, chip, logic = (said.get(name, "") for name in ("cardid", "deviceid", "logicid"))
+    if logic.isdecimal():
+        return f"Ascend:{int(logic)}"
+    if not (card.isdecimal() and chip.isdecimal()):
+        return ""
+    if int(chip) >= chips:  # the number of chips is wrong, and a wrong device is worse than none
+        return f"Ascend card {int(card)} chip {int(chip)}"
+    return f"Ascend:{int(card) * chips + int(chip)}"
+
+
+def _driver(line: LogLine, _match: re.Match[str], _: _Given) -> list[dict[str, Any]]:
+    """A line of the driver: an event id, as hexadecimal or decimal number, or its three parts."""
+    codes = {
+        f"{int(text):08X}" if len(text) == 10 and text.isdecimal() else text.upper()
+        for text in _EVENT_ID.findall(line.text)
+    }
+    node, sensor, state = (pattern.search(line.text) for pattern in (_NODE, _SENSOR, _STATE))
+    if node is not None and sensor is not None and state is not None:
+        number_of_state = int(state[1]) if state[1].isdecimal() else int(state[1], 16)
+        codes.add(f"{0x80000000 | int(node[1], 16) << 17 | int(sensor[1], 16) << 9 | number_of_state:08X}")
+    assertion, device = _ASSERTION.search(line.text), _DEVICE.search(line.text)
+    recovered = assertion is not None and assertion[1].lower() in _RECOVERED
+    name = f"Ascend:{int(device[1])}" if device else ""
+    return [{**_of_code(code, recovered=recovered), "device": name} for code in sorted(codes & _CODES.keys())]
+
+
+def _of_code(code: str, *, recovered: bool) -> dict[str, Any]:
+    state = fault_code.decode(code).state
+    return {
+        "kind": "recovery" if recovered else "anomaly",
+        "level": Level.NORMAL if recovered else _CODES[code],
+        "reason": f"recovered: {state}" if recovered else state,
+        "rank": -1,
+        "code": code,
+    }
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.ASCII)
+
+
+_LEVEL = re.compile(r"ComputeL([12])|(?<![a-z_])L([12])(?=[\s_-]*(?:err|warn|fault|alarm|abnormal))", re.IGNORECASE)
+_LEVELS = {"1": Level.ERROR, "2": Level.WARNING}
+_HEADERS = {"ERROR": Level.ERROR, "CRITICAL": Level.ERROR, "FATAL": Level.ERROR, "WARNING": Level.WARNING}
+_VERSION = _compiled(r"SilentCheck(?:_?V(\d))?")
+_NAME = re.compile(
+    r"(?<![\w.])name\s*[:=]\s*(?P<name>.*?)\s*(?:,\s*(?:timestamp|value|stat)\s*[:=]|}|$)", re.IGNORECASE
+)
+_TRACES = ("strike happened", "will not be recorded")
+"""Traces of a strike: the first doubles the alarm, the second says that there is none because of the cooling-off."""
+_STRIKES = _compiled(r"strikes_num\s*[:=]\s*\[?(\d{1,9})")
+_SPIKE_LABEL = re.compile(
+    r"(?:^|,\s*)(param name|abnormal value|previous value|history avg|bp time|normal count)\b\s*[:=]?", re.IGNORECASE
+)
+_PLUGIN_LABEL = re.compile(
+    r"(?:^|,\s*)(nodeName|assertion|cardID|deviceID|logicID|faultCodes?|faultLevelName|alarmRaisedTime)\s*[:=]",
+    re.IGNORECASE,
+)
+_CODE = _compiled(r"(?<![0-9a-z])(?:0x)?([0-9a-f]{8})(?![0-9a-z])")
+_EVENT_ID = _compiled(r"event[\s_-]?id\W{0,3}?\s*[:=]?\s*[\[(\"']?\s*(?:0x)?([0-9a-f]{8,10})\b")
+_NODE = _compiled(r"(?<!sub[ _])node[\s_]type\s*[:=]\s*0x([0-9a-f]{1,4})\b")
+_SENSOR = _compiled(r"sensor[\s_]type\s*[:=]\s*0x([0-9a-f]{1,2})\b")
+_STATE = _compiled(r"event[\s_]state\s*[:=]\s*(0x[0-9a-f]{1,3}|\d{1,3})\b")
+_ASSERTION = _compiled(r"\bassertion\W{0,2}?\s*[:=]\s*[\"'\[]?(\w+)")
+_DEVICE = _compiled(r"\b(?:logic|device|dev|phy|chip)[\s_-]?id\W{0,2}?\s*[:=]\s*[\"'\[]?(\d{1,6})\b")
+_WHEN = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)"
+_TORCH = rf"(?:\[{_WHEN}\]\s*)?\[\s*Rank\s*:?\s*(?P<rank>\w+)\s*\]\s*:?\s*"
+_RANK = r"\s*[:=]?\s*\[?(?P<rank>\d{1,9})\b"
+
+_TABLE = (
+    # torch_npu: rank 0 prints once more what others found, and a strike-out lists its spikes; `fact` tells them apart.
+    _Pattern(
+        word="grad-norm spike",
+        pattern=_compiled(rf"Grad-norm spike\s*:\s*index\s*:?\s*\d+\s*,\s*time\s*:?\s*{_WHEN}\s*,\s*(?P<body>.*)"),
+        rule="torch_npu",
+        read=_spike,
+    ),
+    _Pattern(
+        word="grad-norm spike",
+        pattern=_compiled(_TORCH + r"A grad-norm spike may happen\W*(?P<body>.*)"),
+        rule="torch_npu",
+        read=_spike,
+    ),
+    _Pattern(
+        word="feature detection detects",
+        pattern=_compiled(_TORCH + r"feature detection detects? abnormal results?(?!\s*,)"),
+        rule="torch_npu",
+        reason=STRIKE_OUT,
+        read=_torch_strike_out,
+    ),
+    _Pattern(
+        word="checksum",
+        pattern=_compiled(_TORCH + r"The result of Matmul checksum is abnormal"),
+        rule="torch_npu",
+        reason="checksum: wrong matmul",
+        repeats_within=_TOGETHER,
+    ),
+    # MindSpore's combined check. Lines that explain how to search for these have no number, so that is demanded.
+    _Pattern(
+        word="strikerecord",
+        pattern=re.compile(r"StrikeRecord\s*[{(\[](?P<body>.*)", re.IGNORECASE),
+        rule="combined",
+        read=_strike,
+    ),
+    _Pattern(
+        word="strike",
+        pattern=_compiled(r"strikes?\s+out\s+on\s+rank" + _RANK),
+        rule="combined",
+        reason=STRIKE_OUT,
+        read=_strike_out,
+    ),
+    _Pattern(
+        word="checksum",
+        pattern=_compiled(r"CheckSum\s+detects?\s+MatMul\s+errors?\s+on\s+rank" + _RANK),
+        rule="combined",
+        reason="checksum: wrong MatMul",
+    ),
+    _Pattern(
+        word="checksum",
+        pattern=re.compile(r"Global\s+CheckSum\s+result\s+is\s*:?\s*\[?(?:1|true)\b", re.IGNORECASE),
+        rule="combined",
+        reason="checksum: wrong MatMul on a rank that is not named",
+        read=lambda *_: {"rank": -1},
+        repeats_within=_TOGETHER,
+    ),
+    _Pattern(
+        word=ABNORMAL,
+        pattern=_compiled(re.escape(ABNORMAL)),
+        rule="silent_check_v1",
+        read=_first_generation,
+    ),
+    # The check on the chip: known by its source file, or by the word SilentCheck.
+    _Pattern(
+        word="silent",
+        pattern=_compiled(r"silent_check_?v?(\d*)\.(?:cc|cpp)\b"),
+        read=_silent_check,
+    ),
+    _Pattern(
+        word="silentcheck",
+        pattern=_compiled(r"SilentCheck(?:_?V(\d))?"),
+        read=_silent_check,
+    ),
+    # Fault codes in messages of the device plugin, and in the log of the operating system.
+    _Pattern(
+        word="device fault",
+        pattern=re.compile(r"device fault\s*,\s*(?P<body>.*)", re.IGNORECASE),
+        rule="driver",
+        read=_plugin,
+    ),
+    _Pattern(
+        word="",
+        pattern=re.compile(r"80818c0|215597363|sensor", re.IGNORECASE),
+        rule="driver",
+        read=_driver,
+    ),
+)
