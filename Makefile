@@ -115,7 +115,7 @@ test-core: ## run the tests that need no MindSpore on other versions of Python (
 		$$python -c 'import ensurepip, venv' 2>/dev/null || { echo "make: Python $$version with its venv module is needed;" \
 			"install it, or leave it out: make test-core PYTHONS=..." >&2; exit 1; }; \
 		test -x .venv-$$version/bin/python || $$python -m venv .venv-$$version; \
-		CXX=false .venv-$$version/bin/python $(PIP) install -e '.[plot,web,k8s,compare,test]'; \
+		CXX=false .venv-$$version/bin/python $(PIP) install -e '.[web,k8s,compare,test]'; \
 		echo "make: the core on Python $$version"; \
 		.venv-$$version/bin/python -m pytest $(PARALLEL) $(CORE_ARGS) $(CORE_TESTS); \
 	done
@@ -251,7 +251,7 @@ endef
 $(VENV)/.stamp: $(BUILD_INPUTS) constraints.txt
 	$(make_venv)
 	@pins=$$($(@D)/bin/python -c 'import sys; print("-c constraints.txt" * (sys.version_info[:2] == (3, 11)))'); \
-	$(@D)/bin/python $(PIP) install $$pins -e '.[mindformers,plot,web,k8s,compare,docs,test,dev,mutation,wheels]'
+	$(@D)/bin/python $(PIP) install $$pins -e '.[mindformers,web,k8s,compare,docs,test,dev,mutation,wheels]'
 	@touch $@
 
 # mindformers 1.9.0 asks for MindSpore 2.9 but runs on 2.10 just as well, so the complete list goes in as it stands.

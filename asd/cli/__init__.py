@@ -69,7 +69,7 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 ALIASES = {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
 """The other name of a sub-command, by which other tools know it."""
 
-_EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "matplotlib": "plot", "yaml": "web", "bcrypt": "web"}
+_EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "yaml": "web", "bcrypt": "web"}
 """Packages a command may lack on a machine that does without them, and the extra that brings each."""
 
 _OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141

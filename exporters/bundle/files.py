@@ -13,7 +13,6 @@ import platform
 import sys
 import textwrap
 import time
-import warnings
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -23,6 +22,7 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
 from asd.exporters.bundle import tensor_facts
+from asd.exporters.pictures.values import draw_history
 from asd.records import plain
 from asd.rules.readings.reading import Capture
 from asd.rules.step.monitor import Monitor
@@ -38,6 +38,7 @@ VALUES = 200
 _DRAWN = 8
 """Checkpoints that the picture shows at most, the first ones of the backward pass."""
 _PACKAGES = {"asd": "mindspore-asd", "mindspore": "mindspore", "mindformers": "mindformers", "numpy": "numpy"}
+_PICTURE = "plot.svg"
 _TEXTS = {
     "events.jsonl": "the events of this step, one CloudEvent in JSON a line, in the order of the backward pass",
     "values.csv": f"the last {VALUES} values of every checkpoint, with the limit and the verdict of each",
@@ -48,7 +49,7 @@ _TEXTS = {
     "config.json": "every setting in force",
     "versions.json": "versions of Python and of the packages",
     "devices.json": "which rank ran on which device, as far as this folder of the run tells",
-    "plot.png": "the values and limits of the checkpoints that broke theirs",
+    _PICTURE: "the values and limits of the checkpoints that broke theirs",
 }
 
 
@@ -61,7 +62,6 @@ class Bundle(NamedTuple):
         events: The events of the step, in the order of the backward pass; at least one.
         capture: The tensor that broke its limit first, where it was kept.
         room: Bytes that the tensor may take.
-        picture: Whether a picture is drawn.
     """
 
     config: Config
@@ -69,7 +69,6 @@ class Bundle(NamedTuple):
     events: Sequence[Event]
     capture: Capture | None
     room: int
-    picture: bool
 
 
 def write(folder: Path, bundle: Bundle) -> None:
@@ -158,25 +157,15 @@ def _write_tensor(folder: Path, bundle: Bundle) -> str:
 
 def _draw(folder: Path, bundle: Bundle) -> str:
     """Returns why there is no picture; empty when there is."""
-    if not bundle.picture:
-        return "plot.png: only the first bundles of a process get a picture, because drawing holds the training up"
     errors = [event for event in bundle.events if event.level is Level.ERROR]
     broken = list(dict.fromkeys(event.checkpoint for event in errors))
     history = {name: _last(bundle.monitor.history.get(name, ())) for name in broken[:_DRAWN]}
     drawn = f"; the first {_DRAWN} are drawn" if len(broken) > _DRAWN else ""
     title = f"rank {errors[0].rank}, step {errors[0].step}: {len(broken)} checkpoint(s) broke their limits{drawn}"
     try:
-        from asd.exporters.pictures.values import draw_history
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names in scripts that the font lacks
-            draw_history(folder / "plot.png", history, errors, losses={}, title=title)
-    except ImportError:
-        return "plot.png: matplotlib is not installed (pip install 'mindspore-asd[plot]')"
+        draw_history(folder / _PICTURE, history, losses={}, title=title)
     except Exception as error:  # whatever it is: the rest of the evidence is worth more than its picture
-        (folder / "plot.png").unlink(missing_ok=True)
-        return f"plot.png: it could not be drawn: {error}"
-    sync(folder / "plot.png")
+        return f"{_PICTURE}: it could not be drawn: {error}"
     return ""
 
 

@@ -19,14 +19,12 @@ from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import lock, sync
 from asd.rundir.names import evidence_folder
 
-__all__ = ["MOST_BUNDLES", "MOST_BYTES", "MOST_PICTURES", "Evidence", "open_evidence"]
+__all__ = ["MOST_BUNDLES", "MOST_BYTES", "Evidence", "open_evidence"]
 
 MOST_BUNDLES = 20
 """Bundles of a rank and run; a fault that stays says the same in each."""
 MOST_BYTES = 512 << 20
 """Of all bundles of a rank and run, unless one tensor alone may be larger; what goes beyond is written without it."""
-MOST_PICTURES = 5
-"""Pictures of a process: drawing one takes longer than everything else, and a training that goes on waits for it."""
 _PART = ".part"
 
 
@@ -51,7 +49,6 @@ class Evidence:
         self.origin = origin
         self._room = max(MOST_BYTES, config.evidence_mb << 20)
         self._place: _Place | None = None
-        self._pictures = 0
         self._remove_leftovers()
         found = self._bundles()
         self._count = len(found)
@@ -87,12 +84,8 @@ class Evidence:
 
     def _write(self, folder: Path, monitor: Monitor, events: Sequence[Event]) -> None:
         captures = monitor.captures
-        bundle = Bundle(
-            self.config, monitor, events,
-            capture=captures[0] if captures else None,
-            room=self._room - self._bytes,
-            picture=self._pictures < MOST_PICTURES,
-        )  # fmt: skip
+        room = self._room - self._bytes
+        bundle = Bundle(self.config, monitor, events, capture=captures[0] if captures else None, room=room)
         part = folder.with_name(f".{folder.name}.{os.getpid()}-{time.time_ns()}{_PART}")
         part.mkdir(parents=True)
         with _held(part):
@@ -105,7 +98,6 @@ class Evidence:
                 raise
         sync(folder.parent)
         self._count += 1
-        self._pictures += bundle.picture
         self._bytes += _size(folder)
 
     def _free_folder(self, step: int) -> Path:

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib: values and limits, gradients, jobs, thresholds.
+"""Pictures as SVG: values and limits, gradients, jobs, thresholds.
 
 May import: nothing of `asd.exporters`.
 """

@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
 from asd.event import Event
+from asd.exporters.pictures.chart import Scale, label, mark, save_picture, wrapped
+from asd.exporters.pictures.markup import Html, tag
+from asd.exporters.pictures.values import draw_losses
 from asd.supervisor.record import Attempt
 from asd.verdict import Level
 
 __all__ = ["Lane", "draw_jobs"]
 
-_COLORS = ("#4477aa", "#228833", "#aa3377", "#ccbb44")
-_BAD, _GRAY = "crimson", "#999999"
+_WIDTH, _ROW = 420.0, 46.0
 
 
 class Lane(NamedTuple):
@@ -37,82 +35,77 @@ class Lane(NamedTuple):
 
 
 def draw_jobs(path: Path, lanes: Mapping[str, Lane]) -> None:
-    """Writes a PNG with a column for each job; the first is drawn behind the losses of all others.
+    """Writes an SVG file with a column for each job; the first is drawn behind the losses of all others.
 
     Args:
-        path: The PNG file; its folder must be there.
+        path: The file; its folder must be there.
         lanes: The jobs by name.
+
+    Raises:
+        OSError: The file can't be written.
     """
-    with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "text.parse_math": False}):
-        figure = Figure(figsize=(4.2 * len(lanes), 5.6), layout="constrained")
-        axes = figure.subplots(2, len(lanes), squeeze=False, height_ratios=(1.3, 1))
-        reference = next(iter(lanes.values()))
-        for above, lane in zip(axes[0], lanes.values(), strict=True):
-            above.plot([step for _, step, _ in reference.losses], [loss for _, _, loss in reference.losses],
-                       color=_GRAY, linewidth=5, alpha=0.4, label="without a fault")  # fmt: skip
-            if lane is not reference:
-                _draw_losses(above, lane)
-            above.set_title(_wrapped(lane.title), fontsize=9)
-            above.set_xlabel("step")
-            above.legend(loc="upper right", fontsize=8)
-        for below, lane in zip(axes[1], lanes.values(), strict=True):
-            _draw_devices(below, lane)
-        axes[0][0].set_ylabel("loss of rank 0")
-        axes[1][0].set_ylabel("device")
-        figure.savefig(path, dpi=110)
+    reference = next(iter(lanes.values()))
+    columns, most = [], 0.0
+    for i, lane in enumerate(lanes.values()):
+        column, height = _column(reference, lane)
+        columns.append(tag("g", column, transform=f"translate({_WIDTH * i:.0f} 0)"))
+        most = max(most, height)
+    save_picture(path, "Jobs: the loss of rank 0, and what each device did", _WIDTH * len(lanes), most, columns)
 
 
-def _draw_losses(axes: Axes, lane: Lane) -> None:
-    for i, attempt in enumerate(lane.attempts):
-        ended = attempt.ended or float("inf")
-        own = [(step, loss) for time, step, loss in lane.losses if attempt.began <= time <= ended]
-        axes.plot(*zip(*own, strict=True), color=_COLORS[i % len(_COLORS)], linewidth=1.6,
-                  label=f"attempt {i + 1}") if own else None  # fmt: skip
-    for step in sorted({event.step for event in lane.events if _is_alarm(event)}):
-        axes.axvline(step, color=_BAD, linewidth=1, alpha=0.7)
+def _column(reference: Lane, lane: Lane) -> tuple[list[Html], float]:
+    curves = {"without a fault": [(step, loss) for _, step, loss in reference.losses]}
+    for i, attempt in enumerate(lane.attempts if lane is not reference else ()):
+        began, ended = attempt.began, attempt.ended or float("inf")
+        curves[f"attempt {i + 1}"] = [(step, loss) for time, step, loss in lane.losses if began <= time <= ended]
+    title = [label(words, 12, 16 + 16 * i, "row") for i, words in enumerate(wrapped(lane.title, 52))]
+    marked = sorted({event.step for event in lane.events if _is_alarm(event)})
+    above, height = draw_losses(curves, marked, width=_WIDTH)
+    top = 16.0 * len(title) + 12
+    below, devices = _devices(lane)
+    parts = [
+        *title,
+        tag("g", above, transform=f"translate(0 {top:.0f})"),
+        tag("g", below, transform=f"translate(0 {top + height:.0f})"),
+    ]
+    return parts, top + height + devices
 
 
-def _draw_devices(axes: Axes, lane: Lane) -> None:
+def _devices(lane: Lane) -> tuple[list[Html], float]:
+    """A row for each device, a box for each attempt that it was part of; and the height of them all."""
     begin = min((attempt.began for attempt in lane.attempts), default=0.0)
     end = max((attempt.ended for attempt in lane.attempts), default=begin)
     devices = sorted({device for attempt in lane.attempts for device in attempt.devices} | {0, 1, 2})
+    bottom = 20 + _ROW * len(devices)
+    x = Scale(0, max(end - begin, 1) * 1.02, 70, _WIDTH - 18)
+    rows = {device: 20 + _ROW * (i + 0.5) for i, device in enumerate(devices)}
+    drawn = [label(f"device {device}", x.start - 6, row + 4, "tick end") for device, row in rows.items()]
     for i, attempt in enumerate(lane.attempts):
+        ended, kind = attempt.ended or end, f"box{i % 4 + 1}"
         for rank, device in enumerate(attempt.devices):
-            length = (attempt.ended or end) - attempt.began
-            axes.barh(
-                device, length, left=attempt.began - begin, height=0.5, color=_COLORS[i % len(_COLORS)], alpha=0.75
-            )
-            axes.text(attempt.began - begin + length / 2, device, f"rank {rank}", ha="center", va="center", fontsize=8)
+            drawn += _box(x, attempt.began - begin, ended - begin, rows[device], kind, f"rank {rank}")
     for event in lane.events:
         number = event.device.partition(":")[2]
-        if not number.isdigit():
-            continue
-        at = event.time - begin
-        if _is_alarm(event):
-            axes.plot(at, int(number), "o", color=_BAD, markersize=7, fillstyle="none", markeredgewidth=1.6)
-        elif event.kind == "replay":
-            axes.annotate(event.verdict, (at, int(number)), xytext=(0, 15), textcoords="offset points", ha="center",
-                          fontsize=8, color=_BAD)  # fmt: skip
-        elif event.kind == "isolation":
-            axes.barh(
-                int(number), max(0.0, end - event.time), left=at, height=0.5, color="none", edgecolor=_BAD, hatch="xx"
-            )
-            axes.text(at + (end - event.time) / 2, int(number), "isolated", ha="center", va="center", fontsize=8,
-                      color=_BAD, backgroundcolor="white")  # fmt: skip
-    axes.set_yticks(devices, [f"{device}" for device in devices])
-    axes.set_ylim(max(devices) + 0.6, -0.7)
-    axes.set_xlim(0, max(end - begin, 1) * 1.02)
-    axes.set_xlabel("seconds")
+        if number.isdigit() and int(number) in rows:
+            drawn += _event(x, event, event.time - begin, end - begin, rows[int(number)])
+    drawn.append(tag("line", class_="axis", x1=x.start, x2=x.end, y1=bottom, y2=bottom))
+    drawn += [label(words, x(value), bottom + 17, "tick middle") for value, words in x.ticks()]
+    return [*drawn, label("seconds", x.end, bottom + 31, "tick end")], bottom + 44
+
+
+def _event(x: Scale, event: Event, at: float, end: float, row: float) -> list[Html]:
+    if _is_alarm(event):
+        return [mark("first", x(at), row, title=f"step {event.step}")]
+    if event.kind == "replay":
+        return [label(event.verdict, x(at), row - 16, "said middle")]
+    return _box(x, at, end, row, "isolated", "isolated") if event.kind == "isolation" else []
+
+
+def _box(x: Scale, begin: float, end: float, row: float, kind: str, words: str) -> list[Html]:
+    left, right = x(begin), x(end)
+    box = tag("rect", class_=kind, x=f"{left:.1f}", y=f"{row - 11:.1f}", width=f"{right - left:.1f}", height=22)
+    return [box, label(words, (left + right) / 2, row + 4, "middle")]
 
 
 def _is_alarm(event: Event) -> bool:
     return event.kind == "anomaly" and event.level is Level.ERROR
-
-
-def _wrapped(title: str, width: int = 48) -> str:
-    lines = [""]
-    for word in title.split():
-        if len(lines[-1]) + len(word) > width:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return "\n".join(lines)

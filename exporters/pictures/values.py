@@ -1,109 +1,193 @@
-"""A picture of the feature values: what they were, where their limits lay, and when one broke its limit."""
+"""Charts of feature values: what they were, where their limits lay, and when one broke its limit."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from asd.event import Event
+from asd.exporters.pictures.chart import Area, Scale, axes, label, line, mark, rule, save_picture, svg
+from asd.exporters.pictures.markup import Html, number, tag
 from asd.verdict import Level
 
-__all__ = ["draw_history"]
+__all__ = ["History", "Point", "draw_history", "draw_losses", "nearness", "plot_ratio", "plot_values"]
 
-Point = tuple[int, float, float, Level]
-History = Mapping[str, Sequence[Point]]
-_TOP, _BOTTOM = 1e38, 1e-12
-"""The axis ends here; inf and nan are drawn at the top."""
+_WIDTH, _HEIGHT = 380, 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 362.0, 24.0, 156.0
+"""Edges of the drawing inside the picture; values that are not finite are drawn above its top."""
+_MOST_POINTS, _MOST_MARKS = 400, 60
+_LOWEST, _HIGHEST = -45, 308
+"""Powers of ten an axis may show: the smallest magnitudes a gradient can have, and the largest a limit can."""
+_LEVELS = {Level.ERROR: "first", Level.WARNING: "second", Level.NORMAL: ""}
+
+History = Mapping[str, Sequence[tuple[int, float, float, Level]]]
+"""Per checkpoint `(step, value, limit, level)`."""
 
 
-def draw_history(
-    path: Path, history: History, events: Sequence[Event], *, losses: Mapping[str, Sequence[float]], title: str
-) -> None:
-    """Writes a PNG with the loss curves above, if there are any, and every checkpoint's values and limits below.
+class Point(NamedTuple):
+    """One judged value.
+
+    Attributes:
+        step: Training step.
+        value: The feature value; may be `inf` or `nan`.
+        limit: The first-level limit then; `inf` when there was none.
+        level: `first`, `second`, or empty.
+    """
+
+    step: int
+    value: float
+    limit: float
+    level: str
+
+
+def nearness(point: Point) -> float:
+    """How near a value came to its limit: value / limit, infinite for one that is not finite, 0 without a limit."""
+    if not math.isfinite(point.value):
+        return math.inf
+    return point.value / point.limit if 0 < point.limit < math.inf else 0.0
+
+
+def plot_values(name: str, points: Sequence[Point]) -> Html:
+    """One checkpoint: its values as a line, its limits dashed, its anomalies marked, over the steps on a log axis.
 
     Args:
-        path: The PNG file; its folder must be there.
-        history: Per checkpoint `(step, value, limit, level)`.
-        events: First-level events among them are marked.
+        name: What the picture is called for those who can't see it.
+        points: In the order in which they were judged, at least one.
+    """
+    return svg(name, _WIDTH, _HEIGHT, _drawn(points), "plot")
+
+
+def plot_ratio(ratio: float, name: str) -> Html:
+    """A bar from 1e-9 to 10 times the limit on a log axis, with the limit itself as a line."""
+    scale = Scale(1e-9, 10, 0, 200, log=True)
+    width = max(scale(ratio), 1.0) if math.isfinite(ratio) else scale.end
+    at_limit = f"{scale(1):.1f}"
+    drawn = [
+        tag("rect", class_="track", x=0, y=3, width=scale.end, height=8),
+        tag("rect", class_="bar" if ratio <= 1 else "bar over", x=0, y=3, width=f"{width:.1f}", height=8),
+        tag("line", class_="bound", x1=at_limit, x2=at_limit, y1=0, y2=14),
+    ]
+    return svg(name, scale.end, 14, drawn, "ratio")
+
+
+def draw_history(path: Path, history: History, *, losses: Mapping[str, Sequence[float]], title: str) -> None:
+    """Writes an SVG file with the loss curves on top, if there are any, and a chart for each checkpoint below.
+
+    Args:
+        path: The file; its folder must be there.
+        history: What was judged.
         losses: Loss curves by name; NaN where a step is missing.
         title: Above the picture.
+
+    Raises:
+        OSError: The file can't be written.
     """
-    # Names and regular expressions hold dollar signs, which are no formula.
-    with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "text.parse_math": False}):
-        figure = Figure(figsize=(10, 7.5), layout="constrained")
-        if losses:
-            above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.2))
-            _draw_losses(above, losses)
-        else:
-            above = below = figure.subplots()
-        _draw_values(below, history)
-        errors = [event for event in events if event.level is Level.ERROR]
-        for axes in {above, below}:
-            for step in sorted({event.step for event in errors}):
-                axes.axvline(step, color="crimson", linewidth=1, alpha=0.6)
-        if errors:
-            _mark(below, errors[0])
-        figure.suptitle(title, fontsize=11)
-        figure.savefig(path, dpi=110)
+    charts = {
+        name: [Point(step, value, limit, _LEVELS[level]) for step, value, limit, level in values]
+        for name, values in history.items()
+        if values
+    }
+    marked = sorted({point.step for points in charts.values() for point in points if point.level == "first"})
+    curves = {name: list(enumerate(values, start=1)) for name, values in losses.items()}
+    drawn, height = draw_losses(curves, marked, width=2 * _WIDTH) if losses else ([], 0.0)
+    for i, (name, points) in enumerate(charts.items()):
+        place = f"translate({_WIDTH * (i % 2)} {height + (_HEIGHT + 24) * (i // 2):.0f})"
+        chart = [label(name if len(name) <= 52 else f"…{name[-51:]}", 12, 14, "row"), *_drawn(points)]
+        drawn.append(tag("g", chart[0], tag("g", chart[1:], transform="translate(0 14)"), transform=place))
+    height += (_HEIGHT + 24) * math.ceil(len(charts) / 2)
+    save_picture(path, title, 2 * _WIDTH, max(height, 40), drawn)
 
 
-def _draw_losses(axes: Axes, losses: Mapping[str, Sequence[float]]) -> None:
-    widths = (4.0, 1.6, 1.2)
-    for i, (name, values) in enumerate(losses.items()):
-        axes.plot(
-            range(1, len(values) + 1), values, label=name, linewidth=widths[min(i, 2)], alpha=0.5 if i == 0 else 1
-        )
-    axes.set_ylabel("loss")
-    axes.legend(loc="upper right")
+def draw_losses(
+    curves: Mapping[str, Sequence[tuple[int, float]]], marked: Sequence[int], *, width: float
+) -> tuple[list[Html], float]:
+    """Loss curves over the steps with their names, and the height that they take.
+
+    Args:
+        curves: By name `(step, loss)`; the first one is drawn broad and pale, behind the others.
+        marked: Steps of first-level anomalies.
+        width: Of the chart.
+    """
+    known = {name: [(step, loss) for step, loss in curve if math.isfinite(loss)] for name, curve in curves.items()}
+    steps = [step for curve in known.values() for step, _ in curve] or [1]
+    values = [loss for curve in known.values() for _, loss in curve] or [0.0]
+    low, high = min(values), max(values)
+    margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+    head = 18.0 * len(known) + 24
+    area = Area(
+        Scale(min(steps), max(max(steps), min(steps) + 1), _LEFT, width - 18),
+        Scale(low - margin, high + margin, head + 140, head),
+    )
+    drawn = [*axes(area, "step", "loss", whole=True), *(rule(area, step, "alarm", f"step {step}") for step in marked)]
+    for i, (name, curve) in enumerate(known.items()):
+        kind = f"curve{min(i, 4)}"
+        drawn += line([(area.x(step), area.y(loss)) for step, loss in curve], kind)
+        drawn += [*line([(_LEFT + 40, 14 + 18 * i), (_LEFT + 64, 14 + 18 * i)], kind)]
+        drawn.append(label(name, _LEFT + 72, 18 + 18 * i))
+    return drawn, head + 180
 
 
-def _draw_values(axes: Axes, history: History) -> None:
-    colors = mpl.colormaps["viridis"]
-    for i, (name, values) in enumerate(history.items()):
-        color = colors(i / max(1, len(history)))
-        for j, part in enumerate(_parts(values)):
-            steps = [step for step, *_ in part]
-            label = name if j == 0 else None
-            axes.plot(steps, [_drawable(value) for _, value, _, _ in part], color=color, linewidth=1.3, label=label)
-            limits = [_drawable(limit) if math.isfinite(limit) else math.nan for _, _, limit, _ in part]
-            axes.plot(steps, limits, color=color, linewidth=1, linestyle="--", alpha=0.7)
-    axes.plot([], [], color="gray", linestyle="--", label="first-level limits")
-    axes.set_yscale("log")
-    # The usual formatters write formulas, which are off.
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
-    axes.yaxis.set_minor_formatter("")
-    axes.set_xlabel("step")
-    axes.set_ylabel("feature value")
-    axes.legend(loc="center left", fontsize=8)
+def _drawn(points: Sequence[Point]) -> list[Html]:
+    low, high = _decades(points)
+    first, last = min(point.step for point in points), max(point.step for point in points)
+    area = Area(
+        Scale(first, max(last, first + 1), _LEFT, _RIGHT),
+        Scale(10.0**low, 10.0**high, _BOTTOM, _TOP, log=True),
+    )
+
+    def place(step: int, value: float) -> tuple[float, float]:
+        return area.x(step), area.y(value) if math.isfinite(value) else _TOP - 10
+
+    drawn = axes(area, "step", whole=True)
+    for part in _parts(points):
+        drawn += line([place(point.step, point.limit) for point in part if math.isfinite(point.limit)], "limit")
+    for stretch in _thinned(_parts(points)):
+        drawn += line([place(point.step, point.value) for point in stretch], "value")
+    return drawn + [mark(point.level, *place(point.step, point.value), 4.5, _said(point)) for point in _worst(points)]
 
 
-def _parts(values: Sequence[Point]) -> list[list[Point]]:
-    """The values between one resume and the next; a resumed training makes some steps again."""
+def _said(point: Point) -> str:
+    limit = f", limit {number(point.limit)}" if math.isfinite(point.limit) else ""
+    return f"step {point.step:,}: {number(point.value)}{limit} ({point.level} level)"
+
+
+def _decades(points: Sequence[Point]) -> tuple[int, int]:
+    seen = [number for point in points for number in (point.value, point.limit) if 0 < number < math.inf]
+    if not seen:
+        return 0, 1
+    low = max(_LOWEST, math.floor(math.log10(min(seen))))
+    high = min(_HIGHEST, math.ceil(math.log10(max(seen))))
+    low = min(low, _HIGHEST - 1)
+    return low, max(high, low + 1)
+
+
+def _parts(points: Sequence[Point]) -> list[list[Point]]:
+    """The values without the gap between two bundles, and between a training and its resume, which goes back."""
     parts: list[list[Point]] = []
-    for point in values:
-        if not parts or point[0] <= parts[-1][-1][0]:
+    gaps = sorted(after.step - before.step for before, after in pairwise(points))
+    usual = max(gaps[len(gaps) // 2], 1) if gaps else 1
+    for point in points:
+        if not parts or not 0 < point.step - parts[-1][-1].step <= 3 * usual:
             parts.append([])
         parts[-1].append(point)
     return parts
 
 
-def _mark(axes: Axes, event: Event) -> None:
-    value = _drawable(event.value)
-    axes.plot([event.step], [value], "o", color="crimson", markersize=9, fillstyle="none", markeredgewidth=2)
-    axes.annotate(
-        f"step {event.step}, {event.checkpoint}\n"
-        f"value {event.value:.3g}, limit {event.limits[0] if event.limits else math.inf:.3g}\n"
-        f"{event.code}: update {'refused' if event.refused else 'applied'}",
-        (event.step, value), xytext=(-12, -6), textcoords="offset points", ha="right", va="top", color="crimson",
-    )  # fmt: skip
+def _thinned(parts: Sequence[Sequence[Point]]) -> list[Sequence[Point]]:
+    """Of very many points the largest of each stretch."""
+    every = -(-sum(map(len, parts)) // _MOST_POINTS)
+    if every <= 1:
+        return list(parts)
+    return [[max(part[i : i + every], key=_height) for i in range(0, len(part), every)] for part in parts]
 
 
-def _drawable(value: float) -> float:
-    if not math.isfinite(value):
-        return _TOP
-    return min(max(value, _BOTTOM), _TOP)
+def _height(point: Point) -> float:
+    return point.value if math.isfinite(point.value) else math.inf
+
+
+def _worst(points: Sequence[Point]) -> list[Point]:
+    """The anomalies to mark, the graver ones last so that they lie on top."""
+    marked = sorted((point for point in points if point.level), key=lambda point: (point.level != "first", point.step))
+    return marked[:_MOST_MARKS][::-1]

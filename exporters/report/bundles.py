@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from asd.exporters.report.html.markup import number
+from asd.exporters.pictures.markup import number
+from asd.exporters.pictures.values import Point
 
-__all__ = ["Histories", "Point", "SavedBundle", "facts", "find_bundles", "read_histories", "tensor_facts"]
+__all__ = ["Histories", "SavedBundle", "facts", "find_bundles", "read_histories", "tensor_facts"]
 
 _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
 _LARGEST_JSON, _LARGEST_CSV = 1 << 20, 64 << 20  # bytes
@@ -26,22 +27,6 @@ _STATISTICS = (
 )  # fmt: skip
 _MOST_BUNDLES = 10_000
 _LEVELS = {"normal": "", "0": "", "second": "second", "1": "second", "first": "first", "2": "first"}
-
-
-class Point(NamedTuple):
-    """One judged value.
-
-    Attributes:
-        step: Training step.
-        value: The feature value; may be `inf` or `nan`.
-        limit: The first-level limit then; `inf` when there was none.
-        level: `first`, `second`, or empty.
-    """
-
-    step: int
-    value: float
-    limit: float
-    level: str
 
 
 Histories = Mapping[tuple[str, int], Mapping[str, Sequence[Point]]]

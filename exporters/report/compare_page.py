@@ -8,9 +8,9 @@ from asd.dumps.compare.comparison import ComparisonOutcome, Pair
 from asd.dumps.compare.metrics import Metrics
 from asd.dumps.compare.rows import Row
 from asd.dumps.pairing.request import Request
+from asd.exporters.pictures.markup import Html, name, tag, utc
 from asd.exporters.report import sections
-from asd.exporters.report.html.document import document
-from asd.exporters.report.html.markup import Html, name, tag, utc
+from asd.exporters.report.document import document
 
 __all__ = ["render"]
 

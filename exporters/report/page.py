@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import quote
 
 from asd import fault_code
+from asd.exporters.pictures.chart import mark
+from asd.exporters.pictures.markup import Html, tag, utc
 from asd.exporters.report import sections
 from asd.exporters.report.data import SORTS, RunData
-from asd.exporters.report.html.document import document
-from asd.exporters.report.html.markup import Html, tag, utc
-from asd.exporters.report.plots import mark
+from asd.exporters.report.document import document
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.values import value_plots
 from asd.exporters.report.words import RunVerdict, counted, verdict_on

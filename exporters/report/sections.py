@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from asd.event import Event
+from asd.exporters.pictures.chart import SPACE, mark
+from asd.exporters.pictures.markup import Html, name, number, tag, utc
 from asd.exporters.report.bundles import SavedBundle, facts, tensor_facts
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report.html.markup import Html, name, number, tag, utc
-from asd.exporters.report.plots import mark
 from asd.exporters.report.words import counted
 
 __all__ = [
@@ -47,8 +47,7 @@ def section(place: str, title: str, content: Sequence[Html]) -> Html:
 
 def symbol(drawn: Html) -> Html:
     """A mark of the timeline within text."""
-    space = "http://www.w3.org/2000/svg"
-    return tag("svg", drawn, viewBox="0 0 18 18", class_="key", aria_hidden="true", xmlns=space)
+    return tag("svg", drawn, viewBox="0 0 18 18", class_="key", aria_hidden="true", xmlns=SPACE)
 
 
 def note(words: str) -> list[Html]:

@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from asd.event import Event
+from asd.exporters.pictures.chart import mark, svg
+from asd.exporters.pictures.markup import Html, number, tag, utc
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report.html.markup import Html, number, tag, utc
-from asd.exporters.report.plots import mark
 from asd.exporters.report.words import counted
 
 __all__ = ["Timeline", "draw_timeline"]
@@ -67,10 +67,7 @@ def draw_timeline(data: RunData) -> Timeline:
         drawn.append(row)
         top += height
     axis = _axis(start, end, x, top)
-    picture = tag(
-        "svg", tag("title", "Events of each rank over time"), axis, drawn, viewBox=f"0 0 {_WIDTH} {top + 10:.0f}",
-        role="img", class_="timeline", xmlns="http://www.w3.org/2000/svg",
-    )  # fmt: skip
+    picture = svg("Events of each rank over time", _WIDTH, top + 10, [*axis, *drawn], "timeline")
     return Timeline(picture, " ".join(notes))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from asd.exporters.report.bundles import Point, read_histories
+from asd.exporters.pictures.markup import Html, name, number, tag
+from asd.exporters.pictures.values import Point, nearness, plot_ratio, plot_values
+from asd.exporters.report.bundles import read_histories
 from asd.exporters.report.data import SORTS, Rank, RunData
-from asd.exporters.report.html.markup import Html, name, number, tag
-from asd.exporters.report.plots import nearness, plot_ratio, plot_values
 from asd.exporters.report.sections import note, table
 from asd.exporters.report.words import counted
 from asd.rundir.names import evidence_folder

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from asd.event import Event
+from asd.exporters.pictures.markup import number, utc
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
-from asd.exporters.report.html.markup import number, utc
 from asd.verdict import Level
 
 __all__ = ["RunVerdict", "counted", "verdict_on"]

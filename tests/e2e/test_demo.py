@@ -29,13 +29,12 @@ def assert_told(runner, done, step):
         "model.tok_embeddings",
     ]  # fmt: skip
     assert {(event["step"], event["level"], event["refused"]) for event in events} == {(step, "first", True)}
-    picture = runner.folder / "out" / "feature_values.png"
-    assert story["picture"] == "out/feature_values.png"
-    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert picture.stat().st_size > 20_000
+    picture = runner.folder / "out" / "feature_values.svg"
+    assert story["picture"] == "out/feature_values.svg"
+    assert "model.layers.1.attention_norm" in picture.read_text()
     assert events[0]["evidence"].endswith(f"/rank0-step{step}")
     kept = {path.name for path in (runner.folder / events[0]["evidence"]).iterdir()}
-    assert {"README.txt", "tensor.npy", "values.csv", "plot.png"} <= kept
+    assert {"README.txt", "tensor.npy", "values.csv", "plot.svg"} <= kept
     report = (runner.folder / "out" / "report.html").read_text()
     assert story["report"] == "out/report.html"
     assert f"first at step {step} in model.layers.1.attention_norm" in report
@@ -73,7 +72,7 @@ def test_in_a_job_of_two_devices_and_a_spare_all_three_acts_come_true(runner):
     story = json.loads(done.out)
     assert {check for check, came_true in story["checks"].items() if not came_true} == set()
     assert {check.partition(":")[0] for check in story["checks"]} >= set(parts.split(","))
-    assert (runner.folder / "out" / "job.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert ">isolated</text>" in (runner.folder / "out" / "job.svg").read_text()
     isolations = [event["device"] for event in runner.events("out/persistent/events-handler.jsonl")]
     assert isolations == ["CPU:1"]
     assert runner.events("out/transient/events-handler.jsonl") == []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,7 +20,7 @@ Examples:
   asd grad_compare run/gradients golden/gradients -o out
   asd grad_compare run/gradients golden/gradients -o out --json      for programs
 
-writes out/rank{R}/similarities.csv, and with matplotlib out/rank{R}/similarities_picture/*.png
+writes out/rank{R}/similarities.csv, and out/rank{R}/similarities_picture/*.svg
 
 exit codes: 0 done, whatever was found; 1 a file can't be read or written; 2 wrong usage."""
 
@@ -38,15 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compares, writes the tables and says where the runs part."""
     from asd.dumps.gradients.similarity import GradComparator
+    from asd.exporters.pictures.gradients import draw_similarities
 
     output = Path(args.output_path)
     if output.exists() and not output.is_dir():
         raise ConfigError("--output_path", args.output_path, "it must be a folder, new or there already")
-    try:
-        from asd.exporters.pictures.gradients import draw_similarities as draw
-    except ModuleNotFoundError:
-        draw = None  # type: ignore[assignment]
-    results = GradComparator.compare_distributed(args.path1, args.path2, output, draw)
+    results = GradComparator.compare_distributed(args.path1, args.path2, output, draw_similarities)
     sentence = GradComparator.sentence(results)
     if args.json:
         facts = [
@@ -63,7 +59,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for each in results:
         print(f"rank {each.rank}: {len(each.rows) - 1} parameters, {len(each.steps)} steps\n  {each.file}")
-    if draw is None:
-        print("asd: no pictures, for matplotlib is not installed; `mindspore-asd[plot]` brings it.", file=sys.stderr)
     print(sentence)
     return 0

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ _EXAMPLES = """\
 Examples:
   ASD_OPTIONS=record:1 asd run python train.py record the values of a training
   asd tune                                     thresholds for at most one false alarm in a million checks
-  asd tune asd_run --budget 1e-7 --plot tune.png
+  asd tune asd_run --budget 1e-7 --plot tune.svg
   eval "$(asd tune asd_run | grep ^export)"    use what it proposes
   asd tune asd_run --rule silent_check_v3      the same values, judged by another rule
   asd tune asd_run --json                      for programs
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-flagged", action="store_true", help="take flagged steps as healthy: their alarms were false"
     )
-    parser.add_argument("--plot", metavar="FILE", help="draw the values and the thresholds into this PNG file")
+    parser.add_argument("--plot", metavar="FILE", help="draw the values and the thresholds into this SVG file")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
@@ -68,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
     run_dir = Path(Config.from_env(os.environ).run_dir if args.run_dir is None else args.run_dir)
     budget = Budget(_share("--budget", args.budget), _share("--warnings", args.warnings)).checked()
     plot = _plot_file(args.plot)
-    draw = _painter() if plot is not None else None
     try:
         recording = Recording(run_dir)
         config = _config(recording.settings, args.rule)
@@ -80,8 +79,10 @@ def run(args: argparse.Namespace) -> int:
     source.close()
     facts = _facts(recording, proposal, fitted, later)
     print(json.dumps(facts, indent=1) if args.json else _text(run_dir, config, proposal, facts))
-    if plot is not None and draw is not None:
-        draw(plot, proposal, title=f"{run_dir}: rule {config.rule}, {facts['checks']:,} values")
+    if plot is not None:
+        from asd.exporters.pictures.tuning import draw_tuning
+
+        draw_tuning(plot, proposal, title=f"{run_dir}: rule {config.rule}, {facts['checks']:,} values")
         if not args.json:
             print(f"\nPicture: {plot}")
     return 0
@@ -118,18 +119,11 @@ def _plot_file(given: str | None) -> Path | None:
     if given is None:
         return None
     path = Path(given)
-    if "\0" in given or path.suffix.lower() != ".png" or (path.exists() and not path.is_file()):
-        raise ConfigError("--plot", given, "it must be the name of a .png file, new or to be replaced")
+    if "\0" in given or path.suffix.lower() != ".svg" or (path.exists() and not path.is_file()):
+        raise ConfigError("--plot", given, "it must be the name of a .svg file, new or to be replaced")
     if not path.parent.is_dir():
         raise ConfigError("--plot", given, f"its folder {path.parent} must be there")
     return path
-
-
-def _painter() -> Callable[..., None]:
-    """Looked for before the work, for matplotlib may be missing."""
-    from asd.exporters.pictures.tuning import draw_tuning
-
-    return draw_tuning
 
 
 def _config(settings: Config, rule: str | None) -> Config:

@@ -121,14 +121,12 @@ class Detection:
         progress.close()
         return done
 
-    def _draw(self, history: Any, losses: dict[str, list[float]]) -> Path | str:
-        try:
-            from asd.exporters.pictures.values import draw_history
-        except ModuleNotFoundError:
-            return "none; pip install 'mindspore-asd[plot]' brings matplotlib"
-        picture = self.out / "feature_values.png"
+    def _draw(self, history: Any, losses: dict[str, list[float]]) -> Path:
+        from asd.exporters.pictures.values import draw_history
+
+        picture = self.out / "feature_values.svg"
         title = f"Feature values of a Llama, rule {self.config.rule}; {self.fault}"
-        draw_history(picture, history, self.events, losses=losses, title=title)
+        draw_history(picture, history, losses=losses, title=title)
         return picture
 
     def _report(self) -> Path:

@@ -159,12 +159,10 @@ class Acts:
             for line in _scrape(self._out / act):
                 self._say(f"   /metrics: {line}")
 
-    def _draw(self, played: dict[str, Told]) -> Path | str:
-        try:
-            from asd.exporters.pictures.job import Lane, draw_jobs
-        except ModuleNotFoundError:
-            return "none; pip install 'mindspore-asd[plot]' brings matplotlib"
-        picture = self._out / "job.png"
+    def _draw(self, played: dict[str, Told]) -> Path:
+        from asd.exporters.pictures.job import Lane, draw_jobs
+
+        picture = self._out / "job.svg"
         lanes = {
             name: Lane(
                 _ACTS[name][0] if name in _ACTS else "No fault, no detection", told.losses, told.attempts, told.events

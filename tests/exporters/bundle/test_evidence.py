@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from asd import Config, Event, Level
 from asd.exporters.bundle import sink as module
 from asd.exporters.bundle import tensor_facts
-from asd.exporters.bundle.sink import MOST_BUNDLES, MOST_PICTURES, open_evidence
+from asd.exporters.bundle.sink import MOST_BUNDLES, open_evidence
 from asd.origin import Origin
 from asd.rules.readings.reading import Capture, Reading
 from asd.rules.step.monitor import Monitor
@@ -31,7 +31,7 @@ from asd.rundir.names import evidence_folder, status_file
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
 FILES = {
-    "README.txt", "config.json", "devices.json", "events.jsonl", "plot.png", "readings.json", "tensor.json",
+    "README.txt", "config.json", "devices.json", "events.jsonl", "plot.svg", "readings.json", "tensor.json",
     "tensor.npy", "values.csv", "versions.json",
 }  # fmt: skip
 FORK = multiprocessing.get_context("fork")
@@ -75,12 +75,6 @@ def training(tmp_path):
     return Training(tmp_path / "run")
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """No pictures: they take most of the time."""
-    monkeypatch.setattr(module, "MOST_PICTURES", 0)
-
-
 def capture(array, dtype=None, *, shape=None, offset=0, checkpoint="b"):
     return Capture(checkpoint, 1, shape or array.shape, dtype or array.dtype.name, offset, array.tobytes())
 
@@ -90,7 +84,6 @@ def read(folder, name):
 
 
 def test_a_bundle_holds_everything_and_its_path_is_in_the_event(training):
-    pytest.importorskip("matplotlib")
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     training.judge()
     events = training.judge(a=2e4, b=2e6, captures=[capture(array)])
@@ -142,7 +135,7 @@ def test_a_bundle_holds_everything_and_its_path_is_in_the_event(training):
     assert versions["python"] == sys.version
     assert versions["numpy"] == np.__version__
     assert set(versions) == {"python", "platform", "asd", "mindspore", "mindformers", "numpy"}
-    assert (folder / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "<title>step 2: 2e6, limit 1e6 (first level)</title>" in (folder / "plot.svg").read_text()
     text = (folder / "README.txt").read_text()
     assert "a gradient at b whose value was 2e+06; its first-level limit was 1e+06." in text
     assert "The update of this step was applied to the weights." in text
@@ -162,7 +155,7 @@ def test_a_healthy_training_and_a_second_level_anomaly_leave_nothing(training):
     assert not Path(training.config.run_dir).exists()
 
 
-def test_values_that_are_not_finite_are_written_and_read_again(training, undrawn):
+def test_values_that_are_not_finite_are_written_and_read_again(training):
     training.judge(b=math.nan)
     training.judge(b=math.inf)
     with (training.folder() / "values.csv").open() as file:
@@ -172,7 +165,7 @@ def test_values_that_are_not_finite_are_written_and_read_again(training, undrawn
     assert read(training.folder(), "readings.json")[0]["l2"] == "inf"
 
 
-def test_the_last_two_hundred_values_of_every_checkpoint_are_kept_whatever_the_history(tmp_path, undrawn):
+def test_the_last_two_hundred_values_of_every_checkpoint_are_kept_whatever_the_history(tmp_path):
     training = Training(tmp_path)
     training.monitor = Monitor(training.config, ORIGIN, [training.sink], history=1000)
     for _ in range(300):
@@ -184,16 +177,16 @@ def test_the_last_two_hundred_values_of_every_checkpoint_are_kept_whatever_the_h
         assert [int(row["step"]) for row in rows if row["checkpoint"] == name] == list(range(102, 302))
 
 
-def test_without_a_tensor_the_page_says_why(tmp_path, undrawn):
+def test_without_a_tensor_the_page_says_why(tmp_path):
     for size, reason in [(16, "no tensor was kept; the C++ kernel keeps it"), (0, "ASD_OPTIONS:evidence_mb is 0")]:
         training = Training(tmp_path / str(size), evidence_mb=size)
         training.judge(b=2e6)
         folder = training.folder()
-        assert {path.name for path in folder.iterdir()} == FILES - {"plot.png", "tensor.npy", "tensor.json"}
+        assert {path.name for path in folder.iterdir()} == FILES - {"tensor.npy", "tensor.json"}
         assert reason in (folder / "README.txt").read_text()
 
 
-def test_of_a_window_the_page_and_the_facts_say_which_part_it_is(training, undrawn):
+def test_of_a_window_the_page_and_the_facts_say_which_part_it_is(training):
     array = np.arange(30, dtype=np.float16)
     training.judge(b=2e6, captures=[capture(array[10:16], shape=(5, 6), offset=10)])
     folder = training.folder()
@@ -206,25 +199,7 @@ def test_of_a_window_the_page_and_the_facts_say_which_part_it_is(training, undra
     assert "float16, elements 10 to 15 of 30." in (folder / "README.txt").read_text()
 
 
-def test_only_the_first_bundles_get_a_picture_and_the_page_says_so(training):
-    pytest.importorskip("matplotlib")
-    for _ in range(MOST_PICTURES + 1):
-        training.judge(b=2e6)
-    drawn = [(training.folder(step) / "plot.png").exists() for step in range(1, MOST_PICTURES + 2)]
-    assert drawn == [True] * MOST_PICTURES + [False]
-    assert "plot.png: only the first bundles of a process" in (training.folder() / "README.txt").read_text()
-
-
-def test_without_matplotlib_there_is_no_picture_and_everything_else(training, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "asd.exporters.pictures.values", raising=False)
-    training.judge(b=2e6)
-    folder = training.folder()
-    assert {path.name for path in folder.iterdir()} == FILES - {"plot.png", "tensor.npy", "tensor.json"}
-    assert "plot.png: matplotlib is not installed" in (folder / "README.txt").read_text()
-
-
-def test_after_twenty_bundles_of_a_run_each_further_step_is_counted_also_by_the_next_process(tmp_path, undrawn):
+def test_after_twenty_bundles_of_a_run_each_further_step_is_counted_also_by_the_next_process(tmp_path):
     training = Training(tmp_path)
     for _ in range(MOST_BUNDLES + 2):
         events = training.judge(a=2e6, b=2e6)
@@ -241,7 +216,7 @@ def test_after_twenty_bundles_of_a_run_each_further_step_is_counted_also_by_the_
         assert other.folder().is_dir()
 
 
-def test_tensors_fill_the_room_that_a_run_has_and_then_the_bundles_end(training, undrawn, monkeypatch):
+def test_tensors_fill_the_room_that_a_run_has_and_then_the_bundles_end(training, monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 0)
     training.sink = Training(training.config.run_dir, evidence_mb=1).sink
     training.monitor.sinks[0] = training.sink
@@ -257,7 +232,7 @@ def test_tensors_fill_the_room_that_a_run_has_and_then_the_bundles_end(training,
     assert read(folders[1], "tensor.json")["elements"] == 600 << 8
 
 
-def test_a_step_that_is_made_again_by_a_resumed_training_gets_a_folder_of_its_own(tmp_path, undrawn):
+def test_a_step_that_is_made_again_by_a_resumed_training_gets_a_folder_of_its_own(tmp_path):
     paths = []
     for _ in range(3):
         (event,) = Training(tmp_path).judge(b=2e6, step=7)
@@ -280,7 +255,7 @@ def test_any_name_of_a_checkpoint_and_of_a_run_is_written(name, tmp_path):
     assert (folder / "README.txt").read_text(encoding="utf-8")
 
 
-def test_the_devices_of_the_other_ranks_come_from_what_they_left(training, undrawn):
+def test_the_devices_of_the_other_ranks_come_from_what_they_left(training):
     run_dir = Path(training.config.run_dir)
     run_dir.mkdir()
     other = Status(run="run1", rank=4, host="node8", device="Ascend:0", pid=5, step=9, active=True, written=3.0)
@@ -299,7 +274,7 @@ def test_the_devices_of_the_other_ranks_come_from_what_they_left(training, undra
     assert sorted(found["unreadable"]) == ["status-rank5.json", "status-rank6.json"]
 
 
-def test_the_tensor_is_let_go_once_it_is_written(training, undrawn):
+def test_the_tensor_is_let_go_once_it_is_written(training):
     training.judge(b=2e6)  # imports what it needs
     tracemalloc.start()
     try:
@@ -337,7 +312,7 @@ def judge_with_little_room(folder, limit, results):
 
 
 @pytest.mark.parametrize("limit", [0, 300, 10_000])
-def test_a_full_disk_leaves_no_half_bundle_and_the_next_one_is_written(limit, tmp_path, undrawn):
+def test_a_full_disk_leaves_no_half_bundle_and_the_next_one_is_written(limit, tmp_path):
     results = FORK.Queue()
     writer = FORK.Process(target=judge_with_little_room, args=(tmp_path, limit, results))
     writer.start()
@@ -357,7 +332,7 @@ def write_until_killed(folder, ready):
         training.judge(b=2e6, captures=tensor)
 
 
-def test_a_process_killed_at_any_time_leaves_whole_bundles_and_the_next_one_tidies_up(tmp_path, undrawn):
+def test_a_process_killed_at_any_time_leaves_whole_bundles_and_the_next_one_tidies_up(tmp_path):
     chance = random.Random(5)
     whole = left = 0
     for round_ in range(8):
@@ -374,7 +349,7 @@ def test_a_process_killed_at_any_time_leaves_whole_bundles_and_the_next_one_tidi
         assert list(folder.glob("evidence/run1/.*")) == []
         for bundle in folder.glob("evidence/run1/*"):
             whole += 1
-            assert {path.name for path in bundle.iterdir()} == FILES - {"plot.png"}
+            assert {path.name for path in bundle.iterdir()} == FILES
             assert np.load(bundle / "tensor.npy").shape == (1 << 19,)
             assert read(bundle, "tensor.json")["elements"] == 1 << 19
             Event.from_json((bundle / "events.jsonl").read_text())
@@ -495,7 +470,7 @@ def test_a_scalar_and_a_large_tensor_are_described(tmp_path):
     assert facts["quantiles_of"] == "the finite ones of one element in 2"
 
 
-def test_a_bfloat16_tensor_is_kept_as_its_bits_with_a_note(training, undrawn):
+def test_a_bfloat16_tensor_is_kept_as_its_bits_with_a_note(training):
     stored = np.array([0x3F80, 0xC000], np.uint16)  # 1 and -2
     training.judge(b=2e6, captures=[capture(stored, "bfloat16")])
     found = np.load(training.folder() / "tensor.npy")

@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 
 from asd import Config, Event, Level, StateError
 from asd.exporters.bundle.sink import Evidence
-from asd.exporters.report.bundles import Point, facts, read_histories
+from asd.exporters.pictures.chart import mark
+from asd.exporters.pictures.markup import number, tag, text, utc
+from asd.exporters.pictures.values import Point, plot_ratio, plot_values
+from asd.exporters.report.bundles import facts, read_histories
 from asd.exporters.report.data import SORTS, read_run
-from asd.exporters.report.html.markup import number, tag, text, utc
 from asd.exporters.report.page import render, summary
-from asd.exporters.report.plots import mark, plot_ratio, plot_values
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.words import verdict_on
 from asd.exporters.run_files.event_log import EventLog

@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from asd.exporters.report.html.markup import Html, tag, text
+from asd.exporters.pictures.chart import STYLE
+from asd.exporters.pictures.markup import Html, tag, text
 
 __all__ = ["document"]
 
-_STYLE = Path(__file__).with_name("report.css")
+_PAGE_STYLE = Path(__file__).with_name("report.css")
 
 
 def document(title: str, body: Sequence[Html]) -> str:
@@ -21,7 +22,7 @@ def document(title: str, body: Sequence[Html]) -> str:
         title: What the window shows.
         body: What stands in it, one below the other.
     """
-    style = _STYLE.read_text(encoding="utf-8")
+    style = STYLE + _PAGE_STYLE.read_text(encoding="utf-8")
     # So it stays even if a text of a file got around the escaping.
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""HTML and SVG that can't be broken by what stands in a file: every text is escaped unless it is markup already."""
+"""HTML and SVG as text: whatever stands in a file is escaped unless it is markup already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,0 @@
-"""The frame of an HTML page, and markup that no text can break.
-
-May import: nothing of `asd.exporters`.
-"""
