@@ -24,8 +24,7 @@ from asd.operators import PrecisionDebugger
 from asd.operators.debugger import precision_debugger
 from asd.operators.debugger.hooks.session import Session
 from asd.operators.drill import inject, workload
-from benchmarks.first_wrong.strikes import AMOUNTS, judged, strike_of
-from benchmarks.first_wrong.trainings import TINY
+from benchmarks.first_wrong.strikes import AMOUNTS, TINY, judged, strike_of
 
 __all__ = ["run"]
 
@@ -39,7 +38,7 @@ class Struck(Session):
     strike = None
 
     def call(self, label, run, args, kwargs, **more):
-        name = label.name("forward", self._calls[label.counted])
+        name = label.name("forward", self._calls[label.text])
         chosen, kind = Struck.target
         if name == chosen and kind == "forward":
             corrupt = inject._OutputFault(Struck.strike)

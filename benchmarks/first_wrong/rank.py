@@ -27,8 +27,7 @@ from asd.operators.drill import workload
 from asd.operators.drill.job_workload import rows
 from asd.operators.ranks.exchange import Exchange
 from benchmarks.first_wrong.eager import KINDS, Struck, candidates
-from benchmarks.first_wrong.strikes import AMOUNTS, judged, strike_of
-from benchmarks.first_wrong.trainings import TINY
+from benchmarks.first_wrong.strikes import AMOUNTS, TINY, judged, strike_of
 
 folder, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 workload.use_mode("pynative")

@@ -9,10 +9,13 @@ import numpy as np
 
 from asd.dumps.compare.first_divergence import Divergence
 from asd.injection import Fault
+from asd.operators.drill.workload import Workload
 from benchmarks.detection.wilson import wilson
 
-__all__ = ["AMOUNTS", "added", "judged", "strike_of", "summed_up"]
+__all__ = ["AMOUNTS", "TINY", "judged", "strike_of", "summed_up"]
 
+TINY = Workload(hidden=16, layers=1, heads=2, intermediate=32, sequence=8, batch=2)
+"""The small Llama that is struck."""
 AMOUNTS = ("flip=0", "scale=1.001", "set=1000", "set=1000000")
 
 
@@ -78,10 +81,3 @@ def summed_up(counts: Mapping[str, int], ways: tuple[str, ...]) -> dict[str, dic
             "right, of 1": wilson(right, faults), "wrong, of 1": wilson(wrong, faults),
         }  # fmt: skip
     return found
-
-
-def added(found: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The counts of two runs, which struck different trainings."""
-    names = sorted({*found["counts"], *more["counts"]})
-    counts = {name: found["counts"].get(name, 0) + more["counts"].get(name, 0) for name in names}
-    return {"counts": counts, "wrong": [*found["wrong"], *more["wrong"]]}

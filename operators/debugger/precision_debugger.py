@@ -21,14 +21,12 @@ from asd.dumps.record.writer import DumpWriter
 from asd.errors import ASDError, ConfigError, OverflowDetected
 from asd.operators.debugger.dump_config import DumpConfig
 from asd.operators.debugger.gradient_monitor import GradientMonitor
-from asd.operators.debugger.graph import compiled_calls
-from asd.operators.debugger.graph.graph_calls import GraphCalls, Room
-from asd.operators.debugger.hooks import current, gradients, waiting
+from asd.operators.debugger.hooks import gradients
 from asd.operators.debugger.hooks.apis import ApiHooks
-from asd.operators.debugger.hooks.cells import hook_modules, hook_operators, modules_at
-from asd.operators.debugger.hooks.session import Session
+from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
+from asd.operators.debugger.hooks.compiled_functions import CompiledFunctions
+from asd.operators.debugger.hooks.session import Session, current_session, set_session
 from asd.operators.debugger.npu_run_config import NPURunConfig
-from asd.operators.debugger.record import delivery
 from asd.operators.debugger.record.ledger_recording import DifferenceCounter, LedgerRecording
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.record.recording import DumpRecording, StepRecording
@@ -37,15 +35,17 @@ from asd.operators.debugger.record.saved import SavedObjects
 __all__ = ["PrecisionDebugger"]
 
 _LOG = logging.getLogger("asd")
+_NO_GRAPHS = (
+    "nothing is recorded in graph mode: train in PyNative, or on a device dump the graph by the vendor's msprobe "
+    '(level "L0"), whose dump.json `asd compare` reads.'
+)
 
 
 class PrecisionDebugger:
-    """Dumps modules, APIs and operators of a training, or finds the one that overflows.
+    """Dumps modules, APIs and operators of a training in PyNative, or finds the one that overflows.
 
-    Everything is recorded, forward and backward, in PyNative and in compiled graphs (graph mode, `ms.jit`); there
-    `x[a:b]` and what a `bprop` calls are not, and the gradients of parameters are those that an optimizer in the graph
-    is called with. Not a bit changes of what the network computes. Put `start` before the first step: a compiled graph
-    can't be changed.
+    Everything is recorded, forward and backward, and not a bit changes of what the network computes. Compiled graphs
+    are not recorded: graph mode, and functions under `ms.jit`.
 
     A failure to write ends the recording, never the training. A process that is killed, as Ctrl-C does, leaves a
     journal. The commands read it; the next `PrecisionDebugger` with the same `dump_path`, or
@@ -90,13 +90,11 @@ class PrecisionDebugger:
         self._step = 0
         self.folder_rank: int | None = None
         self._said: set[str] = set()
+        self._said_compiled = False
         self._nets: tuple[nn.Cell, ...] = ()
-        self._only: tuple[nn.Cell, ...] | None = None  # modules whose calls are recorded
         self._apis: ApiHooks | None = None
         self._session: Session | None = None
-        self._graph: GraphCalls | None = None
-        self._at_once = False
-        self._room: Room = {}
+        self._compiled: CompiledFunctions | None = None
         self._counter = OverflowCounter(self.config)
         self._differences = DifferenceCounter(self.config.diff_nums)
         self._saved: SavedObjects | None = None
@@ -114,7 +112,7 @@ class PrecisionDebugger:
             OverflowDetected: Enough calls overflowed, see `stop`.
         """
         self.stop()
-        if current.session() is not None:
+        if current_session() is not None:
             valid = (
                 "valid is one debugger at a time: a dump and an overflow check can't be on together; another records "
                 "now, and its stop() has to come first"
@@ -125,59 +123,58 @@ class PrecisionDebugger:
         nets = _networks(model)
         if self.config.modules and not nets:
             raise ConfigError("model", model, f"at level {self.config.level} valid is the network to record")
+        if context.get_context("mode") == context.GRAPH_MODE:
+            self._say(_NO_GRAPHS)
+            return
         self._hook(nets)
-        if delivery.available():
-            compiled_calls.begin(self._apis, gradients=self.config.modules, only=self._only)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
         recording = self._recording()
-        if recording is None:
-            return
-        self._session = Session(self.config, recording)
-        self._graph = graph = GraphCalls(self._session, self._room)
-        self._session.after_graph = self._after_graph
-        graph.listen()
-        waiting.keep_outputs(True, before=lambda: self._before_graph(graph, nets), after=self._after_each_graph)
-        current.set_session(self._session)
+        if recording is not None:
+            self._begin(Session(self.config, recording))
+
+    def _begin(self, session: Session) -> None:
+        self._session = session
+        set_session(session)
         atexit.register(self._end)
-        if self._apis is not None and context.get_context("mode") == context.PYNATIVE_MODE:
+        if self._apis is not None:
             self._apis.put()
-        self._say_limits()
+        self._compiled = CompiledFunctions(self._apis, self._say_compiled)
+        self._compiled.begin()
+        if not gradients.supported() and "backward" in self.config.data_mode:
+            self._say(
+                f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
+            )
 
     def end_training_at_once(self) -> None:
         """From now on until `stop`, `OverflowDetected` is raised from the call that was one too many.
 
-        In PyNative that is a call within the step; after an overflow in the backward pass, the first of the next
-        forward pass. Of a compiled graph it is the graph, when all of it is computed.
+        That is a call within the step; after an overflow in the backward pass, the first of the next forward pass.
         """
         if self._session is not None:
             self._session.after_call = self._counter.end_training
-            self._at_once = True
 
     def stop(self) -> None:
-        """Ends what `start` began; waits until the step is computed.
+        """Ends what `start` began.
 
         Raises:
             OverflowDetected: With the task `overflow_check`, when as many calls as `overflow_nums` says overflowed.
         """
-        compiled_calls.end()
-        session, graph = self._session, self._graph
-        if session is None or graph is None:
+        session, compiled = self._session, self._compiled
+        if session is None or compiled is None:
             return
-        self._session = self._graph = None
-        self._at_once = False
+        self._session = self._compiled = None
         atexit.unregister(self._end)
+        compiled.end()
         if self._apis is not None:
             self._apis.take_away()
-        waiting.keep_outputs(False)
-        self._wait()
-        current.set_session(None)
-        delivery.deliver_to(None)
-        graph.finish()
+        set_session(None)
         session.finish()
         if session.entries == 0:
-            self._say(f"nothing was recorded in step {self._step}: start() has to come before the first step, for a "
-                      "compiled graph does not change, and scope and list must fit.")  # fmt: skip
+            self._say(
+                f"nothing was recorded in step {self._step}: the network has to run between start() and stop(), and "
+                "scope and list must fit."
+            )
         self._counter.end_training()
 
     def step(self) -> None:
@@ -225,33 +222,23 @@ class PrecisionDebugger:
     def _hook(self, nets: tuple[nn.Cell, ...]) -> None:
         if all(net in self._nets for net in nets) and (self._apis is not None or not self.config.apis):
             return
-        in_graph = delivery.available()
         self._nets = tuple(dict.fromkeys((*self._nets, *nets)))
-        self._only = None if self.config.inside is None else modules_at(self._nets, self.config.inside)
         overflow = self.config.task == "overflow_check"
         if nets and (self.config.modules or self.config.apis or overflow):
-            hook_modules(nets, in_graph=in_graph and self.config.modules, inside=self.config.inside)
+            hook_modules(nets)
         if nets and self.config.apis:
-            hook_operators(nets, in_graph=in_graph, inside=self.config.inside)
+            hook_operators(nets)
         if self.config.apis:
             self._apis = ApiHooks(self._nets)
 
     def _recording(self) -> StepRecording | None:
         if self.config.task == "overflow_check":
-            eager = context.get_context("mode") == context.PYNATIVE_MODE
             weights = [weight for net in self._nets for weight in net.trainable_params()]
-            sees_all = self.config.apis and eager
+            sees_all = self.config.apis
             return OverflowRecording(self.config, self.folder, self._counter, sees_all=sees_all, weights=weights)
         if self.config.bench_path is not None:
             return self._against_ledger(self.config.bench_path)
-        return DumpRecording(
-            DumpWriter(
-                self.folder, self.config,
-                read=delivery.read_moments, check=delivery.crc32, both=delivery.summarise,
-                mode="pynative" if context.get_context("mode") == context.PYNATIVE_MODE else "graph",
-            ),
-            floats_only=self.config.floats_only,
-        )  # fmt: skip
+        return DumpRecording(DumpWriter(self.folder, self.config), floats_only=self.config.floats_only)
 
     def _against_ledger(self, healthy: Path) -> StepRecording | None:
         """None where the healthy run has nothing to compare with, which is said."""
@@ -272,38 +259,6 @@ class PrecisionDebugger:
         rank = _rank() if self.folder_rank is None else self.folder_rank
         return self.config.dump_path / f"step{self._step}" / f"rank{rank}"
 
-    def _wait(self) -> None:
-        try:
-            waiting.wait()
-        except Exception as error:
-            _LOG.debug("the step could not be waited for: %s", error)
-
-    def _before_graph(self, graph: GraphCalls, nets: tuple[nn.Cell, ...]) -> None:
-        if waiting.is_due() and self.config.task == "overflow_check":
-            self._judge_graph()  # nobody called stop() since the last one
-        graph.remember_parameters(nets)
-
-    def _after_each_graph(self) -> None:
-        if self._at_once:
-            self._judge_graph()
-
-    def _judge_graph(self) -> None:
-        self._after_graph()
-        if self._counter.is_enough:
-            self.stop()
-
-    def _after_graph(self) -> None:
-        if self._graph is None or self._session is None:
-            return
-        is_due, before = waiting.is_due(), self._session.entries
-        if is_due:
-            self._wait()
-        # In graph mode a graph holds the backward calls of all its forward calls.
-        self._graph.finish(forget=context.get_context("mode") == context.GRAPH_MODE)
-        # A graph of which nothing is recorded may be the optimizer's, of which nothing is to be said.
-        if is_due and (self._session.entries > before or not delivery.available()):
-            self._say_graph_limits()
-
     def _recover(self) -> None:
         try:
             for folder in recover(self.config.dump_path):
@@ -311,18 +266,10 @@ class PrecisionDebugger:
         except (OSError, ASDError) as error:
             _LOG.error("a dump that was cut short below %s can't be mended: %s", self.config.dump_path, error)
 
-    def _say_limits(self) -> None:
-        graph_mode = context.get_context("mode") == context.GRAPH_MODE
-        if graph_mode:
-            self._say_graph_limits()
-        if not graph_mode and not gradients.supported() and "backward" in self.config.data_mode:
-            self._say(
-                f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
-            )
-
-    def _say_graph_limits(self) -> None:
-        if not delivery.available():
-            self._say("a compiled graph can't be recorded here: that needs the C++ kernel and a CPU; use PyNative.")
+    def _say_compiled(self, name: str) -> None:
+        if not self._said_compiled:
+            self._said_compiled = True
+            self._say(f"{name} is under ms.jit: what a compiled function computes is recorded without ms.jit alone.")
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:

@@ -82,17 +82,14 @@ class Check:
         abs_limit: Largest absolute error of the rules `seed` and `literal`.
         error_data: Where inputs and outputs of wrong calls are written; None for nowhere.
         once: Names of modules that ran once: only of those the gradients of parameters are those of one call.
-        mixed: Names of forward calls whose dump may hold the input of one and the output of another: where such a call
-            is right when it is made again, it is not checked.
     """
 
     def __init__(self, path: Path, *, real: bool, rule: str = "seed", abs_limit: float = ABS_LIMIT,
-                 error_data: Path | None = None, once: frozenset[str] = frozenset(),
-                 mixed: frozenset[str] = frozenset()) -> None:  # fmt: skip
+                 error_data: Path | None = None, once: frozenset[str] = frozenset()) -> None:  # fmt: skip
         ms.set_context(mode=ms.PYNATIVE_MODE)
         self._inputs = Inputs(path, real=real)
         self._rule, self._abs_limit, self._error_data = rule, abs_limit, error_data
-        self._once, self._mixed = once, mixed
+        self._once = once
 
     def check(self, call: Call) -> ApiResult:
         """Checks one call; whatever is wrong with it is in the result."""
@@ -151,12 +148,7 @@ class Check:
         places = [place for place in places or again if place in dumped or place in again]
         if not places:
             raise NotCheckable("it gives no tensor that could be compared")
-        rows = self._rows(_Outputs(job, entry, described, run, places, dumped, again))
-        if job.call.forward in self._mixed and any(each.message.endswith(_RIGHT_NOW) for each in rows):
-            raise NotCheckable(
-                "its module runs several times in the graph, and which input belongs to which output is not known"
-            )
-        return rows, messages
+        return self._rows(_Outputs(job, entry, described, run, places, dumped, again)), messages
 
     def _rows(self, outputs: _Outputs) -> list[Detail]:
         job, run = outputs.job, outputs.run

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import sys
 from typing import Any
 
-import mindspore as ms
 from mindspore.common import api as pynative_api
 
 try:
@@ -20,38 +17,13 @@ __all__ = [
     "compiled_functions",
     "compiled_graph",
     "executors",
-    "source_parser",
-    "unknown",
     "wait_for_pynative",
 ]
-
-_OLDEST, _NEWEST = (2, 7), (2, 10)
-_PARSERS = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
 
 
 def executors() -> tuple[Any, Any]:
     """The classes that compile and run jitted functions, and cells."""
     return api._JitExecutor, api._CellGraphExecutor
-
-
-def source_parser() -> Any:
-    """The class that reads the source of what is compiled; None where this MindSpore has none."""
-    return next((sys.modules[name].Parser for name in _PARSERS if hasattr(sys.modules.get(name), "Parser")), None)
-
-
-def unknown() -> str:
-    """Why nothing of the compiler is to be replaced here: its version is another one, or it is built otherwise.
-
-    Returns:
-        The reason in words, empty where the compiler is known.
-    """
-    oldest, newest = (".".join(map(str, each)) for each in (_OLDEST, _NEWEST))
-    found = re.match(r"(\d+)\.(\d+)", ms.__version__)
-    if found is None or not _OLDEST <= tuple(map(int, found.groups())) <= _NEWEST:
-        return f"the compiler of MindSpore {ms.__version__} is not known, that of {oldest} to {newest} is"
-    if source_parser() is None:
-        return f"MindSpore {ms.__version__} has no parser in Python"
-    return ""
 
 
 def compiled_functions() -> frozenset[str]:

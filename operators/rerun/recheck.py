@@ -19,7 +19,6 @@ from asd.dumps.precheck.inputs import Value
 from asd.dumps.precheck.tables import Detail
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.writer import DumpWriter
-from asd.operators.debugger.record import delivery
 from asd.operators.precheck.arguments import to_tensor
 from asd.operators.precheck.check import TolerantCheck, _add_twins, _CheckJob
 from asd.operators.precheck.execution import Place
@@ -52,7 +51,7 @@ def make_again(dump: Path, into: Path) -> int:
             check.check(call)
     entries: dict[str, Any] = json.loads(dump.read_bytes())["data"]
     config = DebuggerConfig(Path(), task="tensor", level="mix", md5=True)
-    writer = DumpWriter(into, config, read=delivery.read_moments, check=delivery.crc32)
+    writer = DumpWriter(into, config)
     for name, entry in entries.items():
         values = check.values.get(name)
         if not values:

@@ -1,4 +1,4 @@
-"""A small network for the tests of the debugger, trained in either mode."""
+"""A small network for the tests of the debugger, trained in PyNative."""
 
 import json
 
@@ -54,9 +54,9 @@ def recorded(step, net, given, debugger):
     return losses
 
 
-def trained(mode, config=None, steps=2, scale=1.0):
+def trained(config=None, steps=2, scale=1.0):
     """Losses, weights and the network after some steps."""
-    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     debugger = PrecisionDebugger(DebuggerConfig.of(config)) if config else None

@@ -1,9 +1,9 @@
-"""Healthy runs of one kind of training, dumped in both modes, and whom a comparison of any two of them accuses.
+"""Healthy runs of one kind of training, dumped twice, and whom a comparison of the two accuses.
 
     python tests/zoo/healthy_pairs.py KIND PRECISION       prints a JSON list, empty where nobody is accused
 
-Two steps in each mode at each level. Compared are the tensors, the CRC-32s or the statistics: of both modes at each
-level, also as another tool would have written one of them, and of a run with one of the same again.
+Two steps at each level. Compared are tensors, CRC-32s or statistics, also as another tool would have written
+one of the two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import mindspore as ms
 import numpy as np
 from kinds import KINDS
 from mindspore import Tensor, nn, ops
-from trainings import IN_FLOAT32, MODES, Outer, WithLoss
+from trainings import IN_FLOAT32, Outer, WithLoss
 
 from asd.dumps.compare.comparison import Options, compare_runs
 from asd.dumps.pairing.request import Request
@@ -32,9 +32,9 @@ LEVELS = ("L0", "L1", "mix")
 TASKS = {"tensors": {"task": "tensor"}, "CRC32": {"task": "md5"}, "statistics": {"task": "statistics"}}
 
 
-def dump(kind: str, precision: str, mode: str, level: str, folder: Path) -> None:
-    """Two steps, again and again from the beginning, once a task and once more: nothing is compiled twice."""
-    ms.set_context(mode=MODES[mode])
+def dump(kind: str, precision: str, level: str, folder: Path) -> None:
+    """Two steps, again and again from the beginning, once a task."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     ms.set_seed(7)
     np.random.seed(7)  # noqa: NPY002 - the generator that nets draw from
     chosen = KINDS[kind]
@@ -48,7 +48,7 @@ def dump(kind: str, precision: str, mode: str, level: str, folder: Path) -> None
     step = nn.TrainOneStepCell(net, chosen.optimizer(net.trainable_params()))
     step.set_train()
     begin = [(each, each.asnumpy().copy()) for each in step.get_parameters()]
-    for name, settings in {**TASKS, "again": TASKS["CRC32"]}.items():
+    for name, settings in TASKS.items():
         for parameter, value in begin:
             ops.assign(parameter, Tensor(value))  # in PyNative nobody updates it any more after `set_data`
             parameter.asnumpy()  # waits for it
@@ -66,20 +66,18 @@ def of_another_tool(folder: Path) -> None:
     """A dump that does not say who wrote it, as those of msprobe."""
     for path in folder.rglob("dump.json"):
         content = json.loads(path.read_text())
-        path.write_text(json.dumps({key: value for key, value in content.items() if key not in ("tool", "mode")}))
+        path.write_text(json.dumps({key: value for key, value in content.items() if key != "tool"}))
 
 
 def accused(kind: str, precision: str, folder: Path) -> list[str]:
     """Who is, in words."""
-    for mode, level in product(MODES, LEVELS):
-        dump(kind, precision, mode, level, folder / mode / level)
-    pairs = [(f"{mode}/{level}/CRC32", f"{mode}/{level}/again") for mode, level in product(MODES, LEVELS)]
-    pairs += [(f"graph/{level}/{task}", f"pynative/{level}/{task}") for level, task in product(LEVELS, TASKS)]
+    for level, run in product(LEVELS, ("run", "golden")):
+        dump(kind, precision, level, folder / level / run)
+    pairs = [(f"{level}/run/{task}", f"{level}/golden/{task}") for level, task in product(LEVELS, TASKS)]
     found = [each for pair in pairs if (each := _answer(folder, *pair))]
     for level in LEVELS:
-        of_another_tool(folder / "pynative" / level)
-    others = [(f"graph/{level}/{task}", f"pynative/{level}/{task}") for level, task in product(LEVELS, TASKS)]
-    return found + [f"another tool: {each}" for pair in others if (each := _answer(folder, *pair))]
+        of_another_tool(folder / level / "golden")
+    return found + [f"another tool: {each}" for pair in pairs if (each := _answer(folder, *pair))]
 
 
 def _answer(folder: Path, tested: str, trusted: str) -> str:

@@ -1,4 +1,4 @@
-"""A comparison accuses nobody of two healthy runs, whatever their modes, levels, tasks and tools."""
+"""A comparison accuses nobody of two healthy runs, whatever their levels, tasks and tools."""
 
 import json
 import subprocess

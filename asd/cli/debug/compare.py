@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from asd.dumps.compare.calls import CallRows
     from asd.dumps.compare.comparison import ComparisonOutcome
     from asd.dumps.pairing.request import Request
-    from asd.dumps.record.next_round import Rounds
 
 __all__ = ["add_arguments", "run"]
 
@@ -36,16 +35,8 @@ Examples:
 compare.json: {"npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/step0/rank0/dump.json",
                "stack_path": "run/step0/rank0/stack.json", "is_print_compare_log": false}
 
-A few operators at a time, where a graph with all of them takes too long to compile. config.json is that of both runs,
-with "level": "mix" and "inside": "" in its task; each round makes both runs again:
-  while ./both_runs.sh; asd compare -tp run -gp golden --rounds config.json; [ $? -eq 3 ]; do :; done
+exit codes: 0 done, whatever was found; 1 a dump can't be read or a result written; 2 wrong usage."""
 
-exit codes: 0 done, whatever was found; 1 a dump can't be read or a result written; 2 wrong usage;
-3 with --rounds: config.json is that of the next round."""
-
-_NEXT_ROUND = 3
-
-_SEARCHED = ("operator", "communication")  # of the other answers nothing inside a module tells more
 _IGNORED = ("stack_mode", "compare_only", "highlight", "fuzzy_match", "diff_analyze")
 
 
@@ -73,10 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-tensor_log", "--is_print_compare_log", action="store_true", help="print a line for each row to stderr"
     )
-    parser.add_argument(
-        "--rounds", metavar="FILE",
-        help="the config.json of both runs; where a module is the first wrong one, its key inside becomes that module",
-    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
     for short, long in (("-s", "stack_mode"), ("-c", "compare_only"), ("-hl", "highlight"), ("-f", "fuzzy_match")):
         names = [short, f"--{long}"] if short != "-f" else [short, "-fm", f"--{long}"]
@@ -91,13 +78,7 @@ def run(args: argparse.Namespace) -> int:
     from asd.exporters.report.compare_page import render
 
     request = _request(args)
-    rounds, recorded = _rounds(args.rounds), list[str]()
-    tell = _tell if request.log or args.is_print_compare_log else _stay_quiet
-
-    def told(call: CallRows) -> None:
-        recorded.append(call.name)
-        tell(call)
-
+    told = _tell if request.log or args.is_print_compare_log else _stay_quiet
     options = Options(
         args.rules, args.by, _file("layer_mapping", args.layer_mapping), _file("cell_mapping", args.cell_mapping),
         _file("api_mapping", args.api_mapping), _file("data_mapping", args.data_mapping), args.xlsx,
@@ -108,11 +89,10 @@ def run(args: argparse.Namespace) -> int:
     page = output / f"compare_report_{outcome.stamp}.html"
     write_whole(page, render(outcome, request, version=__version__))
     notes = [*outcome.notes, *(_note(name) for name in _IGNORED[:4] if getattr(args, name))]
-    deeper = _next_round(rounds, outcome, recorded)
     if args.json:
         facts = {**_facts(outcome), "report": str(page), "notes": notes}
-        print(json.dumps(facts if rounds is None else {**facts, "next_round": deeper}, indent=1))
-        return 0 if deeper is None else _NEXT_ROUND
+        print(json.dumps(facts, indent=1))
+        return 0
     for note in notes:
         print(f"asd: {note}", file=sys.stderr)
     for pair in outcome.pairs:
@@ -121,39 +101,7 @@ def run(args: argparse.Namespace) -> int:
         for file in pair.files:
             print(f"  {file}")
     print(f"  {page}\n{outcome.sentence}")
-    if rounds is not None:
-        print(_words_of(rounds, outcome, deeper))
-    return 0 if deeper is None else _NEXT_ROUND
-
-
-def _rounds(file: str | None) -> Rounds | None:
-    from asd.dumps.record.next_round import Rounds
-
-    path = _file("rounds", file)
-    try:
-        return None if path is None else Rounds(path)
-    except ConfigError as error:
-        name = "--rounds" if error.variable == "config_path" else error.variable
-        raise ConfigError(name, error.value, error.valid) from error
-
-
-def _next_round(rounds: Rounds | None, outcome: ComparisonOutcome, recorded: list[str]) -> str | None:
-    pair = outcome.first
-    if rounds is None or pair is None or pair.divergence is None or pair.divergence.kind not in _SEARCHED:
-        return None
-    deeper = rounds.deeper(pair.divergence.call, recorded)
-    if deeper is not None:
-        rounds.write(deeper)
-    return deeper
-
-
-def _words_of(rounds: Rounds, outcome: ComparisonOutcome, deeper: str | None) -> str:
-    here = f"inside {rounds.inside}" if rounds.inside else "of the network"
-    if deeper is not None:
-        return f"This round was {here}. The next one is inside {deeper}: run both again with the same config.json."
-    if outcome.first is None:
-        return f"This round was {here}, and what else there is was not recorded."
-    return f"This round was {here}, and no other is needed."
+    return 0
 
 
 def _request(args: argparse.Namespace) -> Request:

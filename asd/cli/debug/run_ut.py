@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asd.cli.shared.progress import Bar
-from asd.errors import ConfigError, StateError
+from asd.errors import ConfigError
 
 if TYPE_CHECKING:
     from asd.dumps.precheck.calls import Call
@@ -96,7 +96,6 @@ def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argpa
         path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit,
         error_data=tables.result.parent / f"ut_error_data_{stamp}" if args.save_error_data else None,
         once=frozenset(label for label, count in counts.items() if count == 1),
-        mixed=_mixed(path) if task == "tensor" else frozenset(),
     )  # fmt: skip
     bar = Bar("pre-check", len(calls)) if sys.stderr.isatty() else None
     for number, call in enumerate(calls, 1):
@@ -106,16 +105,6 @@ def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argpa
             bar.show(number, f"{number}/{len(calls)}")
     if bar is not None:
         bar.end(f"{len(calls)} calls")
-
-
-def _mixed(path: Path) -> frozenset[str]:
-    from asd.dumps.formats.dump_folder import read_dump
-    from asd.dumps.precheck.shared import calls_of_shared_modules
-
-    try:
-        return calls_of_shared_modules(read_dump(path))
-    except StateError:
-        return frozenset()  # the row of the call that can't be understood says so
 
 
 def _answer(calls: list[Call], tables: Tables, *, as_json: bool) -> int:

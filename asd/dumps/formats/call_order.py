@@ -1,7 +1,6 @@
 """In which order the calls of a dump were computed: a file may hold them in another.
 
-A compiled graph hands the gradients of parameters over before its calls are known, and a backward call may be told
-before the forward call it belongs to, or that of a module before those of the calls inside it.
+Other tools note a module's gradients of parameters before its calls, and a module before the calls inside it.
 """
 
 from __future__ import annotations

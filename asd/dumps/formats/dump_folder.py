@@ -34,12 +34,10 @@ class Dump:
         data_dir: Folder with the tensors, which need not exist.
         task: `tensor`, `statistics`, or what else the file says; empty when it says nothing.
         level: `L0`, `L1`, `mix`, or empty.
-        inside: Path of the module that alone was recorded; None: everything was.
         framework: `mindspore` or `pytorch`; told from the tensors where the file does not say it.
         entries: Every call by name, in the order in which the calls were computed, see `call_order`.
         parents: construct.json: the parent of every name; empty when there is none.
         tool: Who wrote it; empty when the file does not say it.
-        mode: `graph` or `pynative`; likewise.
     """
 
     path: Path
@@ -50,8 +48,6 @@ class Dump:
     entries: dict[str, Entry] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
     tool: str = ""
-    mode: str = ""
-    inside: str | None = None
 
 
 def find_dumps(path: Path) -> dict[tuple[int | None, int | None], Path]:
@@ -144,7 +140,7 @@ def read_dump(path: Path, data_dir: Path | None = None) -> Dump:
                 dump.entries[name] = read_entry(name, value)
             except StateError as error:
                 raise StateError(f"{path}: in {name[:120]!r}, {error}") from None
-        elif name in ("task", "level", "inside", "framework", "tool", "mode") and isinstance(value, str):
+        elif name in ("task", "level", "framework", "tool") and isinstance(value, str):
             setattr(dump, name, value)
     if not has_data and not dump.task:
         raise StateError(f"{path} is no dump: it has neither `task` nor `data`.")

@@ -1,9 +1,8 @@
 """The journal of a dump: JSON lines appended while a step runs, which are made into the three JSON files when it ends.
 
-Each line reaches the operating system before the training goes on, or in a compiled graph a second later, so a process
-that is killed leaves all of it but the line it was writing or the last second of a graph. `Gathered` says what lines
-come to: of a living run as they are written, of a run that was killed as `read_journal` reads them. There is one way
-only.
+Each line reaches the operating system before the training goes on, so a process that is killed leaves all of it but the
+line it was writing. `Gathered` says what lines come to: of a living run as they are written, of a run that was killed
+as `read_journal` reads them.
 
     {"header": {"task": ..., "level": ..., "framework": ..., "dump_data_dir": ...}}
     {"name": entry, "part": "output", "path": [0], "value": {...}}       one value; path [] sets the whole part
@@ -78,8 +77,6 @@ class Gathered:
             self.stacks[line["name"]] = line["stack"]
         elif "parent" in line:
             self._parents[line["name"]] = line["parent"]
-            if line["name"] in data:  # its graph has only now ended: it comes after what was inside it
-                data[line["name"]] = data.pop(line["name"])
         else:
             # To the end: the order of `data` is that in which its entries were completed.
             data[line["name"]] = entry = data.pop(line["name"], {})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import c_float
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Moments", "Reader", "fields_of", "moments", "statistics"]
+__all__ = ["Moments", "moments", "statistics"]
 
 
 class Moments(NamedTuple):
@@ -28,9 +28,6 @@ class Moments(NamedTuple):
     total: float
     squares: float
     non_finite: int
-
-
-Reader = Callable[[np.ndarray[Any, Any]], Moments]
 
 
 def moments(array: np.ndarray[Any, Any]) -> Moments:
@@ -52,9 +49,7 @@ def _squares(flat: np.ndarray[Any, Any]) -> float:
     return sum(float(np.square(part, dtype=np.float64).sum()) for part in np.array_split(flat, flat.size // 65536 + 1))
 
 
-def statistics(
-    array: np.ndarray[Any, Any], *, high: bool = False, read: Reader = moments
-) -> tuple[dict[str, Any], Moments]:
+def statistics(array: np.ndarray[Any, Any], *, high: bool = False) -> tuple[dict[str, Any], Moments]:
     """The four fields of a tensor in `dump.json`, and the moments they were made from.
 
     A bool has any and all for Max and Min, and no mean or norm. An integer counts as float32, a float64 is cut to it, a
@@ -64,7 +59,6 @@ def statistics(
     Args:
         array: Any shape and type.
         high: `precision` is `high`.
-        read: How the moments of a float16 or float32 array are found.
 
     Returns:
         The fields, and the moments in the array's own type; for an empty or bool tensor the moments are all zero.
@@ -78,12 +72,12 @@ def statistics(
     if array.dtype not in (np.float16, np.float32):
         with np.errstate(all="ignore"):
             array = (np.abs(array) if np.iscomplexobj(array) else array).astype(np.float32)
-    found = read(array) if array.flags.c_contiguous else read(np.ascontiguousarray(array))
+    found = moments(np.ascontiguousarray(array))
     own = own or found
-    return fields_of(found, array.shape, half=array.dtype == np.float16 and not high), own
+    return _fields_of(found, array.shape, half=array.dtype == np.float16 and not high), own
 
 
-def fields_of(found: Moments, shape: Sequence[int], *, half: bool = False) -> dict[str, Any]:
+def _fields_of(found: Moments, shape: Sequence[int], *, half: bool = False) -> dict[str, Any]:
     """The four fields of a tensor with these moments.
 
     Args:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot, split_name
 from asd.dumps.pairing.module_tree import ModuleTree, pair_by_structure
-from asd.dumps.pairing.renumbered import renumbered
 
 __all__ = ["PARAMETER_NAMES", "Matching", "match_by_place", "match_names", "rename_parameter"]
 
@@ -80,9 +79,9 @@ def rename_parameter(_: str, suffix: str) -> str:
 
 def match_names(tested: Dump, trusted: Dump) -> Matching:
     """Equal names; between the two frameworks also by place."""
-    calls, slots = renumbered(tested, trusted, {name: name for name in tested.entries if name in trusted.entries})
     if tested.framework == trusted.framework or "" in (tested.framework, trusted.framework):
-        return Matching(calls, slots=slots, turned=_turned(tested, trusted, calls))
+        calls = {name: name for name in tested.entries if name in trusted.entries}
+        return Matching(calls, turned=_turned(tested, trusted, calls))
     return match_by_place(tested, trusted, None)
 
 

@@ -55,8 +55,6 @@ class DebuggerConfig:
         rank: Ranks to record, from 0; empty: all.
         step: Steps to record, from 0; empty: all.
         scope: Empty, or the first and the last entry to record.
-        inside: Path of a module, `layers.0`: only the calls that it makes itself, the modules it holds, and it are
-            recorded; empty: those of the network. None: everything.
         names: The key `list`: entries whose name contains one of these; with `mix` also all that runs inside a module
             whose name does.
         data_mode: A part of `forward`, `backward`, `input`, `output`; a missing pair counts as both.
@@ -79,7 +77,6 @@ class DebuggerConfig:
     rank: frozenset[int] = frozenset()
     step: frozenset[int] = frozenset()
     scope: tuple[str, ...] = ()
-    inside: str | None = None
     names: tuple[str, ...] = ()
     data_mode: frozenset[str] = field(default=frozenset(DIRECTIONS | SIDES))
     md5: bool = False
@@ -155,7 +152,7 @@ class DebuggerConfig:
         if task in ("statistics", "md5", "tensor"):
             default = "md5" if task == "md5" else "statistics"
             settings["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
-            settings |= _comparison(inner, settings["dump_path"]) | _round(inner, level)
+            settings |= _comparison(inner, settings["dump_path"])
         if task in ("statistics", "md5"):
             settings["tensor_list"] = inner.texts("tensor_list")
         for key in NOT_DONE:
@@ -171,8 +168,8 @@ class DebuggerConfig:
     def takes(self, *, module: bool) -> bool:
         """Whether calls of modules, or of APIs and operators, become entries.
 
-        They are hooked as long as the process lives, for a compiled graph does not change. An overflow check at `L1`
-        looks at modules too: where no call is seen, the module that holds it is.
+        They are hooked as long as the process lives. An overflow check at `L1` looks at modules too: where no call is
+        seen, the module that holds it is.
         """
         return (self.modules or self.task == "overflow_check") if module else self.apis
 
@@ -207,13 +204,6 @@ def _comparison(inner: ConfigObject, dump_path: Path) -> dict[str, Any]:
     if Path(bench).resolve() == dump_path.resolve():
         raise inner.wrong("bench_path", bench, "another folder than dump_path")
     return {"bench_path": Path(bench), "diff_nums": count, "md5": True}
-
-
-def _round(inner: ConfigObject, level: str) -> dict[str, Any]:
-    inside = inner.take("inside", None)
-    if inside is not None and (not isinstance(inside, str) or level != "mix"):
-        raise inner.wrong("inside", inside, 'the path of a module, such as layers.0, at the level "mix"')
-    return {"inside": inside}
 
 
 def _overflow_settings(inner: ConfigObject) -> dict[str, Any]:

@@ -1,13 +1,12 @@
-"""Which entries of a step are recorded: the keys `scope`, `list` and `inside`."""
+"""Which entries of a step are recorded: the keys `scope` and `list`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asd.dumps.formats.slots import split_name
 from asd.dumps.record.debugger_config import DebuggerConfig
 
-__all__ = ["Selection", "path_of"]
+__all__ = ["Selection"]
 
 
 class Selection:
@@ -17,24 +16,19 @@ class Selection:
     one of them is not all inside, so it is left out; that it is around the last may be known only when it was begun.
 
     Args:
-        config: Its `scope`, `names`, `inside` and `level` count.
+        config: Its `scope`, `names` and `level` count.
     """
 
     def __init__(self, config: DebuggerConfig) -> None:
         self._ends = config.scope
         self._first, self._last = config.scope or ("", "")
-        self._names, self._inside = config.names, config.inside
+        self._names = config.names
         self._expand = config.level == "mix"
         self._begun = False
         self._over = False
         self._last_in_first = False
         self._around: set[str] = set()  # modules that the first or the last entry runs in
         self._backward: set[str] = set()  # modules whose backward call is inside
-
-    @property
-    def has_scope(self) -> bool:
-        """Whether the order of the entries counts."""
-        return bool(self._ends)
 
     def enters(self, name: str, parents: Sequence[str]) -> bool:
         """Whether the entry `name` is recorded, as far as is known when it begins; see `leaves`.
@@ -67,20 +61,9 @@ class Selection:
         return inside and self.is_named(name, parents)
 
     def is_named(self, name: str, parents: Sequence[str]) -> bool:
-        """Whether the keys `list` and `inside` have the entry; arguments as above."""
-        if not self.is_near(name, parents):
-            return False
+        """Whether the key `list` has the entry; arguments as above."""
         among = (name, *parents) if self._expand else (name,)
         return not self._names or any(part in each for part in self._names for each in among)
-
-    def is_near(self, name: str, parents: Sequence[str]) -> bool:
-        """Whether the key `inside` has the entry. Of parameters it has all gradients below the module."""
-        if self._inside is None:
-            return True
-        path = path_of(name)
-        if ".parameters_grad." in name:
-            return not self._inside or f"{path}.".startswith(f"{self._inside}.")
-        return path == self._inside or (path_of(parents[-1]) if parents else "") == self._inside
 
     def _is_inside(self, name: str, parents: Sequence[str]) -> bool:
         if not self._ends:
@@ -96,16 +79,6 @@ class Selection:
         # In the backward pass a call inside the first may begin before that, and one inside either come after the last.
         late = self._last in parents or (in_first and not self._last_in_first)
         return self._begun and (not self._over or late) and name not in self._around
-
-
-def path_of(name: str) -> str | None:
-    """The path of the module that an entry is of; None for other calls.
-
-    >>> path_of("Cell.layers.0.Block.forward.0")
-    'layers.0'
-    """
-    text, direction, _ = split_name(name)
-    return text.partition(".")[2].rpartition(".")[0] if direction and text.startswith("Cell.") else None
 
 
 def _module(name: str) -> str:

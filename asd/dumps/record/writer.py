@@ -14,23 +14,20 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from asd.dumps.formats.statistics import Moments, Reader, fields_of, moments, statistics
+from asd.dumps.formats.statistics import statistics
 from asd.dumps.record.crc import crc32
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import JOURNAL, Gathered, finish, write_files
 from asd.errors import StateError
 from asd.rundir.disk import lock
 
-__all__ = ["Both", "DumpWriter", "save_array"]
-
-Both = Callable[[np.ndarray[Any, Any], bool], "tuple[Moments, str | None] | None"]
-"""Gets an array and whether its check sum is wanted too. None where the two are to be found one after the other."""
+__all__ = ["DumpWriter", "save_array"]
 
 _LOG = logging.getLogger("asd")
 _LONGEST_FILE_NAME = 255
@@ -41,34 +38,16 @@ class DumpWriter:
 
     Args:
         folder: Where; what an earlier run left there is moved aside.
-        config: Its `task`, `level`, `inside`, `md5`, `high` and `tensor_list` count.
-        read: How the moments of a tensor are found.
-        check: How its check sum is found.
-        both: How both are found in one read.
+        config: Its `task`, `level`, `md5`, `high` and `tensor_list` count.
         problem: Called once with a sentence when nothing more can be written.
-        mode: `graph` or `pynative`, where it is known: sound runs of both may differ by rounding.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        config: DebuggerConfig,
-        *,
-        read: Reader = moments,
-        check: Callable[[np.ndarray[Any, Any]], str] = crc32,
-        both: Both = lambda array, check: None,  # noqa: ARG005 - by default never
-        problem: Callable[[str], None] = _LOG.error,
-        mode: str = "",
-    ) -> None:
+    def __init__(self, folder: Path, config: DebuggerConfig, *, problem: Callable[[str], None] = _LOG.error) -> None:
         self.folder = folder
         self._tensors = folder / "dump_tensor_data"
         self._config = config
-        self._read = read
-        self._check = check
-        self._both = both
         self._problem = problem
-        self._mode = mode
-        self._lock = threading.Lock()  # entries of compiled graphs arrive from threads of MindSpore
+        self._lock = threading.Lock()  # MindSpore's backward pass has a thread of its own
         self._stacks: dict[tuple[str, ...], int] = {}
         self._file: Any = None
         self._gathered = Gathered()
@@ -90,9 +69,8 @@ class DumpWriter:
                 "header": {
                     "task": self._config.task,
                     "level": self._config.level,
-                    **({} if self._config.inside is None else {"inside": self._config.inside}),
                     "framework": "mindspore",
-                    **({"tool": "mindspore-asd", "mode": self._mode} if self._mode else {}),
+                    "tool": "mindspore-asd",
                     "dump_data_dir": str(self._tensors.resolve()) if saves else None,
                 }
             }
@@ -107,38 +85,8 @@ class DumpWriter:
             path: Indices of lists and keys of objects.
             value: What JSON can hold, as `tensor` and the like return it.
         """
-        if self.tells:
+        if self._config.task != "structure":
             self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
-
-    @property
-    def tells(self) -> bool:
-        """Whether anything is said of a tensor: `structure` leaves them out."""
-        return self._config.task != "structure"
-
-    @property
-    def only_tells(self) -> bool:
-        """Whether nothing of a tensor is kept but what `told` says."""
-        return self._config.task != "tensor" and not self._config.tensor_list
-
-    def told(self, array: np.ndarray[Any, Any], dtype: str) -> dict[str, Any]:
-        """What `dump.json` says of a tensor but for the name of its file; see `tensor`."""
-        found = self._both(array, self._config.md5)
-        if found is not None:
-            return self.told_of(*found, array.shape, dtype)
-        fields, _ = statistics(array, high=self._config.high, read=self._read)
-        return _told(fields, self._check(array) if self._config.md5 else None, array.shape, dtype)
-
-    @staticmethod
-    def told_of(found: Moments, crc: str | None, shape: Sequence[int], dtype: str) -> dict[str, Any]:
-        """As `told`, of a float32 or bfloat16 tensor that was read already.
-
-        Args:
-            found: Of its elements, of which there is at least one.
-            crc: Its check sum, if that is asked for.
-            shape: Of the tensor.
-            dtype: As MindSpore names it.
-        """
-        return _told(fields_of(found, shape), crc, shape, dtype)
 
     def tensor(self, file_name: str, array: np.ndarray[Any, Any], dtype: str, entry: str) -> dict[str, Any]:
         """What `dump.json` says of a tensor; writes the tensor too if it is asked for.
@@ -149,7 +97,10 @@ class DumpWriter:
             dtype: As MindSpore names it, such as `BFloat16`.
             entry: Name of the entry it belongs to.
         """
-        told = self.told(array, dtype)
+        fields, _ = statistics(array, high=self._config.high)
+        told = {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
+        if self._config.md5:
+            told["md5"] = crc32(array)
         if self._config.task == "tensor" or any(part in entry for part in self._config.tensor_list):
             name = self._guarded(save_array, self._tensors, file_name, array)
             told |= {"data_name": name} if name else {}
@@ -210,11 +161,6 @@ class DumpWriter:
                 reason = getattr(error, "strerror", None) or str(error).rstrip(".")
                 self._problem(f"the dump in {self.folder} ends here, training goes on: {reason}.")
                 return None
-
-
-def _told(fields: dict[str, Any], crc: str | None, shape: Sequence[int], dtype: str) -> dict[str, Any]:
-    check = {} if crc is None else {"md5": crc}
-    return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape), **fields, **check}
 
 
 def _files_in(value: Any) -> Iterator[str]:

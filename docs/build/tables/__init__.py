@@ -9,11 +9,7 @@ from tables.cluster import acting, devices, fleet, many_files, publishing
 from tables.costs import checksum_steps, cost_aims, parts, processor, results_again, steps
 from tables.debugging import (
     debugging,
-    first_step,
-    first_steps_of_rounds,
     first_wrong,
-    first_wrong_across,
-    first_wrong_in_graphs,
     first_wrong_ranks,
 )
 from tables.detection import BEST, default_single, detectors, five, healthy, held_out, held_out_places, quick, targets
@@ -25,7 +21,7 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         five, steps, checksum_steps, results_again, parts, cost_aims, detectors, targets, healthy, debugging,
-        first_wrong, first_wrong_in_graphs, first_wrong_across, first_wrong_ranks,
+        first_wrong, first_wrong_ranks,
         publishing, many_files, acting, layouts, groups, ascend, devices,
         fleet, held_out, held_out_places,
     )
@@ -52,10 +48,4 @@ FIGURES: dict[str, Callable[..., str]] = {
     "default_single": default_single,
     "processor": processor,
     "mindspore": lambda: result("overhead")["where"]["mindspore"],
-    "first_step_l1": lambda: f"{result('debugging_cost')[2]['first_step_s']:.0f} s",
-    "first_step_l1_bare": lambda: f"{result('debugging_cost')[2]['bare_first_step_s']:.0f} s",
-    "first_step_l0": lambda: f"{result('debugging_cost')[0]['first_step_s']:.0f} s",
-    "first_step_l0_bare": lambda: f"{result('debugging_cost')[0]['bare_first_step_s']:.0f} s",
-    "first_step_mix": lambda: f"{first_step('mix'):.1f} times",
-    "first_step_rounds": lambda: first_steps_of_rounds(),
 }

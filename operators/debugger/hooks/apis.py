@@ -1,8 +1,7 @@
 """Hooks on functions of `mindspore.ops` and `mindspore.mint` and on methods of Tensor, in PyNative.
 
-They are in place while a session records and no longer. A compiled graph never sees them: MindSpore's compiler reads
-Python source and could not read theirs, so they step aside while it compiles; what is recorded there, and under which
-name, is the same (see `compiled_calls`).
+They are in place while a session records and no longer. MindSpore's compiler reads Python source and could not read
+theirs, so they step aside while a function under `ms.jit` is compiled and runs: its calls are not recorded.
 """
 
 from __future__ import annotations
@@ -16,20 +15,18 @@ from typing import Any
 
 from mindspore import Tensor, mint, nn, ops
 
-from asd.operators.debugger.hooks.current import eager_session
-from asd.operators.debugger.hooks.session import Label
-from asd.operators.private.compiler import executors
+from asd.operators.debugger.hooks.session import Label, eager_session
 
-__all__ = ["ApiHooks", "words"]
+__all__ = ["ApiHooks"]
 
 
-def words(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """The words of a text."""
     return text.split()
 
 
 _NO_OPERATORS = frozenset(
-    words("""
+    _words("""
     arg_dtype_cast arg_handler gen_extend_func op_info_register custom_info_register constexpr reshard
     prim_attr_register prim_arg_register add_flags kernel ms_kernel deepcopy grad value_and_grad get_grad vmap jvp
     vjp jet derivative jacfwd jacrev linearize cond while_loop scan for_i_in_range foreach switch_layer map_
@@ -43,10 +40,10 @@ _NO_OPERATORS = frozenset(
 """)
 )
 _OF_SHAPES = frozenset({"shape", "dyn_shape", "rank", "size", "numel", "nelement"})
-"""Recorded in PyNative alone: in a compiled graph nothing is computed."""
+"""Recorded as functions alone."""
 _CALLED = {"astype": "to"}
 """Methods that are recorded as the method of MindSpore that they call, which is what the vendor's tool sees."""
-_METHODS = words("""
+_METHODS = _words("""
     nelement astype to type_as view view_as reshape_as half float double int long bool bfloat16 short byte repeat
     contiguous copy new_ones new_zeros new_full new_empty fill_diagonal masked_scatter ptp sum_to_size index_put
     add_ sub_ mul_ div_ exp_ log_ sigmoid_ floor_ sign_ fill_ copy_ masked_fill_ scatter_ scatter_add_ index_add_
@@ -56,7 +53,7 @@ _METHODS = words("""
     __invert__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
     __getitem__ __setitem__
 """)
-_COLLECTIVES = words("""
+_COLLECTIVES = _words("""
     all_reduce all_gather all_gather_into_tensor all_to_all all_to_all_single broadcast reduce reduce_scatter
     reduce_scatter_tensor scatter_tensor scatter gather gather_into_tensor send recv isend irecv P2POp
     batch_isend_irecv
@@ -78,15 +75,11 @@ class ApiHooks:
 
     Args:
         nets: Functions that the modules of these networks imported by name are hooked where they are.
-
-    Attributes:
-        modules: Names of the modules whose code the networks run.
     """
 
     def __init__(self, nets: Sequence[nn.Cell]) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []  # where, name, what was there, the hook
         self._in_place = False
-        self._names: dict[tuple[int, str], str] = {}
         by_original: dict[int, Any] = {}
         communication = sys.modules.get("mindspore.communication.comm_func")
         for prefix, module, names in (
@@ -101,7 +94,6 @@ class ApiHooks:
                 hook = _hooked(f"{prefix}.{name}", original)
                 by_original.setdefault(id(original), hook)
                 self._replaced.append((module, name, original, hook))
-                self._names[id(module), name] = f"{prefix}.{name}"
         known = {name for name, _ in [*_functions(ops, ops.__all__), *_functions(mint, mint.__all__)]}
         for name in sorted((known & set(dir(Tensor))) - _OF_SHAPES | set(_METHODS)):
             method = getattr(Tensor, name, None)
@@ -109,24 +101,10 @@ class ApiHooks:
                 own = Tensor.__dict__.get(name)
                 text = f"Tensor.{_CALLED.get(name, name)}"
                 self._replaced.append((Tensor, name, own, _hooked(text, method)))
-                self._names[id(Tensor), name] = text
         for module in _modules_of(nets):
             for name, value in list(vars(module).items()):
                 if id(value) in by_original and isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
-                    hook = by_original[id(value)]
-                    self._replaced.append((module, name, value, hook))
-                    self._names.setdefault((id(module), name), hook.asd_name)
-        self.modules = frozenset(module.__name__ for module in _modules_of(nets))
-
-    def name_of(self, owner: Any, name: str) -> str | None:
-        """What calls of an attribute are recorded as in a compiled graph, such as `Mint.add`; None if they are not.
-
-        Args:
-            owner: A module, or the class Tensor.
-            name: Of the attribute.
-        """
-        found = self._names.get((id(owner), name))
-        return None if found is None or found.rpartition(".")[2] in _OF_SHAPES else found
+                    self._replaced.append((module, name, value, by_original[id(value)]))
 
     def put(self) -> None:
         """Puts the hooks in place."""
@@ -134,7 +112,6 @@ class ApiHooks:
             self._in_place = True
             for where, name, _, hook in self._replaced:
                 setattr(where, name, hook)
-            _step_aside_for_the_compiler(self)
 
     def take_away(self) -> None:
         """Puts everything back as it was."""
@@ -166,7 +143,7 @@ def _modules_of(nets: Sequence[nn.Cell]) -> list[types.ModuleType]:
 
 
 def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    label = Label(text, module=False, counted=text)
+    label = Label(text, module=False)
 
     @functools.wraps(original)
     def hook(*args: Any, **kwargs: Any) -> Any:
@@ -175,29 +152,4 @@ def _hooked(text: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         return session.call(label, original, args, kwargs)
 
-    hook.asd_name = text  # type: ignore[attr-defined]
     return hook
-
-
-_current: list[ApiHooks] = []
-_compilers: list[tuple[type, str, Any]] = []
-
-
-def _step_aside_for_the_compiler(hooks: ApiHooks) -> None:
-    """From now on MindSpore's compiler finds the functions as they were."""
-    _current[:] = [hooks]
-    if _compilers:
-        return
-    for owner, name in zip(executors(), ("__call__", "compile"), strict=True):
-        original = getattr(owner, name)
-        _compilers.append((owner, name, original))
-        setattr(owner, name, _without_hooks(original))
-
-
-def _without_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def compile_without_hooks(*args: Any, **kwargs: Any) -> Any:
-        with _current[0].aside():
-            return original(*args, **kwargs)
-
-    return compile_without_hooks

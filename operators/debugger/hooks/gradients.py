@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mindspore import Tensor
 
-from asd.operators.debugger.record.delivery import dtype_name, to_array
+from asd.operators.debugger.record.values import dtype_name, to_array
 from asd.operators.private.backward import age_of, has_one_result, node_of, number_of, shows_its_graph
 
 __all__ = ["GradientWatch", "supported"]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from mindspore import Parameter
+from mindspore import Parameter, context
 
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.selection import Selection
@@ -20,14 +20,10 @@ from asd.operators.debugger.hooks.gradients import GradientWatch, supported
 from asd.operators.debugger.record.recording import StepRecording
 from asd.operators.debugger.record.values import leaves
 
-__all__ = ["Label", "Session"]
+__all__ = ["Label", "Session", "current_session", "eager_session", "set_session"]
 
 _LOG = logging.getLogger("asd")
 _OURS = "asd.operators.debugger"
-_PARTS: dict[str, dict[str, Any]] = {
-    "forward": {"input_args": [], "input_kwargs": {}, "output": []},
-    "backward": {"input": [], "output": []},
-}
 
 
 class Label(NamedTuple):
@@ -36,12 +32,10 @@ class Label(NamedTuple):
     Attributes:
         text: `Cell.layers.0.Dense` or `Mint.add`.
         module: Whether it is a module: those end `.forward.0`, APIs `.0.forward`.
-        counted: What is counted, which is the same name but for functions of Python whose two sides may change.
     """
 
     text: str
     module: bool
-    counted: str
 
     def name(self, direction: str, number: int) -> str:
         """The full name of a call."""
@@ -56,18 +50,17 @@ class Session:
         recording: Where it goes.
 
     Attributes:
-        after_graph: Called after each call in PyNative and after its backward pass: what a compiled graph inside it
-            delivered is recorded then, so that the order of the entries stays that of the calls.
-        after_call: Called after each call in PyNative when it is recorded; what it raises reaches the network's caller.
+        after_call: Called after each call when it is recorded; what it raises reaches the network's caller.
+        busy: Whether a hooked API runs or a tensor is read: what is called then is no call of the network.
+        entries: How many were recorded.
     """
 
     def __init__(self, config: DebuggerConfig, recording: StepRecording) -> None:
         self.config = config
         self.recording = recording
         self.selection = Selection(config)
-        self.after_graph: Callable[[], None] = lambda: None
         self.after_call: Callable[[], None] = lambda: None
-        self.busy = False  # inside a hooked API, or reading a tensor: what runs then is no call of the network
+        self.busy = False
         self.entries = 0
         self._thread = threading.get_ident()
         self._calls: Counter[str] = Counter()
@@ -80,20 +73,6 @@ class Session:
         """Whether a call that is hooked belongs to the network, not to us or to another thread."""
         return not self.busy and threading.get_ident() == self._thread
 
-    def count(self, counted: str) -> int:
-        """The number of the next call of that name."""
-        number = self._calls[counted]
-        self._calls[counted] += 1
-        return number
-
-    def counted(self, counted: str) -> int:
-        """How many calls of that name there were."""
-        return self._calls[counted]
-
-    def count_to(self, counted: str, number: int) -> None:
-        """Calls up to `number` were made by a compiled graph."""
-        self._calls[counted] = max(self._calls[counted], number)
-
     def call(
         self,
         label: Label,
@@ -104,7 +83,7 @@ class Session:
         attributes: dict[str, Any] | None = None,
         parameters: dict[str, Parameter] | None = None,
     ) -> Any:
-        """Runs one hooked call of PyNative and records it.
+        """Runs one hooked call and records it.
 
         Args:
             label: Its name.
@@ -120,9 +99,8 @@ class Session:
         if not self.config.takes(module=label.module):
             return run(*args, **kwargs)
         parents = [forward for forward, _ in self._running]
-        if not label.module and not self.selection.is_near(label.text, parents):
-            return run(*args, **kwargs)  # not counted, for of a compiled graph nothing but what is near is
-        number = self.count(label.counted)
+        number = self._calls[label.text]
+        self._calls[label.text] += 1
         name, back = label.name("forward", number), label.name("backward", number)
         chosen = self.selection.enters(name, parents) and "forward" in self.config.data_mode
         # What a norm keeps of the batches changes within the call; the others may wait for the calls inside it.
@@ -142,14 +120,13 @@ class Session:
             self.busy = before
             self._running.pop()
         with self._quiet():
-            self.after_graph()
             if chosen:
                 rest = {key: each for key, each in (parameters or {}).items() if key not in kept}
                 self._put_parameters(name, rest, empty=parameters is not None and not kept)
                 self._put(name, "output", output if isinstance(output, (tuple, list)) else (output,))
             stays = self.selection.leaves(name)
             if chosen:
-                self.end(name, stays=stays)
+                self._end(name, stays=stays)
             if "backward" in self.config.data_mode and supported():
                 self._watch(label, number, back, args, output, parameters)
                 if not self._running:  # a session may last for a whole training, which must not keep its graphs
@@ -157,24 +134,11 @@ class Session:
         self.after_call()
         return output
 
-    def outline(self, name: str, direction: str) -> None:
-        """Records the parts of an entry as empty, so that each is there even if nothing comes."""
-        for part, empty in _PARTS[direction].items():
-            self.outline_part(name, part, empty)
-
-    def outline_part(self, name: str, part: str, empty: Any) -> None:
-        """Records one part of an entry as empty."""
-        if self.side(part) in self.config.data_mode:
-            self.recording.put(name, part, [], empty)
-
-    def side(self, part: str) -> str:
-        """Whether a part of an entry belongs to its inputs or its outputs."""
-        return "output" if part in ("output", "parameters_grad") else "input"
-
-    def put_array(self, name: str, part: str, path: list[int | str], array: np.ndarray, dtype: str) -> None:
-        """Records one tensor if its side is asked for."""
-        if self.side(part) in self.config.data_mode:
-            self.recording.put_array(name, part, path, array, dtype)
+    def _outline(self, name: str) -> None:
+        """Records both sides of a backward call as empty, so that each is there even if nothing comes."""
+        for part in ("input", "output"):
+            if part in self.config.data_mode:
+                self.recording.put(name, part, [], [])
 
     def finish(self) -> None:
         """The step is over."""
@@ -193,7 +157,7 @@ class Session:
             self.busy = before
 
     def _put(self, name: str, part: str, value: Any) -> None:
-        if self.side(part) not in self.config.data_mode:
+        if _side(part) not in self.config.data_mode:
             return
         for path, leaf in leaves(value):
             self.recording.put(name, part, path, leaf)
@@ -203,7 +167,7 @@ class Session:
         if parameters or empty:
             self._put(name, "parameters", parameters)
 
-    def end(self, name: str, *, stays: bool) -> None:
+    def _end(self, name: str, *, stays: bool) -> None:
         """All of an entry is known, also whether it is inside the scope."""
         if stays:
             self.entries += 1
@@ -223,17 +187,17 @@ class Session:
             if not self.selection.enters(back, above):
                 return False
             self.recording.open(back, above[-1] if above else None, (), None)
-            self.outline(back, "backward")
+            self._outline(back)
             return True
 
         def tell(part: str, place: int, gradient: np.ndarray, dtype: str) -> None:
             path = (out_paths if part == "input" else in_paths)[place]
             with self._quiet():
-                self.put_array(back, part, path, gradient, dtype)
+                if _side(part) in self.config.data_mode:
+                    self.recording.put_array(back, part, path, gradient, dtype)
 
         def done() -> None:
-            self.after_graph()
-            self.end(back, stays=self.selection.leaves(back))
+            self._end(back, stays=self.selection.leaves(back))
 
         self._gradients.watch([leaf for _, leaf in ins], [leaf for _, leaf in outs], begin, tell, done)
         for parameter_name, parameter in (parameters or {}).items():
@@ -253,6 +217,32 @@ class Session:
                     self.recording.put(f"{prefix}.{number}", name, [0], gradient)
 
         self._parameter_hooks.append(parameter.register_hook(hook))
+
+
+_current: list[Session | None] = [None]
+
+
+def set_session(session: Session | None) -> None:
+    """Begins or ends recording."""
+    _current[0] = session
+
+
+def current_session() -> Session | None:
+    """The session that is recording, whoever asks; None where nothing is recorded."""
+    return _current[0]
+
+
+def eager_session() -> Session | None:
+    """The session for a call that Python makes in PyNative, from the network itself; else None."""
+    session = _current[0]
+    if session is None or not session.here() or context.get_context("mode") != context.PYNATIVE_MODE:
+        return None
+    return session
+
+
+def _side(part: str) -> str:
+    """Whether a part of an entry belongs to its inputs or its outputs."""
+    return "output" if part in ("output", "parameters_grad") else "input"
 
 
 def _frames() -> tuple[str, ...]:

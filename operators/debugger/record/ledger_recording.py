@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from asd.dumps.record.crc import crc32
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.healthy_crcs import StepLedger
 from asd.dumps.record.writer import DumpWriter
-from asd.operators.debugger.record.delivery import crc32, read_moments
 from asd.operators.debugger.record.recording import file_name_of
 from asd.operators.debugger.record.values import Path as Place
 from asd.operators.debugger.record.values import encode
@@ -73,10 +73,6 @@ class LedgerRecording:
         told = self._compare(name, part, path, array, dtype)
         self._values.setdefault(name, []).append((part, path, told))
 
-    def summaries(self) -> DumpWriter | None:
-        """See `Recording`."""
-        return None
-
     def close(self, name: str) -> None:
         """See `Recording`."""
         self._compared.add(name)
@@ -132,7 +128,7 @@ class LedgerRecording:
             return told
         if name not in self._differs and not self._counter.is_enough:
             self._counter.count += 1
-            self._writer = self._writer or DumpWriter(self._folder, self._config, read=read_moments, check=crc32)
+            self._writer = self._writer or DumpWriter(self._folder, self._config)
             self._kept.add(name)
         self._differs.setdefault(name, []).append(".".join([part, *map(str, path)]))
         if self._writer is None or name not in self._kept:

@@ -22,13 +22,13 @@ from asd.dumps.overflow.judged_call import (
     magnitude_of,
     trouble,
 )
+from asd.dumps.record.crc import crc32
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.overflow_record import OverflowRecord
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import OverflowDetected
-from asd.operators.debugger.record.delivery import crc32, dtype_name, read_moments, to_array
 from asd.operators.debugger.record.values import Path as Place
-from asd.operators.debugger.record.values import encode
+from asd.operators.debugger.record.values import dtype_name, encode, to_array
 
 __all__ = ["OverflowCounter", "OverflowRecording"]
 
@@ -100,7 +100,7 @@ class OverflowRecording:
         self._bad_weights: set[tuple[tuple[int, ...], str]] = set()
         for weight in weights:
             array = to_array(weight)
-            if array.size and trouble(statistics(array, read=read_moments)[1], dtype_name(weight)) in ("nan", "inf"):
+            if array.size and trouble(statistics(array)[1], dtype_name(weight)) in ("nan", "inf"):
                 self._bad_weights.add((array.shape, crc32(array)))
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
@@ -124,10 +124,6 @@ class OverflowRecording:
         call = self._calls.setdefault(name, JudgedCall())
         told = self._judge(call, part, array, dtype)
         self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
-
-    def summaries(self) -> DumpWriter | None:
-        """See `Recording`."""
-        return None
 
     def close(self, name: str) -> None:
         """See `Recording`."""
@@ -163,7 +159,7 @@ class OverflowRecording:
         return mode == "all" or accumulates(name) == (mode == "atomic")
 
     def _judge(self, call: JudgedCall, part: str, array: np.ndarray, dtype: str) -> dict[str, Any]:
-        fields, moments = statistics(array, high=self._config.high, read=read_moments)
+        fields, moments = statistics(array, high=self._config.high)
         found = trouble(moments, dtype)
         largest = np.inf if found in ("nan", "inf") else max(abs(moments.largest), abs(moments.smallest))
         if part in _INPUTS:
@@ -178,7 +174,7 @@ class OverflowRecording:
 
     def _keep(self, name: str, kind: str, parts: dict[str, list[tuple[Place, Any]]], opened: Any) -> Path | None:
         if self._writer is None:
-            self._writer = DumpWriter(self._folder, self._config, read=read_moments, check=crc32)
+            self._writer = DumpWriter(self._folder, self._config)
         writer = self._writer
         parent, frames, attributes = opened
         writer.parent(name, parent)

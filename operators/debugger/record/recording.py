@@ -8,8 +8,7 @@ import numpy as np
 from mindspore import Tensor
 
 from asd.dumps.record.writer import DumpWriter
-from asd.operators.debugger.record.delivery import dtype_name
-from asd.operators.debugger.record.values import Path, encode
+from asd.operators.debugger.record.values import Path, dtype_name, encode
 
 __all__ = ["DumpRecording", "StepRecording", "file_name_of"]
 
@@ -27,9 +26,6 @@ class StepRecording(Protocol):
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
         """A tensor of it as an array that is valid during the call only."""
-
-    def summaries(self) -> DumpWriter | None:
-        """Who says what is kept of a tensor, where that is all; None where the tensors themselves are asked for."""
 
     def close(self, name: str) -> None:
         """All values of an entry are known."""
@@ -74,10 +70,6 @@ class DumpRecording:
         if not self._floats_only or _is_float(dtype):
             told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
             self._writer.value(name, part, path, told)
-
-    def summaries(self) -> DumpWriter | None:
-        """See `StepRecording`."""
-        return self._writer if self._writer.only_tells and not self._floats_only else None
 
     def close(self, name: str) -> None:
         """See `StepRecording`."""

@@ -11,11 +11,11 @@ from typing import Any
 from mindspore import Tensor
 
 from asd.dumps.formats.statistics import statistics
+from asd.dumps.record.crc import crc32
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import placed
 from asd.dumps.record.writer import save_array
 from asd.errors import ConfigError
-from asd.operators.debugger.record.delivery import crc32, read_moments
 from asd.operators.debugger.record.values import encode, leaves
 from asd.rundir.disk import write_whole
 
@@ -84,7 +84,7 @@ class SavedObjects:
             _LOG.error("debug.json in %s ends here, training goes on: %s.", self._folder, error.strerror or error)
 
     def _tensor(self, array: Any, dtype: str, file_name: str) -> dict[str, Any]:
-        fields, _ = statistics(array, high=self._config.high, read=read_moments)
+        fields, _ = statistics(array, high=self._config.high)
         told = {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(array.shape), **fields}
         if self._config.md5:
             told["md5"] = crc32(array)

@@ -9,12 +9,23 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from asd.operators.debugger.record.delivery import dtype_name, to_array
-
-__all__ = ["attributes_of", "encode", "leaves", "scalar"]
+__all__ = ["Path", "attributes_of", "dtype_name", "encode", "leaves", "to_array"]
 
 Path = list[int | str]
 _DEEPEST = 8
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """The name of a tensor's type, as dumps write it."""
+    return str(tensor.dtype)
+
+
+def to_array(tensor: Tensor) -> np.ndarray:
+    """The elements of `tensor`; bfloat16 as float32. A view where that is possible."""
+    if tensor.dtype == ms.bfloat16:
+        tensor = tensor.astype(ms.float32)
+    array: np.ndarray = tensor.asnumpy()
+    return array
 
 
 def leaves(value: Any, path: Path | None = None) -> Iterator[tuple[Path, Any]]:
@@ -30,7 +41,7 @@ def leaves(value: Any, path: Path | None = None) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
-def scalar(value: Any) -> Any:
+def _scalar(value: Any) -> Any:
     """A value that is neither tensor nor array, as JSON; null for what the format has no form for."""
     if isinstance(value, (bool, int, float, str)):
         return {"type": type(value).__name__, "value": value}
@@ -49,12 +60,12 @@ def scalar(value: Any) -> Any:
 
 
 def encode(value: Any, tensor: Any) -> Any:
-    """As `scalar`, and what `tensor(array, dtype)` returns for tensors and arrays."""
+    """A value as JSON: what `tensor(array, dtype)` returns for tensors and arrays, a scalar's type and value."""
     if isinstance(value, Tensor):
         return tensor(to_array(value), dtype_name(value))
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return {**tensor(value, value.dtype.name), "type": "numpy.ndarray"}
-    return scalar(value)
+    return _scalar(value)
 
 
 def attributes_of(primitive: ops.Primitive) -> dict[str, Any]:

@@ -89,7 +89,8 @@ def test_a_finished_dump_has_the_documented_files_and_fields(tmp_path):
     entry = {"input_args": [tensor], "input_kwargs": {}, "output": [None, {"type": "int", "value": 0}]}
     folder = str((tmp_path / "dump_tensor_data").resolve())
     assert dump == {
-        "task": "tensor", "level": "L1", "framework": "mindspore", "dump_data_dir": folder,
+        "task": "tensor", "level": "L1", "framework": "mindspore", "tool": "mindspore-asd",
+            "dump_data_dir": folder,
         "data": {"Mint.add.0.forward": entry},
     }  # fmt: skip
     assert json.loads((tmp_path / "stack.json").read_text()) == {

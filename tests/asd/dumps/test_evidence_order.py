@@ -94,7 +94,7 @@ def test_nobody_is_named_by_the_rule_where_the_weights_differ_a_little_already(t
         dump.forward(f"{A}.forward.0", [x], [x @ w], {"weight": w})
         y = x @ w * 100
         dump.forward(f"{B}.forward.0", [x @ w], [y], {"weight": noise(8, 8, seed=2)}).write()
-        content = json.loads((dump.folder / "dump.json").read_text()) | {"tool": "mindspore-asd", "mode": "graph"}
+        content = json.loads((dump.folder / "dump.json").read_text()) | {"tool": "mindspore-asd"}
         (dump.folder / "dump.json").write_text(json.dumps(content))
 
     found = parted(tmp_path, write)
@@ -216,13 +216,12 @@ def outcome_of(tmp_path, heads, task="tensor", **options):
     return compare_runs(request, tmp_path / "out", Options())
 
 
-OTHERS = [({"mode": "graph"}, {"mode": "pynative"}), ({"tool": "mindspore-asd"}, {}),
-          ({"framework": "pytorch"}, {"framework": "mindspore"})]  # fmt: skip
+OTHERS = [({"tool": "mindspore-asd"}, {}), ({"framework": "pytorch"}, {"framework": "mindspore"})]
 
 
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
 @pytest.mark.parametrize("heads", OTHERS)
-def test_healthy_runs_of_other_modes_and_tools_are_not_accused_and_what_was_rounding_is_told(tmp_path, heads, task):
+def test_healthy_runs_of_other_tools_and_frameworks_accuse_nobody_and_tell_what_was_rounding(tmp_path, heads, task):
     outcome = outcome_of(tmp_path, heads, task, noise_of=3e-7)
     assert outcome.first is None
     assert "was taken for rounding (limit" in outcome.sentence
@@ -230,14 +229,14 @@ def test_healthy_runs_of_other_modes_and_tools_are_not_accused_and_what_was_roun
 
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
 @pytest.mark.parametrize("heads", OTHERS)
-def test_between_other_modes_and_tools_what_rounding_does_not_explain_is_named(tmp_path, heads, task):
+def test_between_other_tools_and_frameworks_what_rounding_does_not_explain_is_named(tmp_path, heads, task):
     found = outcome_of(tmp_path, heads, task, noise_of=3e-7, fault=5.0).pairs[0].divergence
     assert (found.call, found.kind, found.basis) == ("Cell.l2.Dense.forward.0", "operator", "rounding")
     assert "was taken for rounding (limit" in found.sentence
 
 
-def test_of_one_tool_and_mode_the_last_bit_counts(tmp_path):
-    heads = [{"tool": "mindspore-asd", "mode": "graph"}] * 2
+def test_of_one_tool_the_last_bit_counts(tmp_path):
+    heads = [{"tool": "mindspore-asd"}] * 2
     found = outcome_of(tmp_path, heads, fault=1e-6).pairs[0].divergence
     assert (found.call, found.confidence) == ("Cell.l2.Dense.forward.0", "high")
 
@@ -269,7 +268,7 @@ def test_a_further_output_that_nothing_takes_accuses_nobody_and_is_told(tmp_path
 @pytest.mark.parametrize("fault", [0.0, 1.0])
 def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed_inside_it(tmp_path, fault):
     inner, outer = "Cell.outer.inner.Dense.forward.0", "Cell.outer.Outer.forward.0"
-    for side, mode in (("golden", "pynative"), ("run", "graph")):
+    for side, tool in (("golden", "msprobe"), ("run", "mindspore-asd")):
         dump = DumpWriter(tmp_path / side, task="tensor", level="mix")
         x, wrong = noise(8, 8), side == "run"
         y = (x.astype(np.float16) * np.float16(1 + 2**-10 * wrong)).astype(np.float16)
@@ -278,20 +277,20 @@ def test_a_module_of_float32_that_computes_in_float16_is_allowed_what_is_allowed
         dump.forward(inner, [x.astype(np.float16)], [y], parent=outer)
         dump.forward(outer, [np.arange(8)], [out])
         path = dump.write()
-        path.write_text(json.dumps({**json.loads(path.read_text()), "mode": mode}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "tool": tool}))
     request = Request(tmp_path / "run/dump.json", tmp_path / "golden/dump.json")
     found = compare_runs(request, tmp_path / "out", Options()).pairs[0].divergence
     assert (found and found.call) == (outer if fault else None)
 
 
-def between_modes(tmp_path, write, steps=1):
-    """The outcome for a graph and PyNative; `write` gets a writer, by how many of its sizes it is off, and the step."""
-    for side, mode in (("golden", "pynative"), ("run", "graph")):
+def between_tools(tmp_path, write, steps=1):
+    """The outcome for the dumps of two tools; `write` gets a writer, how far it is off, and the step."""
+    for side, tool in (("golden", "msprobe"), ("run", "mindspore-asd")):
         for step in range(steps):
             dump = DumpWriter(tmp_path / side / f"step{step}" / "rank0")
             write(dump, side == "run", step)
             path = dump.write()
-            path.write_text(json.dumps({**json.loads(path.read_text()), "mode": mode}))
+            path.write_text(json.dumps({**json.loads(path.read_text()), "tool": tool}))
     return compare_runs(Request(tmp_path / "run", tmp_path / "golden"), tmp_path / "out", Options())
 
 
@@ -303,7 +302,7 @@ def test_what_a_call_of_one_input_gives_differs_by_that_inputs_own_size_however_
         dump.forward("Functional.relu.0.forward", [x + 1], [x + 1])
         dump.forward("Functional.reciprocal.0.forward", [given], [(1 / x * (1 + off * wrong)).astype(np.float32)])
 
-    outcome = between_modes(tmp_path, write)
+    outcome = between_tools(tmp_path, write)
     assert (outcome.first is None) is is_sound
     assert is_sound or outcome.first.divergence.call == "Functional.reciprocal.0.forward"
 
@@ -316,7 +315,7 @@ def test_a_weight_differs_by_what_was_rounding_in_the_step_before_enlarged_and_n
         w = (w * (1 + off * wrong)).astype(np.float32) if step else w
         dump.forward("Cell.fc.Dense.forward.0", [x], [y], {"weight": w})
 
-    outcome = between_modes(tmp_path, write, steps=2)
+    outcome = between_tools(tmp_path, write, steps=2)
     assert (outcome.first is None) is is_sound
     assert is_sound or (outcome.first.step, outcome.first.divergence.kind) == (1, "weight")
 
@@ -331,4 +330,4 @@ def test_what_comes_to_nothing_differs_where_it_is_taken_as_it_did_where_it_was_
         dump.backward("Tensor.__add__.0.backward", [gradient], [gradient, total])
         dump.backward("Functional.mean.0.backward", [taken], [np.full((4, 8), taken[0] / 32)])
 
-    assert (between_modes(tmp_path, write).first is None) is is_handed_on
+    assert (between_tools(tmp_path, write).first is None) is is_handed_on

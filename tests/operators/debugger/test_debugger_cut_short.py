@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from debugged_nets import dump_of
 
 from asd.cli import main
@@ -18,21 +17,19 @@ from asd.dumps.record.writer import DumpWriter
 
 TRAINING = """
 import sys
-sys.path.insert(0, sys.argv[4])
+sys.path.insert(0, sys.argv[3])
 import mindspore as ms
 from debugged_nets import Net, batches
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
-ms.set_context(mode={"graph": 0, "pynative": 1}[sys.argv[2]])
+ms.set_context(mode=ms.PYNATIVE_MODE)
 net = Net()
 debugger = PrecisionDebugger(DebuggerConfig.of({"task": "tensor", "level": "mix", "dump_path": sys.argv[1]}))
 debugger.start(net)
 net(batches(1)[0]).asnumpy()
-if sys.argv[3] == "raise":
+if sys.argv[2] == "raise":
     raise RuntimeError("of the user")
-if sys.argv[3] == "wait":
-    if sys.argv[2] == "graph":  # what was collected is in the journal after a second
-        debugger._graph._empty()
+if sys.argv[2] == "wait":
     print("forward is done", flush=True)
     sys.stdin.read()
 debugger.stop()
@@ -52,9 +49,9 @@ raise ValueError("of the user")
 """
 
 
-def run(folder, mode, how):
+def run(folder, how):
     here = str(Path(__file__).parents[1])
-    command = [sys.executable, "-c", TRAINING, str(folder), mode, how, here]
+    command = [sys.executable, "-c", TRAINING, str(folder), how, here]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         if how == "wait":
@@ -64,10 +61,9 @@ def run(folder, mode, how):
         return process.returncode, process.stderr.read()
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_after_ctrl_c_in_a_step_every_command_reads_the_journal(mode, tmp_path, capsys):
-    assert run(tmp_path / "run", mode, "wait")[0] != 0
-    assert run(tmp_path / "healthy", mode, "stop")[0] == 0
+def test_after_ctrl_c_in_a_step_every_command_reads_the_journal(tmp_path, capsys):
+    assert run(tmp_path / "run", "wait")[0] != 0
+    assert run(tmp_path / "healthy", "stop")[0] == 0
     rank = tmp_path / "run" / "step0" / "rank0"
     assert (rank / JOURNAL).is_file()
     assert not (rank / "dump.json").exists()
@@ -91,9 +87,8 @@ def test_after_ctrl_c_in_a_step_every_command_reads_the_journal(mode, tmp_path, 
     assert " 0 error" in printed.out
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_an_exception_in_a_step_leaves_the_files_of_what_was_computed(mode, tmp_path):
-    code, printed = run(tmp_path, mode, "raise")
+def test_an_exception_in_a_step_leaves_the_files_of_what_was_computed(tmp_path):
+    code, printed = run(tmp_path, "raise")
     assert (code, printed.count("Traceback")) == (1, 1)
     assert "Cell.head.Dense.forward.0" in dump_of(tmp_path)[0]["data"]
     assert not list(tmp_path.rglob(JOURNAL))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import mindspore as ms
@@ -16,9 +15,6 @@ from mindspore import nn
 
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger
-from asd.operators.debugger import precision_debugger
-from asd.operators.debugger.graph.graph_calls import GraphCalls
-from asd.operators.debugger.record import delivery
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -87,31 +83,6 @@ def test_the_compiled_graph_of_an_optimizer_is_no_reason_to_warn_of_what_graphs_
     assert not [record for record in caplog.records if record.name == "asd"]
 
 
-@pytest.mark.skipif(delivery.library is None, reason="the C++ kernel was not built")
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_stop_waits_for_the_graph_of_an_optimizer_which_returns_no_tensor(mode, tmp_path, monkeypatch):
-    seen = []
-
-    class Slow(GraphCalls):
-        def receive(self, label, array, dtype):
-            time.sleep(0.02)
-            seen.append(label)
-
-    monkeypatch.setattr(precision_debugger, "GraphCalls", Slow)
-    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
-    net = Net()
-    step = nn.TrainOneStepCell(net, nn.AdamWeightDecay(net.trainable_params(), 0.01))
-    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "tensor", "level": "L0", "dump_path": str(tmp_path)}))
-    for batch in batches(2):
-        seen.clear()
-        debugger.start(net)
-        step(batch)
-        debugger.stop()
-        there = len(seen)
-        time.sleep(0.3)
-        assert 0 < there == len(seen)
-
-
 def test_a_process_killed_within_a_step_leaves_files_that_the_next_debugger_completes(tmp_path):
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parents[1])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ}) as process:
@@ -130,11 +101,9 @@ def test_a_process_killed_within_a_step_leaves_files_that_the_next_debugger_comp
     assert (tmp_path / "step0" / "rank0" / "dump_tensor_data" / output["data_name"]).stat().st_size > 0
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_the_task_structure_writes_stacks_and_parents_and_no_data(mode, tmp_path):
+def test_the_task_structure_writes_stacks_and_parents_and_no_data(tmp_path):
     config = {"task": "structure", "level": "L0", "dump_path": str(tmp_path), "step": [0]}
-    trained(mode, config, steps=1)
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+    trained(config, steps=1)
     dump, stack, construct = dump_of(tmp_path)
     assert dump["task"] == "structure"
     assert dump["data"] == {}

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("clean")
 STEPS = 3
 
 
-def trained(mode, config, *, fault_at=None):
+def trained(config, *, fault_at=None):
     """Three steps; before step `fault_at` one bit of a weight is flipped."""
-    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     debugger = PrecisionDebugger(DebuggerConfig.of(config))
@@ -35,21 +35,19 @@ def trained(mode, config, *, fault_at=None):
         losses.append(float(step(batch).asnumpy()).hex())
         debugger.stop()
         debugger.step()
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     return losses
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_only_what_differs_from_the_healthy_run_is_kept_and_the_first_is_named(mode, tmp_path, caplog):
+def test_only_what_differs_from_the_healthy_run_is_kept_and_the_first_is_named(tmp_path, caplog):
     healthy, again, faulty = tmp_path / "healthy", tmp_path / "again", tmp_path / "faulty"
-    losses = trained(mode, {"task": "md5", "level": "L0", "dump_path": str(healthy)})
+    losses = trained({"task": "md5", "level": "L0", "dump_path": str(healthy)})
     against = {"task": "tensor", "level": "L0", "tensor": {"bench_path": str(healthy)}}
     with caplog.at_level(logging.WARNING, "asd"):
-        assert trained(mode, {**against, "dump_path": str(again)}) == losses
+        assert trained({**against, "dump_path": str(again)}) == losses
     assert not again.exists()
     assert not caplog.records
     with caplog.at_level(logging.WARNING, "asd"):
-        assert trained(mode, {**against, "dump_path": str(faulty)}, fault_at=1)[0] == losses[0]
+        assert trained({**against, "dump_path": str(faulty)}, fault_at=1)[0] == losses[0]
     assert "the first is Cell.branches.dense.Dense.forward.0, which is given something else." in caplog.text
     assert not (faulty / "step0").exists()
     data = dump_of(faulty, step=1)[0]["data"]
@@ -65,10 +63,10 @@ def test_only_what_differs_from_the_healthy_run_is_kept_and_the_first_is_named(m
 
 
 def test_diff_nums_limits_what_is_kept_and_not_what_is_counted(tmp_path, caplog):
-    trained("pynative", {"task": "md5", "level": "mix", "dump_path": str(tmp_path / "healthy"), "step": [0, 1]})
+    trained({"task": "md5", "level": "mix", "dump_path": str(tmp_path / "healthy"), "step": [0, 1]})
     inner = {"bench_path": str(tmp_path / "healthy"), "diff_nums": 1}
     with caplog.at_level(logging.WARNING, "asd"):
-        trained("pynative", {"task": "tensor", "level": "mix", "dump_path": str(tmp_path / "run"), "tensor": inner},
+        trained({"task": "tensor", "level": "mix", "dump_path": str(tmp_path / "run"), "tensor": inner},
                 fault_at=0)  # fmt: skip
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["step0"]
     (entry,) = dump_of(tmp_path / "run")[0]["data"].items()
@@ -79,7 +77,7 @@ def test_diff_nums_limits_what_is_kept_and_not_what_is_counted(tmp_path, caplog)
 
 
 def test_an_operator_that_errs_on_the_same_inputs_is_told_from_its_victims(tmp_path, caplog, monkeypatch):
-    trained("pynative", {"task": "md5", "level": "L1", "dump_path": str(tmp_path / "healthy"), "step": [0]})
+    trained({"task": "md5", "level": "L1", "dump_path": str(tmp_path / "healthy"), "step": [0]})
     right = ms.ops.tanh
 
     def wrong(x):
@@ -89,7 +87,7 @@ def test_an_operator_that_errs_on_the_same_inputs_is_told_from_its_victims(tmp_p
     config = {"task": "statistics", "level": "L1", "dump_path": str(tmp_path / "run"), "step": [0],
               "statistics": {"bench_path": str(tmp_path / "healthy")}}  # fmt: skip
     with caplog.at_level(logging.WARNING, "asd"):
-        trained("pynative", config)
+        trained(config)
     assert "Functional.tanh.0.forward, which computes something else of the same inputs." in caplog.text
     assert not list((tmp_path / "run").rglob("*.npy"))
 
@@ -107,7 +105,7 @@ def test_a_healthy_run_that_cant_be_read_is_told_and_training_goes_on(tmp_path, 
     inner = {"bench_path": str(tmp_path / "healthy")}
     config = {"task": "tensor", "level": "L0", "dump_path": str(tmp_path / "run"), "step": [0], "tensor": inner}
     with caplog.at_level(logging.WARNING, "asd"):
-        trained("pynative", config)
+        trained(config)
     assert sentence in caplog.text
     assert not (tmp_path / "run").exists()
 

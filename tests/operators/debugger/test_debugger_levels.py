@@ -14,9 +14,8 @@ from asd.operators import PrecisionDebugger
 pytestmark = pytest.mark.usefixtures("clean")
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_each_level_has_its_entries_after_a_debugger_of_another_level_too(mode, tmp_path):
-    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+def test_each_level_has_its_entries_after_a_debugger_of_another_level_too(tmp_path):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     names, parents = {}, {}
@@ -47,8 +46,8 @@ FORWARD = [
 ]
 
 
-def one_step(mode, config):
-    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+def one_step(config):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     debugger = PrecisionDebugger(DebuggerConfig.of(config))
@@ -57,27 +56,24 @@ def one_step(mode, config):
     debugger.stop()
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
 @pytest.mark.parametrize("level", ["L0", "mix"])
-def test_a_scope_ends_with_its_last_entry(level, mode, tmp_path):
+def test_a_scope_ends_with_its_last_entry(level, tmp_path):
     scope = [FIRST.format("forward"), LAST.format("forward")]
-    one_step(mode, {"task": "tensor", "level": level, "dump_path": str(tmp_path), "tensor": {"scope": scope}})
+    one_step({"task": "tensor", "level": level, "dump_path": str(tmp_path), "tensor": {"scope": scope}})
     dump, stack, construct = dump_of(tmp_path)
     names = [name for name in dump["data"] if not name.startswith("Primitive.")]
     assert names == [name for name in FORWARD if level == "mix" or name in scope]
-    # The product and the sum of either Dense; a compiled graph computes no shapes.
-    shapes = 2 if mode == "pynative" else 0
-    assert len(dump["data"]) == len(names) + (4 + shapes if level == "mix" else 0)
+    # The product, the sum and the shape of either Dense.
+    assert len(dump["data"]) == len(names) + (6 if level == "mix" else 0)
     assert set(stack) == set(construct) == set(dump["data"])
     files = {path.name for path in tmp_path.rglob("*.npy")}
     assert files
     assert all(name.startswith(tuple(dump["data"])) for name in files)
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_a_scope_of_the_backward_pass_has_the_gradients_of_its_own_modules_parameters(mode, tmp_path):
+def test_a_scope_of_the_backward_pass_has_the_gradients_of_its_own_modules_parameters(tmp_path):
     scope = ["Cell.head.Dense.backward.0", LAST.format("backward")]
-    one_step(mode, {"task": "md5", "level": "L0", "dump_path": str(tmp_path), "md5": {"scope": scope}})
+    one_step({"task": "md5", "level": "L0", "dump_path": str(tmp_path), "md5": {"scope": scope}})
     assert set(dump_of(tmp_path)[0]["data"]) == {
         *scope, "Cell.head.Dense.parameters_grad.0", "Cell.branches.dense.Dense.parameters_grad.0"
     }  # fmt: skip

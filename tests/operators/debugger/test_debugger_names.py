@@ -47,9 +47,8 @@ COMPUTED = {
 SHAPES = {"Primitive.shape.Shape.0.forward", "Primitive.shape.Shape.1.forward", "Functional.shape.0.forward"}
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_operators_are_numbered_by_attribute_and_class_and_shapes_are_calls(mode, tmp_path):
-    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+def test_operators_are_numbered_by_attribute_and_class_and_shapes_are_calls(tmp_path):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     step = ms.value_and_grad(net, None, net.trainable_params())
     debugger = PrecisionDebugger(task="statistics", level="L1", dump_path=tmp_path)
@@ -57,13 +56,10 @@ def test_operators_are_numbered_by_attribute_and_class_and_shapes_are_calls(mode
     step(batches(1)[0])[0].asnumpy()
     debugger.stop()
     data = dump_of(tmp_path)[0]["data"]
-    # A compiled graph computes no shapes.
-    expected = COMPUTED | (SHAPES if mode == "pynative" else set())
-    assert {name for name in data if name.endswith(".forward")} == expected
+    assert {name for name in data if name.endswith(".forward")} == COMPUTED | SHAPES
     assert data["Tensor.to.4.forward"]["input_args"][1] == {"type": "mindspore.dtype", "value": "Float16"}
     assert data["Tensor.to.5.forward"]["output"][0]["dtype"] == "Float32"
-    if mode == "pynative":
-        assert data["Primitive.shape.Shape.0.forward"]["output"] == [
-            {"type": "int", "value": 4},
-            {"type": "int", "value": 8},
-        ]
+    assert data["Primitive.shape.Shape.0.forward"]["output"] == [
+        {"type": "int", "value": 4},
+        {"type": "int", "value": 8},
+    ]

@@ -1,15 +1,12 @@
-"""The overflow check in graph mode, in PyNative and under `ms.jit`, forward and backward, in all of its modes."""
+"""The overflow check, forward and backward, in all of its modes."""
 
 import json
 import logging
-import subprocess
-import sys
-from pathlib import Path
 
 import mindspore as ms
 import numpy as np
 import pytest
-from debugged_nets import Net, batches, dump_of
+from debugged_nets import dump_of
 from mindspore import Tensor, mint, nn, ops
 
 from asd.dumps.record.debugger_config import DebuggerConfig
@@ -38,37 +35,30 @@ class Overflows(nn.Cell):
         return x
 
 
-def checked(tmp_path, mode, where, check_mode="all", level="L1", count=1):
+def checked(tmp_path, where, check_mode="all", level="L1", count=1):
     """Trains one step under the overflow check; what ended it, or None."""
-    ms.set_context(mode={"graph": ms.GRAPH_MODE}.get(mode, ms.PYNATIVE_MODE))
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Overflows(where)
-    gradient = ms.value_and_grad(net, 0, net.trainable_params())
-    step = ms.jit(gradient) if mode == "jit" else gradient
+    step = ms.value_and_grad(net, 0, net.trainable_params())
     inner = {"overflow_nums": count, "check_mode": check_mode}
     config = {"task": "overflow_check", "level": level, "dump_path": str(tmp_path), "overflow_check": inner}
     debugger = PrecisionDebugger(DebuggerConfig.of(config))
     try:
         debugger.start(net)
-        if mode == "graph":
-            ops.GradOperation(get_all=True)(net)(Tensor(np.ones((2, 4), np.float16)))
-        else:
-            step(Tensor(np.ones((2, 4), np.float16)))
+        step(Tensor(np.ones((2, 4), np.float16)))
         debugger.stop()
     except OverflowDetected as found:
         return found
-    finally:
-        ms.set_context(mode=ms.PYNATIVE_MODE)
     return None
 
 
-@pytest.mark.parametrize("mode", ["graph", "jit", "pynative"])
 @pytest.mark.parametrize(("where", "name", "kind"), [
     ("exp", "Primitive.exp.Exp.0.forward", "aicore_overflow"),
     ("matmul", "Primitive.matmul.MatMul.0.forward", "atomic_overflow"),
     ("sqrt", "Primitive.sqrt.Sqrt.0.backward", "aicore_overflow"),
 ])  # fmt: skip
-def test_the_first_overflow_ends_training_by_its_name_under_the_mode_that_seeks_it(tmp_path, mode, where, name, kind):
-    found = checked(tmp_path, mode, where, kind)
+def test_the_first_overflow_ends_training_by_its_name_under_the_mode_that_seeks_it(tmp_path, where, name, kind):
+    found = checked(tmp_path, where, kind)
     assert (found.name, found.count) == (name, 1)
     records = sorted(tmp_path.rglob("Overflow_info_*.pkl"))
     assert len(records) == 1
@@ -78,23 +68,21 @@ def test_the_first_overflow_ends_training_by_its_name_under_the_mode_that_seeks_
     assert list(dump_of(tmp_path)[0]["data"]) == [name]
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_a_mode_passes_over_the_overflows_of_the_other(tmp_path, mode):
-    assert checked(tmp_path, mode, "matmul", "aicore_overflow", count=-1) is None
+def test_a_mode_passes_over_the_overflows_of_the_other(tmp_path):
+    assert checked(tmp_path, "matmul", "aicore_overflow", count=-1) is None
     assert not any("MatMul_0_forward" in path.read_text() for path in tmp_path.rglob("*.pkl"))
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_after_the_last_of_overflow_nums_nothing_more_is_counted(tmp_path, mode, caplog):
+def test_after_the_last_of_overflow_nums_nothing_more_is_counted(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "asd"):
-        found = checked(tmp_path, mode, "exp", count=2)
+        found = checked(tmp_path, "exp", count=2)
     assert found.count == 2
     assert [record.message.startswith("[overflow") for record in caplog.records].count(True) == 2
     assert len(list(tmp_path.rglob("Overflow_info_*.pkl"))) == 2
 
 
 def test_where_the_call_itself_is_not_seen_the_first_that_was_given_it_is_named(tmp_path):
-    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_context(mode=ms.PYNATIVE_MODE)
 
     class Around(nn.Cell):
         def __init__(self):
@@ -111,55 +99,8 @@ def test_where_the_call_itself_is_not_seen_the_first_that_was_given_it_is_named(
     net(Tensor(np.ones(4, np.float32)))
     with pytest.raises(OverflowDetected) as found:
         debugger.stop()
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     assert found.value.name == "Cell.relu.ReLU.forward.0"
     assert dump_of(tmp_path)[0]["data"]["Cell.relu.ReLU.forward.0"]["overflow"].startswith("inputs already overflow")
-
-
-CLASSIC = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import mindspore as ms
-from debugged_nets import Net, batches
-from asd.operators.ptdbg import overflow_check, register_hook, set_dump_path
-ms.set_context(mode=ms.GRAPH_MODE)
-net = Net()
-set_dump_path("out")
-register_hook(net, overflow_check, overflow_nums=2)
-for number, batch in enumerate(batches(4)):
-    print(number, flush=True)
-    ms.ops.GradOperation()(net)(batch * (3e38 if number == 1 else 1))
-"""
-
-
-def test_a_classic_script_in_graph_mode_ends_with_the_step_in_which_overflow_nums_is_reached(tmp_path):
-    command = [sys.executable, "-c", CLASSIC, str(Path(__file__).parents[1])]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout.split()) == (1, ["0", "1"])
-    kind, _, sentence = ended.stderr.splitlines()[-1].partition(": ")
-    (record,) = (tmp_path / "out").rglob("Overflow_info_*_2.pkl")
-    assert kind == "asd.errors.OverflowDetected"
-    assert sentence.startswith("[overflow 2 times]: Primitive.")
-    assert record.name in sentence
-    assert len(json.loads((record.parent / "dump.json").read_text())["data"]) == 2
-
-
-def test_in_graph_mode_an_overflow_that_no_stop_told_ends_training_before_the_next_step(tmp_path):
-    ms.set_context(mode=ms.GRAPH_MODE)
-    net = Net()
-    step = ops.GradOperation()(net)
-    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path)}))
-    debugger.start(net)
-    calm, wild = batches(1)[0], batches(1)[0] * 3e38
-    step(calm)
-    step(calm)
-    step(wild)
-    with pytest.raises(OverflowDetected) as found:
-        step(calm)
-    debugger.stop()  # it is over already
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    assert found.value.name == "Primitive.matmul.MatMul.6.forward"  # the third step, of three products each
-    assert list(dump_of(tmp_path)[0]["data"]) == [found.value.name]
 
 
 def test_a_mask_that_is_filled_with_inf_on_purpose_is_no_overflow(tmp_path):
@@ -202,9 +143,8 @@ class HoldsInf(nn.Cell):
 
 
 @pytest.mark.parametrize("check_mode", ["all", "atomic", "aicore"])
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_inf_that_is_already_in_a_weight_is_told_where_the_weight_is_used_first(tmp_path, mode, check_mode, caplog):
-    ms.set_context(mode={"graph": ms.GRAPH_MODE}.get(mode, ms.PYNATIVE_MODE))
+def test_inf_that_is_already_in_a_weight_is_told_where_the_weight_is_used_first(tmp_path, check_mode, caplog):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = HoldsInf()
     step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1))
     inner = {"overflow_nums": 1, "check_mode": check_mode}
@@ -218,5 +158,4 @@ def test_inf_that_is_already_in_a_weight_is_told_where_the_weight_is_used_first(
 
     with caplog.at_level(logging.WARNING, "asd"), pytest.raises(OverflowDetected, match="MatMul.0.forward"):
         train()
-    ms.set_context(mode=ms.PYNATIVE_MODE)
     assert "a parameter holds Inf or NaN already" in caplog.text

@@ -11,8 +11,6 @@ from asd.config import Config
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.operators import PrecisionDebugger, StepMonitor, enable, install
 
-MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
-
 
 class ScaledNorm(nn.LayerNorm):
     """A layer with a `super()` of its own, which the compiler has to understand whatever was put around the layer."""
@@ -74,16 +72,12 @@ def trained(debugger, detection, first="debugger"):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Per mode the losses of a training without anything, and the last dump of one without detection."""
-    found = {}
-    for mode, number in MODES.items():
-        ms.set_context(mode=number)
-        folder = tmp_path_factory.mktemp(mode)
-        losses, _ = trained(None, None)
-        assert trained(_debugger(folder), None)[0] == losses
-        found[mode] = losses, _data(folder)
+    """The losses of a training without anything, and the last dump of one without detection."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    return found
+    folder = tmp_path_factory.mktemp("alone")
+    losses, _ = trained(None, None)
+    assert trained(_debugger(folder), None)[0] == losses
+    return losses, _data(folder)
 
 
 def _debugger(folder):
@@ -97,8 +91,10 @@ def _data(folder):
 @pytest.mark.parametrize(
     ("detection", "first"), [("monitor", "debugger"), ("monitor", "detection"), ("enable", "debugger")]
 )
-def test_debugger_and_detection_on_one_network_both_do_their_work(mode, alone, detection, first, tmp_path, monkeypatch):
-    losses, dump = alone[mode]
+def test_debugger_and_detection_on_one_network_both_do_their_work(
+    clean, alone, detection, first, tmp_path, monkeypatch
+):
+    losses, dump = alone
     names = ["block.norm", "norm"]
     if detection == "enable":
         monkeypatch.setenv("NPU_ASD_ENABLE", "1")

@@ -31,10 +31,9 @@ def test_the_options_of_a_session_are_a_dump_config(tmp_path):
     assert dump_config_of({"enable_dump": True, "dump_path": str(tmp_path)}).settings().task == "tensor"
 
 
-@pytest.mark.parametrize("mode", ["graph", "pynative"])
 @pytest.mark.parametrize("way", ["estimator", "session"])
-def test_either_way_a_debugger_finds_the_overflow(way, mode, tmp_path):
-    ms.set_context(mode={"graph": 0, "pynative": 1}[mode])
+def test_either_way_a_debugger_finds_the_overflow(way, tmp_path):
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     options = {"enable_dump_debug": True, "dump_path": str(tmp_path), "dump_debug_mode": "all"}
     config = dump_config_of(session_options(tmp_path)) if way == "session" else DumpConfig(**options)
     config.overflow_nums = 1

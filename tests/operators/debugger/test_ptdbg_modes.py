@@ -1,4 +1,4 @@
-"""The modes of the classic `set_dump_switch` and `register_hook`, and the classic tree, in both modes of MindSpore."""
+"""The modes of the classic `set_dump_switch` and `register_hook`."""
 
 import json
 import logging
@@ -26,10 +26,10 @@ def alone():
     ptdbg.set_dump_path()
 
 
-@pytest.fixture(params=["graph", "pynative"])
-def hooked(request, tmp_path):
+@pytest.fixture
+def hooked(tmp_path):
     """A network that is hooked, and what dumps one step of it."""
-    ms.set_context(mode={"graph": 0, "pynative": 1}[request.param])
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net()
     gradient = ms.grad(net, None, net.trainable_params())
     ptdbg.set_dump_path(tmp_path, classic=True)

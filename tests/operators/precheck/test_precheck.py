@@ -97,26 +97,6 @@ def test_one_wrong_element_of_a_dumped_output_is_an_error_that_has_passed(tmp_pa
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("mode", "module", "status"), [
-    ("graph", "Cell.cell.Part", "SKIP"), ("graph", "Cell.other.Part", "error"), ("pynative", "Cell.cell.Part", "error"),
-])  # fmt: skip
-def test_a_graph_that_mixed_the_calls_of_a_shared_module_blames_none_of_them(mode, module, status, tmp_path, capsys):
-    made = Recorder(tmp_path / "dump", "tensor")
-    results = [mint.add(random(4, seed=seed), 1.0) for seed in (0, 1)]
-    for number, result in enumerate(results[::-1]):  # each beside the output of the other
-        made.call(f"Mint.add.{number}", mint.add, random(4, seed=number), 1.0, backward=False, output=result)
-    path = made.write()
-    content = json.loads(path.read_text())
-    for name in ("Cell.cell.Part.forward.0", "Cell.cell.Part.forward.1", "Cell.other.Part.forward.0"):
-        content["data"][name] = {"input_args": [], "input_kwargs": {}, "output": []}
-    path.write_text(json.dumps({**content, "mode": mode}))
-    parents = {"Mint.add.0.forward": f"{module}.forward.0", "Mint.add.1.forward": f"{module}.forward.0"}
-    (path.parent / "construct.json").write_text(json.dumps(parents))
-    _, result, _ = check(path, capsys)
-    assert [result[f"Mint.add.{number}"]["Forward Test Success"] for number in (0, 1)] == [status, status]
-    assert ("which input belongs to which output" in result["Mint.add.0"]["Message"]) is (status == "SKIP")
-
-
 def test_one_unit_of_a_hundred_in_the_last_place_is_an_error_under_the_strict_rule_alone(tmp_path, capsys):
     path = record(tmp_path / "dump").write()
     file = path.parent / "dump_tensor_data" / "Mint.add.0.forward.output.0.npy"

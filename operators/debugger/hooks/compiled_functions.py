@@ -1,0 +1,56 @@
+"""Functions under `ms.jit` inside a step that is recorded in PyNative: the hooks step aside for them.
+
+MindSpore's compiler reads Python source, and could not read that of a hook. What a compiled function computes is not
+recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from asd.operators.debugger.hooks.apis import ApiHooks
+from asd.operators.debugger.hooks.session import eager_session
+from asd.operators.private.compiler import executors
+
+__all__ = ["CompiledFunctions"]
+
+
+class CompiledFunctions:
+    """Stands around MindSpore's compiler between `begin` and `end`.
+
+    Args:
+        hooks: What the compiler must not see; None where no function is hooked.
+        say: Called with the name of each function that the network runs compiled.
+    """
+
+    def __init__(self, hooks: ApiHooks | None, say: Callable[[str], None]) -> None:
+        self._hooks, self._say = hooks, say
+        self._replaced: list[tuple[Any, str, Any]] = []
+
+    def begin(self) -> None:
+        """Replaces what compiles and runs jitted functions, and what compiles cells."""
+        for owner, name in zip(executors(), ("__call__", "compile"), strict=True):
+            original = getattr(owner, name)
+            self._replaced.append((owner, name, original))
+            setattr(owner, name, self._around(original))
+
+    def end(self) -> None:
+        """Puts both back as they were."""
+        while self._replaced:
+            setattr(*self._replaced.pop())
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            function = getattr(executor, "fn", None)
+            # MindSpore's own are those of optimizers, which are no part of the network.
+            if eager_session() is not None and not getattr(function, "__module__", "mindspore").startswith("mindspore"):
+                self._say(getattr(function, "__qualname__", repr(function)))
+            if self._hooks is None:
+                return original(executor, *args, **kwargs)
+            with self._hooks.aside():
+                return original(executor, *args, **kwargs)
+
+        return run
