@@ -15,7 +15,6 @@ from mindspore.communication import GlobalComm, get_rank
 
 from asd.dumps.formats.new_file import check_writable
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.healthy_crcs import read_step
 from asd.dumps.record.journal import recover
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import ASDError, ConfigError, OverflowDetected
@@ -27,7 +26,6 @@ from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
 from asd.operators.debugger.hooks.compiled_functions import CompiledFunctions
 from asd.operators.debugger.hooks.session import Session, current_session, set_session
 from asd.operators.debugger.npu_run_config import NPURunConfig
-from asd.operators.debugger.record.ledger_recording import DifferenceCounter, LedgerRecording
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.record.recording import DumpRecording, StepRecording
 from asd.operators.debugger.record.saved import SavedObjects
@@ -96,7 +94,6 @@ class PrecisionDebugger:
         self._session: Session | None = None
         self._compiled: CompiledFunctions | None = None
         self._counter = OverflowCounter(self.config)
-        self._differences = DifferenceCounter(self.config.diff_nums)
         self._saved: SavedObjects | None = None
         if self.config.dump_path.is_dir():
             self._recover()
@@ -129,9 +126,7 @@ class PrecisionDebugger:
         self._hook(nets)
         if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
             return
-        recording = self._recording()
-        if recording is not None:
-            self._begin(Session(self.config, recording))
+        self._begin(Session(self.config, self._recording()))
 
     def _begin(self, session: Session) -> None:
         self._session = session
@@ -231,27 +226,12 @@ class PrecisionDebugger:
         if self.config.apis:
             self._apis = ApiHooks(self._nets)
 
-    def _recording(self) -> StepRecording | None:
+    def _recording(self) -> StepRecording:
         if self.config.task == "overflow_check":
             weights = [weight for net in self._nets for weight in net.trainable_params()]
             sees_all = self.config.apis
             return OverflowRecording(self.config, self.folder, self._counter, sees_all=sees_all, weights=weights)
-        if self.config.bench_path is not None:
-            return self._against_ledger(self.config.bench_path)
         return DumpRecording(DumpWriter(self.folder, self.config), floats_only=self.config.floats_only)
-
-    def _against_ledger(self, healthy: Path) -> StepRecording | None:
-        """None where the healthy run has nothing to compare with, which is said."""
-        try:
-            ledger = read_step(healthy, self._step, _rank())
-        except (OSError, ASDError) as error:
-            _LOG.error("step %d is not compared with the healthy run: %s", self._step, error)
-            return None
-        if ledger is None:
-            _LOG.warning("step %d, rank %d is not compared: the healthy run in %s does not have it.",
-                         self._step, _rank(), healthy)  # fmt: skip
-            return None
-        return LedgerRecording(self.config, self.folder, ledger, self._differences)
 
     @property
     def folder(self) -> Path:

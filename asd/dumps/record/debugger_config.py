@@ -4,11 +4,6 @@ The keys are those of the accuracy tools of the Ascend ecosystem:
 
     {"task": "tensor", "dump_path": "./dump", "rank": [], "step": [0], "level": "L0",
      "tensor": {"scope": [], "list": [], "data_mode": ["all"]}}
-
-With `bench_path`, the dump of a healthy run with check sums, a run is compared while it runs and only calls that differ
-are written, `diff_nums` of them at most:
-
-    {"task": "tensor", "dump_path": "./run", "level": "L0", "tensor": {"bench_path": "./healthy", "diff_nums": 10}}
 """
 
 from __future__ import annotations
@@ -63,9 +58,6 @@ class DebuggerConfig:
         high: `precision` is `high`: Mean and Norm of float16 in float32.
         overflow_nums: Overflows after which training ends; -1: never.
         check_mode: `all`, `aicore` or `atomic`.
-        bench_path: Dump of a healthy run with check sums, its `dump_path`; each step is compared with it while it runs,
-            and only calls that differ are written. None: everything is written.
-        diff_nums: Calls that differ after which none is written any more; -1: no limit.
         not_done: Keys of the file that change nothing here, with the reasons.
         floats_only: Whole numbers, truth values and all that is no tensor are left out of a dump; no key of a file.
         gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
@@ -84,8 +76,6 @@ class DebuggerConfig:
     high: bool = False
     overflow_nums: int = 1
     check_mode: str = "all"
-    bench_path: Path | None = None
-    diff_nums: int = -1
     not_done: tuple[str, ...] = ()
     gradients: GradientOptions | None = None
     floats_only: bool = False
@@ -152,7 +142,6 @@ class DebuggerConfig:
         if task in ("statistics", "md5", "tensor"):
             default = "md5" if task == "md5" else "statistics"
             settings["md5"] = inner.one_of("summary_mode", ("statistics", "md5"), default) == "md5"
-            settings |= _comparison(inner, settings["dump_path"])
         if task in ("statistics", "md5"):
             settings["tensor_list"] = inner.texts("tensor_list")
         for key in NOT_DONE:
@@ -192,18 +181,6 @@ def _chosen(given: ConfigObject, key: str, valid: tuple[str, ...], default: str)
         if reason is None:
             raise
         raise given.wrong(key, error.value, f"{', '.join(valid)}; {reason}") from None
-
-
-def _comparison(inner: ConfigObject, dump_path: Path) -> dict[str, Any]:
-    count = inner.limit("diff_nums", -1)
-    bench = inner.take("bench_path", None)
-    if bench is None:
-        return {}
-    if not isinstance(bench, str) or not bench or "\0" in bench or not Path(bench).is_dir():
-        raise inner.wrong("bench_path", bench, "the folder of a healthy run's dump, and there must be one")
-    if Path(bench).resolve() == dump_path.resolve():
-        raise inner.wrong("bench_path", bench, "another folder than dump_path")
-    return {"bench_path": Path(bench), "diff_nums": count, "md5": True}
 
 
 def _overflow_settings(inner: ConfigObject) -> dict[str, Any]:

@@ -19,6 +19,8 @@ NOT_DONE: dict[str, tuple[str, tuple[Any, ...]]] = {
     "online_run_ut": (_CHECK, (False,)),
     "free_benchmark": ("a second computation with noise is not made", ()),
     "exception_dump": ("the journal of a step that an exception ends is kept always", ()),
+    "bench_path": ("a run is compared afterwards, by asd compare", ()),
+    "diff_nums": ("a run is compared afterwards, by asd compare", (-1,)),
     "seed": ("seed_all() of asd.operators.ptdbg sets it", ()),
     "is_deterministic": ("mindspore.set_deterministic() switches it on", (False,)),
 }

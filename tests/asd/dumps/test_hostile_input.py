@@ -12,7 +12,6 @@ from asd.dumps.formats.npy_file import NpyFile
 from asd.dumps.pairing.request import read_request
 from asd.dumps.precheck.calls import read_calls
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.healthy_crcs import read_step
 from asd.dumps.record.journal import JOURNAL, recover
 from asd.errors import ASDError
 
@@ -77,17 +76,3 @@ def test_a_harmed_npy_is_read_or_refused_in_one_sentence(tmp_path_factory, at, b
     path.write_bytes(bytes(content))
     with suppress(ASDError), NpyFile(path) as file:
         assert sum(piece.size for piece in file.pieces(7)) == file.size
-
-
-def test_a_ledger_of_another_run_knows_none_of_its_steps(tmp_path):
-    folder = tmp_path / "step3" / "rank1"
-    folder.mkdir(parents=True)
-    tensor = {"type": "mindspore.Tensor", "dtype": "Float32", "shape": [1], "md5": "01234567"}
-    entry = {"input_args": [tensor], "input_kwargs": {"other": tensor}, "output": []}
-    (folder / "dump.json").write_text(json.dumps({"task": "statistics", "data": {"Mint.add.0.forward": entry}}))
-    assert read_step(tmp_path, 3, 0) is None
-    ledger = read_step(tmp_path, 3, 1)
-    assert ledger.is_same("Mint.add.0.forward", "input_args", [0], "01234567")
-    assert ledger.is_same("Mint.add.0.forward", "input_kwargs", ["other"], "01234567")
-    assert not ledger.is_same("Mint.add.0.forward", "input_args", [1], "01234567")
-    assert not ledger.is_same("Mint.add.1.forward", "input_args", [0], "01234567")
