@@ -77,7 +77,7 @@ class Sites:
             (-1 if reading.kind in OF_ALL_RANKS else rank, int(reading.checkpoint))
             for rank, (monitor, readings) in enumerate(zip(self.monitors, ranks, strict=True))
             for reading in (readings if rank == 0 else [each for each in readings if each.kind not in OF_ALL_RANKS])
-            if monitor.suspicion(reading, 1.0) is not None
+            if monitor.judges.suspicion(reading, 1.0) is not None
         ]
 
     def judge(
@@ -176,12 +176,12 @@ class SecondLook:
         self.made_again += 1
         second = sites.readings(again)
         gone = [
-            vanished(*runs, lambda each, monitor=monitor: monitor.suspicion(each, 1.0) is not None)
+            vanished(*runs, lambda each, monitor=monitor: monitor.judges.suspicion(each, 1.0) is not None)
             for monitor, *runs in zip(sites.monitors, first, second, strict=True)
         ]
         # Where the second run is refused too, what is wrong in that one counts.
         refused = any(
-            monitor.is_broken(each, 1.0)
+            monitor.judges.is_broken(each, 1.0)
             for monitor, readings in zip(sites.monitors, second, strict=True)
             for each in readings
         )

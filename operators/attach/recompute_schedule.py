@@ -129,9 +129,9 @@ class RecomputeSchedule(Part):
         if self._combined:
             monitor = self.monitor
             failed = any(event.rule == Checked.name for event in step.events)
-            own = monitor.scheme.message(monitor.clock(), failed=failed)
+            own = monitor.judges.scheme.message(monitor.clock(), failed=failed)
             if step.number % POLL_STEPS == 0:
-                poll(monitor.scheme, own, self.ranks)
+                poll(monitor.judges.scheme, own, self.ranks)
         # A second look has checked all results of a step with warnings already; healthy trainings have some.
         suspicious = step.fatal is not None if self._looks_again else bool(step.events)
         self.schedule(step.number + 1, suspicious=suspicious)
@@ -139,4 +139,4 @@ class RecomputeSchedule(Part):
     def schedule(self, step: int, *, suspicious: bool) -> None:
         """Says what is due in `step`, the next one."""
         if self.checksum is not None:
-            self.checksum.begin_step(step, suspicious=suspicious, everything=self.monitor.scheme.running)
+            self.checksum.begin_step(step, suspicious=suspicious, everything=self.monitor.judges.scheme.running)

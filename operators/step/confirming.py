@@ -68,8 +68,8 @@ class Confirming(Part):
                 obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
                 # A dynamic loss scale finds its value by overflowing: that step is to be lost.
                 overflow=judging.loss_scale.dynamic and scale > 1 and any(each.non_finite for each in first),
-                broken=any(monitor.is_broken(each, scale) for each in first if each.kind != SAMPLE),
-                suspicious=any(monitor.suspicion(each, scale) is not None for each in first),
+                broken=any(monitor.judges.is_broken(each, scale) for each in first if each.kind != SAMPLE),
+                suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
                 state=step.broken,
             )
             judging.write_limits(scale=scale)
@@ -99,7 +99,7 @@ class Confirming(Part):
         return self.table.read(self.gate.sites, self.gate), captures
 
     def _compare(self, step: StepRecord, first: Sequence[Reading], second: Sequence[Reading]) -> None:
-        gone = vanished(first, second, lambda each: self.monitor.suspicion(each, step.scale) is not None)
+        gone = vanished(first, second, lambda each: self.monitor.judges.suspicion(each, step.scale) is not None)
         step.elsewhere, step.attribution = self._whose(gone, first)
         step.vanished = gone
 

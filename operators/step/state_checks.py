@@ -162,7 +162,7 @@ class StateChecks(Part):
             self._problems.once(f"an update was not computed again: {error!r}")
             return
         if found is not None:
-            event = self.monitor.report_update(step.number, *found)
+            event = self.monitor.publish(self.monitor.reports.wrong_update(step.number, *found))
             step.events.append(event)
             step.fatal = step.fatal or event
             self._health.add(event)

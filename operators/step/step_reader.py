@@ -157,7 +157,7 @@ class StepReader(Part):
     def _wrong_elsewhere(self) -> list[Reading]:
         """What is computed wrongly is an anomaly of the step that did it, whoever checks the product."""
         strays = self.drop_strays()
-        return [each for each in strays if each.kind in SCORES and self.monitor.is_broken(each, self.scale)]
+        return [each for each in strays if each.kind in SCORES and self.monitor.judges.is_broken(each, self.scale)]
 
     def _differs_elsewhere(self, outcome: Outcome) -> bool:
         """Whether ranks of which this one sees nothing differ from one another; a call of all ranks."""
@@ -172,15 +172,15 @@ class StepReader(Part):
         """Reports that another rank has a first-level anomaly where this one has none."""
         monitor, attribution = self.monitor, step.attribution
         if step.elsewhere:
-            return monitor.follow(step.number, attribution)
+            return monitor.publish(monitor.reports.follower(step.number, attribution))
         if step.lost:
             lost = "the update of a suspicious step is lost, and no later one is held back, for it can't be made again"
             monitor.problem(f"{lost}: {step.lost}")
             return None
         if not step.refused:
-            return monitor.follow(step.number, refused=False) if elsewhere else None
+            return monitor.publish(monitor.reports.follower(step.number, refused=False)) if elsewhere else None
         # Nothing broke a limit here, so another rank did. Under a dynamic loss scale it may just have overflowed.
-        return None if self.loss_scale.dynamic else monitor.follow(step.number, attribution)
+        return None if self.loss_scale.dynamic else monitor.publish(monitor.reports.follower(step.number, attribution))
 
     def _whose_fault(self, readings: Sequence[Reading]) -> Attribution | None:
         monitor = self.monitor

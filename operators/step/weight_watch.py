@@ -73,7 +73,7 @@ class WeightWatch(Part):
         if not self._comparison.active:
             monitor.problem(f"weights are not compared over the ranks, for they began unlike: {found.reason}")
             return
-        step.damage = monitor.weights_differ(step.number, found)
+        step.damage = monitor.publish(monitor.reports.weights_differ(step.number, found))
         step.events.append(step.damage)
         first = (self._comparison.alike or 0) + 1
         self._health.taint(first)

@@ -14,6 +14,7 @@ from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
 from asd.rules.history import History, Ranks, StateBound, Tails
 from asd.rules.history.seal import Seal, Sealed
+from asd.rules.readings.feature_values import features_of
 from asd.rules.readings.features import FEATURES, Features, too_small
 from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import (
@@ -27,6 +28,7 @@ from asd.rules.readings.reading import (
     SAMPLE,
     SCORES,
     SOFTMAX,
+    Reading,
 )
 from asd.rules.step.combined_scheme import CombinedScheme, Strike
 from asd.rules.step.detector import EVENT_FEATURES, Detector, Judged, RuleDetector
@@ -109,14 +111,16 @@ class Detectors:
         judge = self._judges.get(name)
         return judge.least() if judge is not None else dict.fromkeys(FEATURES, 0.0)
 
-    def suspicion(self, name: str, kind: str, features: Features) -> Judged | None:
+    def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
         """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
 
         Returns:
             It; None where nothing is suspicious. Nothing is learned.
         """
+        name, kind = reading.checkpoint, reading.kind
         if kind == SAMPLE:  # a strike is never one
             return None
+        features = features_of(reading, loss_scale)
         first, second = self.limit(name, kind), self.second_limit(name, kind)
         called = f"{KINDS[kind].name}: " if kind in KINDS else ""
         above = [feature for i, feature in enumerate(FEATURES) if not features[i] <= second[feature]]
@@ -137,11 +141,11 @@ class Detectors:
         verdict = Verdict(Level.ERROR, reason, value, second[feature])
         return Judged(verdict, EVENT_FEATURES[feature], verdict.limit)
 
-    def broken(self, name: str, kind: str, features: Features) -> bool:
-        """Whether checkpoint `name` has a first-level anomaly; nothing is learned from it."""
-        if kind == SAMPLE:  # a strike is never one
+    def is_broken(self, reading: Reading, loss_scale: float) -> bool:
+        """Whether it is a first-level anomaly; nothing is learned from it."""
+        if reading.kind == SAMPLE:  # a strike is never one
             return False
-        limits = self.limit(name, kind)
+        features, limits = features_of(reading, loss_scale), self.limit(reading.checkpoint, reading.kind)
         return not features.finite or any(not features[i] <= limits[feature] for i, feature in enumerate(FEATURES))
 
     def among(self, name: str, kind: str, values: Sequence[Features], rank: int, own: Judged) -> Judged:

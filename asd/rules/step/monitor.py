@@ -17,15 +17,13 @@ from typing import Any, NamedTuple
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.event import BETWEEN_STEPS, LEVEL_NAMES, UPDATE, Event
+from asd.event import BETWEEN_STEPS, LEVEL_NAMES, Event
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution, Seen
-from asd.rules.diagnosis.weights import Difference
 from asd.rules.history.seal import Sealed
 from asd.rules.readings.feature_values import features_of, value_of
 from asd.rules.readings.features import Features
-from asd.rules.readings.reading import GRADIENT, OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
-from asd.rules.step.combined_scheme import CombinedScheme
+from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.rules.step.delivery import Delivery, Sink
 from asd.rules.step.detector import Judged
 from asd.rules.step.detectors import Detectors
@@ -77,6 +75,7 @@ class Monitor:
         sinks: Who is told of events.
         clock: Seconds since the epoch.
         judges: Who judges what; it knows the limits of the next step.
+        reports: Makes events, for `publish`.
         history: Per checkpoint the last `(step, value, limit, level)`.
     """
 
@@ -106,7 +105,7 @@ class Monitor:
         self.judges = Detectors(config, clock)
         self.feature = self.judges.feature
         self._delivery = Delivery(self.sinks, self.status)
-        self._reports = Reports(origin, config.rule, self.feature, lambda: self.clock())
+        self.reports = Reports(origin, config.rule, self.feature, lambda: self.clock())
 
     def judge(
         self,
@@ -171,7 +170,7 @@ class Monitor:
     def _of_vanished(self, step: int, vanished: Sequence[Reading], attribution: Attribution | None) -> list[Event]:
         events = []
         for reading in sorted(vanished, key=_BACKWARD_ORDER):
-            suspicion = self.suspicion(reading, self.loss_scale)
+            suspicion = self.judges.suspicion(reading, self.loss_scale)
             if suspicion is not None:
                 events.append(self._anomaly(step, reading, suspicion, attribution, refused=True))
         return events
@@ -190,27 +189,11 @@ class Monitor:
                 continue
             features = features_of(reading, loss_scale)
             value = value_of(features, self.feature)
-            broken = self.judges.broken(reading.checkpoint, reading.kind, features)
+            broken = self.judges.is_broken(reading, loss_scale)
             if broken and reading.kind in SCORES:
                 value = math.inf  # wrong by itself, no matter what other ranks saw
             seen[reading.checkpoint] = Seen(reading.order, value, broken)
         return seen
-
-    def second_limit(self, checkpoint: str, kind: str = GRADIENT) -> dict[str, float]:
-        """As `limit`, with the margins above which a gradient is suspicious."""
-        return self.judges.second_limit(checkpoint, kind)
-
-    def is_broken(self, reading: Reading, loss_scale: float) -> bool:
-        """Whether it is a first-level anomaly; nothing is learned from it."""
-        return self.judges.broken(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
-
-    def suspicion(self, reading: Reading, loss_scale: float) -> Judged | None:
-        """The verdict about a tensor beyond its second-level limits if the same step does not show it again.
-
-        Returns:
-            It; None where nothing is suspicious. Nothing is learned.
-        """
-        return self.judges.suspicion(reading.checkpoint, reading.kind, features_of(reading, loss_scale))
 
     def judge_state(
         self,
@@ -258,29 +241,12 @@ class Monitor:
         verdict, name = self.judges.judge_seal(step, after, before, traced=traced)
         return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS, refused=refused)
 
-    def report_update(self, step: int, name: str, begin: int, end: int) -> Event:
-        """Reports an update that was applied and is not what its gradient, moments and weight give.
-
-        Args:
-            step: Training step, from 1.
-            name: The weight, or the moment.
-            begin: The first element of the run that was computed again.
-            end: The first one behind it.
-        """
-        reason = f"state: the update of {name} is not what its gradient gives, in elements {begin + 1} to {end}"
-        verdict = Verdict(Level.ERROR, reason, float(end - begin), math.inf)
-        event = self._counted(self._reports.state_anomaly(step, name, verdict, UPDATE, refused=False))
-        self.publish(event)
-        return event
-
     def _state_anomaly(
         self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool = False
     ) -> Event | None:
         if verdict.level is Level.NORMAL:
             return None
-        event = self._counted(self._reports.state_anomaly(step, name, verdict, feature, refused=refused))
-        self.publish(event)
-        return event
+        return self.publish(self.reports.state_anomaly(step, name, verdict, feature, refused=refused))
 
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""
@@ -299,37 +265,10 @@ class Monitor:
         self.status.active = False
         self._after_step(())
 
-    @property
-    def scheme(self) -> CombinedScheme:
-        """The strikes of the vendor's combined scheme."""
-        return self.judges.scheme
-
-    def limit(self, checkpoint: str, kind: str = GRADIENT) -> dict[str, float]:
-        """Per feature the largest value of `checkpoint` that is not a first-level anomaly in the next step."""
-        return self.judges.limit(checkpoint, kind)
-
-    def follow(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
-        """Reports that another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
-        event = self._reports.follower(step, attribution, refused=refused)
-        self.publish(event)
-        return event
-
-    def weights_differ(self, step: int, found: Difference) -> Event:
-        """Reports that the weights of the ranks are not alike.
-
-        A rank that differs from the majority has a first-level anomaly, and the others are followers. Where no majority
-        is, rank 0 reports one that names no device.
-        """
-        event = self._counted(self._reports.weights_differ(step, found))
-        self.publish(event)
-        return event
-
     def problem(self, reason: str, checkpoint: str = "") -> Event:
         """Reports that the detector itself could not do its work."""
         self.status.problems += 1
-        event = self._reports.problem(self.step, checkpoint, reason)
-        self.publish(event)
-        return event
+        return self.publish(self.reports.problem(self.step, checkpoint, reason))
 
     def _publish_all(self, events: Sequence[Event]) -> Event | None:
         """Publishes the events of a step; returns the first of first level."""
@@ -340,10 +279,13 @@ class Monitor:
                 fatal = event
         return fatal
 
-    def publish(self, event: Event) -> None:
-        """Hands `event` to every sink; the first failure of one is a problem that the others are told."""
+    def publish(self, event: Event) -> Event:
+        """Counts `event` and hands it to every sink; the first failure of one is a problem that the others are told."""
+        if event.kind == "anomaly":
+            self.status.anomalies[LEVEL_NAMES[event.level]] += 1
         if self.sinks:
             self._tell(self._delivery.event(event))
+        return event
 
     def write_status(self) -> None:
         """Tells the sinks what was counted since the last step, which nobody may end."""
@@ -425,17 +367,10 @@ class Monitor:
         if self.sinks and judged.verdict.level is Level.ERROR:
             evidence, failures = self._delivery.place(step)
             self._tell(failures)
-        return self._counted(
-            self._reports.anomaly(
-                step, reading, judged, rule=self.judges.rule_of(reading.kind), refused=refused,
-                evidence=evidence, attribution=attribution,
-            )
-        )  # fmt: skip
-
-    def _counted(self, event: Event) -> Event:
-        if event.kind == "anomaly":
-            self.status.anomalies[LEVEL_NAMES[event.level]] += 1
-        return event
+        rule = self.judges.rule_of(reading.kind)
+        return self.reports.anomaly(
+            step, reading, judged, rule=rule, refused=refused, evidence=evidence, attribution=attribution
+        )
 
 
 def _some(names: Mapping[str, Any] | Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from asd.event import Event
+from asd.event import UPDATE, Event
 from asd.fault_code import NO_FAULT
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution
@@ -33,9 +33,16 @@ class Reports:
         self._origin, self._rule, self._feature, self._clock = origin, rule, feature, clock
 
     def anomaly(
-        self, step: int, reading: Reading, judged: Judged, *, rule: str, refused: bool, evidence: str,
+        self,
+        step: int,
+        reading: Reading,
+        judged: Judged,
+        *,
+        rule: str,
+        refused: bool,
+        evidence: str,
         attribution: Attribution | None,
-    ) -> Event:  # fmt: skip
+    ) -> Event:
         """A checkpoint broke a limit.
 
         Args:
@@ -57,9 +64,19 @@ class Reports:
                 kind = "follower"
             reason = _with(reason, attribution.reason)
         event = self._event(
-            step, reading.checkpoint, verdict.value, limits, verdict.level, kind, reason, refused=refused,
-            feature=feature, rule=rule, micro_batch=reading.worst_call, evidence=evidence,
-        )  # fmt: skip
+            step,
+            reading.checkpoint,
+            verdict.value,
+            limits,
+            verdict.level,
+            kind,
+            reason,
+            refused=refused,
+            feature=feature,
+            rule=rule,
+            micro_batch=reading.worst_call,
+            evidence=evidence,
+        )
         return self._of_all_ranks(event, attribution) if reading.kind in OF_ALL_RANKS else event
 
     def _of_all_ranks(self, event: Event, attribution: Attribution | None) -> Event:
@@ -81,11 +98,32 @@ class Reports:
         """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         return self._event(
-            step, name, verdict.value, limits, verdict.level, "anomaly", verdict.reason,
-            refused=refused, feature=feature, key="state",
-        )  # fmt: skip
+            step,
+            name,
+            verdict.value,
+            limits,
+            verdict.level,
+            "anomaly",
+            verdict.reason,
+            refused=refused,
+            feature=feature,
+            key="state",
+        )
 
-    def follower(self, step: int, attribution: Attribution | None, *, refused: bool) -> Event:
+    def wrong_update(self, step: int, name: str, begin: int, end: int) -> Event:
+        """An update that was applied is not what its gradient, moments and weight give.
+
+        Args:
+            step: After this step.
+            name: The weight, or the moment.
+            begin: The first element of the run that was computed again.
+            end: The first one behind it.
+        """
+        reason = f"state: the update of {name} is not what its gradient gives, in elements {begin + 1} to {end}"
+        verdict = Verdict(Level.ERROR, reason, float(end - begin), math.inf)
+        return self.state_anomaly(step, name, verdict, UPDATE, refused=False)
+
+    def follower(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
         """Another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""
         reason = "another rank refused the update" if refused else "another rank differs from the rest"
         if attribution is not None and attribution.ranks:
@@ -100,10 +138,15 @@ class Reports:
         rank = self._origin.rank
         anomaly = rank in found.odd or (not found.odd and rank == 0)
         event = self._event(
-            step, "weights", float(len(found.weights)), (0.0,), Level.ERROR if anomaly else Level.NORMAL,
-            "anomaly" if anomaly else "follower", f"the weights of the ranks are not alike: {found.reason}",
+            step,
+            "weights",
+            float(len(found.weights)),
+            (0.0,),
+            Level.ERROR if anomaly else Level.NORMAL,
+            "anomaly" if anomaly else "follower",
+            f"the weights of the ranks are not alike: {found.reason}",
             refused=False,
-        )  # fmt: skip
+        )
         event = replace(event, rule="weight_hash", feature="differing")
         if anomaly and not found.odd:
             event = replace(event, rank=-1, device="unknown")
@@ -116,14 +159,35 @@ class Reports:
         )
 
     def _event(
-        self, step: int, checkpoint: str, value: float, limits: tuple[float, ...], level: Level, kind: str, reason: str,
-        *, refused: bool, feature: str = "", rule: str = "", **more: Any,
-    ) -> Event:  # fmt: skip
+        self,
+        step: int,
+        checkpoint: str,
+        value: float,
+        limits: tuple[float, ...],
+        level: Level,
+        kind: str,
+        reason: str,
+        *,
+        refused: bool,
+        feature: str = "",
+        rule: str = "",
+        **more: Any,
+    ) -> Event:
         return Event(
-            **self._origin._asdict(), step=step, checkpoint=checkpoint, value=value, limits=limits, level=level,
-            kind=kind, rule=rule or self._rule, feature=feature or self._feature, reason=reason,
-            refused=refused, time=self._clock(), **more,
-        )  # fmt: skip
+            **self._origin._asdict(),
+            step=step,
+            checkpoint=checkpoint,
+            value=value,
+            limits=limits,
+            level=level,
+            kind=kind,
+            rule=rule or self._rule,
+            feature=feature or self._feature,
+            reason=reason,
+            refused=refused,
+            time=self._clock(),
+            **more,
+        )
 
 
 def _with(reason: str, more: str) -> str:

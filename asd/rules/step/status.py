@@ -25,15 +25,26 @@ VERSION = 1
 RATIO_BOUNDS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 10.0, 1e3)
 """Upper bounds of the histogram of value / first-level limit; one more bucket holds what is larger."""
 _SUMS = (
-    "steps", "checks", "non_finite", "refused", "problems", "evidence_dropped", "step_seconds", "check_seconds",
+    "steps",
+    "checks",
+    "non_finite",
+    "refused",
+    "problems",
+    "evidence_dropped",
+    "step_seconds",
+    "check_seconds",
     "ratio_sum",
-)  # fmt: skip
+)
 
 _Counts = Annotated[dict[str, Count], Meta(description="an object of whole numbers")]
 _Buckets = Annotated[
-    list[Count], Meta(min_length=len(RATIO_BOUNDS) + 1, max_length=len(RATIO_BOUNDS) + 1,
-                      description=f"a list of {len(RATIO_BOUNDS) + 1} whole numbers"),
-]  # fmt: skip
+    list[Count],
+    Meta(
+        min_length=len(RATIO_BOUNDS) + 1,
+        max_length=len(RATIO_BOUNDS) + 1,
+        description=f"a list of {len(RATIO_BOUNDS) + 1} whole numbers",
+    ),
+]
 _Pairs = Annotated[dict[str, tuple[Number, Number]], Meta(description="an object of pairs of numbers")]
 _Shares = Annotated[dict[str, tuple[Finite, Finite]], Meta(description="an object of pairs of finite numbers")]
 _Protections = Annotated[dict[str, Any], Meta(description="an object")]

@@ -59,7 +59,7 @@ def test_a_monitor_restored_from_disk_goes_on_as_if_it_had_never_stopped(tmp_pat
     save_state(path, stopped.state())
     resumed.restore(load_state(path), NAMES)
     assert resumed.step == len(before)
-    assert [resumed.limit(name) for name in NAMES] == [never_stopped.limit(name) for name in NAMES]
+    assert [resumed.judges.limit(name) for name in NAMES] == [never_stopped.judges.limit(name) for name in NAMES]
     assert feed(resumed, after, len(before) + 1) == feed(never_stopped, after, len(before) + 1)
     assert repr(resumed.state()) == repr(never_stopped.state())
 

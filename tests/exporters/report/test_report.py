@@ -182,7 +182,8 @@ def test_a_device_that_failed_in_two_runs_of_one_folder_is_one_device(tmp_path):
 def test_ranks_that_refused_the_update_too_are_no_second_anomaly(tmp_path):
     Rank(tmp_path, 0).train(1, 9, {5: {"model.norm_out": 5e8}}).end()
     other = Rank(tmp_path, 1).train(1, 4)
-    other.train(5, 5, refused=True).monitor.follow(5)
+    watch = other.train(5, 5, refused=True).monitor
+    watch.publish(watch.reports.follower(5))
     other.train(6, 9).end()
     lead = words(tmp_path)[1]
     assert "the update was refused on all ranks; the other rank was not affected." in lead

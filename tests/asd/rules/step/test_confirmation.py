@@ -103,7 +103,7 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
     watch = taught(a="W", b="B")
     first = [reading("a", value), reading("b", 1.0, "B")]
     before = watch.state()
-    (gone,) = vanished(first, [reading("a", 1.0)], lambda seen: watch.suspicion(seen, 1.0) is not None)
+    (gone,) = vanished(first, [reading("a", 1.0)], lambda seen: watch.judges.suspicion(seen, 1.0) is not None)
     assert watch.state() == before
     outcome = watch.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")], vanished=[gone])
     (event,) = outcome.events
@@ -120,9 +120,9 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_refus
 
 def test_a_sample_and_a_value_within_its_limits_are_not_suspicious():
     watch = taught(a="W")
-    assert watch.suspicion(reading("a", 1.1), 1.0) is None
-    assert watch.suspicion(reading("a", math.inf, SAMPLE), 1.0) is None
-    assert watch.suspicion(reading("never seen", 1e30), 1.0) is None
+    assert watch.judges.suspicion(reading("a", 1.1), 1.0) is None
+    assert watch.judges.suspicion(reading("a", math.inf, SAMPLE), 1.0) is None
+    assert watch.judges.suspicion(reading("never seen", 1e30), 1.0) is None
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from asd.rules.history.seal import Sealed
 from asd.rules.readings.feature_values import value_of
 from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import KINDS
+from asd.rules.readings.reading import Reading
 from asd.rules.step.detectors import Detectors
 from asd.verdict import Level
 
@@ -22,6 +23,11 @@ SEALED = {"w": Sealed(0, (1, 2, 3))}
 
 def sized(factor):
     return Features(4.0 * factor, 9.0 * factor, 1.0 * factor, 0, 100)
+
+
+def suspicion(judges, features):
+    largest, l2, mean, non_finite, elements = features
+    return judges.suspicion(Reading("layer", largest, l2, non_finite, 1, mean_abs=mean, elements=elements), 1.0)
 
 
 def step(judges, random, number):
@@ -113,11 +119,11 @@ def test_a_tensor_that_was_zero_or_small_only_once_is_a_suspicion_with_its_lower
     judges = trained()
     least = judges.least("layer")
     assert least["max_abs"] > 0.0
-    zero = judges.suspicion("layer", "B", Features(0.0, 0.0, 0.0))
+    zero = suspicion(judges, Features(0.0, 0.0, 0.0))
     assert (zero.verdict.level, zero.verdict.value, zero.verdict.limit) == (Level.ERROR, 0.0, least["max_abs"])
     assert zero.verdict.reason == "gradient: all zero, but not when the same step was made again"
     assert (zero.feature, zero.broken) == ("max", least["max_abs"])
-    small = judges.suspicion("layer", "B", Features(4.0, least["l2"] / 2, 1.0))
+    small = suspicion(judges, Features(4.0, least["l2"] / 2, 1.0))
     assert small.verdict.reason == (
         "gradient: below what it has shown so far, but not when the same step was made again"
     )
@@ -126,10 +132,10 @@ def test_a_tensor_that_was_zero_or_small_only_once_is_a_suspicion_with_its_lower
 
 def test_a_suspicion_is_about_the_first_feature_that_is_above_its_limit():
     judges = trained()
-    assert judges.suspicion("layer", "B", sized(1.0)) is None
-    assert judges.suspicion("layer", "B", Features(4.0, 9e6, 1.0)).feature == "l2"
-    assert judges.suspicion("layer", "B", Features(4.0, 9e6, 1e6)).feature == "l2"
-    assert judges.suspicion("layer", "B", Features(1.0, 9.0, 1.0, 2)).feature == "max"
+    assert suspicion(judges, sized(1.0)) is None
+    assert suspicion(judges, Features(4.0, 9e6, 1.0)).feature == "l2"
+    assert suspicion(judges, Features(4.0, 9e6, 1e6)).feature == "l2"
+    assert suspicion(judges, Features(1.0, 9.0, 1.0, 2)).feature == "max"
 
 
 def test_a_checkpoint_that_was_never_seen_has_no_lower_limit():

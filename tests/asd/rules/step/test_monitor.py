@@ -43,8 +43,8 @@ def test_each_checkpoint_has_a_rule_of_its_own():
     for step in range(1, 6):
         assert judged(watch, step, reading("small", 1.0), reading("large", 1000.0)) == []
     assert judged(watch, 6, reading("small", 1000.0), reading("large", 1000.0)) == [("small", "ERROR", 1e6)]
-    assert watch.limit("small")["max_abs"] == pytest.approx(10)
-    assert watch.limit("large")["max_abs"] == pytest.approx(10 * 1e3)
+    assert watch.judges.limit("small")["max_abs"] == pytest.approx(10)
+    assert watch.judges.limit("large")["max_abs"] == pytest.approx(10 * 1e3)
 
 
 def test_a_checkpoint_without_calls_is_not_judged():
@@ -55,7 +55,7 @@ def test_a_checkpoint_without_calls_is_not_judged():
 
 
 def test_an_unknown_checkpoint_has_the_limit_of_a_fresh_rule():
-    assert monitor().limit("never seen") == {"max_abs": math.inf, "l2": LIMIT, "mean_abs": math.inf}
+    assert monitor().judges.limit("never seen") == {"max_abs": math.inf, "l2": LIMIT, "mean_abs": math.inf}
 
 
 def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
@@ -286,7 +286,8 @@ def test_refused_steps_are_counted():
 
 def test_a_follower_says_that_another_rank_refused():
     events = []
-    event = monitor(events.append).follow(9)
+    watch = monitor(events.append)
+    event = watch.publish(watch.reports.follower(9))
     assert events == [event]
     assert (event.kind, event.level, event.step, event.checkpoint) == ("follower", Level.NORMAL, 9, "")
     assert (event.refused, event.reason, event.limits) == (True, "another rank refused the update", ())
@@ -442,7 +443,7 @@ def test_an_event_of_the_second_level_tells_the_limit_of_that_level(config, heal
     watch = monitor(config=config)
     for step in range(1, 90):
         assert judged(watch, step, Reading("a", healthy, healthy, 0, 1, mean_abs=healthy)) == []
-    limit = watch.second_limit("a")["max_abs"] if limit is None else limit
+    limit = watch.judges.second_limit("a")["max_abs"] if limit is None else limit
     (event,) = watch.judge(90, [Reading("a", value, value, 0, 1, mean_abs=value)]).events
     assert (event.level, event.reason[: len(reason)]) == (Level.WARNING, reason)
     assert event.limits == pytest.approx((limit,), rel=0.05)

@@ -32,7 +32,7 @@ def sample(value):
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
 def test_a_score_above_one_is_an_anomaly_of_the_checksum_whatever_the_rule_and_the_loss_scale(config):
     watch = Monitor(config, ORIGIN)
-    assert watch.limit("dense.checksum", CHECKSUM) == {"max_abs": 1.0, "l2": math.inf, "mean_abs": math.inf}
+    assert watch.judges.limit("dense.checksum", CHECKSUM) == {"max_abs": 1.0, "l2": math.inf, "mean_abs": math.inf}
     assert watch.judge(1, [score(1.0)], loss_scale=2.0**-20).events == []
     event = watch.judge(2, [score(1.5)], loss_scale=2.0**20).fatal
     assert (event.rule, event.feature, event.value, event.limits) == ("checksum", "score", 1.5, (1.0,))
@@ -47,8 +47,8 @@ def test_the_rule_adaptive_judges_gradients_whatever_other_tiers_are_on(tiers):
     for step in range(1, 40):
         for watch in (alone, beside):
             assert watch.judge(step, [Reading("norm", 1e-4, 1e-3, 0, 1)]).events == []
-    assert beside.limit("norm") == alone.limit("norm") == beside.second_limit("norm")
-    assert beside.limit("norm")["max_abs"] < 1e-2
+    assert beside.judges.limit("norm") == alone.judges.limit("norm") == beside.judges.second_limit("norm")
+    assert beside.judges.limit("norm")["max_abs"] < 1e-2
     goes_on = Monitor(beside.config, ORIGIN)
     goes_on.restore(json.loads(json.dumps(beside.state())))
     for watch in (alone, beside, goes_on):
@@ -94,7 +94,7 @@ def test_a_strike_is_a_second_level_anomaly_of_the_combined_rule_and_one_close_t
     (event,) = watch.judge(13, [sample(8e9)], loss_scale=8.0).events
     assert (event.rule, event.feature, event.level, event.value) == ("combined", "max_square", Level.WARNING, 1e18)
     assert watch.judge(14, [sample(math.inf)]).events == []
-    assert watch.scheme.strikes(1000.0) == 1
+    assert watch.judges.scheme.strikes(1000.0) == 1
 
 
 @pytest.mark.parametrize("tiers", [(), ("checksum", "ranks")])
@@ -111,7 +111,7 @@ def test_strikes_and_samples_are_saved_and_a_restored_monitor_goes_on_as_if_it_h
     for value, later in ((1e9, 0.0), (1e-3, 299.0), (2e9, 300.5)):
         now[0] = 1000.0 + later
         assert other.judge(14, [sample(value)]) == one.judge(14, [sample(value)])
-    assert other.scheme.strikes(now[0]) == one.scheme.strikes(now[0]) == 2
+    assert other.judges.scheme.strikes(now[0]) == one.judges.scheme.strikes(now[0]) == 2
 
 
 @pytest.mark.parametrize("damaged", [7, {}, {"scheme": {}}, {"scheme": None, "samples": {}}])
@@ -127,7 +127,7 @@ def test_a_damaged_state_of_the_scheme_is_refused_and_nothing_is_changed(damaged
 def test_a_state_of_a_run_without_the_scheme_is_taken():
     watch = combined()
     watch.restore(Monitor(Config(protection="document", enable=1), ORIGIN).state())
-    assert watch.scheme.strikes(0.0) == 0
+    assert watch.judges.scheme.strikes(0.0) == 0
 
 
 @pytest.mark.parametrize(("kind", "value"), [("Y", 8.0), ("B", 2.0), ("W", 8.0)])
