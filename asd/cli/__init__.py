@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from asd.cli.debug.older_names import of_today
 from asd.errors import ASDError, ConfigError
 
 __all__ = ["ALIASES", "COMMANDS", "GROUPS", "main", "parser_of"]
@@ -42,16 +43,11 @@ GROUPS = {
     },
     "debug": {
         "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and name the first wrong operator"),
-        "merge_result": ("asd.cli.debug.merge_result", "put the comparisons of several ranks side by side"),
         "overflow_check": (
             "asd.cli.debug.overflow_check",
             "name the first call of a dumped step that made Inf, NaN or an overflow",
         ),
         "run_ut": ("asd.cli.debug.run_ut", "make every API call of a dump again and check it against float64"),
-        "grad_compare": (
-            "asd.cli.debug.grad_compare",
-            "compare the gradients of two runs and name the step where they part",
-        ),
     },
     "tune and measure": {
         "tune": (
@@ -132,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         with contextlib.suppress(io.UnsupportedOperation):  # no name that a run or a file has may end a command
             sys.stdout.reconfigure(errors="backslashreplace")
+    arguments = of_today(arguments)
     try:
         code = _run(arguments)
         sys.stdout.flush()

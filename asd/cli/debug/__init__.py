@@ -1,4 +1,4 @@
-"""Commands of who looks for the cause: `compare`, `merge_result`, `overflow_check`, `run_ut`, `grad_compare`.
+"""Commands of who looks for the cause: `compare`, `overflow_check`, `run_ut`.
 
 May import: `shared`, and everything below the command line.
 """

@@ -9,11 +9,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from asd.dumps.compare.rows import Row, compare_slots, mode_of
-from asd.dumps.compare.wrong_rows import RULES
+from asd.dumps.compare.wrong_rows import judge
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
 from asd.dumps.pairing.matching import Matching
-from asd.errors import ASDError, StateError
+from asd.errors import StateError
 
 __all__ = ["CallRows", "compare_dumps"]
 
@@ -34,29 +34,25 @@ class CallRows(NamedTuple):
     rows: list[Row]
 
 
-def compare_dumps(
-    tested: Dump, trusted: Dump, matching: Matching, *, rules: str = "classic", readers: int = 2
-) -> Iterator[CallRows]:
+def compare_dumps(tested: Dump, trusted: Dump, matching: Matching, *, readers: int = 2) -> Iterator[CallRows]:
     """Compares two dumps.
 
     Args:
         tested: The run under test.
         trusted: The trusted run.
         matching: Which calls belong together.
-        rules: Name of the rules, a key of `verdict.RULES`.
         readers: Threads that read tensors.
 
     Raises:
         StateError: Nothing can be compared; the sentence says why.
     """
     mode = mode_of(tested, trusted)
-    if not matching.calls and not matching.slots:
+    if not matching.calls:
         raise StateError(
             f"{tested.path} and {trusted.path} have no call in common, such as {next(iter(tested.entries))!r} and "
             f"{next(iter(trusted.entries))!r}; a layer mapping may tell which belong together."
         )
-    extra = _slot_index(trusted, matching)
-    used = {*matching.calls.values(), *(entry.name for entry, _ in extra.values())}
+    used = set(matching.calls.values())
     jobs = chain(
         ((entry, _partner(entry, trusted, matching)) for entry in tested.entries.values()),
         ((None, entry) for name, entry in trusted.entries.items() if name not in used),
@@ -66,10 +62,9 @@ def compare_dumps(
         ours, theirs = job
         rows = []
         for mine, other in _pairs(ours, theirs, matching):
-            name = "" if ours is None or mine is None else ours.row_name(mine)
-            partner, slot = extra.get(name, (theirs, other))
-            rows.append(compare_slots((tested, trusted), (ours, partner), (mine, slot), mode))
-        RULES[rules](rows, mode)
+            row = compare_slots((tested, trusted), (ours, theirs), (mine, other), mode)
+            row.verdict = judge(row, mode)
+            rows.append(row)
         return CallRows((ours or theirs).name, rows)  # type: ignore[union-attr]
 
     return map(one, jobs) if mode != "tensor" else _in_parallel(one, jobs, readers)
@@ -104,17 +99,3 @@ def _pairs(ours: Entry | None, theirs: Entry | None, matching: Matching) -> list
         taken = {id(slot) for _, slot in pairs}
         pairs += [(None, slot) for slot in theirs.slots if id(slot) not in taken]
     return pairs
-
-
-def _slot_index(trusted: Dump, matching: Matching) -> dict[str, tuple[Entry, Slot]]:
-    if not matching.slots:
-        return {}
-    wanted = set(matching.slots.values())
-    index = {
-        name: (entry, slot)
-        for entry in trusted.entries.values() for slot in entry.slots if (name := entry.row_name(slot)) in wanted
-    }  # fmt: skip
-    missing = sorted(wanted - set(index))
-    if missing:
-        raise ASDError(f"the data mapping names {missing[0]!r}, which {trusted.path} does not have.")
-    return {ours: index[theirs] for ours, theirs in matching.slots.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from collections import Counter
@@ -24,7 +23,6 @@ from asd.dumps.compare.wrong_rows import BAD
 from asd.dumps.formats.dump_folder import Dump, cut_short, find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.pairing.mapping_file import match_with
-from asd.dumps.pairing.matching import Matching
 from asd.dumps.pairing.request import Request, parse_request
 from asd.errors import ConfigError
 
@@ -39,24 +37,14 @@ class Options:
     """How to compare.
 
     Attributes:
-        rules: `classic` or `graded`.
         by: What the first divergence goes by: `auto`, `bits`, `rounding` or `rule`.
-        layer: Layer mapping file, or None; the others likewise.
-        cell: Cell mapping file.
-        api: API mapping file.
-        data: Data mapping file.
-        xlsx: Whether to write a workbook beside the csv.
+        layer: Layer mapping file, or None.
         readers: Threads that read tensors.
         told: Called with every call that was compared.
     """
 
-    rules: str = "classic"
     by: str = "auto"
     layer: Path | None = None
-    cell: Path | None = None
-    api: Path | None = None
-    data: Path | None = None
-    xlsx: bool = False
     readers: int = max(2, min(8, os.cpu_count() or 1))
     told: Callable[[CallRows], None] = lambda _: None
 
@@ -160,9 +148,8 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
     pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
     notes += cut_short(file for files in pairs.values() for file in files)
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
-    patterns = [*(f"{name}.csv" for name in names), *(f"{name}.xlsx" for name in names)]
-    patterns += [f"{name.replace('compare_result', 'data_mapping', 1)}.yaml" for name in names]
-    stamp = free_timestamp(output, [*patterns, "compare_report_{}.html"], datetime.now().astimezone())
+    patterns = [*(f"{name}.csv" for name in names), "compare_report_{}.html"]
+    stamp = free_timestamp(output, patterns, datetime.now().astimezone())
     carried: dict[int | None, float] = {}
     done = [
         _compare_pair(request, options, key, files, output / name.format(stamp), carried)
@@ -216,13 +203,10 @@ def _compare_pair(
 ) -> Pair:
     tested = read_dump(files[0], request.tested_data)
     trusted = read_dump(files[1], request.trusted_data)
-    matching = match_with(
-        tested, trusted, layer=options.layer, cell=options.cell, api=options.api, data=options.data
-    )  # fmt: skip
+    matching = match_with(tested, trusted, options.layer)
     mode = mode_of(tested, trusted)
-    same_framework = tested.framework == trusted.framework
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
-    table = ResultTable(mode, options.rules, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
+    table = ResultTable(mode, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
     pair = Pair(*key, mode)
     divergence = FirstDivergence(trusted, same_bits=_same_bits(tested, trusted), by=options.by,
                                  carried=carried.get(key[1], 0.0))  # fmt: skip
@@ -232,24 +216,14 @@ def _compare_pair(
         text = results.enter_context(_unclosed(raw))
         write = csv.writer(text, lineterminator="\n").writerow
         pair.files.append(csv_path)
-        lines: list[Callable[[list[Any]], Any]] = [write]
-        if options.xlsx:
-            from asd.dumps.compare.workbook import open_workbook
-
-            pair.files.append(target.with_name(f"{target.name}.xlsx"))
-            lines.append(results.enter_context(open_workbook(pair.files[-1], table.header)))
         write(table.header)
-        for call in compare_dumps(tested, trusted, matching, rules=options.rules, readers=options.readers):
+        for call in compare_dumps(tested, trusted, matching, readers=options.readers):
             for index, row in enumerate(call.rows):
-                cells = table.line(row, call.name, first=not index)
-                for line in lines:
-                    line(cells)
+                write(table.line(row, call.name, first=not index))
             _count(pair, call)
             divergence.add(call)
             options.told(call)
         text.flush()
-    if options.layer is not None or not same_framework:
-        pair.files.append(_write_pairs(target, tested, trusted, matching))
     pair.divergence = divergence.result()
     pair.rounding = divergence.rounding
     carried[key[1]] = divergence.carried
@@ -288,21 +262,3 @@ def _stack_file(stack: Path, dump: Path) -> Path:
         if stack.is_file() and (not beside.is_file() or stack.resolve().parent == dump.resolve().parent)
         else beside
     )
-
-
-def _write_pairs(target: Path, tested: Dump, trusted: Dump, matching: Matching) -> Path:
-    """Every pair of slots in full, so that a user can correct it and hand it back as a data mapping."""
-    name = target.name.replace("compare_result", "data_mapping", 1)
-    path = target.with_name(f"{name}.yaml")
-    with new_file(path) as file:
-        for ours, theirs in matching.calls.items():
-            entry, other = tested.entries[ours], trusted.entries[theirs]
-            for slot, partner in matching.partners(entry, other):
-                if partner is not None:
-                    names = (entry.row_name(slot), other.row_name(partner))
-                    file.write((": ".join(map(_quoted, names)) + "\n").encode())
-    return path
-
-
-def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else json.dumps(name)

@@ -39,15 +39,14 @@ class ResultTable:
 
     Args:
         mode: `tensor`, `statistics` or `md5`.
-        rules: `classic` or `graded`.
         ptdbg: Whether the columns are those of the older text dumps.
         stacks: The call stack by name for the column of stacks; None for no such column.
     """
 
-    def __init__(self, mode: str, rules: str, *, ptdbg: bool = False, stacks: dict[str, str] | None = None) -> None:
+    def __init__(self, mode: str, *, ptdbg: bool = False, stacks: dict[str, str] | None = None) -> None:
         self._mode, self._stacks = mode, stacks
         self._ptdbg = ptdbg
-        verdict = "Accuracy Reached or Not" if rules == "classic" and mode == "tensor" else "Result"
+        verdict = "Accuracy Reached or Not" if mode == "tensor" else "Result"
         middle = {
             "tensor": [*_TENSOR, *_VALUES], "statistics": [*_STATISTICS, *_VALUES], "md5": ["NPU MD5", "BENCH MD5"],
         }[mode]  # fmt: skip

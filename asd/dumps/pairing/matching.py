@@ -44,13 +44,11 @@ class Matching:
     Attributes:
         calls: The name of a call in the run under test, and its name in the trusted run.
         rename: A slot's suffix under the names of the trusted run, given the call and the suffix.
-        slots: Full names of single slots that belong together whatever their calls.
         turned: By the name of a call, the suffixes of outputs that stand in another order in the trusted run.
     """
 
     calls: dict[str, str]
     rename: Callable[[str, str], str] = lambda _, suffix: suffix
-    slots: dict[str, str] = field(default_factory=dict)
     turned: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def partners(self, tested: Entry, trusted: Entry | None) -> list[tuple[Slot, Slot | None]]:

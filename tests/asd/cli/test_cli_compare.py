@@ -65,19 +65,6 @@ def test_results_of_the_same_second_never_replace_each_other(place, capsys):
     assert len(list((place / "out").glob("*.csv"))) == 3
 
 
-def test_the_workbook_holds_the_lines_of_the_csv(place, capsys):
-    openpyxl = pytest.importorskip("openpyxl")
-    assert main(["compare", "-i", "compare.json", "-o", "out", "--xlsx"]) == 0
-    book = openpyxl.load_workbook(next((place / "out").glob("*.xlsx")))
-    rows = list(book.active.iter_rows(values_only=True))
-    assert len(rows) == 19
-    verdict = rows[0].index("Accuracy Reached or Not")
-    assert [row[0] for row in rows if row[verdict] == "No"] == [
-        "Mint.add.0.forward.output.0", "Cell.net.fc2.Dense.forward.0.input.0",
-    ]  # fmt: skip
-    book.close()
-
-
 def test_a_row_each_is_logged_when_the_file_asks_for_it(place, capsys):
     assert main(["compare", "-i", "compare.json", "-o", "out", "-tensor_log"]) == 0
     assert "Mint.add.0.forward.output.0: No cosine" in capsys.readouterr().err
@@ -103,7 +90,8 @@ def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change, sentence):
 @pytest.mark.parametrize("arguments", [
     [], ["-i", "nowhere.json"],
     ["-i", "compare.json", "-tp", "run"], ["-tp", "run"], ["-i", "run/step0/rank0/dump.json"],
-    ["-i", "compare.json", "-lm", "nowhere.yaml"], ["-i", "compare.json", "--rules", "mine"],
+    ["-i", "compare.json", "-lm", "nowhere.yaml"], ["-i", "compare.json", "--by", "mine"],
+    ["--merge", "-i", "run"], ["--gradients", "-tp", "run"],
     ["-i", "compare.json", "-o", "compare.json"],
 ])  # fmt: skip
 def test_wrong_usage_is_one_sentence_and_exit_code_2(place, capsys, arguments):

@@ -1,5 +1,6 @@
-"""`asd merge_result`: the results of several ranks side by side."""
+"""`asd compare --merge`: the results of several ranks side by side."""
 
+import csv
 import importlib.util
 from pathlib import Path
 
@@ -25,18 +26,19 @@ def results(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_each_column_is_a_sheet_and_each_rank_a_column(results, capsys):
-    openpyxl = pytest.importorskip("openpyxl")
+def test_each_column_of_each_rank_is_a_column_and_the_older_name_says_its_new_one(results, capsys):
     (results / "merge.yaml").write_text("api: [Mint.add.0.forward]\ncompare_index: [Cosine, MaxAbsErr]\n")
-    assert main(["merge_result", "-i", "out", "-o", "merged", "-config", "merge.yaml"]) == 0
-    book = openpyxl.load_workbook(next((results / "merged").glob("multi_ranks_compare_merge_*.xlsx")))
-    assert book.sheetnames == ["Cosine", "MaxAbsErr"]
-    rows = list(book["MaxAbsErr"].iter_rows(values_only=True))
-    assert rows[0] == ("NPU Name", "rank0", "rank1")
-    assert rows[1] == ("Mint.add.0.forward.input.0", "0.0", "0.0")
-    assert rows[-1][:2] == ("Mint.add.0.forward.output.0", "0.0")
-    assert float(rows[-1][2]) == pytest.approx(5)
-    book.close()
+    capsys.readouterr()
+    assert main(["merge_result", "--input_dir", "out", "--output_dir", "merged", "-config", "merge.yaml"]) == 0
+    assert capsys.readouterr().err == (
+        "asd: `asd merge_result` is `asd compare --merge` now; the older name goes with the next release.\n"
+    )
+    with next((results / "merged").glob("multi_ranks_compare_merge_*.csv")).open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["NPU Name", "Cosine rank0", "Cosine rank1", "MaxAbsErr rank0", "MaxAbsErr rank1"]
+    assert rows[1] == ["Mint.add.0.forward.input.0", "1.0", "1.0", "0.0", "0.0"]
+    assert rows[-1][:1] + rows[-1][3:4] == ["Mint.add.0.forward.output.0", "0.0"]
+    assert float(rows[-1][4]) == pytest.approx(5)
 
 
 @pytest.mark.parametrize(("config", "code", "sentence"), [
@@ -46,7 +48,7 @@ def test_each_column_is_a_sheet_and_each_rank_a_column(results, capsys):
 def test_a_wrong_setting_is_one_sentence(results, capsys, config, code, sentence):
     (results / "merge.yaml").write_text(config)
     capsys.readouterr()
-    assert main(["merge_result", "-i", "out", "-o", "merged", "-config", "merge.yaml"]) == code
+    assert main(["compare", "--merge", "-i", "out", "-o", "merged", "-config", "merge.yaml"]) == code
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1

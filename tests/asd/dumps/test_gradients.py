@@ -157,15 +157,18 @@ def test_the_command_prints_the_sentence_and_draws_pictures(tmp_path, capsys):
     one = write_run(tmp_path / "a", [{"w/x": gradient}] * 2)
     other = write_run(tmp_path / "b", [{"w/x": gradient}, {"w/x": -gradient}])
     assert main(["grad_compare", str(one), str(other), "-o", str(tmp_path / "out")]) == 0
-    assert "The runs part at step 1: the gradient of w_x on rank 0" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "The runs part at step 1: the gradient of w_x on rank 0" in printed.out
+    assert printed.err.startswith("asd: `asd grad_compare` is `asd compare --gradients` now")
     pictures = tmp_path / "out" / "rank0" / "similarities_picture"
     assert sorted(file.name for file in pictures.iterdir()) == ["summary_similarities.svg", "w_x_similarities.svg"]
     assert (pictures / "w_x_similarities.svg").read_text().startswith("<svg ")
     before = (tmp_path / "out" / "rank0" / "similarities.csv").read_bytes()
-    assert main(["grad_compare", str(one), str(one), "-o", str(tmp_path / "out")]) == 2
+    command = ["compare", "--gradients", "-tp", str(one), "-gp"]
+    assert main([*command, str(one), "-o", str(tmp_path / "out")]) == 2
     assert "is there already and stays" in capsys.readouterr().err
     assert (tmp_path / "out" / "rank0" / "similarities.csv").read_bytes() == before
-    assert main(["grad_compare", str(one), str(other), "-o", str(tmp_path / "json"), "--json"]) == 0
+    assert main([*command, str(other), "-o", str(tmp_path / "json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ranks"][0]["suspects"][0]["step"] == 1
 
 
@@ -182,7 +185,8 @@ def test_runs_that_do_not_fit_end_with_one_sentence(tmp_path, capsys):
         (tmp_path / "none", 2, "it must be the folder"), (shapes, 1, "the runs have not the same parameters"),
         (ranks, 2, "one in common is needed"), (pickled, 1, "unpickled"), (broken, 1, "is no table of gradients"),
     ]:  # fmt: skip
-        assert main(["grad_compare", str(one), str(path), "-o", str(tmp_path / "out")]) == code
+        command = ["compare", "--gradients", "-tp", str(one), "-gp", str(path), "-o", str(tmp_path / "out")]
+        assert main(command) == code
         said = capsys.readouterr().err
         assert sentence in said
         assert said.count("\n") == 1
