@@ -6,14 +6,11 @@ An event is a CloudEvent 1.0 (https://cloudevents.io) with the fault code 80818C
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timezone
-from json.encoder import encode_basestring as _quote
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -21,7 +18,8 @@ from msgspec import Meta
 
 from asd import fault_code
 from asd.errors import StateError
-from asd.records import Count, Flag, Number, Rank, Text, fill, floats, parse, read_time
+from asd.origin import FromOrigin, Origin
+from asd.records import Count, Flag, Number, Text, fill, floats, members, parse, plain, read_time
 from asd.verdict import Level
 
 __all__ = ["ABNORMAL", "BETWEEN_STEPS", "CODE", "KINDS", "LEVEL_NAMES", "UPDATE", "VERDICTS", "Event", "event_id"]
@@ -49,7 +47,10 @@ BETWEEN_STEPS = "blocks"
 
 _TYPE_PREFIX = "org.mindspore.asd."
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
-_NO_SUBJECT = '"detector"'
+_NO_SUBJECT = "detector"
+_UNSAID = ("code", "key", "id_form")
+"""Fields with a default that a log line has elsewhere, or not at all."""
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 _HEADS = {"problem": "detector problem", "follower": "in the wake of another rank"}
 _ASSERTIONS = {"isolation": "occur", "recovery": "recover"}
 _LINE_BREAKS = {ord(character): f"\\x{ord(character):02x}" for character in "\n\r\v\f\x85"}
@@ -73,14 +74,11 @@ def event_id(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(FromOrigin):
     """One abnormal feature value, one problem of the detector, or what was found and done about a device.
 
     Attributes:
-        run: Name of the run, unique among runs that share a log.
-        rank: Rank of the process in the job, from 0; -1 when it is not known.
-        host: Name of the machine.
-        device: The device the rank computed on, for example `Ascend:3` or `CPU:0`; `unknown` when it is not known.
+        origin: Run, rank, host and device; they can be read from the event too.
         step: Training step, from 1; 0 when it is not known. Of a change between two steps it is the second.
         checkpoint: Name of the checked site, for example `model.layers.0.attention_norm`.
         value: The feature value, unscaled by the loss scale; may be `inf` or `nan`.
@@ -101,10 +99,7 @@ class Event:
         id_form: What the id is made of: 2 host and device too, 1 neither, as in events of earlier versions.
     """
 
-    run: Text
-    rank: Rank
-    host: Text
-    device: Text
+    origin: Origin
     step: Count
     checkpoint: Text
     value: Number
@@ -135,7 +130,7 @@ class Event:
 
     @property
     def id(self) -> str:
-        """Deterministic id, see `event_id`."""
+        """The same for the same fact, made by `event_id`."""
         host, device = (self.host, self.device) if self.id_form > 1 else ("", "")
         return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key, host=host, device=device)
 
@@ -156,35 +151,38 @@ class Event:
         """The event as one log line for people and for grep."""
         head = f"{ABNORMAL}: {HEALTH}" if self.kind == "anomaly" else _HEADS.get(self.kind, self.kind)
         limit = ",".join(map("{:.6g}".format, self.limits)) or "none"
+        more = "".join(f"{name}={value} " for name, value in _optional(self).items())
         sentence = (
             f"{head}, code={self.code} level={LEVEL_NAMES[self.level]} device={self.device} rank={self.rank} "
             f"host={self.host} step={self.step} checkpoint={self.checkpoint} value={self.value:.6g} limit={limit} "
             f"feature={self.feature} rule={self.rule} refused={'yes' if self.refused else 'no'} run={self.run} "
-            f"{f'micro_batch={self.micro_batch} ' if self.micro_batch else ''}"
-            f"{f'verdict={self.verdict} ' if self.verdict else ''}"
-            f"{f'evidence={self.evidence} ' if self.evidence else ''}"
-            f"event={self.id} reason={json.dumps(self.reason, ensure_ascii=False)}"
+            f"{more}event={self.id} reason={json.dumps(self.reason, ensure_ascii=False)}"
         )
         return sentence.translate(_LINE_BREAKS)
 
     def to_json(self) -> str:
         """One line of JSON, a CloudEvent 1.0; `inf` and `nan` become strings, because JSON has no such numbers."""
-        # Put together by hand: a training waits for it, and json.dumps takes more than twice as long.
-        when = datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds")
-        checkpoint, code = _quote(self.checkpoint), self.code
-        return (
-            f'{{"specversion": "1.0", "id": "{self.id}", "source": "{_source(self.run, self.rank)}", '
-            f'"type": "{_TYPE_PREFIX}{self.kind}", "subject": {checkpoint if self.checkpoint else _NO_SUBJECT}, '
-            f'"time": "{when}", "datacontenttype": "application/json", "faultcode": "{code}", '
-            f'"data": {{"run": {_quote(self.run)}, "rank": {self.rank}, "host": {_quote(self.host)}, '
-            f'"device": {_quote(self.device)}, "step": {self.step}, "checkpoint": {checkpoint}, '
-            f'"value": {_plain(self.value)}, "limits": [{", ".join(map(_plain, self.limits))}], '
-            f'"level": "{LEVEL_NAMES[self.level]}", "kind": "{self.kind}", "rule": {_quote(self.rule)}, '
-            f'"feature": {_quote(self.feature)}, "reason": {_quote(self.reason)}, '
-            f'"refused": {"true" if self.refused else "false"}, "code": "{code}", "micro_batch": {self.micro_batch}, '
-            f'"verdict": "{self.verdict}", "evidence": {_quote(self.evidence)}, "key": {_quote(self.key)}, '
-            f'"id_form": {self.id_form}, '
-            f'{_decoded(code)}, "assertion": "{self.assertion}"}}}}'
+        data = members(self)
+        del data["time"]
+        data |= {
+            "value": float(self.value),
+            "limits": list(map(float, self.limits)),
+            "level": LEVEL_NAMES[self.level],
+            **fault_code.decode(self.code)._asdict(),
+            "assertion": self.assertion,
+        }
+        return _encode(
+            {
+                "specversion": "1.0",
+                "id": self.id,
+                "source": f"/asd/{quote(self.run, safe='', errors='replace')}/{self.rank}",
+                "type": _TYPE_PREFIX + self.kind,
+                "subject": self.checkpoint or _NO_SUBJECT,
+                "time": datetime.fromtimestamp(self.time, timezone.utc).isoformat(timespec="microseconds"),
+                "datacontenttype": "application/json",
+                "faultcode": self.code,
+                "data": plain(data),
+            }
         )
 
     @classmethod
@@ -198,10 +196,10 @@ class Event:
 
     @classmethod
     def from_cloud_event(cls, cloud_event: Mapping[str, Any]) -> Event:
-        """The same of what its JSON was parsed to.
+        """Reads the object that its JSON was parsed to.
 
         Raises:
-            StateError: As `from_json`.
+            StateError: It is not such an event; the sentence names the field.
         """
         if cloud_event.get("specversion") != "1.0":
             raise StateError(f"event field specversion is {cloud_event.get('specversion')!r:.80}; valid is 1.0.")
@@ -217,18 +215,10 @@ class Event:
         return fill(cls, known, "event")
 
 
-@functools.lru_cache(maxsize=256)
-def _source(run: str, rank: int) -> str:
-    return f"/asd/{quote(run, safe='', errors='replace')}/{rank}"  # a URI reference by the standard
-
-
-@functools.lru_cache(maxsize=256)
-def _decoded(code: str) -> str:
-    return json.dumps(fault_code.decode(code)._asdict())[1:-1]
-
-
-def _plain(value: float) -> str:
-    return repr(float(value)) if math.isfinite(value) else f'"{value}"'
+def _optional(event: Event) -> dict[str, Any]:
+    """The fields that a log line has only where they say something."""
+    names = (each.name for each in fields(event) if each.default is not MISSING and each.name not in _UNSAID)
+    return {name: value for name in names if (value := getattr(event, name))}
 
 
 def _when(value: Any) -> float:

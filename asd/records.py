@@ -6,12 +6,14 @@ parser is Python's own: names of files may hold what is no Unicode, and `msgspec
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
 import stat
 import sys
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -22,9 +24,22 @@ from msgspec import Meta
 from asd.errors import StateError
 
 __all__ = [
-    "Count", "Finite", "Flag", "Number", "Rank", "Text", "fill", "floats", "load", "load_if_there", "parse", "plain",
-    "read", "read_time",
-]  # fmt: skip
+    "Count",
+    "Finite",
+    "Flag",
+    "Number",
+    "Rank",
+    "Text",
+    "fill",
+    "floats",
+    "load",
+    "load_if_there",
+    "members",
+    "parse",
+    "plain",
+    "read",
+    "read_time",
+]
 
 _T = TypeVar("_T")
 _LARGEST = sys.float_info.max
@@ -136,15 +151,16 @@ def _not(name: str) -> str:
 
 
 def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
-    """A record made of what JSON held.
+    """A record made of what JSON held. A field that is a dataclass itself has its fields among the others.
 
     Raises:
         StateError: A field is missing or wrong; the sentence names it, its value and what is valid.
     """
     if not isinstance(data, Mapping):
         raise StateError(f"{name} is {data!r:.80}; valid is an object.")
+    parts = {field: fill(part, data, name) for field, part in _parts(kind).items()}  # type: ignore[arg-type]
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert({**data, **parts} if parts else data, kind)
     except UnicodeEncodeError as error:
         raise StateError(f"{name} holds half a surrogate pair, {error.object!r:.80}; valid is text.") from None
     except msgspec.ValidationError as error:
@@ -155,6 +171,20 @@ def fill(kind: type[_T], data: Mapping[str, Any], name: str) -> _T:
         hint = get_type_hints(kind, include_extras=True)[field]
         notes = (note.description for note in getattr(hint, "__metadata__", ()) if note.description)
         raise StateError(f"{name} field {field} is {data.get(field)!r:.80}; valid is {next(notes, what)}.") from None
+
+
+@functools.lru_cache(maxsize=64)
+def _parts(kind: type) -> dict[str, Any]:
+    return {name: hint for name, hint in get_type_hints(kind).items() if is_dataclass(hint)}
+
+
+def members(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, as `fill` takes them."""
+    found: dict[str, Any] = {}
+    for each in fields(record):
+        value = getattr(record, each.name)
+        found |= members(value) if is_dataclass(value) else {each.name: value}
+    return found
 
 
 def floats(data: Any, *names: str) -> Any:

@@ -33,6 +33,7 @@ from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
+from asd.origin import Origin
 from asd.rules.step.status import RATIO_BOUNDS, Status
 from asd.rundir import names as run_dir
 
@@ -42,7 +43,7 @@ RANKS, CHECKPOINTS = 8, 200
 def event(step: int, level: Level = Level.WARNING, rank: int = 0) -> Event:
     """An event as a training makes them."""
     return Event(
-        run="llama-7b-20261121", rank=rank, host="node-0017", device=f"Ascend:{rank}", step=step,
+        origin=Origin("llama-7b-20261121", rank, "node-0017", f"Ascend:{rank}"), step=step,
         checkpoint="model.layers.17.attention_norm", value=2.5e7, limits=(1e6,), level=level, kind="anomaly",
         rule="threshold", feature="l2", reason="value above the first absolute threshold 1000000", refused=True,
         time=1.7e9 + step, micro_batch=1,
@@ -79,7 +80,7 @@ def cost_of_an_event(count: int) -> dict[str, Any]:
 
 def full_status(rank: int) -> Status:
     """A rank that has judged many values of 200 checkpoints."""
-    status = Status(run="run", rank=rank, host="node-0017", device=f"Ascend:{rank}", active=True, pid=os.getpid())
+    status = Status(origin=Origin("run", rank, "node-0017", f"Ascend:{rank}"), active=True, pid=os.getpid())
     for step in range(20):
         for i in range(CHECKPOINTS):
             name = f"model.layers.{i}.attention_norm"

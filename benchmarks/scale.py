@@ -43,6 +43,7 @@ from asd import Event, Level
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.feed import LogFeed
+from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Seen, attribute, pack_seen, unpack_seen
 
 DEVICES, PER_NODE, CHECKPOINTS = 10_000, 8, 200
@@ -61,8 +62,9 @@ def an_event(number: int, device: int) -> Event:
     """One of a large cluster's: one in ten is first-level, in a step of its own, so that none is a double."""
     first = number % 10 == 0
     return Event(
-        run=f"job-{device // 256}", rank=device % 256, host=f"node-{device // PER_NODE:04}",
-        device=f"Ascend:{device % PER_NODE}", step=1 + number, checkpoint="model.layers.17.attention_norm",
+        origin=Origin(
+            f"job-{device // 256}", device % 256, f"node-{device // PER_NODE:04}", f"Ascend:{device % PER_NODE}"
+        ), step=1 + number, checkpoint="model.layers.17.attention_norm",
         value=1.5e4 + number, limits=(1e6,), level=Level.ERROR if first else Level.WARNING, kind="anomaly",
         rule="threshold", feature="l2", reason="value above the first absolute threshold 1000000", refused=first,
         time=time.time(), micro_batch=1,

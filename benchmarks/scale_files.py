@@ -41,9 +41,10 @@ _Row = dict[str, Any]
 def an_event(number: int, rank: int) -> Any:
     """A second-level anomaly, as long as most are."""
     from asd import Event, Level
+    from asd.origin import Origin
 
     return Event(
-        run="job-1", rank=rank, host="node-0007", device=f"Ascend:{rank % 8}", step=1 + number,
+        origin=Origin("job-1", rank, "node-0007", f"Ascend:{rank % 8}"), step=1 + number,
         checkpoint="model.layers.17.attention_norm", value=1.5e4 + number, limits=(1e6,), level=Level.WARNING,
         kind="anomaly", rule="threshold", feature="l2", reason="value above the first absolute threshold 1000000",
         refused=False, time=1.7e9 + number, micro_batch=1,
@@ -151,6 +152,7 @@ def child_scrape(repeats: int) -> _Row:
     from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.collector import AsdCollector
     from asd.handler.ledger import Ledger
+    from asd.origin import Origin
     from asd.rules.step.status import Status
 
     names = [f"model.layers.{number}.attention_norm" for number in range(500)]
@@ -159,7 +161,7 @@ def child_scrape(repeats: int) -> _Row:
     def change(turn: int) -> None:
         texts = []
         for rank in range(64):
-            status = Status(run="job-1", rank=rank, host="node-0007", device=f"Ascend:{rank}")
+            status = Status(origin=Origin("job-1", rank, "node-0007", f"Ascend:{rank}"))
             status.checkpoints = {name: (0.1 * rank + turn + order, 1e6 / 3) for order, name in enumerate(names)}
             texts.append(status.to_json())
         state["now"] = [Status.from_json(text) for text in texts]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from asd.event import Event
+from asd.records import members
 from asd.rules.step.strikes import device_key
 
 __all__ = ["device_key", "job_of", "names_device", "whole", "whole_event"]
 
-_TEXTS = ("run", "host", "device", "checkpoint", "rule", "feature", "reason", "evidence", "key")
-_texts = operator.attrgetter(*_TEXTS)
 _ATTEMPT = re.compile(r"\+[0-9]+\Z", re.ASCII)
 
 
@@ -43,8 +41,16 @@ def whole(text: str) -> str:
 def whole_event(event: Event) -> Event:
     """`event` with all its texts `whole`; nearly always the very same."""
     try:
-        "".join(_texts(event)).encode()
+        "".join(value for value in members(event).values() if isinstance(value, str)).encode()
     except UnicodeEncodeError:
-        texts: dict[str, Any] = dict(zip(_TEXTS, map(whole, _texts(event)), strict=True))
-        return replace(event, **texts)
+        whole_one: Event = _whole(event)
+        return whole_one
     return event
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _whole(getattr(value, each.name)) for each in fields(value)})
+    return value

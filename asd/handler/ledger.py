@@ -10,17 +10,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, VERDICTS, Event
 from asd.handler.decide.strike_counts import StrikeCounts
 from asd.handler.policy import Policy
+from asd.origin import Origin
 from asd.rules.step.strikes import device_key
 from asd.verdict import Level
 
-__all__ = ["DeviceCounts", "DeviceStatus", "Key", "Ledger"]
+__all__ = ["DeviceCounts", "DeviceStatus", "Ledger"]
 
 VERSION = 2
 _MOST_EVENTS = 1000
@@ -30,15 +31,6 @@ _ID = 16  # characters of an id that are kept: that any two of 20,000 agree has 
 _MOST_RUNS = 64
 _MOST_RANKS = 1024
 _MOST_DEVICES = 1024
-
-
-class Key(NamedTuple):
-    """Whom an event is about: one rank of one run. The fields are those of `asd.Event`."""
-
-    run: str
-    rank: int
-    host: str
-    device: str
 
 
 @dataclass(slots=True)
@@ -97,7 +89,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._ids: deque[str] = deque()
         self._known: set[str] = set()
-        self._runs: dict[str, dict[Key, DeviceCounts]] = {}  # the last used stands last
+        self._runs: dict[str, dict[Origin, DeviceCounts]] = {}  # the last used stands last
         self._strikes = StrikeCounts(self.policy)
         self._isolated: dict[tuple[str, str, int], None] = {}
 
@@ -130,7 +122,7 @@ class Ledger:
         with self._lock:
             return list(self.recent)
 
-    def tallies(self) -> dict[Key, DeviceCounts]:
+    def tallies(self) -> dict[Origin, DeviceCounts]:
         """What was counted of each rank; a copy."""
         with self._lock:
             return self._copies()
@@ -156,7 +148,14 @@ class Ledger:
                 "version": VERSION,
                 "ids": "".join(self._ids),
                 "tallies": [
-                    [*key, tally.anomalies, tally.strikes, tally.verdicts, tally.last_anomaly, tally.last_events]
+                    [
+                        *astuple(key),
+                        tally.anomalies,
+                        tally.strikes,
+                        tally.verdicts,
+                        tally.last_anomaly,
+                        tally.last_events,
+                    ]
                     for key, tally in self._copies().items()
                 ],
                 "isolated": [list(key) for key in self._isolated],
@@ -174,9 +173,9 @@ class Ledger:
         try:
             text = state["ids"].encode("ascii").decode()
             ids = [text[place : place + _ID] for place in range(0, len(text), _ID)][-_MOST_IDS:]
-            runs: dict[str, dict[Key, DeviceCounts]] = {}
+            runs: dict[str, dict[Origin, DeviceCounts]] = {}
             for run, rank, host, device, *counts in state["tallies"]:
-                runs.setdefault(str(run), {})[Key(str(run), int(rank), str(host), str(device))] = _tally(*counts)
+                runs.setdefault(str(run), {})[Origin(str(run), int(rank), str(host), str(device))] = _tally(*counts)
             isolated = {(str(host), str(device), int(rank)): None for host, device, rank in state["isolated"]}
             strikes = StrikeCounts(self.policy)
             strikes.restore(state["strikes"])
@@ -188,7 +187,7 @@ class Ledger:
             self.recent.clear()
             self._characters = 0
 
-    def _copies(self) -> dict[Key, DeviceCounts]:
+    def _copies(self) -> dict[Origin, DeviceCounts]:
         return {key: _copy(tally) for tallies in self._runs.values() for key, tally in tallies.items()}
 
     def _keep(self, event: Event) -> None:
@@ -220,7 +219,7 @@ class Ledger:
             self._tally(event).strikes += 1
 
     def _tally(self, event: Event) -> DeviceCounts:
-        key = Key(event.run, event.rank, event.host, event.device)
+        key = event.origin
         tallies = self._runs.pop(event.run, None)
         if tallies is None:
             tallies = {}

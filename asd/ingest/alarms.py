@@ -12,6 +12,7 @@ from asd.event import Event
 from asd.ingest.log_line import LogLine, device_of_path, messages, rank_of_path
 from asd.ingest.patterns import STRIKE_OUT, LogFinding, read
 from asd.ingest.timestamps import LAST, read_time
+from asd.origin import Origin
 from asd.rundir.follow import Line
 
 __all__ = ["Alarm", "Alarms"]
@@ -96,11 +97,10 @@ class Alarms:
         )
         # A file may have inode and first line of one that was deleted, so the place alone does not tell lines apart.
         place = f"{line.key}:{hashlib.sha256(line.text.encode(errors='replace')).hexdigest()[:8]}"
+        rank = next(rank for rank in ranks if rank is not None)
+        device = finding.device or device_of_path(line.path) or "unknown"
         event = Event(
-            run=self.run,
-            rank=next(rank for rank in ranks if rank is not None),
-            host=finding.host or self.host,
-            device=finding.device or device_of_path(line.path) or "unknown",
+            origin=Origin(self.run, rank, finding.host or self.host, device),
             step=finding.step,
             checkpoint=finding.checkpoint,
             value=finding.value,

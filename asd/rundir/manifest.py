@@ -19,7 +19,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from asd.errors import StateError
-from asd.records import Count, Finite, Rank, Text, fill, floats, load, plain, read
+from asd.origin import FromOrigin, Origin
+from asd.records import Count, Finite, Text, fill, floats, load, members, plain, read
 from asd.rundir.checkpoint_health import Flaw, Health
 from asd.rundir.checkpoint_places import note_checkpoint_place
 from asd.rundir.disk import write_whole
@@ -37,7 +38,7 @@ _VALID = "the JSON object written with a checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(FromOrigin):
     """What is known about one checkpoint file.
 
     Attributes:
@@ -45,7 +46,7 @@ class Manifest:
         updates: Updates the optimizer had applied by then; fewer than `step` when some were refused.
         sha256: Hash of the checkpoint file, in hex.
         size: Its size in bytes.
-        run, rank, host, device: As in `asd.Event`.
+        origin: Run, rank, host and device; they can be read from the manifest too.
         tainted_from: The first step whose first-level anomaly is in these weights; 0 for none.
         anomalies: How many first-level anomalies there were since the checkpoint before.
         flaws: The first of these.
@@ -58,10 +59,7 @@ class Manifest:
     updates: Count
     sha256: Text
     size: Count
-    run: Text
-    rank: Rank
-    host: Text
-    device: Text
+    origin: Origin
     tainted_from: Count = 0
     anomalies: Count = 0
     flaws: Annotated[tuple[Flaw, ...], Meta(description="a list of anomalies")] = ()
@@ -76,7 +74,11 @@ class Manifest:
 
     def to_json(self) -> str:
         """One JSON object; `inf` and `nan` become strings."""
-        return json.dumps({"version": VERSION, **plain(asdict(self))}, allow_nan=False, indent=1)
+        return json.dumps(
+            {"version": VERSION, **plain(members(self)), "flaws": plain([*map(asdict, self.flaws)])},
+            allow_nan=False,
+            indent=1,
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -95,9 +97,15 @@ def manifest_path(checkpoint_file: str | Path) -> Path:
 
 
 def write_manifest(
-    checkpoint_file: str | Path, *, step: int, updates: int, run: str, rank: int, host: str, device: str,
-    health: Health, rule_state: str = "", run_dir: Path | None = None,
-) -> Path:  # fmt: skip
+    checkpoint_file: str | Path,
+    *,
+    step: int,
+    updates: int,
+    origin: Origin,
+    health: Health,
+    rule_state: str = "",
+    run_dir: Path | None = None,
+) -> Path:
     """Writes the manifest of a checkpoint file that is complete, and begins a new stretch of `health`.
 
     Manifests in the same folder whose checkpoint was deleted since are deleted too.
@@ -106,10 +114,7 @@ def write_manifest(
         checkpoint_file: The file; it is read once for its hash.
         step: The last step before it, from 0.
         updates: Updates the optimizer had applied by then.
-        run: Name of the run.
-        rank: Rank of this process.
-        host: Name of the machine.
-        device: The device of this rank.
+        origin: Where it was trained.
         health: What happened since the last checkpoint.
         rule_state: Name of the file with the rule state, beside the checkpoint; empty when there is none.
         run_dir: Where to note the folder of this checkpoint, so that others find it; None for nowhere.
@@ -119,15 +124,22 @@ def write_manifest(
     """
     sha256, size = digest_of(checkpoint_file)
     manifest = Manifest(
-        step=step, updates=updates, sha256=sha256, size=size, run=run, rank=rank, host=host, device=device,
-        tainted_from=health.tainted_from, anomalies=health.count, flaws=tuple(health.flaws), problems=health.problems,
+        step=step,
+        updates=updates,
+        sha256=sha256,
+        size=size,
+        origin=origin,
+        tainted_from=health.tainted_from,
+        anomalies=health.count,
+        flaws=tuple(health.flaws),
+        problems=health.problems,
         rule_state=rule_state,
-    )  # fmt: skip
+    )
     path = manifest_path(checkpoint_file)
     write_whole(path, manifest.to_json())
     health.begin_next()
     if run_dir is not None:
-        note_checkpoint_place(run_dir, rank, path.parent)
+        note_checkpoint_place(run_dir, origin.rank, path.parent)
     for other in path.parent.glob(f"*{_SUFFIX}"):
         if not other.with_name(other.name.removesuffix(_SUFFIX)).exists():
             with contextlib.suppress(OSError):

@@ -32,6 +32,7 @@ from msgspec import Meta
 
 from asd.config import Config
 from asd.errors import ConfigError, StateError
+from asd.origin import Origin
 from asd.records import fill, parse
 from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import KINDS
@@ -71,18 +72,17 @@ class Chunk:
 
     Args:
         config: The settings in force.
-        run: Name of the run.
-        rank: The rank.
+        origin: Where the steps are made.
         checkpoints: Name and kind of each; only these are recorded.
     """
 
-    def __init__(self, config: Config, run: str, rank: int, checkpoints: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, config: Config, origin: Origin, checkpoints: Sequence[tuple[str, str]]) -> None:
         self.steps: list[int] = []
         self.left_out: dict[str, str] = {}
         self._head = {
             "asd_recording": VERSION,
-            "run": run,
-            "rank": rank,
+            "run": origin.run,
+            "rank": origin.rank,
             **{key: getattr(config, key) for key in _SETTINGS},
             "checkpoints": checkpoints,
         }

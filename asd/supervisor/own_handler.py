@@ -14,7 +14,7 @@ from pathlib import Path
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store, job_of
-from asd.handler.db.event_row import unpack
+from asd.handler.db.schema import read_event
 from asd.handler.decide.suspicion import Suspicion
 from asd.handler.files import state_file
 from asd.isolator import Device, Held
@@ -111,7 +111,10 @@ class OwnHandler:
         new = [event for event in events if event.id not in self._told]
         if new:
             found = self._handler.handle_many(
-                [replace(event, device=_named(event.device, devices[event.rank])) for event in new]
+                [
+                    replace(event, origin=replace(event.origin, device=_named(event.device, devices[event.rank])))
+                    for event in new
+                ]
             )
             self._told.update(event.id for event in new)
             self._tell_people(found)
@@ -183,7 +186,7 @@ class OwnHandler:
             "SELECT name, reason, event FROM cases JOIN device ON device.n = cases.device "
             "WHERE closed IS NULL AND state IN ('isolating', 'isolated', 'releasing') ORDER BY cases.n"
         ).fetchall()
-        ours = {_number(name): reason.replace(f" of {unpack(event).run} ", " ") for name, reason, event in rows}
+        ours = {_number(name): reason.replace(f" of {read_event(event).run} ", " ") for name, reason, event in rows}
         out = {**self._record.others, **ours}
         self._devices.out = {int(number): reason for number, reason in out.items() if number.isdigit()}
         rows = db.execute(

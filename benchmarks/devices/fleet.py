@@ -22,6 +22,7 @@ import numpy as np
 from asd.event import Event
 from asd.handler import Policy
 from asd.handler.policy import RULES
+from asd.origin import Origin
 from asd.verdict import Level
 from benchmarks.detection.wilson import wilson
 from benchmarks.devices.simulation import simulate
@@ -42,7 +43,7 @@ def alarms(rate: float, devices: int, days: int, seed: int) -> list[Event]:
         for time in np.sort(random.uniform(0, days * DAY, random.poisson(rate * days))):
             found.append(
                 Event(
-                    run=f"job{device}", rank=0, host=f"node{device}", device="Ascend:0", step=1 + int(time),
+                    origin=Origin(f"job{device}", 0, f"node{device}", "Ascend:0"), step=1 + int(time),
                     checkpoint="a",
                     value=float(random.uniform(1e6, 1e9)), limits=(1e6,), level=Level.ERROR, kind="anomaly",
                     rule="adaptive", feature="max_abs", reason="simulated", refused=True, time=1.7e9 + float(time),

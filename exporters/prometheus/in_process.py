@@ -102,7 +102,7 @@ class MetricsSink:
         self.endpoint = endpoint
         self._origin = origin
         # Every series exists before the first step, so that the first anomaly is seen to be one more.
-        endpoint.show(origin, Status(**origin._asdict(), machine=socket.gethostname(), pid=os.getpid()))
+        endpoint.show(origin, Status(origin=origin, machine=socket.gethostname(), pid=os.getpid()))
 
     def __call__(self, event: Event) -> None:
         """Counts `event`."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from asd.exporters.prometheus.device_map import DeviceMap
-from asd.handler.ledger import DeviceCounts, DeviceStatus, Key, Ledger
+from asd.handler.ledger import DeviceCounts, DeviceStatus, Ledger
+from asd.origin import Origin
 from asd.rules.step.status import Status
 from asd.rules.step.strikes import device_key
 
@@ -64,9 +65,9 @@ def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, no
         now: Seconds since the epoch.
     """
     rows: dict[tuple[str, ...], RankRow] = {}
-    newest: dict[Key, Status] = {}
+    newest: dict[Origin, Status] = {}
     for status in statuses:
-        key = Key(status.run, status.rank, status.host, status.device)
+        key = status.origin
         if key not in newest or newest[key].written <= status.written:
             newest[key] = status
     tallies, standings = ledger.tallies(), ledger.standings(now)

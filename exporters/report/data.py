@@ -16,6 +16,7 @@ from asd.exporters.report.bundles import SavedBundle, find_bundles
 from asd.exporters.run_files.liveness import Liveness
 from asd.handler import Policy
 from asd.handler.ledger import DeviceStatus, Ledger
+from asd.origin import FromOrigin, Origin
 from asd.rules.step.status import Status
 from asd.rules.step.strikes import device_key
 from asd.rundir.names import event_files, status_files
@@ -41,11 +42,11 @@ _SILENT_SECONDS = 120.0
 
 
 @dataclass(slots=True)
-class Rank:
+class Rank(FromOrigin):
     """One rank of one run on one device, as its events and its counts tell.
 
     Attributes:
-        run, rank, host, device: As in `asd.Event`.
+        origin: Run, rank, host and device; they can be read from the rank too.
         status: Its counts; None when it left none.
         state: `running`, `ended`, `lost` (its process is gone without having said so), `silent`, `not begun`, or empty
             when it left no counts.
@@ -56,10 +57,7 @@ class Rank:
         isolated: Whether it was taken out and not given back since.
     """
 
-    run: str
-    rank: int
-    host: str
-    device: str
+    origin: Origin
     status: Status | None = None
     state: str = ""
     events: Counter[str] = field(default_factory=Counter)
@@ -147,7 +145,7 @@ class RunData:
 
     def rank_of(self, event: Event) -> Rank:
         """The rank that `event` tells of."""
-        return next(rank for rank in self.ranks if _key(rank) == _key(event))
+        return next(rank for rank in self.ranks if rank.origin == event.origin)
 
 
 def sort_of(event: Event) -> str:
@@ -181,16 +179,16 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
             events.setdefault(event.id, event)
     # Within one time the order of the log is kept: it is that of the backward pass.
     ordered = sorted(events.values(), key=lambda event: event.time)
-    ranks: dict[tuple[str, int, str, str], Rank] = {}
+    ranks: dict[Origin, Rank] = {}
     starts: dict[str, float] = {}
     lives = Liveness()
     for status in _read_statuses(run_dir, unreadable):
-        rank = ranks.setdefault(_key(status), Rank(status.run, status.rank, status.host, status.device))
+        rank = ranks.setdefault(status.origin, Rank(status.origin))
         rank.status, rank.last_step = status, max(0, status.step)
         rank.state = _state(status, now, lives)
         starts[status.run] = min(status.started, starts.get(status.run, math.inf))
     for event in ordered:
-        ranks.setdefault(_key(event), Rank(event.run, event.rank, event.host, event.device)).add(event)
+        ranks.setdefault(event.origin, Rank(event.origin)).add(event)
         starts[event.run] = min(event.time, starts.get(event.run, math.inf))
         ledger.add(event)
     standings = ledger.standings(now)
@@ -198,10 +196,6 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
         rank.strikes = standings.get(device_key(rank.host, rank.device, rank.rank), DeviceStatus()).strikes_in_window
     by_start = sorted(ranks.values(), key=lambda rank: (starts[rank.run], rank.run, rank.rank, rank.host, rank.device))
     return RunData(run_dir, ordered, by_start, find_bundles(run_dir, unreadable), unreadable, ledger.policy)
-
-
-def _key(source: Event | Status | Rank) -> tuple[str, int, str, str]:
-    return source.run, source.rank, source.host, source.device
 
 
 def _read_events(path: Path, unreadable: dict[str, str]) -> Iterator[Event]:

@@ -42,7 +42,7 @@ class ValueRecorder:
     def __init__(self, config: Config, origin: Origin, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._origin, self._clock = config, origin, clock
         self._log = EventLog(value_file(Path(config.run_dir), origin.rank), _FILE_BYTES, _OLDER_FILES)
-        self._chunk = Chunk(config, origin.run, origin.rank, ())
+        self._chunk = Chunk(config, origin, ())
         self._known: dict[str, str] = {}
         self._since = 0.0
         self._status: Status | None = None
@@ -86,7 +86,7 @@ class ValueRecorder:
 
     def _write(self) -> None:
         chunk = self._chunk
-        self._chunk = Chunk(self._config, self._origin.run, self._origin.rank, list(self._known.items()))
+        self._chunk = Chunk(self._config, self._origin, list(self._known.items()))
         if chunk.steps:
             self._log.append(chunk.line())
 

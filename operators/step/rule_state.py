@@ -77,9 +77,14 @@ class RuleState(Part):
             OSError: The checkpoint can't be read or the manifest not be written.
         """
         write_manifest(
-            file, step=step, updates=resumed_step(optimizer), **self.monitor.origin._asdict(), health=self._health,
-            rule_state=state_path(file, self.monitor.origin.rank, self.label).name, run_dir=Path(self._config.run_dir),
-        )  # fmt: skip
+            file,
+            step=step,
+            updates=resumed_step(optimizer),
+            origin=self.monitor.origin,
+            health=self._health,
+            rule_state=state_path(file, self.monitor.origin.rank, self.label).name,
+            run_dir=Path(self._config.run_dir),
+        )
 
     def resume(self, optimizer: nn.Cell | None) -> bool:
         """Takes over the state of the training that goes on with `optimizer`, if it has made steps already.

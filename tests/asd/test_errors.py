@@ -12,11 +12,26 @@ from asd.errors import AnomalyDetected, ASDError, ConfigError, IsolationError, S
 from asd.event import Event
 from asd.isolator import Device
 from asd.verdict import Level
+from tests.support.events import made_of
 
-EVENT = Event(
-    run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="a", value=float("inf"), limits=(), kind="anomaly",
-    level=Level.ERROR, rule="threshold", feature="l2", reason="not finite", refused=True, time=0.0,
-)  # fmt: skip
+EVENT = made_of(
+    Event,
+    run="r",
+    rank=0,
+    host="h",
+    device="CPU:0",
+    step=1,
+    checkpoint="a",
+    value=float("inf"),
+    limits=(),
+    kind="anomaly",
+    level=Level.ERROR,
+    rule="threshold",
+    feature="l2",
+    reason="not finite",
+    refused=True,
+    time=0.0,
+)
 
 
 @pytest.mark.parametrize(

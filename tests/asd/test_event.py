@@ -4,6 +4,7 @@ import json
 import math
 import re
 from datetime import datetime
+from functools import partial
 
 import pytest
 from cloudevents.core.formats.json import JSONFormat
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from asd import Event, Level, StateError
 from asd.event import ABNORMAL, CODE, HEALTH, KINDS, VERDICTS, event_id
+from tests.support.events import made_of
 
 FIELDS = {
     "run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3", "step": 40, "checkpoint": "model.norm_out",
@@ -26,8 +28,7 @@ TEXTS = st.one_of(
     ),
 )
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
-EVENTS = st.builds(
-    Event,
+EVENTS = st.builds(partial(made_of, Event),
     run=TEXTS, rank=st.integers(-1, 2**40), host=TEXTS, device=TEXTS, step=st.integers(0, 2**62), checkpoint=TEXTS,
     value=NUMBERS, limits=st.lists(NUMBERS, max_size=2).map(tuple), level=st.sampled_from(Level),
     kind=st.sampled_from(KINDS), micro_batch=st.integers(0, 2**31), verdict=st.sampled_from(["", *VERDICTS]),
@@ -38,7 +39,7 @@ EVENTS = st.builds(
 
 
 def make(**changes):
-    return Event(**{**FIELDS, **changes})
+    return made_of(Event, **{**FIELDS, **changes})
 
 
 def changed(**data):

@@ -14,6 +14,7 @@ from asd.rules.step.status import Status
 from asd.rundir.disk import write_whole
 from asd.rundir.names import event_file, status_file
 from asd.verdict import Level
+from tests.support.events import made_of
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
@@ -29,7 +30,7 @@ class Stack:
         self.webhook = webhook
         self.run_dir = start.folder / "asd_run"
         self.run_dir.mkdir()
-        write_whole(status_file(self.run_dir, 1), Status(**ORIGIN, step=6, steps=6, checks=6).to_json())
+        write_whole(status_file(self.run_dir, 1), made_of(Status, **ORIGIN, step=6, steps=6, checks=6).to_json())
         ports = free_port(), free_port()
         self.handler = start.asd(
             "handler", "--run-dir", self.run_dir, "--webhook", f"127.0.0.1:{ports[0]}", "--interval", "3600", "--json"
@@ -69,8 +70,8 @@ def test_an_alert_of_prometheus_wakes_the_handler_which_isolates_once_however_of
     log = EventLog(event_file(stack.run_dir, 1))
     for kind, more in (("anomaly", {}), ("replay", {"verdict": "persistent"})):
         log(
-            Event(
-                **ORIGIN, step=7, checkpoint="norm", value=2e9, limits=(1e6,), level=Level.ERROR, kind=kind,
+            made_of(
+                Event, **ORIGIN, step=7, checkpoint="norm", value=2e9, limits=(1e6,), level=Level.ERROR, kind=kind,
                 rule="threshold", feature="l2", reason="made up", refused=True, time=time.time(), **more,
             )
         )  # fmt: skip

@@ -14,6 +14,7 @@ from asd.exporters.prometheus.collector import AsdCollector
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
 from asd.verdict import Level
+from tests.support.events import made_of
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
@@ -24,11 +25,13 @@ RUN = 'a "run"/训练\n2'
 @pytest.fixture
 def registry():
     """What an agent would serve of two ranks, one of which had an anomaly."""
-    statuses = [Status(run=RUN, rank=rank, host="n 1", device=f"Ascend:{rank}", checks=100 + rank) for rank in (0, 1)]
+    statuses = [
+        made_of(Status, run=RUN, rank=rank, host="n 1", device=f"Ascend:{rank}", checks=100 + rank) for rank in (0, 1)
+    ]
     ledger = Ledger()
     ledger.add(
-        Event(
-            run=RUN, rank=1, host="n 1", device="Ascend:1", step=7, checkpoint="norm", value=2e6, limits=(1e6,),
+        made_of(
+            Event, run=RUN, rank=1, host="n 1", device="Ascend:1", step=7, checkpoint="norm", value=2e6, limits=(1e6,),
             level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="x", refused=True, time=1.0,
         )
     )  # fmt: skip

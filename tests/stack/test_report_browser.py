@@ -144,7 +144,7 @@ def train(folder, rank, steps, broken, *, sites=SITES, host="node7", run="llama-
         if wrong:
             now[0] += 20
             fields = {
-                **origin._asdict(), "step": step, "checkpoint": "", "value": math.nan, "limits": (),
+                "origin": origin, "step": step, "checkpoint": "", "value": math.nan, "limits": (),
                 "level": Level.NORMAL, "rule": "threshold", "feature": "l2", "refused": False, "time": now[0],
             }  # fmt: skip
             for kind, reason in (("replay", "the same wrong answer"), ("isolation", "3 strikes in 480 minutes")):

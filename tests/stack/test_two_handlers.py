@@ -26,6 +26,7 @@ from asd import Event, Level
 from asd.exporters.isolators.kubernetes.node_mark import marks_of
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
+from tests.support.events import made_of
 from tests.support.ports import free_port
 
 pytestmark = [
@@ -86,8 +87,8 @@ class Site:
         )  # fmt: skip
 
     def verdict(self, node, number):
-        told = Event(
-            run="llama", rank=number, host=node, device=f"Ascend:{number}", step=1, checkpoint="a", value=2e6,
+        told = made_of(
+            Event, run="llama", rank=number, host=node, device=f"Ascend:{number}", step=1, checkpoint="a", value=2e6,
             limits=(1e6,), level=Level.ERROR, kind="replay", verdict="persistent", rule="threshold", feature="l2",
             reason="r", refused=True, time=time.time(),
         )  # fmt: skip

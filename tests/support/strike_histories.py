@@ -10,7 +10,7 @@ from typing import NamedTuple
 from asd import Event, Level
 from asd.rules.step.strikes import device_key
 from asd.rundir.names import event_file
-from tests.support.events import event_maker, growing
+from tests.support.events import event_maker, growing, moved
 
 NOW = time.time()
 USUAL = ("--strikes", "3", "--window", "480", "--many", "3")
@@ -50,7 +50,7 @@ def replay(verdict, step=1, **changes):
 def history(name, *events, strict=None, **usual):
     """`usual` and `strict` by the number of an Ascend device, such as `d3=2`."""
     host = name.replace(" ", "-")
-    mine = tuple(replace(each, host=host, run=f"{host}-{each.run}") for each in events)
+    mine = tuple(moved(each, host=host, run=f"{host}-{each.run}") for each in events)
     counts = [{f"Ascend:{key[1:]}": count for key, count in given.items()} for given in (usual, strict or usual)]
     return History(host, mine, *counts)
 

@@ -25,6 +25,7 @@ from asd.errors import ConfigError, StateError, UnsupportedError
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.injection import Fault
+from asd.origin import Origin
 from asd.records import plain
 from asd.rules.step.status import Status
 from asd.rundir.names import status_files, stress_file
@@ -160,7 +161,7 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
 def _event(config: Config, device: str, rank: int, outcome: StressOutcome, reason: str, *, failed: bool) -> Event:
     finding, now = outcome.finding, time.time()
     return Event(
-        run=config.name_of_run(), rank=rank, host=config.name_of_node(), device=device, step=0,
+        origin=Origin(config.name_of_run(), rank, config.name_of_node(), device), step=0,
         checkpoint=f"{finding.workload}.{finding.output}" if finding is not None else "",
         value=float(finding.wrong) if finding is not None else float(failed), limits=(0.0,),
         level=Level.ERROR if failed else Level.NORMAL, kind="stress", rule="known_answer", feature="wrong_elements",

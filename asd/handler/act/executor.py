@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from asd.errors import IsolationError
-from asd.handler.db.event_row import unpack
 from asd.handler.db.isolations import NO_FAULT, Isolation, Isolations
+from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import Suspicion
 from asd.handler.decision import Decision
@@ -186,4 +186,4 @@ class Executor:
         return decision
 
     def _event_id(self, case: Isolation) -> str:
-        return unpack(case.event).id
+        return read_event(case.event).id

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from asd.errors import StateError
-from asd.handler.db.event_row import unpack
 from asd.handler.db.isolations import Isolation, Isolations
+from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.handler.decide.suspicion import Suspicion
 
@@ -50,7 +50,7 @@ class _Case(msgspec.Struct, array_like=True):
 
 
 class _Record(msgspec.Struct):
-    form: Literal[1]
+    form: Literal[1, 2]
     now: float
     meta: dict[str, float]
     cleared: list[_Cleared]
@@ -68,7 +68,7 @@ def record_of(store: Store, now: float) -> str:
     )
     kept = [*cases.closed(_MOST_CLOSED), *cases.in_state(*_OPEN)[-_MOST_CASES:]]
     record = _Record(
-        form=1,
+        form=2,
         now=now - now % _ROUND_SECONDS,
         meta={name: store.number(name) for name in _META},
         cleared=[_Cleared(named(number), until) for number, until in cleared],
@@ -83,7 +83,7 @@ def passed_on(text: str, now: float) -> str:
     Raises:
         StateError: It is nothing that `record_of` wrote.
     """
-    record = _read(text) if text else _Record(form=1, now=now, meta={}, cleared=[], cases=[])
+    record = _read(text) if text else _Record(form=2, now=now, meta={}, cleared=[], cases=[])
     _move_along(record, now)
     record.now = record.meta["ignore_before"] = now - now % _ROUND_SECONDS
     return _packed(record)
@@ -106,7 +106,8 @@ def adopt(store: Store, book: Suspicion, text: str, now: float) -> None:
     cases, open_there = Isolations(store), set()
     for each in record.cases:
         number = book.device(*each.device, now)
-        _take_over(cases, number, {name: getattr(each, name) for name in _OF_CASE}, now)
+        values = {name: getattr(each, name) for name in _OF_CASE}
+        _take_over(cases, number, values | {"event": read_event(each.event).to_json()}, now)
         if each.closed is None:
             open_there.add(number)
     for case in cases.in_state(*_OPEN):
@@ -158,7 +159,7 @@ def _take_over(cases: Isolations, device: int, values: dict[str, Any], now: floa
 def _end(store: Store, cases: Isolations, case: Isolation, now: float) -> None:
     """Ends a case that the one before has ended or refused; one that it did not hear of stays: the engine is asked."""
     cleared = store.db.execute("SELECT cleared FROM device WHERE n = ?", (case.device,)).fetchone()[0]
-    happened = unpack(case.event).time
+    happened = read_event(case.event).time
     if happened <= max(cleared, store.number("ignore_before")) or store.number("breaker_opened"):
         cases.untell(case)
         why = case.why_released or "the handler that acted before has not taken it out, or has given it back"

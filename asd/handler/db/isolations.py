@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from asd.event import Event
-from asd.handler.db.event_row import pack, unpack
+from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
@@ -46,7 +46,7 @@ class Isolation:
         closed: When it ended; None while it is open.
         reason: Why, in one sentence.
         verdict: One of `asd.event.VERDICTS`, or empty.
-        event: The event that led to it, packed.
+        event: The event that led to it, as `read_event` reads it.
         last_fault: When the device was last heard to be at fault.
         attempts: How often the engine failed in a row.
         next_try: When it is asked next.
@@ -117,7 +117,7 @@ class Isolations:
         return [Isolation(*row) for row in reversed(rows)]
 
     def about(self, device: int, event: str) -> Isolation | None:
-        """The case of a device to which this event, packed, has led."""
+        """The case of a device to which this event, as it is kept, has led."""
         rows = self._store.db.execute(
             f"SELECT {_COLUMNS} FROM cases WHERE device = ? AND event = ? ORDER BY n DESC LIMIT 1", (device, event)
         ).fetchall()
@@ -136,7 +136,7 @@ class Isolations:
         row = self._store.db.execute(
             "INSERT INTO cases (device, state, opened, reason, verdict, event, last_fault, isolator) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING n",
-            (device, state, now, reason, verdict, pack(event), now, isolator),
+            (device, state, now, reason, verdict, event.to_json(), now, isolator),
         ).fetchone()
         return int(row[0])
 
@@ -177,5 +177,5 @@ class Isolations:
 
 
 def _event(case: Isolation, kind: str, reason: str, now: float) -> Event:
-    cause = unpack(case.event)
+    cause = read_event(case.event)
     return replace(cause, kind=kind, reason=reason, time=now, verdict=case.verdict, key=cause.id, level=Level.NORMAL)

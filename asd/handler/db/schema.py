@@ -1,10 +1,21 @@
-"""The tables of the fault handler's database."""
+"""The tables of the fault handler's database, and the events in them."""
 
 from __future__ import annotations
 
-__all__ = ["SCHEMA", "VERSION"]
+import json
 
-VERSION = 3
+from asd.event import Event
+from asd.records import fill
+
+__all__ = ["SCHEMA", "UPGRADABLE", "VERSION", "read_event"]
+
+VERSION = 4
+"""Since 4 an event is its JSON; until then it was a list of values. Since 3 there is the table `passed`."""
+UPGRADABLE = (2, 3)
+_VALUES_UNTIL_3 = (
+    "run", "rank", "host", "device", "step", "checkpoint", "value", "limits", "level", "kind", "rule", "feature",
+    "reason", "refused", "time", "code", "micro_batch", "verdict", "evidence", "key", "id_form",
+)  # fmt: skip
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -64,3 +75,15 @@ CREATE TABLE decision (
     n INTEGER PRIMARY KEY, time REAL NOT NULL, action TEXT NOT NULL, host TEXT NOT NULL, device TEXT NOT NULL,
     rank INTEGER NOT NULL, event_id TEXT NOT NULL, reason TEXT NOT NULL);
 """
+
+
+def read_event(text: str) -> Event:
+    """An event as a database of any version keeps it.
+
+    Raises:
+        StateError: It is none.
+    """
+    if not text.startswith("["):
+        return Event.from_json(text)
+    values = dict(zip(_VALUES_UNTIL_3, json.loads(text), strict=False))  # the last was not always there
+    return fill(Event, {"id_form": 1, **values}, "event")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asd.errors import StateError
-from asd.handler.db.schema import SCHEMA, VERSION
+from asd.handler.db.schema import SCHEMA, UPGRADABLE, VERSION, read_event
 from asd.handler.decision import Decision
 from asd.handler.identity import device_key
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
@@ -25,7 +25,6 @@ _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "noise": 100_000, "outbox": 10_000}
 _MOST_DECISIONS = 10_000
 _MOST_DEVICES = 100_000
-_BEFORE = 2  # the version that lacks one table
 _SMALLEST = 100  # bytes: the head of every database of SQLite
 _AGED = ("seen", "sighting", "noise", "software")
 
@@ -295,9 +294,8 @@ def _prepare(db: sqlite3.Connection) -> None:
         if not found and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             _create(db)
             found = VERSION
-        if found == _BEFORE:
-            db.execute(next(each for each in SCHEMA.split(";") if "TABLE IF NOT EXISTS passed" in each))
-            db.execute(f"PRAGMA user_version = {VERSION}")
+        if found in UPGRADABLE:
+            _upgrade(db)
             found = VERSION
         _check(found, db.execute("PRAGMA quick_check(1)").fetchone()[0])
         db.execute("COMMIT")
@@ -305,6 +303,14 @@ def _prepare(db: sqlite3.Connection) -> None:
         with contextlib.suppress(sqlite3.Error):
             db.execute("ROLLBACK")
         raise
+
+
+def _upgrade(db: sqlite3.Connection) -> None:
+    db.execute(next(each for each in SCHEMA.split(";") if "TABLE IF NOT EXISTS passed" in each))
+    db.create_function("as_json", 1, lambda text: read_event(text).to_json())
+    for table in ("strike", "cases"):
+        db.execute(f"UPDATE {table} SET event = as_json(event)")
+    db.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _check(version: int, damage: str) -> None:

@@ -24,8 +24,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.handler.db.event_row import pack, unpack
 from asd.handler.db.isolations import NO_FAULT
+from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.handler.identity import job_of, names_device
 from asd.handler.policy import Policy
@@ -224,7 +224,7 @@ class Suspicion:
             "INSERT INTO strike (device, run, job, step, time, received, due, settled, verdict, revoked, event) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
             (device, event.run, job, step, time, now, now if old else now + policy.settle_seconds, verdict, revoked,
-             pack(event)),
+             event.to_json()),
         )  # fmt: skip
         row = db.execute("UPDATE device SET strikes = strikes + 1 WHERE n = ? RETURNING strikes", (device,)).fetchone()
         if row[0] % _SPARE == 0:
@@ -278,7 +278,7 @@ class Suspicion:
             "ORDER BY time DESC, n DESC LIMIT 1",
             (device,),
         ).fetchone()
-        return unpack(row[0]) if row else None
+        return read_event(row[0]) if row else None
 
     def clear(self, device: int, until: float) -> None:
         """Lets no strike of `device` up to `until` count any more."""
@@ -348,7 +348,7 @@ class Suspicion:
         if db.execute(f"SELECT 1 FROM strike WHERE {where} AND device <> ? LIMIT 1", (*values, device)).fetchone():
             return None
         rows = db.execute(f"SELECT event FROM strike WHERE {where} AND run <> ? ORDER BY n", (*values, event.run))
-        ranks = [unpack(text).rank for (text,) in rows]
+        ranks = [read_event(text).rank for (text,) in rows]
         return ranks[0] if ranks and -1 not in ranks and event.rank not in (-1, *ranks) else None
 
     def _revoke_burst(self, event: Event, now: float) -> tuple[int, str, bool]:

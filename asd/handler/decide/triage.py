@@ -73,7 +73,7 @@ class Triage:
             return self._say("duplicate", event, now, "the event was taken in before")
         try:
             return self._follow_from(whole_event(event), now, counts=counts)
-        except OverflowError:
+        except (OverflowError, ValueError):
             return self._say("noted", event, now, "its numbers are out of every range")
 
     def _follow_from(self, event: Event, now: float, *, counts: bool) -> Decision:

@@ -94,7 +94,7 @@ class Monitor:
         self.sinks = list(sinks)
         self.value_sink = value_sink if config.log_values else None
         self.clock = clock
-        self.status = Status(**origin._asdict(), machine=socket.gethostname(), pid=os.getpid(), started=clock())
+        self.status = Status(origin=origin, machine=socket.gethostname(), pid=os.getpid(), started=clock())
         self.protections = Protections()
         self.step = 0
         self.readings: Sequence[Reading] = ()

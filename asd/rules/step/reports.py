@@ -83,7 +83,7 @@ class Reports:
         """An anomaly of what all ranks see alike."""
         if attribution is None:
             reason = _with(event.reason, "the ranks were not compared, so none can be named for their mean")
-            return replace(event, rank=-1, device="unknown", reason=reason)
+            return replace(_of_nobody(event), reason=reason)
         own, ranks = self._origin.rank, attribution.ranks
         if own == attribution.origin or (own in ranks and not attribution.in_mean):
             return event
@@ -91,7 +91,7 @@ class Reports:
         event = replace(event, reason=_with(event.reason, reason))
         # Where nobody is named the first of them tells of it.
         if attribution.origin is None and own == min(ranks, default=0) and (attribution.in_mean or not ranks):
-            return replace(event, rank=-1, device="unknown")
+            return _of_nobody(event)
         return replace(event, kind="follower")
 
     def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool) -> Event:
@@ -149,7 +149,7 @@ class Reports:
         )
         event = replace(event, rule="weight_hash", feature="differing")
         if anomaly and not found.odd:
-            event = replace(event, rank=-1, device="unknown")
+            event = _of_nobody(event)
         return event
 
     def problem(self, step: int, checkpoint: str, reason: str) -> Event:
@@ -174,7 +174,7 @@ class Reports:
         **more: Any,
     ) -> Event:
         return Event(
-            **self._origin._asdict(),
+            origin=self._origin,
             step=step,
             checkpoint=checkpoint,
             value=value,
@@ -188,6 +188,10 @@ class Reports:
             time=self._clock(),
             **more,
         )
+
+
+def _of_nobody(event: Event) -> Event:
+    return replace(event, origin=replace(event.origin, rank=-1, device="unknown"))
 
 
 def _with(reason: str, more: str) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import bisect
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from msgspec import Meta
 
-from asd.records import Count, Finite, Flag, Number, Rank, Text, plain, read
+from asd.origin import FromOrigin, Origin
+from asd.records import Count, Finite, Flag, Number, Text, members, plain, read
 from asd.rules.step.protections import Protections
 from asd.verdict import Verdict
 
@@ -24,38 +26,60 @@ __all__ = ["RATIO_BOUNDS", "Status"]
 VERSION = 1
 RATIO_BOUNDS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 10.0, 1e3)
 """Upper bounds of the histogram of value / first-level limit; one more bucket holds what is larger."""
-_SUMS = (
-    "steps",
-    "checks",
-    "non_finite",
-    "refused",
-    "problems",
-    "evidence_dropped",
-    "step_seconds",
-    "check_seconds",
-    "ratio_sum",
-)
 
-_Counts = Annotated[dict[str, Count], Meta(description="an object of whole numbers")]
+
+def _by_key(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part)
+    return dict(counts)
+
+
+def _by_place(parts: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(counts) for counts in zip(*parts, strict=True)]
+
+
+def _newest(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _protections(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return Protections.together(parts) if any(parts) else {}
+
+
+def _notes(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())
+
+
+class _Together(NamedTuple):
+    """What a field of several monitors comes to; without it it is that of the last one."""
+
+    of: Callable[[Sequence[Any]], Any]
+
+
+_Sum = Annotated[Count, _Together(sum)]
+_Seconds = Annotated[Finite, _Together(sum)]
+_Latest = Annotated[Finite, _Together(max)]
+_Counts = Annotated[dict[str, Count], Meta(description="an object of whole numbers"), _Together(_by_key)]
+_BUCKETS = len(RATIO_BOUNDS) + 1
 _Buckets = Annotated[
     list[Count],
-    Meta(
-        min_length=len(RATIO_BOUNDS) + 1,
-        max_length=len(RATIO_BOUNDS) + 1,
-        description=f"a list of {len(RATIO_BOUNDS) + 1} whole numbers",
-    ),
+    Meta(min_length=_BUCKETS, max_length=_BUCKETS, description=f"a list of {_BUCKETS} whole numbers"),
+    _Together(_by_place),
 ]
-_Pairs = Annotated[dict[str, tuple[Number, Number]], Meta(description="an object of pairs of numbers")]
+_Pairs = Annotated[
+    dict[str, tuple[Number, Number]], Meta(description="an object of pairs of numbers"), _Together(_newest)
+]
 _Shares = Annotated[dict[str, tuple[Finite, Finite]], Meta(description="an object of pairs of finite numbers")]
-_Protections = Annotated[dict[str, Any], Meta(description="an object")]
+_Protections = Annotated[dict[str, Any], Meta(description="an object"), _Together(_protections)]
 
 
 @dataclass(slots=True, kw_only=True)
-class Status:
+class Status(FromOrigin):
     """The counts of one rank since its process began.
 
     Attributes:
-        run, rank, host, device: As in `asd.Event`.
+        origin: Run, rank, host and device; they can be read from the status too.
         pid: Number of the process.
         machine: The host name that this process has, which in a container is not `host`; empty where it was not told.
         started: When the training was attached, in seconds since the epoch.
@@ -81,28 +105,25 @@ class Status:
             that it looks at in a step; empty before that is measured.
     """
 
-    run: Text
-    rank: Rank
-    host: Text
-    device: Text
+    origin: Origin
     pid: Count = 0
-    started: Finite = 0.0
-    written: Finite = 0.0
-    active: Flag = False
-    step: Count = 0
-    steps: Count = 0
-    checks: Count = 0
-    non_finite: Count = 0
+    started: Annotated[Finite, _Together(min)] = 0.0
+    written: _Latest = 0.0
+    active: Annotated[Flag, _Together(max)] = False
+    step: Annotated[Count, _Together(max)] = 0
+    steps: _Sum = 0
+    checks: _Sum = 0
+    non_finite: _Sum = 0
     anomalies: _Counts = field(default_factory=lambda: {"first": 0, "second": 0})
-    refused: Count = 0
-    problems: Count = 0
+    refused: _Sum = 0
+    problems: _Sum = 0
     dropped: _Counts = field(default_factory=dict)
-    evidence_dropped: Count = 0
-    last_check: Finite = 0.0
-    step_seconds: Finite = 0.0
-    check_seconds: Finite = 0.0
-    ratios: _Buckets = field(default_factory=lambda: [0] * (len(RATIO_BOUNDS) + 1))
-    ratio_sum: Finite = 0.0
+    evidence_dropped: _Sum = 0
+    last_check: _Latest = 0.0
+    step_seconds: _Seconds = 0.0
+    check_seconds: _Seconds = 0.0
+    ratios: _Buckets = field(default_factory=lambda: [0] * _BUCKETS)
+    ratio_sum: Annotated[Finite, _Together(sum)] = 0.0
     checkpoints: _Pairs = field(default_factory=dict)
     protections: _Protections = field(default_factory=dict)
     budget: _Shares = field(default_factory=dict)
@@ -127,26 +148,14 @@ class Status:
         parts = list(parts)
         if len(parts) == 1:
             return parts[0]
-        pairs = (pair for part in parts for pair in part.checkpoints.items())
-        whole = replace(parts[-1], started=min(part.started for part in parts), checkpoints=dict(pairs))
-        for name in ("written", "active", "step", "last_check"):
-            setattr(whole, name, max(getattr(part, name) for part in parts))
-        for name in _SUMS:
-            setattr(whole, name, sum(getattr(part, name) for part in parts))
-        for name in ("anomalies", "dropped"):
-            counts: dict[str, int] = {}
-            for key, count in (item for part in parts for item in getattr(part, name).items()):
-                counts[key] = counts.get(key, 0) + count
-            setattr(whole, name, counts)
-        if any(part.protections for part in parts):
-            whole.protections = Protections.together(part.protections for part in parts)
-        whole.ratios = [sum(counts) for counts in zip(*(part.ratios for part in parts), strict=True)]
-        return whole
+        hints = get_type_hints(cls, include_extras=True)
+        how = {name: note.of for name, hint in hints.items() for note in _notes(hint) if isinstance(note, _Together)}
+        return replace(parts[-1], **{name: of([getattr(part, name) for part in parts]) for name, of in how.items()})
 
     def to_json(self) -> str:
         """One JSON object; `inf` and `nan` become strings."""
-        data = {each.name: getattr(self, each.name) for each in fields(self)}
-        return json.dumps({"version": VERSION, **data, "checkpoints": plain(self.checkpoints)}, allow_nan=False)
+        data = members(self) | {"checkpoints": plain(self.checkpoints)}
+        return json.dumps({"version": VERSION, **data}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Status:

@@ -15,6 +15,7 @@ from asd import cli
 from asd.cli import main
 from asd.cli.shared import machine
 from asd.event import Event
+from tests.support.events import made_of
 
 
 @pytest.fixture(autouse=True)
@@ -169,8 +170,17 @@ def test_an_alias_is_its_command(name, alias, capsys):
 
 
 def event():
-    return Event(
-        run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="c", value=1.0, limits=(), level=asd.Level.ERROR
+    return made_of(
+        Event,
+        run="r",
+        rank=0,
+        host="h",
+        device="CPU:0",
+        step=1,
+        checkpoint="c",
+        value=1.0,
+        limits=(),
+        level=asd.Level.ERROR,
     )
 
 

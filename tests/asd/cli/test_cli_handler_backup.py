@@ -16,6 +16,7 @@ from asd import Event, Level
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
+from tests.support.events import made_of
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
 pytestmark = pytest.mark.skipif(not DOCUMENT.exists(), reason="the page with the commands is in the checkout only")
@@ -28,8 +29,8 @@ def _plain_environment(monkeypatch):
 
 def raises(run_dir, device):
     """A replay finds that the hardware of a device is broken."""
-    told = Event(
-        run="llama", rank=3, host="node7", device=device, step=1, checkpoint="a", value=2e6, limits=(1e6,),
+    told = made_of(
+        Event, run="llama", rank=3, host="node7", device=device, step=1, checkpoint="a", value=2e6, limits=(1e6,),
         level=Level.ERROR, kind="replay", rule="threshold", feature="l2", reason="r", refused=True, time=time.time(),
         verdict="persistent",
     )  # fmt: skip

@@ -11,6 +11,7 @@ from asd.cli.act.stress import rank_of
 from asd.errors import ConfigError
 from asd.rules.step.status import Status
 from asd.rundir.names import status_file
+from tests.support.events import made_of
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(caps
 
 def leave_status(run_dir, rank, device):
     run_dir.mkdir(exist_ok=True)
-    status = Status(run="llama", rank=rank, host=socket.gethostname(), device=device, pid=1)
+    status = made_of(Status, run="llama", rank=rank, host=socket.gethostname(), device=device, pid=1)
     status_file(run_dir, rank).write_text(status.to_json())
 
 

@@ -8,6 +8,7 @@ from asd import Event, Level
 from asd.cli.shared.event_head import read_head
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES
+from tests.support.events import made_of
 
 FIELDS = {
     "run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3", "step": 9, "checkpoint": "model.norm_out",
@@ -15,7 +16,7 @@ FIELDS = {
     "reason": "特征值 too large", "refused": True, "time": 1_800_000_000.123456, "verdict": "transient", "key": "k",
     "micro_batch": 2, "evidence": "asd_run/evidence",
 }  # fmt: skip
-WHOLE = json.loads(Event(**FIELDS).to_json())
+WHOLE = json.loads(made_of(Event, **FIELDS).to_json())
 
 
 def line(**changes):
@@ -28,9 +29,9 @@ def line(**changes):
 @pytest.mark.parametrize(
     "text",
     [
-        Event(**FIELDS).to_json(),
-        Event(**{**FIELDS, "value": float("inf"), "limits": ()}).to_json(),
-        Event(**{**FIELDS, "value": float("nan"), "run": "half \udcff"}).to_json(),
+        made_of(Event, **FIELDS).to_json(),
+        made_of(Event, **{**FIELDS, "value": float("inf"), "limits": ()}).to_json(),
+        made_of(Event, **{**FIELDS, "value": float("nan"), "run": "half \udcff"}).to_json(),
         line(value=7, limits=[1], id_form=None, key=None, micro_batch=None),
         line(time="2027-01-15T09:00:00+01:00"), line(time="2027-01-15T08:00:00Z"), line(more={"unknown": [1]}),
     ],
@@ -68,7 +69,7 @@ def test_two_have_the_same_identity_exactly_when_they_have_the_same_id():
         {"device": "node7", "host": "Ascend:3"}, {"rank": 33}, {"step": 10}, {"checkpoint": ""}, {"kind": "stress"},
         {"run": "half \udcff"}, {"run": "half \udcff", "value": float("inf")}, {"run": "half \ufffd"},
     ]  # fmt: skip
-    events = [Event(**{**FIELDS, **changes}) for changes in variants]
+    events = [made_of(Event, **{**FIELDS, **changes}) for changes in variants]
     identities = [read_head(event.to_json()).identity for event in events]
     for one, identity in zip(events, identities, strict=True):
         for other, other_identity in zip(events, identities, strict=True):

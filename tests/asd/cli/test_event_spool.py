@@ -11,6 +11,7 @@ import pytest
 from asd import Event, Level
 from asd.cli.shared.event_spool import EventSpool
 from asd.errors import StateError
+from tests.support.events import made_of
 
 
 def shown(spool, limit=None):
@@ -54,11 +55,27 @@ def most_memory(folder):
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path):
-    line = Event(
-        run="run1", rank=0, host="node7", device="Ascend:0", step=1234567, checkpoint="model.norm_out", value=2.5e7,
-        limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="x" * 4000,
-        refused=True, time=1.8e9,
-    ).to_json() + "\n"  # fmt: skip
+    line = (
+        made_of(
+            Event,
+            run="run1",
+            rank=0,
+            host="node7",
+            device="Ascend:0",
+            step=1234567,
+            checkpoint="model.norm_out",
+            value=2.5e7,
+            limits=(1e6,),
+            level=Level.ERROR,
+            kind="anomaly",
+            rule="threshold",
+            feature="l2",
+            reason="x" * 4000,
+            refused=True,
+            time=1.8e9,
+        ).to_json()
+        + "\n"
+    )
     used = []
     for mebibytes in (16, 64):
         with (tmp_path / "events-rank0.jsonl").open("w") as file:

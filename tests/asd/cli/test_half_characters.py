@@ -9,7 +9,7 @@ from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
 from asd.rules.step.status import Status
 from asd.rundir.names import event_file, status_file
-from tests.support.events import event_maker
+from tests.support.events import event_maker, made_of
 
 HALF = "half \ud800"
 NAMES = ("run", "host", "device", "checkpoint", "rule", "feature", "reason", "evidence", "key")
@@ -22,7 +22,7 @@ def run_dir(tmp_path):
     for step, name in enumerate(NAMES, 1):
         log(event(step, **{name: HALF}))
         log(event(step, kind="replay", verdict="persistent", **{name: HALF}))
-    status = Status(run=HALF, rank=0, host=HALF, device=HALF, active=True, checkpoints={HALF: (1.0, 2.0)})
+    status = made_of(Status, run=HALF, rank=0, host=HALF, device=HALF, active=True, checkpoints={HALF: (1.0, 2.0)})
     status_file(tmp_path, 0).write_text(status.to_json())
     for rank, name in enumerate(("protections", "anomalies", "dropped", "budget"), 1):
         broken = json.loads(status.to_json()) | {"rank": rank, name: {HALF: HALF}}

@@ -8,6 +8,7 @@ from asd.handler.act.no_isolator import NoIsolator
 from asd.handler.crowd import Crowd, News
 from asd.handler.decision import Decision
 from asd.isolator import Device
+from tests.support.events import made_of
 
 ONE, TWO = Device("node7", "Ascend:3", 3), Device("node7", "Ascend:4", 4)
 
@@ -66,8 +67,8 @@ def test_a_flapping_device_behind_an_open_breaker_pushes_no_history_out():
     handler = FaultHandler(store, policy, NoIsolator(store), lambda _event: None, lambda: now[0], from_beginning=True)
 
     def anomaly(step, device):
-        return Event(
-            run="llama", rank=0, host="node7", device=device, step=step, checkpoint="a", value=2e6 + step,
+        return made_of(
+            Event, run="llama", rank=0, host="node7", device=device, step=step, checkpoint="a", value=2e6 + step,
             limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=True,
             time=now[0],
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """The store: survives, refuses what it can't use, stays small."""
 
 import json
+import math
 import os
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ from asd import StateError
 from asd.event import event_id
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store
 from asd.handler.act.release import ask_release, find_device
-from asd.handler.db.event_row import unpack
+from asd.handler.db.schema import read_event
 from asd.handler.decide.strike_counts import StrikeCounts
 from asd.handler.files import events_file, state_file
 from asd.handler.inputs.feed import LogFeed
@@ -159,26 +160,36 @@ def test_damage_in_the_middle_is_found(tmp_path):
         Store(tmp_path / "h")
 
 
+OF_VERSION_3 = r"""
+INSERT INTO device VALUES(1,'node7','Ascend:3',-1,3,1.7e9,0.0,2,1,0,1,0,0,'evidence/1',0.0,0);
+INSERT INTO strike VALUES(1,1,'llama','llama',1,1.7e9,1.7e9,1.7e9,0,'','','["llama", 3, "node7", "Ascend:3", 1, "a",
+ Infinity, [1000000.0, NaN], 2, "anomaly", "threshold", "l2", "r", true, 1700000000.0, "80818C00", 0, "", "", ""]');
+INSERT INTO cases VALUES(1,1,'isolated',1.7e9,NULL,'the replay of step 2 of llama found it','persistent',
+ '["llama", 3, "node7", "Ascend:3", 2, "a", 2000002.0, [1000000.0], 2, "replay", "threshold", "l2",
+ "\u7279\u5f81\u503c \"x\"", true, 1700000000.0, "80818C00", 2, "persistent", "evidence/1", "k", 2]',
+ 1.7e9,0,0.0,'','none','');
+INSERT INTO seen VALUES(2,X'2D458D1B70367FB7BD87ED2AD129FAB9',1.7e9);
+PRAGMA user_version = 3;
+"""
+"""As the version before wrote it, whose events are lists of values; that of the strike is of one before that, whose
+events have no `id_form`."""
+
+
 def test_what_an_earlier_version_kept_is_read_and_known(tmp_path):
-    """Its rows have a value less, and its ids neither host nor device."""
-    log = tmp_path / "events-rank0.jsonl"
-    old = [persistent(1, id_form=1), event(2, id_form=1)]
-    log.write_text("".join(each.to_json().replace('"id_form": 1, ', "") + "\n" for each in old))
-    first = handler(tmp_path / "h.sqlite")
-    first.handle_many(old)
-    with first.store.transaction() as db:
-        for table in ("strike", "cases"):
-            rows = [(json.dumps(json.loads(text)[:-1]), n) for n, text in db.execute(f"SELECT n, event FROM {table}")]
-            assert rows
-            db.executemany(f"UPDATE {table} SET event = ? WHERE n = ?", rows)
-    told = [each.id for _, each in first._judge.cases.unsent()]
-    first.close()
+    Store(tmp_path / "h.sqlite").close()
+    with sqlite3.connect(tmp_path / "h.sqlite") as db:
+        db.executescript(OF_VERSION_3)
+    db.close()
     now = handler(tmp_path / "h.sqlite")
-    assert [each.action for each in LogFeed(now, [tmp_path]).step()] == ["duplicate", "duplicate"]
-    assert [unpack(text).id for (text,) in now.store.db.execute("SELECT event FROM strike ORDER BY n")] == [
-        event_id(each.run, each.rank, each.checkpoint, each.step, each.kind) for each in old
-    ]
-    assert [each.id for _, each in now._judge.cases.unsent()] == told
+    cause = persistent(2, key="k", micro_batch=2, reason='特征值 "x"', evidence="evidence/1")
+    assert now.handle(cause).action == "duplicate"
+    assert read_event(now.store.db.execute("SELECT event FROM cases").fetchone()[0]) == cause
+    strike = read_event(now.store.db.execute("SELECT event FROM strike").fetchone()[0])
+    first = event(1, value=math.inf, limits=(1e6, math.nan), id_form=1, time=START)
+    assert (repr(strike), strike.id) == (repr(first), event_id("llama", 3, "a", 1, "anomaly"))
+    ask_release(now.store, 1, START)
+    assert [each.action for each in now.tick()] == ["released"]
+    assert (now.store.db.execute("PRAGMA user_version").fetchone(), strike.micro_batch) == ((4,), 0)
     now.close()
 
 
@@ -188,7 +199,7 @@ def test_another_version_is_refused(tmp_path):
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(
-        StateError, match=r"^the fault handler's state .*h has version 99; valid is 3: restore the copy"
+        StateError, match=r"^the fault handler's state .*h has version 99; valid is 4: restore the copy"
     ):
         Store(tmp_path / "h", set_aside=True)
 

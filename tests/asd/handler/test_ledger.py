@@ -3,6 +3,7 @@
 import json
 import threading
 import tracemalloc
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 
 from asd import Level, StateError
 from asd.handler.decide.strike_counts import StrikeCounts
-from asd.handler.ledger import DeviceCounts, DeviceStatus, Key, Ledger
+from asd.handler.ledger import DeviceCounts, DeviceStatus, Ledger
 from asd.handler.policy import Policy
+from asd.origin import Origin
 from tests.support.events import event_maker
 
-KEY = Key("run1", 0, "node7", "Ascend:3")
-event = event_maker(**KEY._asdict())
+KEY = Origin("run1", 0, "node7", "Ascend:3")
+event = event_maker(**asdict(KEY))
 
 
 def filled(*events):
@@ -55,7 +57,7 @@ def test_an_event_that_comes_twice_counts_once():
 
 def test_ranks_and_runs_are_counted_apart():
     ledger = filled(event(1), event(1, rank=1, device="Ascend:4"), event(1, run="run2"))
-    assert set(ledger.tallies()) == {KEY, KEY._replace(rank=1, device="Ascend:4"), KEY._replace(run="run2")}
+    assert set(ledger.tallies()) == {KEY, replace(KEY, rank=1, device="Ascend:4"), replace(KEY, run="run2")}
 
 
 def test_what_counts_nothing_is_remembered_but_makes_no_rank():
@@ -99,7 +101,7 @@ def test_processes_that_share_a_device_have_strikes_of_their_own():
 @pytest.mark.parametrize("device", ["unknown", ""])
 def test_what_names_no_device_is_counted_and_is_no_strike(device):
     ledger = filled(*(event(step, device=device) for step in (1, 2, 3)))
-    tally = ledger.tallies()[KEY._replace(device=device)]
+    tally = ledger.tallies()[replace(KEY, device=device)]
     assert (tally.anomalies["first"], tally.strikes) == (3, 0)
     assert ledger.standing("node7", device, 0, 10.0) == DeviceStatus()
 

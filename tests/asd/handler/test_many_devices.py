@@ -2,12 +2,12 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 
 from asd.handler import Policy, job_of
 from tests.asd.handler.scene import HOUR, Scene, event
+from tests.support.events import moved
 
 # Many devices at once
 
@@ -146,7 +146,7 @@ def test_the_same_value_that_moves_with_a_device_to_another_rank_is_the_device()
     scene = Scene()
     scene.raises(5, value=3e6)
     scene.clock.now += 100.0
-    decision = scene.handler.handle(replace(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=0))
+    decision = scene.handler.handle(moved(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=0))
     assert decision.action == "isolated"
     assert "a had the very same value in step 5 when it was rank 3, so it is isolated" in decision.reason
 
@@ -156,7 +156,7 @@ def test_a_value_that_moves_with_a_device_that_is_out_belongs_to_its_case():
     scene.raises(5, value=3e6)
     assert scene.replay("persistent", 6).action == "isolated"
     scene.clock.now += 100.0
-    again = replace(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=0)
+    again = moved(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=0)
     assert scene.handler.handle(again).action == "merged"
     assert scene.handler.store.db.execute("SELECT last_fault FROM cases").fetchall() == [(scene.clock.now,)]
 
@@ -166,7 +166,7 @@ def test_where_another_device_was_at_fault_in_that_step_too_the_same_value_is_so
     scene.raises(5, "Ascend:3", value=math.nan)
     scene.raises(5, "Ascend:2", value=math.nan, wait=0.0)
     for device, rank in (("Ascend:3", 2), ("Ascend:2", 3)):  # they have changed places, and both raise again
-        again = replace(event(5, device=device, run="llama+2", value=math.nan, time=scene.clock.now), rank=rank)
+        again = moved(event(5, device=device, run="llama+2", value=math.nan, time=scene.clock.now), rank=rank)
         assert scene.handler.handle(again).action in ("software", "noted")
     assert scene.after(HOUR) == []
 
@@ -175,7 +175,7 @@ def test_where_another_device_had_the_value_too_one_that_moves_to_a_third_rank_s
     scene = Scene()
     scene.raises(5, "Ascend:3", value=math.nan)
     scene.raises(5, "Ascend:2", value=math.nan, wait=0.0)
-    again = replace(event(5, run="llama+2", value=math.nan, time=scene.clock.now), rank=0)
+    again = moved(event(5, run="llama+2", value=math.nan, time=scene.clock.now), rank=0)
     assert scene.handler.handle(again).action == "software"
     assert (scene.after(HOUR), scene.isolated) == ([], [])
 
@@ -183,9 +183,9 @@ def test_where_another_device_had_the_value_too_one_that_moves_to_a_third_rank_s
 @pytest.mark.parametrize(("before", "after"), [(-1, 0), (3, -1), (3, 3)])
 def test_a_device_stays_unless_it_is_known_that_its_rank_has_changed(before, after):
     scene = Scene(Policy(strikes=2))
-    scene.handler.handle(replace(event(5, value=3e6, time=scene.clock.now), rank=before))
+    scene.handler.handle(moved(event(5, value=3e6, time=scene.clock.now), rank=before))
     scene.clock.now += 100.0
-    again = replace(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=after)
+    again = moved(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=after)
     assert scene.handler.handle(again).action == "software"
     assert (scene.after(HOUR), scene.isolated) == ([], [])
 

@@ -184,4 +184,4 @@ def test_a_database_of_the_version_before_is_taken_over(tmp_path):
     scene.begin()
     assert scene.raises(2) == "strike"
     assert stress(scene, failed=False).action == "cleared"
-    assert Store(tmp_path / "h.sqlite").db.execute("PRAGMA user_version").fetchone() == (3,)
+    assert Store(tmp_path / "h.sqlite").db.execute("PRAGMA user_version").fetchone() == (4,)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -10,19 +11,32 @@ from hypothesis import strategies as st
 
 from asd.errors import StateError
 from asd.event import Event
+from asd.origin import Origin
 from asd.rundir.checkpoint_places import checkpoint_places, note_checkpoint_place
 from asd.rundir.last_good import last_good
 from asd.rundir.manifest import Flaw, Health, Manifest, digest_of, load_manifest, manifest_path, write_manifest
 from asd.verdict import Level
+from tests.support.events import made_of
 
 ORIGIN = {"run": "job", "rank": 0, "host": "node1", "device": "CPU:0"}
 
 
 def anomaly(step, *, refused=True, level=Level.ERROR, kind="anomaly", value=1e9):
-    return Event(
-        **ORIGIN, step=step, checkpoint="norm", value=value, limits=(1e6,), level=level, kind=kind, rule="threshold",
-        feature="l2", reason="test", refused=refused, time=0.0,
-    )  # fmt: skip
+    return made_of(
+        Event,
+        **ORIGIN,
+        step=step,
+        checkpoint="norm",
+        value=value,
+        limits=(1e6,),
+        level=level,
+        kind=kind,
+        rule="threshold",
+        feature="l2",
+        reason="test",
+        refused=refused,
+        time=0.0,
+    )
 
 
 def save(folder, step, health=None, text=None, **origin):
@@ -30,7 +44,7 @@ def save(folder, step, health=None, text=None, **origin):
     path = folder / f"step{step}-rank{origin.get('rank', 0)}.ckpt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text if text is not None else f"weights of step {step}")
-    write_manifest(path, step=step, updates=step, health=health or Health(), **{**ORIGIN, **origin})
+    write_manifest(path, step=step, updates=step, origin=Origin(**{**ORIGIN, **origin}), health=health or Health())
     return path
 
 
@@ -101,7 +115,7 @@ def test_a_run_that_is_distrusted_is_left_but_what_a_later_run_wrote_is_taken(tm
             lambda path: manifest_path(path).write_text("[]"),
             " is corrupt: it holds a list; valid is the JSON object ",
         ),
-        (lambda path: manifest_path(path).write_text('{"version": 1}'), " field step is None; valid is "),
+        (lambda path: manifest_path(path).write_text('{"version": 1}'), " field run is None; valid is "),
         (lambda path: manifest_path(path).write_bytes(b"\xff\xfe"), "is corrupt: 'utf-8' codec can't"),
     ],
 )
@@ -187,11 +201,23 @@ numbers = st.integers(0, 2**40)
 flaws = st.builds(Flaw, numbers, st.text(max_size=20), st.floats(), st.booleans(), st.text(max_size=32))
 
 
-@given(st.builds(
-    Manifest, step=numbers, updates=numbers, sha256=st.text(), size=numbers, run=st.text(), rank=st.integers(-1, 99),
-    host=st.text(), device=st.text(), tainted_from=numbers, flaws=st.lists(flaws, max_size=3).map(tuple),
-    rule_state=st.text(), time=st.floats(0, 1e10),
-))  # fmt: skip
+@given(
+    st.builds(
+        partial(made_of, Manifest),
+        step=numbers,
+        updates=numbers,
+        sha256=st.text(),
+        size=numbers,
+        run=st.text(),
+        rank=st.integers(-1, 99),
+        host=st.text(),
+        device=st.text(),
+        tainted_from=numbers,
+        flaws=st.lists(flaws, max_size=3).map(tuple),
+        rule_state=st.text(),
+        time=st.floats(0, 1e10),
+    )
+)
 def test_a_manifest_comes_back_as_it_was(manifest):
     text = manifest.to_json()
     assert Manifest.from_json(text).to_json() == text
@@ -205,7 +231,9 @@ def test_whatever_is_no_manifest_is_a_state_error(text):
 
 
 def test_values_that_are_not_finite_come_back():
-    manifest = Manifest(**ORIGIN, step=1, updates=1, sha256="", size=0, flaws=(Flaw(1, "norm", math.inf, True, "id"),))
+    manifest = made_of(
+        Manifest, **ORIGIN, step=1, updates=1, sha256="", size=0, flaws=(Flaw(1, "norm", math.inf, True, "id"),)
+    )
     assert Manifest.from_json(manifest.to_json()) == manifest
 
 

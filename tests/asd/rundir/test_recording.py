@@ -103,7 +103,7 @@ def test_flagged_and_refused_steps_say_so_also_when_the_event_comes_after_the_st
 def test_a_resumed_training_appends_and_every_rank_has_a_file(tmp_path):
     train(tmp_path, 10)
     train(tmp_path, 10, first=6)
-    train(tmp_path, 3, origin=ORIGIN._replace(rank=1))
+    train(tmp_path, 3, origin=replace(ORIGIN, rank=1))
     steps = [(step.rank, step.step) for step in steps_of(tmp_path)]
     assert steps == [(0, step) for step in [*range(1, 11), *range(6, 16)]] + [(1, 1), (1, 2), (1, 3)]
 

@@ -35,6 +35,7 @@ TRAINING = """
 import json, os, signal, sys, time
 from pathlib import Path
 from asd.event import Event
+from asd.origin import Origin
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.names import event_file, status_file
@@ -50,17 +51,17 @@ plan = json.loads(Path("plan.json").read_text())
 rank, device, run = int(os.environ["RANK_ID"]), int(os.environ["ASD_DEVICE"]), os.environ["ASD_RUN"]
 run_dir = Path(os.environ["ASD_RUN_DIR"])
 attempt = int(run.partition("+")[2] or 1)
-origin = {"run": run, "rank": rank, "host": "here", "device": f"CPU:{rank}"}
+origin = Origin(run, rank, "here", f"CPU:{rank}")
 log = EventLog(event_file(run_dir, rank))
-status = Status(**origin)
+status = Status(origin=origin)
 resume = os.environ["ASD_RESUME_FROM"]
 made = json.loads(Path(resume).read_text()) if resume else []
 
 
 def tell(step, kind, level, **more):
     value = plan.get("value", 1e9) if plan.get("same") else 1e9 + attempt
-    log(Event(**origin, step=step, checkpoint="norm", value=value, limits=(1e6,), level=level, kind=kind, refused=True,
-              rule="threshold", feature="l2", reason="test", time=time.time(), **more))
+    log(Event(origin=origin, step=step, checkpoint="norm", value=value, limits=(1e6,), level=level, kind=kind,
+              refused=True, rule="threshold", feature="l2", reason="test", time=time.time(), **more))
 
 
 for step in range(len(made) + 1, 9):
@@ -93,7 +94,7 @@ for step in range(len(made) + 1, 9):
         file = run_dir / "kept" / f"{run}-step{step}.ckpt"
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(made))
-        write_manifest(file, step=step, updates=step, **origin, health=Health())
+        write_manifest(file, step=step, updates=step, origin=origin, health=Health())
     print("step", step, flush=True)
     time.sleep(plan.get("pause", 0))
 print("made", made, "on", device, "of", os.environ["ASD_DEVICES"], flush=True)

@@ -14,6 +14,7 @@ import pytest
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.verdict import Level
+from tests.support.events import made_of
 from tests.support.waiting import wait_for
 
 SPEC = importlib.util.spec_from_file_location("supervised_job", Path(__file__).with_name("supervised_job.py"))
@@ -246,8 +247,8 @@ def test_one_fault_handler_at_a_time_decides_about_a_job(place):
 def isolated_by_others(place):
     """What a fault handler with a database of its own would say of device 1."""
     EventLog(place.folder / "asd_run" / "events-handler.jsonl")(
-        Event(
-            run="job", rank=1, host="here", device="CPU:1", step=2, checkpoint="norm", value=1e9, limits=(),
+        made_of(
+            Event, run="job", rank=1, host="here", device="CPU:1", step=2, checkpoint="norm", value=1e9, limits=(),
             level=Level.NORMAL, kind="isolation", rule="threshold", feature="l2", reason="the cluster says so",
             refused=True, time=time.time(),
         )

@@ -84,8 +84,10 @@ def save(step):
     if first_attempt and step == int(options.get("torn", 0)):
         os.truncate(file, file.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)
-    origin = monitor.monitor.origin._asdict()
-    write_manifest(file, step=step, updates=resumed_step(optimizer), **origin, health=health, rule_state=state.name)
+    origin = monitor.monitor.origin
+    write_manifest(
+        file, step=step, updates=resumed_step(optimizer), origin=origin, health=health, rule_state=state.name
+    )
 
 
 loss = Tensor(float("nan"))  # where an attempt has nothing left to do

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from asd.rules.readings.reading import Capture, Reading
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.status import Status
 from asd.rundir.names import evidence_folder, status_file
+from tests.support.events import made_of
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
 FILES = {
@@ -210,7 +212,7 @@ def test_after_twenty_bundles_of_a_run_each_further_step_is_counted_also_by_the_
     after.judge(b=2e6, step=100)
     assert after.monitor.status.evidence_dropped == 1
     assert len(after.bundles()) == MOST_BUNDLES
-    for origin in (ORIGIN._replace(rank=30), ORIGIN._replace(run="run2")):
+    for origin in (replace(ORIGIN, rank=30), replace(ORIGIN, run="run2")):
         other = Training(tmp_path, origin)
         other.judge(b=2e6)
         assert other.folder().is_dir()
@@ -244,7 +246,7 @@ def test_a_step_that_is_made_again_by_a_resumed_training_gets_a_folder_of_its_ow
 
 @pytest.mark.parametrize("name", ["a,b", 'quo"te', "two\nlines", "层.归一化", "$x_{y", "\udcff", "a" * 300])
 def test_any_name_of_a_checkpoint_and_of_a_run_is_written(name, tmp_path):
-    training = Training(tmp_path, ORIGIN._replace(run=name))
+    training = Training(tmp_path, replace(ORIGIN, run=name))
     (event,) = training.judge(b=2e6, names=("a", name))
     assert training.problems() == []
     folder = Path(event.evidence)
@@ -258,7 +260,9 @@ def test_any_name_of_a_checkpoint_and_of_a_run_is_written(name, tmp_path):
 def test_the_devices_of_the_other_ranks_come_from_what_they_left(training):
     run_dir = Path(training.config.run_dir)
     run_dir.mkdir()
-    other = Status(run="run1", rank=4, host="node8", device="Ascend:0", pid=5, step=9, active=True, written=3.0)
+    other = made_of(
+        Status, run="run1", rank=4, host="node8", device="Ascend:0", pid=5, step=9, active=True, written=3.0
+    )
     status_file(run_dir, 4).write_text(other.to_json())
     status_file(run_dir, 3).write_text("our own, not read")
     status_file(run_dir, 5).write_text('{"torn')

@@ -13,11 +13,12 @@ from asd.exporters.prometheus.event_journal import EventJournal
 from asd.handler.inputs import agent_client
 from asd.handler.inputs.agent_client import Access, AgentError, AgentLink
 from asd.handler.inputs.targets import Target
+from tests.support.events import made_of
 
 
 def event(step):
-    return Event(
-        run="r", rank=0, host="node7", device="Ascend:0", step=step, checkpoint="a", value=2e6, limits=(1e6,),
+    return made_of(
+        Event, run="r", rank=0, host="node7", device="Ascend:0", step=step, checkpoint="a", value=2e6, limits=(1e6,),
         level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=True, time=float(step),
     )  # fmt: skip
 

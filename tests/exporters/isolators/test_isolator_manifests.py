@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from manifests import FOLDER, components, rendered
 
+from tests.support.events import made_of
+
 yaml = pytest.importorskip("yaml")
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="only the source tree has this")
 JOBS = ("plain.yaml", "volcano.yaml", "kubeflow.yaml", "mindcluster.yaml")
@@ -139,8 +141,8 @@ def test_what_a_job_leaves_in_its_folder_is_found_by_agent_and_handler(tmp_path)
     known = {**variables(job), "ASD_NODE": "node7", "JOB_NAME": "llama"}
     root = Path(known["ASD_RUN_DIR"].replace("$(JOB_NAME)", "llama").replace("/runs", str(tmp_path)))
     config = Config.from_env({"ASD_NODE": known["ASD_NODE"], "ASD_RUN_DIR": str(root)})
-    event = Event(
-        run="llama", rank=0, host=config.name_of_node(), device="Ascend:3", step=7, checkpoint="norm", value=2e6,
+    event = made_of(
+        Event, run="llama", rank=0, host=config.name_of_node(), device="Ascend:3", step=7, checkpoint="norm", value=2e6,
         limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="", refused=True,
         time=time.time(),
     )  # fmt: skip

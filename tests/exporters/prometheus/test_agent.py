@@ -22,7 +22,7 @@ from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
-from tests.support.events import event_maker
+from tests.support.events import event_maker, made_of
 
 event = event_maker(device="Ascend:3", level=Level.WARNING)
 
@@ -132,7 +132,7 @@ def test_runs_below_its_folder_come_and_go(agents, tmp_path):
     agent = agents([tmp_path], tmp_path / "state.json")
     agent.poll()
     write(tmp_path / "team" / "job1", event(1, run="job1"))
-    status = Status(run="job1", rank=0, host="node7", device="Ascend:3", pid=1, active=True)
+    status = made_of(Status, run="job1", rank=0, host="node7", device="Ascend:3", pid=1, active=True)
     run_dir.status_file(tmp_path / "team" / "job1", 0).write_text(status.to_json())
     agent.poll()
     assert [each.run for each in agent.ledger.events()] == ["job1"]
@@ -149,7 +149,7 @@ def test_runs_below_its_folder_come_and_go(agents, tmp_path):
 def test_ranks_of_other_machines_alone_are_told_of(agents, folder, caplog):
     write(folder, event(1))
     for rank in range(3):
-        status = Status(run="r", rank=rank, host=f"pod-{rank}", device="Ascend:3", pid=1, active=True)
+        status = made_of(Status, run="r", rank=rank, host=f"pod-{rank}", device="Ascend:3", pid=1, active=True)
         run_dir.status_file(folder, rank).write_text(status.to_json())
     agent = agents([folder], host="node7")
     registry = CollectorRegistry()
@@ -288,7 +288,7 @@ def test_a_log_that_vanishes_unread_is_told(folder, agents, monkeypatch):
 def test_only_one_host_may_be_asked_for(folder, agents):
     write(folder, event(1), event(2, host="other", rank=1))
     for rank, host in enumerate(("node7", "other")):
-        status = Status(run="run1", rank=rank, host=host, device="Ascend:3")
+        status = made_of(Status, run="run1", rank=rank, host=host, device="Ascend:3")
         run_dir.status_file(folder, rank).write_text(status.to_json())
     agent = agents([folder], host="node7")
     agent.poll()

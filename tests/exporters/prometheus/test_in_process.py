@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_a_training_is_seen_while_it_trains(port):
 def test_trainings_of_one_process_share_the_port(port):
     config = Config(protection="document", metrics_port=port)
     train(open_metrics(config, ORIGIN), [1, 2])
-    second = ORIGIN._replace(run="run2")
+    second = replace(ORIGIN, run="run2")
     train(open_metrics(config, second), [1, 2, 3], origin=second)
     train(open_metrics(config, ORIGIN), [1])
     shown = samples(port)
@@ -117,7 +118,7 @@ def test_trainings_of_one_process_share_the_port(port):
 def test_only_so_many_trainings_of_a_process_are_kept(port):
     config = Config(protection="document", metrics_port=port)
     for number in range(40):
-        open_metrics(config, ORIGIN._replace(run=f"r{number}"))
+        open_metrics(config, replace(ORIGIN, run=f"r{number}"))
     assert [status.run for status in open_metrics(config, ORIGIN).endpoint.statuses()][-1] == "run1"
     assert len(open_metrics(config, ORIGIN).endpoint.statuses()) == 16
 

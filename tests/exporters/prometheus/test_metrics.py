@@ -22,14 +22,14 @@ from asd.exporters.prometheus.device_map import DeviceNames
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import RATIO_BOUNDS, Status
 from asd.verdict import Verdict
-from tests.support.events import event_maker
+from tests.support.events import event_maker, made_of
 
 RANK = {"run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3"}
 LABELS = {"run": "run1", "rank": "3", "node": "node7", "id": "3"}
 
 
 def status(**changes):
-    return Status(**{**RANK, **changes})
+    return made_of(Status, **{**RANK, **changes})
 
 
 event = event_maker(**RANK, time=lambda step: 1e9 + step)

@@ -10,6 +10,7 @@ import random
 import signal
 import socket
 import time
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
@@ -34,6 +35,7 @@ from asd.origin import Origin
 from asd.rules.readings.reading import Capture, Reading
 from asd.rules.step.monitor import Monitor
 from asd.rundir.names import event_file, status_file
+from tests.support.events import made_of
 
 START = 1_790_000_000.0
 SITES = ("model.layers.0.attention_norm", "model.layers.1.ffn_norm", "model.norm_out")
@@ -71,11 +73,11 @@ class Rank:
     def tell(self, kind, step, **more):
         self.now += 1
         fields = {
-            **self.origin._asdict(), "step": step, "checkpoint": "", "value": math.nan, "limits": (),
+            **asdict(self.origin), "step": step, "checkpoint": "", "value": math.nan, "limits": (),
             "level": Level.NORMAL, "kind": kind, "rule": "threshold", "feature": "l2", "reason": "", "refused": False,
             "time": self.now, **more,
         }  # fmt: skip
-        self.monitor.publish(Event(**fields))
+        self.monitor.publish(made_of(Event, **fields))
         return self
 
     def end(self, **status):
@@ -124,8 +126,8 @@ def rows(page, name):
 
 def test_an_endless_name_does_not_fill_the_verdict(tmp_path):
     endless = "n" * 100_000
-    event = Event(
-        run="r", rank=0, host="h", device="Ascend:0", step=1, checkpoint=endless, value=2e6, limits=(1e6,),
+    event = made_of(
+        Event, run="r", rank=0, host="h", device="Ascend:0", step=1, checkpoint=endless, value=2e6, limits=(1e6,),
         level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=True, time=START,
     )  # fmt: skip
     EventLog(tmp_path / "events-rank0.jsonl")(event)
@@ -447,11 +449,24 @@ def test_a_large_run_is_a_small_page_in_seconds(tmp_path):
     lines = {rank: [] for rank in range(8)}
     for i in range(20_000):
         level = Level.ERROR if i % 20 == 0 else Level.WARNING
-        event = Event(
-            run="r", rank=i % 8, host="h", device=f"Ascend:{i % 8}", step=i // 8, checkpoint=SITES[i % 3], value=2e6,
-            limits=(1e6,), level=level, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=False,
+        event = made_of(
+            Event,
+            run="r",
+            rank=i % 8,
+            host="h",
+            device=f"Ascend:{i % 8}",
+            step=i // 8,
+            checkpoint=SITES[i % 3],
+            value=2e6,
+            limits=(1e6,),
+            level=level,
+            kind="anomaly",
+            rule="threshold",
+            feature="l2",
+            reason="r",
+            refused=False,
             time=START + i,
-        )  # fmt: skip
+        )
         lines[i % 8].append(event.to_json() + "\n")
     for rank, each in lines.items():
         event_file(tmp_path, rank).write_text("".join(each))

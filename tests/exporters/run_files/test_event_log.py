@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from tests.support.events import event_maker
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 
 
-event = event_maker(**ORIGIN._asdict(), time=0.0)
+event = event_maker(**asdict(ORIGIN), time=0.0)
 
 
 @pytest.fixture

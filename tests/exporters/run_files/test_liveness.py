@@ -11,12 +11,13 @@ import pytest
 
 from asd.exporters.run_files.liveness import Liveness
 from asd.rules.step.status import Status
+from tests.support.events import made_of
 
 
 def status(pid, **changes):
     now = time.time()
     fields = {"run": "r", "rank": 0, "host": socket.gethostname(), "device": "CPU:0", "started": now, "written": now}
-    return Status(**{**fields, "pid": pid, **changes})
+    return made_of(Status, **{**fields, "pid": pid, **changes})
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -30,7 +31,7 @@ def logger():
     return logger
 
 
-event = event_maker(**ORIGIN._asdict(), reason="100% wrong", time=0.0)
+event = event_maker(**asdict(ORIGIN), reason="100% wrong", time=0.0)
 
 
 def test_a_first_level_anomaly_is_an_error_with_the_keyword_the_code_and_the_health_text(logger):
@@ -88,7 +89,8 @@ def run(code):
 
 EVENT = """
 from asd import Event, Level
-event = Event(run="r", rank=0, host="h", device="CPU:0", step=1, checkpoint="a", value=2e6, limits=(),
+from asd.origin import Origin
+event = Event(origin=Origin("r", 0, "h", "CPU:0"), step=1, checkpoint="a", value=2e6, limits=(),
               level=Level.ERROR, kind="anomaly", rule="r", feature="l2", reason="特征值", refused=False, time=0.0)
 """
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
+from tests.support.events import made_of
 
 ORIGIN = Origin("run1", 3, "node7", "Ascend:3")
 GOOD, BAD, DUBIOUS = Reading("a", 1.0, 1.0, 0, 1), Reading("a", 2e6, 2e6, 0, 1), Reading("a", 2e4, 2e4, 0, 1)
@@ -177,7 +179,7 @@ def test_a_shorter_status_leaves_no_rest_of_a_longer_one(sink):
 
 
 def status(rank=0, **changes):
-    return Status(**{**ORIGIN._asdict(), "rank": rank, **changes})
+    return made_of(Status, **{**asdict(ORIGIN), "rank": rank, **changes})
 
 
 def put(folder, rank, text):

@@ -1,6 +1,7 @@
 """The monitor: one rule per checkpoint, events in the order of the backward pass, and trouble that stays harmless."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ LIMIT = 1_000_000.0
 def monitor(*sinks, config=None, rank=3, **options):
     return Monitor(
         config or Config(protection="document", enable=1),
-        ORIGIN._replace(rank=rank),
+        replace(ORIGIN, rank=rank),
         sinks,
         clock=lambda: 5.0,
         **options,
@@ -79,7 +80,7 @@ def test_an_event_says_where_when_and_how_much():
     events = []
     monitor(events.append).judge(7, [reading("a", 2e6)], refused=True)
     (event,) = events
-    assert (event.run, event.rank, event.host, event.device) == ORIGIN
+    assert event.origin == ORIGIN
     assert (event.step, event.checkpoint, event.value, event.limits) == (7, "a", 2e6, (LIMIT,))
     assert (event.level, event.kind, event.rule, event.feature) == (Level.ERROR, "anomaly", "threshold", "l2")
     assert (event.reason, event.refused, event.time, event.code) == (

@@ -3,22 +3,24 @@
 import json
 import math
 from dataclasses import fields
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Level, StateError
+from asd.records import members
 from asd.rules.step.status import RATIO_BOUNDS, Status
 from asd.verdict import Verdict
+from tests.support.events import made_of
 
 ORIGIN = {"run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3"}
 COUNTS = st.integers(0, 2**63 - 1)
 MOMENTS = st.floats(0, 1e12)
 TEXTS = st.text(max_size=20)
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
-STATUSES = st.builds(
-    Status,
+STATUSES = st.builds(partial(made_of, Status),
     run=TEXTS, rank=st.integers(-1, 2**40), host=TEXTS, device=TEXTS, pid=COUNTS, started=MOMENTS, written=MOMENTS,
     active=st.booleans(), step=COUNTS, steps=COUNTS, checks=COUNTS, non_finite=COUNTS,
     anomalies=st.fixed_dictionaries({"first": COUNTS, "second": COUNTS}), refused=COUNTS, problems=COUNTS,
@@ -35,7 +37,7 @@ def verdict(value, limit=1e6, level=Level.NORMAL):
 
 
 def changed(**data):
-    return json.dumps({**json.loads(Status(**ORIGIN).to_json()), **data})
+    return json.dumps({**json.loads(made_of(Status, **ORIGIN).to_json()), **data})
 
 
 @given(STATUSES)
@@ -50,12 +52,12 @@ def test_it_is_one_line_of_json_without_a_number_that_json_lacks(status):
 
     text = status.to_json()
     assert "\n" not in text
-    assert set(json.loads(text, parse_constant=refuse)) == {"version", *(each.name for each in fields(Status))}
+    assert set(json.loads(text, parse_constant=refuse)) == {"version", *members(status)}
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, st.sampled_from(Level)), max_size=20))
 def test_whatever_is_added_it_can_be_written_and_read_back(added):
-    status = Status(**ORIGIN)
+    status = made_of(Status, **ORIGIN)
     for value, limit, level in added:
         status.add("a", verdict(value, limit, level))
     assert status.checks == len(added)
@@ -64,7 +66,7 @@ def test_whatever_is_added_it_can_be_written_and_read_back(added):
 
 
 def test_a_sum_that_no_float_can_hold_does_not_spoil_the_rest():
-    status = Status(**ORIGIN)
+    status = made_of(Status, **ORIGIN)
     for _ in range(2):
         status.add("a", verdict(1e308, 1.0))
     assert status.ratio_sum == 1e308
@@ -75,7 +77,7 @@ def test_a_sum_that_no_float_can_hold_does_not_spoil_the_rest():
     ("ratio", "bucket"), [(0.0, 0), (1e-9, 0), (1.1e-9, 1), (0.3, 9), (1.0, 10), (1.5, 11), (1e3, 12), (1e4, 13)]
 )
 def test_a_value_falls_into_the_bucket_whose_bound_it_does_not_exceed(ratio, bucket):
-    status = Status(**ORIGIN)
+    status = made_of(Status, **ORIGIN)
     status.add("a", verdict(ratio, 1.0))
     assert [index for index, count in enumerate(status.ratios) if count] == [bucket]
     assert status.ratio_sum == ratio
@@ -87,22 +89,22 @@ def test_a_value_falls_into_the_bucket_whose_bound_it_does_not_exceed(ratio, buc
      (1.0, -1.0, 0), (1e308, 1e-300, 0)],
 )  # fmt: skip
 def test_what_has_no_ratio_is_kept_out_of_the_histogram(value, limit, non_finite):
-    status = Status(**ORIGIN)
+    status = made_of(Status, **ORIGIN)
     status.add("a", verdict(value, limit))
     assert (sum(status.ratios), status.ratio_sum, status.non_finite) == (0, 0.0, non_finite)
     assert repr(status.checkpoints) == repr({"a": (value, limit)})
 
 
 def test_a_status_from_before_a_field_was_added_is_read_with_its_default():
-    data = json.loads(Status(**ORIGIN).to_json())
+    data = json.loads(made_of(Status, **ORIGIN).to_json())
     for name in data.keys() - {"version", *ORIGIN}:
-        assert Status.from_json(json.dumps({key: item for key, item in data.items() if key != name})) == Status(
-            **ORIGIN
+        assert Status.from_json(json.dumps({key: item for key, item in data.items() if key != name})) == made_of(
+            Status, **ORIGIN
         )
 
 
 def test_a_field_of_a_later_version_is_passed_over():
-    assert Status.from_json(changed(temperature=40)) == Status(**ORIGIN)
+    assert Status.from_json(changed(temperature=40)) == made_of(Status, **ORIGIN)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +196,12 @@ def test_no_text_causes_another_error(text):
 
 
 def test_what_several_monitors_of_a_process_counted_is_summed_up_in_one_status():
-    one = Status(run="r", rank=0, host="h", device="CPU:0", started=1.0, written=5.0, active=True, step=7, steps=7)
-    other = Status(run="r", rank=0, host="h", device="CPU:0", started=2.0, written=4.0, step=3, steps=3, refused=1)
+    one = made_of(
+        Status, run="r", rank=0, host="h", device="CPU:0", started=1.0, written=5.0, active=True, step=7, steps=7
+    )
+    other = made_of(
+        Status, run="r", rank=0, host="h", device="CPU:0", started=2.0, written=4.0, step=3, steps=3, refused=1
+    )
     one.add("n", Verdict(Level.NORMAL, "", 1.0, 2.0))
     other.add("Generator.n", Verdict(Level.NORMAL, "", 1.0, 4.0))
     other.anomalies["first"] = other.dropped["Sink"] = 2
