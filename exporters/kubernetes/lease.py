@@ -18,13 +18,17 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
+from lightkube.generic_resource import create_namespaced_resource
+
 from asd.errors import ConfigError
-from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict
 
 __all__ = ["ANNOTATION", "KubeLease"]
 
 ANNOTATION = "asd.mindspore.org/state"
 _LEASE_SECONDS = 15
+# As it comes: its times have six digits after the point, and a server refuses others.
+_Lease: Any = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
 _DEADLINE_SECONDS = 10.0  # shorter by what a request may take that was sent in the last moment
 _RENEW_SECONDS = 2.0
 _ANSWER_SECONDS = 3.0  # for each part of an answer
@@ -53,9 +57,12 @@ class KubeLease:
     """
 
     def __init__(
-        self, place: str, api: KubeApi | None = None, identity: str = "",
+        self,
+        place: str,
+        api: KubeApi | None = None,
+        identity: str = "",
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-    ) -> None:  # fmt: skip
+    ) -> None:
         match = _PLACE.fullmatch(place)
         if match is None:
             raise ConfigError("--lease", place, "it must be NAMESPACE/NAME, for example asd/asd-handler")
@@ -109,9 +116,9 @@ class KubeLease:
         with self._lock:
             if self.acts:
                 try:
-                    lease = self._api.get_lease(self.name, self.namespace)
+                    lease = self._get()
                     if lease is not None and _spec(lease).get("holderIdentity") == self.identity:
-                        self._api.put_lease(self._ours(lease, holder=""))
+                        self._put(self._ours(lease, holder=""))
                 except KubeError:
                     pass  # it ends by itself
             self._holds = False
@@ -151,17 +158,31 @@ class KubeLease:
 
     def _renew_or_look(self) -> bool:
         began = self._clock()
-        lease = self._kept or self._api.get_lease(self.name, self.namespace)
+        lease = self._kept or self._get()
         if lease is not None and not self._may_take(lease):
             self.holder, self.record, self._holds = str(_spec(lease).get("holderIdentity") or ""), _record(lease), False
             return False
-        kept = self._api.put_lease(self._ours(lease or {}, holder=self.identity))
+        kept = self._put(self._ours(lease or {}, holder=self.identity))
         if not self._holds:  # what was left until this very moment
             self.record = _record(kept)
         self._kept = kept  # what is ours nobody else changes: the server would refuse our next version of it
         self.holder, self._until, self._holds = self.identity, began + _DEADLINE_SECONDS, True
         self._took = True
         return True
+
+    def _get(self) -> dict[str, Any] | None:
+        """The Lease; None when there is none."""
+        try:
+            with self._api.asking(f"reading Lease {self.namespace}/{self.name}") as client:
+                return as_dict(client.get(_Lease, self.name, namespace=self.namespace))
+        except NotFoundError:
+            return None
+
+    def _put(self, lease: dict[str, Any]) -> dict[str, Any]:
+        """Makes the Lease, or replaces the version of it that `lease` names; returns the Lease after that."""
+        with self._api.asking(f"writing Lease {self.namespace}/{self.name}") as client:
+            made = _Lease.from_dict(lease)
+            return as_dict(client.replace(made) if lease["metadata"].get("resourceVersion") else client.create(made))
 
     def _may_take(self, lease: dict[str, Any]) -> bool:
         """Whether it is ours, nobody's, or has not changed for as long as its holder said."""

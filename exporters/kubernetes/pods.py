@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lightkube.resources.core_v1 import Pod
+
 from asd.errors import ConfigError
 from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
 from asd.handler.inputs.targets import Target
@@ -16,6 +18,7 @@ __all__ = ["PodTargets"]
 _SECONDS = 10.0  # between two looks
 _PATIENCE = 60.0  # seconds in which a new pod may have no address, and nobody hears of it
 _PORT = 9464
+_AT_ONCE = 500  # pods of a list in one answer
 _LABEL = r"[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*"
 _PLACE = re.compile(
     rf"(?P<namespace>[a-z0-9-]+)/(?P<labels>{_LABEL}(?:,{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?", re.ASCII
@@ -48,7 +51,7 @@ class PodTargets:
         if match is None or not 1 <= self._port <= 65535:
             raise ConfigError("--agents", f"kubernetes:{place}", _FORM)
         self._namespace = match["namespace"]
-        self._labels = dict(each.split("=", 1) for each in match["labels"].split(","))
+        self._labels: dict[str, Any] = dict(each.split("=", 1) for each in match["labels"].split(","))
         self._api = api or KubeApi()
         self._clock = clock
         self._next = clock()
@@ -63,7 +66,9 @@ class PodTargets:
             return self._targets
         self._next = now + _SECONDS
         try:
-            pods = self._api.list_pods(self._namespace, self._labels)
+            with self._api.asking(f"listing the pods of {self._namespace}") as client:
+                listed = client.list(Pod, namespace=self._namespace, labels=self._labels, chunk_size=_AT_ONCE)
+                pods = [pod.to_dict() for pod in listed]
         except KubeError as error:
             self.problem = f"the agents stay as they were, for {error.reason}"
             return self._targets

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError
+from lightkube.resources.core_v1 import ConfigMap
+from lightkube.types import PatchType
+
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, NotFoundError, as_dict
 from asd.exporters.isolators.public_fault import message_text, validate
 
 __all__ = ["FaultConfigMap", "MessageAllowance", "SavedFaults"]
@@ -79,7 +82,7 @@ class FaultConfigMap:
         Raises:
             KubeError: The server does not say, or the ConfigMap is none of ours.
         """
-        found = self._api.get_config_map(self._name, self._namespace)
+        found = self._get(self._namespace, self._name)
         if found is None:
             return SavedFaults(None)
         try:
@@ -102,11 +105,13 @@ class FaultConfigMap:
         self._allowance.take()
         try:
             if before.message is None:
-                made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-                self._api.create_config_map(made)
+                made: Any = ConfigMap.from_dict({"metadata": metadata, "data": data})
+                with self._api.asking(f"making ConfigMap {self._name}") as client:
+                    client.create(made)
             else:
-                metadata = {"labels": _LABEL, "resourceVersion": before.version}
-                self._api.patch_config_map(self._name, self._namespace, {"metadata": metadata, "data": data})
+                patch = {"metadata": {"labels": _LABEL, "resourceVersion": before.version}, "data": data}
+                with self._api.asking(f"changing ConfigMap {self._namespace}/{self._name}") as client:
+                    client.patch(ConfigMap, self._name, patch, namespace=self._namespace, patch_type=PatchType.MERGE)
         except ConflictError:
             return False
         return True
@@ -117,6 +122,14 @@ class FaultConfigMap:
         Raises:
             KubeError: The server does not say.
         """
-        found = self._api.get_config_map(f"mindx-dl-deviceinfo-{node}", "kube-system")
+        found = self._get("kube-system", f"mindx-dl-deviceinfo-{node}")
         listed = ((found or {}).get("data") or {}).get("ManuallySeparateNPU", "")
         return {int(chip.group(1)) for chip in map(_CHIP.fullmatch, listed.split(",")) if chip}
+
+    def _get(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """A ConfigMap; None when there is none."""
+        try:
+            with self._api.asking(f"reading ConfigMap {namespace}/{name}") as client:
+                return as_dict(client.get(ConfigMap, name, namespace=namespace))
+        except NotFoundError:
+            return None

@@ -13,8 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from lightkube.resources.core_v1 import Event, Node, NodeStatus
+from lightkube.types import PatchType
+
 from asd.errors import IsolationError
-from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError
+from asd.exporters.isolators.kubernetes.api import ConflictError, KubeApi, KubeError, as_dict
 from asd.exporters.isolators.kubernetes.node_mark import (
     EFFECTS,
     condition_patch,
@@ -57,10 +60,17 @@ class Kubernetes:
     name = "kubernetes"
 
     def __init__(
-        self, *, kubeconfig: str = "", context: str = "", nodes: Mapping[str, str] | str = "",
-        strip_domain: bool | str = False, effect: str = "NoSchedule", condition: bool | str = True,
-        events: bool | str = True, timeout: float | str = 10.0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        kubeconfig: str = "",
+        context: str = "",
+        nodes: Mapping[str, str] | str = "",
+        strip_domain: bool | str = False,
+        effect: str = "NoSchedule",
+        condition: bool | str = True,
+        events: bool | str = True,
+        timeout: float | str = 10.0,
+    ) -> None:
         self._node_of = NodeNames(nodes, strip_domain)
         self._effect = choice("effect", effect, EFFECTS)
         self._condition = flag("condition", condition)
@@ -71,7 +81,7 @@ class Kubernetes:
     def held(self, device: Device) -> Held:
         """Who holds `device` out, as `Isolator.held`."""
         with self._sentences(device):
-            return held_by(self._api.get_node(self._node(device)), label(device))
+            return held_by(self._read(device), label(device))
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
         """Takes the node of `device` out, as `Isolator.isolate`.
@@ -110,37 +120,50 @@ class Kubernetes:
 
     def _change(self, device: Device, change: Callable[[_Node], _Node | None]) -> _Node:
         """Brings the node to where `change` has nothing more to do; each try starts from what the server said last."""
-        node = self._api.get_node(self._node(device))
+        node = self._read(device)
         for attempt in range(_TRIES):
             patch = change(node)
-            changed = self._tell_condition(node, _marks_after(node, patch))
+            changed = self._tell_condition(node, marks_of(node if patch is None else patch))
             if changed is not None:  # it may have been cordoned since it was read
                 node = changed
                 continue
             if patch is None:
                 return node
+            name = self._node(device)
             try:
-                return self._api.patch_node(self._node(device), patch)
+                with self._api.asking(f"changing node {name}") as client:
+                    return as_dict(client.patch(Node, name, patch, patch_type=PatchType.MERGE))
             except ConflictError:
                 time.sleep(0.01 * attempt)
-                node = self._api.get_node(self._node(device))
+                node = self._read(device)
         raise KubeError(f"node {self._node(device)} was changed by somebody else {_TRIES} times meanwhile", retry=True)
 
     def _tell_condition(self, node: _Node, marks: Mapping[str, Mapping[str, str]]) -> _Node | None:
         devices = {name: event_mark(mark.get("event", "")) for name, mark in marks.items()}
         patch = condition_patch(node, devices, self._clock()) if self._condition else None
-        return None if patch is None else self._api.patch_node_status(node["metadata"]["name"], patch)
+        if patch is None:
+            return None
+        name = node["metadata"]["name"]
+        with self._api.asking(f"changing the status of node {name}") as client:
+            return as_dict(client.patch(NodeStatus, name, patch, patch_type=PatchType.STRATEGIC))
 
     def _tell_event(self, node: _Node, name: str, event_id: str, message: str, *, isolated: bool) -> None:
         """Makes the Event; one that can't be made is logged only, as the server drops them as it likes anyway."""
         if not self._events:
             return
+        made: Any = Event.from_dict(event_about(node, name, event_id, message, self._clock(), isolated=isolated))
         try:
-            self._api.create_event(event_about(node, name, event_id, message, self._clock(), isolated=isolated))
+            with self._api.asking("making an Event") as client:
+                client.create(made)
         except ConflictError:
             pass  # told before
         except KubeError as error:
             _log.warning("the isolator %s made no Event: %s", self.name, error.reason)
+
+    def _read(self, device: Device) -> _Node:
+        name = self._node(device)
+        with self._api.asking(f"reading node {name}") as client:
+            return as_dict(client.get(Node, name))
 
     def _node(self, device: Device) -> str:
         name = self._node_of(device)
@@ -156,8 +179,3 @@ class Kubernetes:
             raise IsolationError(device, self.name, error.reason, retry=error.retry) from error
         except ValueError as error:
             raise IsolationError(device, self.name, str(error), retry=False) from error
-
-
-def _marks_after(node: _Node, patch: _Node | None) -> dict[str, dict[str, str]]:
-    """The marks that the node will bear with `patch`."""
-    return marks_of(node if patch is None else patch)

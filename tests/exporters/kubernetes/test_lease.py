@@ -77,15 +77,15 @@ def test_a_renewal_counts_from_when_it_was_asked_for_not_from_when_it_was_answer
     assert not one.acts
 
 
-def test_of_two_that_try_at_the_same_time_the_server_takes_one(lease, clock, kube, api, monkeypatch):
+def test_of_two_that_try_at_the_same_time_the_server_takes_one(lease, clock, kube, monkeypatch):
     one, two = lease("one"), lease("two")
 
-    def put(wanted, put=api.put_lease):
-        monkeypatch.setattr(api, "put_lease", put)
+    def put(wanted, put=one._put):
+        monkeypatch.setattr(one, "_put", put)
         assert tries(two, clock, 0.0)
         return put(wanted)
 
-    monkeypatch.setattr(api, "put_lease", put)
+    monkeypatch.setattr(one, "_put", put)
     assert not tries(one, clock)
     assert two.acts
     assert kube.objects[PATH]["spec"]["holderIdentity"] == "two"
