@@ -7,25 +7,13 @@ from math import isfinite, log2
 
 from asd.rules.base import SIGMA, UPPER, Rule, bad_state, check_count, check_number, check_state
 from asd.rules.threshold import Threshold
+from asd.rules.trace import DEVIATION_FLOOR, Trace
 from asd.verdict import Level, Verdict
 
 __all__ = ["Adaptive"]
 
 WARM_UP_FACTOR = 1.5
 """How much wider the envelope is during the warm-up, when gradients still change their level quickly."""
-MEAN_RATE = 0.05
-"""Share of a new value in the mean; a plain average before that, while it has fewer than 20 values."""
-MEAN_CLIP = 4.0
-"""A value pulls the mean up as if it were at most so many bits above it, after the warm-up."""
-DEVIATION_START = 0.2
-"""The deviation before anything is known. Started from the first two values it is near 0 when they happen to be
-close, and then healthy ones look 12 deviations off (at one site in twenty, for a noise of 0.5 bits)."""
-DEVIATION_RATE = 0.02
-"""Share of a new value in the deviation; a plain average before that, for the same reason."""
-DEVIATION_FLOOR = 0.05
-"""The smallest deviation that counts, in bits: below it is rounding."""
-DECAY = 0.01
-"""How many bits the envelope and the floor come back each step."""
 LARGEST_EXPONENT = 1023.0
 """2.0 ** 1024 is no float."""
 
@@ -68,8 +56,7 @@ class Adaptive(Rule):
 
     References:
         The margins are those that raised no alarm in 1.03 million checks of gradients of activations, in clean
-        training runs of small transformers from step 20 on. One thing differs from that calibration: the deviation
-        starts from 0.2 and as a plain average, see the constants above.
+        training runs of small transformers from step 20 on.
     """
 
     name = "adaptive"
@@ -95,9 +82,7 @@ class Adaptive(Rule):
         self.drop = check_number("drop", drop, 0, "a number of bits of at least 0")
         self.first_steps = check_count("first_steps", first_steps, 1)
         self.warm_up = check_count("warm_up", warm_up, 1)
-        self._mu = self._env = self._low = 0.0
-        self._dev = DEVIATION_START
-        self._learned = 0
+        self._trace = Trace()
 
     def update(self, value: float) -> Verdict:
         """Judges the maximum of this step; see `Rule.update`."""
@@ -111,17 +96,17 @@ class Adaptive(Rule):
             x = log2(value)
             if level is not Level.ERROR and value > limit:
                 level, reason = Level.ERROR, self._reason()
-            elif level is Level.NORMAL and self._learned >= self.first_steps and self._low - x > self.drop:
+            elif level is Level.NORMAL and self._trace.n >= self.first_steps and self._trace.low - x > self.drop:
                 level, reason = Level.WARNING, f"value less than 1/{2**self.drop:.3g} of the recent smallest"
-                self.broken = 2.0 ** (self._low - self.drop)
+                self.broken = 2.0 ** (self._trace.low - self.drop)
             if level is Level.NORMAL:
-                self._learn(x)
+                self._trace.learn(x)
         return Verdict(level, reason, value, limit)
 
     def limit(self) -> float:
         """The lowest limit of the tests that judge already."""
         published = self._threshold.limit()
-        if self._learned < self.first_steps:
+        if self._trace.n < self.first_steps:
             return published
         above_envelope, above_mean = self._own_limits()
         own: float = 2.0 ** min(above_envelope, above_mean, LARGEST_EXPONENT)
@@ -129,7 +114,8 @@ class Adaptive(Rule):
 
     def state(self) -> dict[str, float]:
         """`mu`, `dev`, `env` and `low` in bits, the count `learned` of values in them, and `Threshold.state()`."""
-        own = {"mu": self._mu, "dev": self._dev, "env": self._env, "low": self._low, "learned": self._learned}
+        trace = self._trace
+        own = {"mu": trace.mu, "dev": trace.dev, "env": trace.env, "low": trace.low, "learned": trace.n}
         return {**own, **self._threshold.state()}
 
     def restore(self, state: Mapping[str, float]) -> None:
@@ -147,29 +133,17 @@ class Adaptive(Rule):
         if learned > count:
             raise bad_state(self, "learned", learned, f"at most count, which is {count}")
         self._threshold.restore({key: values[key] for key in self._threshold.state()})
-        self._mu, self._dev, self._env, self._low, self._learned = values["mu"], dev, env, low, learned
+        trace = self._trace = Trace()
+        trace.mu, trace.dev, trace.env, trace.low, trace.n = values["mu"], dev, env, low, learned
 
     def _own_limits(self) -> tuple[float, float]:
         """What x may reach by the envelope and by the mean, in bits."""
-        margin = self.envelope if self._learned >= self.warm_up else self.envelope * WARM_UP_FACTOR
-        return self._env + margin, self._mu + self.deviations * max(self._dev, DEVIATION_FLOOR)
-
-    def _learn(self, x: float) -> None:
-        count = self._learned
-        if count == 0:
-            self._mu = self._env = self._low = x
-        else:
-            distance = abs(x - self._mu)
-            average = 1 / (count + 1)
-            clipped = min(x, self._mu + MEAN_CLIP) if count > self.warm_up else x
-            self._mu += max(MEAN_RATE, average) * (clipped - self._mu)
-            self._dev += max(DEVIATION_RATE, average) * (min(distance, 4 * self._dev + DEVIATION_FLOOR) - self._dev)
-            self._env = max(x, self._env - DECAY)
-            self._low = min(x, self._low + DECAY)
-        self._learned = count + 1
+        trace = self._trace
+        margin = self.envelope if trace.n >= self.warm_up else self.envelope * WARM_UP_FACTOR
+        return trace.env + margin, trace.mu + self.deviations * max(trace.dev, DEVIATION_FLOOR)
 
     def _reason(self) -> str:
         above_envelope, above_mean = self._own_limits()
         if above_mean < above_envelope:
             return f"value more than {self.deviations:.15g} deviations above the mean"
-        return f"value more than {2 ** (above_envelope - self._env):.3g} times the recent largest"
+        return f"value more than {2 ** (above_envelope - self._trace.env):.3g} times the recent largest"

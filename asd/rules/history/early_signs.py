@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from asd.rules.history.saved import check_count, check_number
-from asd.rules.history.trace import WARM, Trace
 from asd.rules.readings.features import FEATURES, WORDS, Features, too_small
 from asd.rules.readings.kinds import Kind
+from asd.rules.saved import check_count, check_number
+from asd.rules.trace import WARM, Trace
 from asd.verdict import Level
 
 __all__ = ["QuietSign", "QuietSigns"]

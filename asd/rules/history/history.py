@@ -11,11 +11,11 @@ from asd.rules import Threshold
 from asd.rules.base import SIGMA, UPPER
 from asd.rules.history.early_signs import QuietSign, QuietSigns
 from asd.rules.history.margins import Tails
-from asd.rules.history.saved import check_count, check_keys, check_number
-from asd.rules.history.trace import DEVIATION_FLOOR, WARM, Trace
 from asd.rules.history.unchanged_output import Idle
 from asd.rules.readings.features import FEATURES, WORDS, Features
 from asd.rules.readings.kinds import kind_of
+from asd.rules.saved import check_count, check_keys, check_number
+from asd.rules.trace import DEVIATION_FLOOR, WARM, Trace
 from asd.verdict import Level, Verdict
 
 __all__ = ["History"]

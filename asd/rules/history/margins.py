@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from asd.errors import StateError
-from asd.rules.history.saved import check_count, check_keys, check_numbers
 from asd.rules.readings.kinds import Kind
+from asd.rules.saved import check_count, check_keys, check_numbers
 
 __all__ = ["ALPHA", "ENOUGH", "KEPT", "Tail", "Tails", "exceeded_by"]
 

@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any
 
 from asd.errors import ConfigError, StateError
-from asd.rules.history.saved import check_count, check_keys, check_number, check_numbers
-from asd.rules.history.trace import DEVIATION_FLOOR, Trace
 from asd.rules.history.unchanged_output import Idle
 from asd.rules.readings.features import FEATURES, WORDS, Features
 from asd.rules.readings.kinds import kind_of
+from asd.rules.saved import check_count, check_keys, check_number, check_numbers
+from asd.rules.trace import DEVIATION_FLOOR, Trace
 from asd.verdict import Level, Verdict
 
 __all__ = ["Ranks"]

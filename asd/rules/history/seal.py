@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from asd.errors import StateError
-from asd.rules.history.saved import check_count, check_keys
+from asd.rules.saved import check_count, check_keys
 from asd.verdict import Level, Verdict
 
 __all__ = ["BLOCK", "Seal", "Sealed"]

@@ -7,7 +7,7 @@ from math import inf, isfinite
 from typing import Any
 
 from asd.errors import ConfigError
-from asd.rules.history.saved import check_count, check_keys, check_number
+from asd.rules.saved import check_count, check_keys, check_number
 from asd.verdict import Level, Verdict
 
 __all__ = ["StateBound"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asd.errors import StateError
-from asd.rules.history.saved import check_keys, check_number
+from asd.rules.saved import check_keys, check_number
 
 __all__ = ["UNCHANGED", "Idle"]
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
-__all__ = ["FEATURES", "WORDS", "Features", "too_small"]
+from asd.rules.readings.reading import Reading, divisor
+
+__all__ = ["FEATURES", "WORDS", "Features", "features_of", "too_small", "value_of"]
 
 FEATURES = ("max_abs", "l2", "mean_abs")
 """The fields of `Features` that are judged, in the order in which they are."""
@@ -51,3 +53,26 @@ def too_small(features: Features, least: Mapping[str, float]) -> str:
     if features.max_abs == 0.0:
         return FEATURES[0] if least[FEATURES[0]] > 0.0 else ""
     return next((name for name in FEATURES[1:] if getattr(features, name) < least[name]), "")
+
+
+def features_of(reading: Reading, loss_scale: float) -> Features:
+    """What a rule is to judge of `reading`: its sizes without the loss scale."""
+    # The same arithmetic as the gate's limits are made for, so that both always say the same.
+    if loss_scale != 1.0:
+        loss_scale = divisor(reading.kind, loss_scale)
+    return Features(
+        reading.max_abs / loss_scale,
+        reading.l2 / loss_scale,
+        reading.mean_abs / loss_scale,
+        reading.non_finite,
+        reading.elements,
+    )
+
+
+def value_of(features: Features, feature: str) -> float:
+    """The one number of `features` that an event calls `feature`; of a tensor that is not finite what is not."""
+    if not features.finite:
+        return features.not_a_number()
+    if feature == "max_square":
+        return features.max_abs * features.max_abs
+    return features.l2 if feature == "l2" else features.max_abs

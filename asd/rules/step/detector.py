@@ -1,18 +1,18 @@
-"""The judge of one checkpoint: what it answers, and the one that asks a rule."""
+"""What is said of one checkpoint, and the detector that asks a rule."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from asd.rules import Rule
 from asd.rules.base import largest_root
 from asd.rules.readings.features import FEATURES, Features
 from asd.verdict import Verdict
 
-__all__ = ["EVENT_FEATURES", "Detector", "Judged", "RuleDetector"]
+__all__ = ["EVENT_FEATURES", "Judged", "RuleDetector"]
 
 EVENT_FEATURES = {"max_abs": "max", "l2": "l2", "mean_abs": "mean"}
 """What events call the features of a tensor."""
@@ -33,41 +33,8 @@ class Judged(NamedTuple):
     broken: float = inf
 
 
-class Detector(Protocol):
-    """Judges one checkpoint by its features.
-
-    Attributes:
-        feature: What the last verdict is about.
-        broken: The limit that the last second-level anomaly broke.
-    """
-
-    feature: str
-
-    @property
-    def broken(self) -> float:
-        """See `Detector`."""
-
-    def update(self, features: Features) -> Verdict:
-        """Judges the tensor of this step, then learns from it."""
-
-    def limit(self) -> dict[str, float]:
-        """Per feature the largest value that is not a first-level anomaly next."""
-
-    def second_limit(self) -> dict[str, float]:
-        """Per feature the value above which a tensor is suspicious."""
-
-    def least(self) -> dict[str, float]:
-        """Per feature the smallest value that is not suspicious, see `too_small`; 0 where there is none."""
-
-    def state(self) -> dict[str, Any]:
-        """What it remembers, ready for JSON."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a saved state; raises StateError if it can't."""
-
-
 class RuleDetector:
-    """Lets a rule, which knows one number, judge the features of a tensor.
+    """Lets a rule, which knows one number, judge the features of a tensor, as a `History` does.
 
     Args:
         rule: Its state is the judge's.
@@ -80,7 +47,7 @@ class RuleDetector:
 
     @property
     def broken(self) -> float:
-        """See `Detector`."""
+        """The limit that the last second-level anomaly broke."""
         return self._rule.broken
 
     def update(self, features: Features) -> Verdict:

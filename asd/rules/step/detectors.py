@@ -14,8 +14,7 @@ from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
 from asd.rules.history import History, Ranks, StateBound, Tails
 from asd.rules.history.seal import Seal, Sealed
-from asd.rules.readings.feature_values import features_of
-from asd.rules.readings.features import FEATURES, Features, too_small
+from asd.rules.readings.features import FEATURES, Features, features_of, too_small
 from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import (
     CHECKSUM,
@@ -31,11 +30,12 @@ from asd.rules.readings.reading import (
     Reading,
 )
 from asd.rules.step.combined_scheme import CombinedScheme, Strike
-from asd.rules.step.detector import EVENT_FEATURES, Detector, Judged, RuleDetector
+from asd.rules.step.detector import EVENT_FEATURES, Judged, RuleDetector
 from asd.verdict import Level, Verdict
 
 __all__ = ["Detectors"]
 
+_Detector = History | RuleDetector
 _DOES_NOT_FIT = {
     CHECKSUM: "the matrix product does not fit its checksum",
     MEAN: "the mean over the ranks does not fit its checksum",
@@ -67,9 +67,9 @@ class Detectors:
         self.scheme = CombinedScheme(config.combined)
         self._tiers = config.active_tiers
         self.have_tiers = bool(self._tiers)
-        self._judges: dict[str, Detector] = {}
+        self._judges: dict[str, _Detector] = {}
         self._kinds: dict[str, str] = {}
-        self._unseen: dict[str, Detector] = {}  # by kind: judges of nothing
+        self._unseen: dict[str, _Detector] = {}  # by kind: judges of nothing
         self._tails = {symbol: Tails(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
@@ -264,7 +264,7 @@ class Detectors:
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
             raise StateError(f"the saved state of the tiers can't be used: {error}") from error
 
-    def _new(self, kind: str) -> Detector:
+    def _new(self, kind: str) -> _Detector:
         config = self._config
         if kind in SCORES:
             return RuleDetector(ScoreRule(_DOES_NOT_FIT[kind]))

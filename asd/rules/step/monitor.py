@@ -21,8 +21,7 @@ from asd.event import BETWEEN_STEPS, LEVEL_NAMES, Event
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution, Seen
 from asd.rules.history.seal import Sealed
-from asd.rules.readings.feature_values import features_of, value_of
-from asd.rules.readings.features import Features
+from asd.rules.readings.features import Features, features_of, value_of
 from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.rules.step.delivery import Delivery, Sink
 from asd.rules.step.detector import Judged

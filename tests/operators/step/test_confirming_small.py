@@ -15,8 +15,7 @@ from asd.operators.drill.inject import FaultInjector
 from asd.operators.measure.look import make_observer
 from asd.operators.table import slots
 from asd.operators.table.site import smallest_raw
-from asd.rules.readings.feature_values import features_of
-from asd.rules.readings.features import FEATURES, too_small
+from asd.rules.readings.features import FEATURES, features_of, too_small
 from asd.rules.readings.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("clean")

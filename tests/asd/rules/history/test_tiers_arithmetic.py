@@ -7,10 +7,10 @@ import pytest
 
 from asd.errors import ConfigError, StateError
 from asd.rules.history import Ranks, StateBound
-from asd.rules.history.saved import check_number
-from asd.rules.history.trace import Trace
 from asd.rules.history.unchanged_output import Idle
 from asd.rules.readings.features import Features
+from asd.rules.saved import check_number
+from asd.rules.trace import Trace
 from asd.verdict import Level
 
 

@@ -9,9 +9,9 @@ from asd import Level
 from asd.rules import Threshold
 from asd.rules.history import History, Tails
 from asd.rules.history.early_signs import QuietSigns
-from asd.rules.history.trace import Trace
 from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import kind_of
+from asd.rules.trace import Trace
 
 TINY = 2.0**-10
 

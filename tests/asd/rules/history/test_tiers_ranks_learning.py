@@ -8,8 +8,8 @@ import pytest
 
 from asd import ConfigError, Level, StateError
 from asd.rules.history import Ranks
-from asd.rules.history.trace import Trace
 from asd.rules.readings.features import FEATURES, Features
+from asd.rules.trace import Trace
 
 DEVIATIONS = {"B": 12.2, "Y": 12.2, "W": 13.3}
 

@@ -9,8 +9,7 @@ import pytest
 from asd.config import Config
 from asd.errors import StateError
 from asd.rules.history.seal import Sealed
-from asd.rules.readings.feature_values import value_of
-from asd.rules.readings.features import FEATURES, Features
+from asd.rules.readings.features import FEATURES, Features, value_of
 from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import Reading
 from asd.rules.step.detectors import Detectors

@@ -7,7 +7,7 @@ from math import log2
 from typing import Any
 
 from asd.errors import StateError
-from asd.rules.history.saved import check_count, check_keys, check_number
+from asd.rules.saved import check_count, check_keys, check_number
 
 __all__ = ["DEVIATION_FLOOR", "WARM", "Trace"]
 
