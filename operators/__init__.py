@@ -28,9 +28,8 @@ from asd.operators.checks.base import ASDBase
 from asd.operators.checks.matmul import BatchMatMulASD, MatMulASD
 from asd.operators.checks.norm import NormASD
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
-from asd.operators.debugger.dump_config import DumpConfig
+from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig, dump_config_of
 from asd.operators.debugger.gradient_monitor import GradientMonitor
-from asd.operators.debugger.npu_run_config import NPURunConfig, dump_config_of
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
 from asd.operators.gate.guard import guard
 from asd.operators.ranks.shards import tell_shard

@@ -11,13 +11,11 @@
     set_dump_switch("OFF")
 
 They are names for one `PrecisionDebugger` of the process. All that runs between ON and OFF is one step of it. The files
-are those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads those and the older ones,
-which `set_dump_path(path, classic=True)` writes too: `<path>/<tag>_v2.0/rank{R}/dump.pkl`.
+are those of `PrecisionDebugger`, in `<path>/<tag>_v2.0/step{N}/rank{R}`; `compare` reads those and the older ones.
 """
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,10 +26,8 @@ import numpy as np
 from mindspore import nn
 
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.ptdbg_lines import write_tree
 from asd.errors import ConfigError
 from asd.operators.debugger.precision_debugger import PrecisionDebugger
-from asd.operators.debugger.switch_modes import KERNELS, data_mode_of, switched
 
 __all__ = [
     "acc_cmp_dump",
@@ -44,9 +40,9 @@ __all__ = [
 ]
 
 _DEFAULT_TAG = "ptdbg_dump"
-_LOG = logging.getLogger("asd")
 _path: list[Path] = [Path(f"./{_DEFAULT_TAG}_v2.0")]
-_classic = [False]
+_MODES = ("all", "list", "range")
+_PREFIXES = ("Functional", "Tensor", "Mint", "MintFunctional", "Primitive", "Torch")
 
 
 def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT002 - the known call
@@ -68,21 +64,18 @@ def seed_all(seed: int = 1234, mode: bool = False) -> None:  # noqa: FBT001, FBT
         ms.set_deterministic(True)
 
 
-def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG, *, classic: bool = False) -> None:
+def set_dump_path(fpath: str | Path | None = None, dump_tag: str = _DEFAULT_TAG) -> None:
     """Sets where everything goes: below `<fpath>/<dump_tag>_v2.0`.
 
     Args:
         fpath: Of this folder; by default of the current one.
         dump_tag: In the name of the folder.
-        classic: Each dump is also written as `rank{R}/dump.pkl`, lines of text, with the tensors in `rank{R}/dump`,
-            which older tools read; the second is `dump.1.pkl`.
 
     Raises:
         ConfigError: `dump_tag` is empty or has a path in it.
     """
     if not isinstance(dump_tag, str) or not dump_tag or "/" in dump_tag or "\0" in dump_tag:
         raise ConfigError("dump_tag", dump_tag, "valid is a text without '/'")
-    _classic[0] = classic
     _path[0] = Path(fpath or ".") / f"{dump_tag}_v2.0"
 
 
@@ -108,7 +101,6 @@ class _Hooked:
         self.registered: DebuggerConfig | None = None
         self.debugger: PrecisionDebugger | None = None
         self.net: nn.Cell | None = None
-        self.rank: int | None = None
         self.steps = 0
         self.on = False
 
@@ -117,7 +109,6 @@ class _Hooked:
         if self.debugger is None or config != self.debugger.config:
             self.switch(False)
             self.debugger = PrecisionDebugger(config)
-            self.debugger.folder_rank = self.rank
             for _ in range(self.steps):
                 self.debugger.step()
 
@@ -130,8 +121,6 @@ class _Hooked:
             self.debugger.end_training_at_once()  # such a script has no stop()
             return
         self.debugger.stop()
-        if _classic[0] and (self.debugger.folder / "dump.json").exists():
-            write_tree(self.debugger.folder, self.debugger.config.dump_path / self.debugger.folder.name)
         self.debugger.step()
         self.steps += 1
 
@@ -139,100 +128,82 @@ class _Hooked:
 _hooked = _Hooked()
 
 
-def register_hook(
-    model: nn.Cell,
-    hook: Callable[[dict[str, Any]], None],
-    *,
-    overflow_nums: int = 1,
-    dump_mode: str | Sequence[str] = "all",
-    dump_config: str | None = None,
-    rank: int | None = None,
-    summary_only: bool = False,
-) -> None:
+def register_hook(model: nn.Cell, hook: Callable[[dict[str, Any]], None], *, overflow_nums: int = 1) -> None:
     """Hooks `model`: with `acc_cmp_dump` for a dump between ON and OFF, with `overflow_check` from now on.
 
     Args:
         model: The network.
         hook: `acc_cmp_dump` or `overflow_check`; not both.
-        overflow_nums: Overflows after which training ends; -1: never. It ends by an exception from the network: in
-            PyNative from the call that was one too many, in a compiled graph at the end of the graph.
-        dump_mode: As of `set_dump_switch`; `api` is `all`; `acl`, kernels, is `all` with a warning.
-        dump_config: Of the kernels' dump, passed over with that warning.
-        rank: The folder is `rank{rank}` in place of the process's own.
-        summary_only: Dump statistics without the tensors.
+        overflow_nums: Overflows after which training ends, by an exception from the call that was one too many; -1:
+            never.
 
     Raises:
         ConfigError: `hook` is another function, `model` is no network, a value is wrong, or the other hook is there
             already.
     """
-    _check(model, hook, rank)
+    if hook not in (acc_cmp_dump, overflow_check):
+        raise ConfigError("hook", getattr(hook, "__name__", hook), "valid is acc_cmp_dump or overflow_check")
+    if not isinstance(model, nn.Cell):
+        raise ConfigError("model", type(model).__name__, "valid is a mindspore.nn.Cell")
     content: dict[str, Any] = {"dump_path": str(_path[0])}
     hook(content)
     if content["task"] == "overflow_check":
         content["overflow_check"]["overflow_nums"] = overflow_nums
-    elif summary_only:
-        content = {**content, "task": "statistics"}
-    if dump_mode == "acl" or dump_config is not None:
-        _LOG.warning("dump_mode %s", KERNELS)
-    parts = "all" if dump_mode in ("acl", "api") else dump_mode
-    content[content["task"]] = {**content.get(content["task"], {}), "data_mode": data_mode_of(parts)}
     before = _hooked.registered
     if before is not None and (before.task == "overflow_check") != (content["task"] == "overflow_check"):
         raise ConfigError("hook", hook.__name__, "a dump and an overflow check can't be on together")
     _hooked.switch(False)
     _hooked.registered = DebuggerConfig.of(content, "register_hook")
-    _hooked.debugger, _hooked.net, _hooked.rank, _hooked.steps = None, model, rank, 0
+    _hooked.debugger, _hooked.net, _hooked.steps = None, model, 0
     _hooked.use(_hooked.registered)
     if content["task"] == "overflow_check":
         _hooked.switch(True)
 
 
-def _check(model: Any, hook: Any, rank: Any) -> None:
-    if hook not in (acc_cmp_dump, overflow_check):
-        raise ConfigError("hook", getattr(hook, "__name__", hook), "valid is acc_cmp_dump or overflow_check")
-    if rank is not None and (type(rank) is not int or rank < 0):
-        raise ConfigError("rank", rank, "valid is a whole number from 0")
-    if not isinstance(model, nn.Cell):
-        raise ConfigError("model", type(model).__name__, "valid is a mindspore.nn.Cell")
-
-
-def set_dump_switch(
-    switch: str,
-    mode: str = "all",
-    scope: Sequence[str] = (),
-    api_list: Sequence[str] = (),
-    filter_switch: str = "OFF",
-    dump_mode: str | Sequence[str] = "all",
-    *,
-    summary_only: bool = False,
-) -> None:
+def set_dump_switch(switch: str, mode: str = "all", scope: Sequence[str] = ()) -> None:
     """Begins (`ON`) or ends (`OFF`) a dump.
 
     Args:
         switch: `ON` or `OFF`.
-        mode: `all` and `api_stack`: everything, with stacks; `list`: only the APIs that `scope` names; `range`: from
-            the first of `scope` to the second; `stack`: of these, stacks alone; `api_list`: APIs whose names contain
-            one of `api_list`; `acl`: kernels, which only Ascend's own dump has, so as `list`, with a warning.
+        mode: `all`: everything; `list`: only the APIs that `scope` names; `range`: from the first of `scope` to the
+            second.
         scope: Names of APIs, in the older style (`Functional_linear_145_backward`) or today's.
-        api_list: Parts of names.
-        filter_switch: `ON` leaves out whole numbers, truth values and all that is no tensor.
-        dump_mode: `all`, `forward`, `backward`, `input` or `output`, or a list of some.
-        summary_only: Statistics without the tensors.
 
     Raises:
         ConfigError: A value is wrong, or `register_hook` was not called.
     """
     if switch not in ("ON", "OFF"):
         raise ConfigError("switch", switch, "valid is ON or OFF")
-    if _hooked.registered is None:
+    if mode not in _MODES:
+        raise ConfigError("mode", mode, f"valid is {', '.join(_MODES)}")
+    names = [_todays_name(name) for name in scope]
+    if mode == "range" and len(names) != 2:
+        raise ConfigError("scope", names, "valid with the mode range is the first and the last API")
+    registered = _hooked.registered
+    if registered is None:
         raise ConfigError("switch", switch, "register_hook() has to be called before")
-    if switch == "ON" and _hooked.registered.task != "overflow_check":
-        summary_only = summary_only or _hooked.registered.task == "statistics"
-        wanted = switched(
-            _hooked.registered, mode, scope, api_list, filter_switch, dump_mode, summary_only=summary_only
-        )
-        _hooked.use(wanted)
+    if switch == "ON" and registered.task != "overflow_check":
+        inner = {"list": {"list": names}, "range": {"scope": names}}.get(mode, {})
+        content = {"task": "tensor", "level": "L1", "dump_path": str(registered.dump_path), "tensor": inner}
+        _hooked.use(DebuggerConfig.of(content, "set_dump_switch"))
     _hooked.switch(switch == "ON")
+
+
+def _todays_name(name: str) -> str:
+    """Today's form of an API's name.
+
+    >>> _todays_name("Functional_linear_145_backward")
+    'Functional.linear.145.backward'
+    """
+    prefix, _, rest = name.partition("_")
+    if "." in name or prefix not in _PREFIXES:
+        return name
+    direction = next((each for each in ("_forward", "_backward") if rest.endswith(each)), "")
+    rest = rest[: len(rest) - len(direction)]
+    api, _, number = rest.rpartition("_")
+    if prefix == "Primitive":  # of `Primitive_reshape_flat_Reshape_0` the class is the last word
+        api = ".".join(api.rsplit("_", 1))
+    return f"{prefix}.{api}.{number}{direction.replace('_', '.')}" if number.isdigit() else name
 
 
 def compare(input_param: Mapping[str, str], output_path: str | Path = "./out", **_: Any) -> Any:

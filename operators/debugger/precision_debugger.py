@@ -18,17 +18,15 @@ from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import recover
 from asd.dumps.record.writer import DumpWriter
 from asd.errors import ASDError, ConfigError, OverflowDetected
-from asd.operators.debugger.dump_config import DumpConfig
+from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig
 from asd.operators.debugger.gradient_monitor import GradientMonitor
 from asd.operators.debugger.hooks import gradients
 from asd.operators.debugger.hooks.apis import ApiHooks
 from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
 from asd.operators.debugger.hooks.compiled_functions import CompiledFunctions
 from asd.operators.debugger.hooks.session import Session, current_session, set_session
-from asd.operators.debugger.npu_run_config import NPURunConfig
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.record.recording import DumpRecording, StepRecording
-from asd.operators.debugger.record.saved import SavedObjects
 
 __all__ = ["PrecisionDebugger"]
 
@@ -57,9 +55,6 @@ class PrecisionDebugger:
         level: See `DebuggerConfig`.
         step: See `DebuggerConfig`.
 
-    Attributes:
-        folder_rank: The rank that folders are named after; None: that of this process.
-
     Raises:
         ConfigError: A setting is wrong, or `dump_path` can't be written.
 
@@ -86,7 +81,6 @@ class PrecisionDebugger:
         if self.config.not_done:
             _LOG.warning("the config of the debugger asks for what is not done: %s.", "; ".join(self.config.not_done))
         self._step = 0
-        self.folder_rank: int | None = None
         self._said: set[str] = set()
         self._said_compiled = False
         self._nets: tuple[nn.Cell, ...] = ()
@@ -94,7 +88,6 @@ class PrecisionDebugger:
         self._session: Session | None = None
         self._compiled: CompiledFunctions | None = None
         self._counter = OverflowCounter(self.config)
-        self._saved: SavedObjects | None = None
         if self.config.dump_path.is_dir():
             self._recover()
 
@@ -115,7 +108,7 @@ class PrecisionDebugger:
                 "now, and its stop() has to come first"
             )
             raise ConfigError("start()", self.config.task, valid)
-        if self.config.level == "debug" or self.config.gradients is not None:
+        if self.config.gradients is not None:
             return
         nets = _networks(model)
         if self.config.modules and not nets:
@@ -175,29 +168,7 @@ class PrecisionDebugger:
     def step(self) -> None:
         """The next step begins."""
         self.stop()
-        if self._saved is not None:
-            self._saved.finish()
-            self._saved = None
         self._step += 1
-
-    def save(self, variable: Any, name: str, save_backward: bool = False) -> None:  # noqa: FBT001, FBT002 - the known API
-        """Records one object at level `debug`, in `debug.json` under `<name>.<n>.debug`.
-
-        Args:
-            variable: A tensor, or lists and dictionaries of tensors and numbers.
-            name: Its name.
-            save_backward: Also its gradient, in PyNative.
-
-        Raises:
-            ConfigError: The level is another one, or the name has a path in it.
-        """
-        if self.config.level != "debug":
-            raise ConfigError("level", self.config.level, 'save() needs the level "debug"')
-        if not (self.config.wants(self._step, "step") and self.config.wants(_rank(), "rank")):
-            return
-        if self._saved is None:
-            self._saved = SavedObjects(self.folder, self.config)
-        self._saved.save(variable, name, save_backward=save_backward)
 
     def monitor(self, optimizer: nn.Cell) -> None:
         """Begins to record the gradients of `optimizer`, before the first step; with the task `grad_probe`.
@@ -231,13 +202,12 @@ class PrecisionDebugger:
             weights = [weight for net in self._nets for weight in net.trainable_params()]
             sees_all = self.config.apis
             return OverflowRecording(self.config, self.folder, self._counter, sees_all=sees_all, weights=weights)
-        return DumpRecording(DumpWriter(self.folder, self.config), floats_only=self.config.floats_only)
+        return DumpRecording(DumpWriter(self.folder, self.config))
 
     @property
     def folder(self) -> Path:
         """Where the files of the current step go."""
-        rank = _rank() if self.folder_rank is None else self.folder_rank
-        return self.config.dump_path / f"step{self._step}" / f"rank{rank}"
+        return self.config.dump_path / f"step{self._step}" / f"rank{_rank()}"
 
     def _recover(self) -> None:
         try:

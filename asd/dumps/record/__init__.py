@@ -1,4 +1,4 @@
-"""How a dump is written: its settings, what is selected, the journal, the three JSON files, the classic lines.
+"""How a dump is written: its settings, what is selected, the journal, the three JSON files, the record of overflows.
 
 May import: `formats`, `gradients`, `rundir`.
 """

@@ -21,9 +21,9 @@ from asd.errors import ConfigError
 
 __all__ = ["DebuggerConfig"]
 
-TASKS = ("statistics", "tensor", "md5", "structure", "overflow_check")
+TASKS = ("statistics", "tensor", "md5", "overflow_check")
 OTHER_TASKS = ("grad_probe",)
-LEVELS = ("L0", "L1", "mix", "debug")
+LEVELS = ("L0", "L1", "mix")
 CHECK_MODES = {
     "all": "all", "aicore": "aicore", "atomic": "atomic", "aicore_overflow": "aicore", "atomic_overflow": "atomic"
 }  # fmt: skip
@@ -44,9 +44,9 @@ class DebuggerConfig:
 
     Attributes:
         dump_path: Folder that the dumps are written below.
-        task: `statistics`, `tensor` (also writes the tensors), `structure` (stacks and parents alone) or
-            `overflow_check`. `md5` in a file stands for `statistics` with that `summary_mode`.
-        level: `L0` modules, `L1` APIs and operators, `mix` both, `debug` only what `save` is called with.
+        task: `statistics`, `tensor` (also writes the tensors) or `overflow_check`. `md5` in a file stands for
+            `statistics` with that `summary_mode`.
+        level: `L0` modules, `L1` APIs and operators, `mix` both.
         rank: Ranks to record, from 0; empty: all.
         step: Steps to record, from 0; empty: all.
         scope: Empty, or the first and the last entry to record.
@@ -59,7 +59,6 @@ class DebuggerConfig:
         overflow_nums: Overflows after which training ends; -1: never.
         check_mode: `all`, `aicore` or `atomic`.
         not_done: Keys of the file that change nothing here, with the reasons.
-        floats_only: Whole numbers, truth values and all that is no tensor are left out of a dump; no key of a file.
         gradients: Of the task `grad_probe`, what `PrecisionDebugger.monitor` records; then nothing else is.
     """
 
@@ -78,7 +77,6 @@ class DebuggerConfig:
     check_mode: str = "all"
     not_done: tuple[str, ...] = ()
     gradients: GradientOptions | None = None
-    floats_only: bool = False
 
     @classmethod
     def read(cls, path: str | Path, **others: Any) -> DebuggerConfig:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from asd.dumps.formats.journal_file import JOURNAL, Gathered, placed, read_journal
+from asd.dumps.formats.journal_file import JOURNAL, Gathered, read_journal
 from asd.dumps.record.indented import indented, members
 from asd.rundir.disk import lock, write_whole
 
-__all__ = ["JOURNAL", "Gathered", "finish", "placed", "recover", "write_files"]
+__all__ = ["finish", "recover", "write_files"]
 
 
 def recover(folder: Path) -> list[Path]:

@@ -30,6 +30,8 @@ REASONS = {
     "exception_dump": "a dump keeps the step that an exception ends, with any task",
     "run_ut": "the command asd run_ut does that",
     "acc_check": "the command asd acc_check does that",
+    "structure": "stacks and parents are in each dump",
+    "debug": "single objects are not saved",
     "L2": _KERNELS,
 }
 """By task or level: why there is none."""

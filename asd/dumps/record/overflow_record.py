@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from asd.dumps.record.ptdbg_lines import lines_of
-
 __all__ = ["OverflowRecord"]
+
+_SLOTS = {"input_args": "input", "input": "input", "input_kwargs": "input", "output": "output"}
 
 
 class OverflowRecord:
@@ -36,6 +37,29 @@ class OverflowRecord:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"Overflow_info_{self._started}_{count}.pkl"
-        lines = [json.dumps(line) for line, _ in lines_of(name, data)]
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(name, data)), encoding="utf-8")
         return path
+
+
+def _lines(name: str, data: dict[str, Any]) -> Iterator[list[Any]]:
+    """A line for each tensor of one entry: name in the older style, 1, [], type, shape, maximum, minimum and mean."""
+    # Of the gradients of parameters each is a part, which has the parameter's name.
+    slots = {part: part for part in data} if ".parameters_grad." in name else _SLOTS
+    values: dict[str, list[dict[str, Any]]] = {}
+    for part, slot in slots.items():
+        values.setdefault(slot, []).extend(_tensors(data.get(part)))
+    older = name.replace(".", "_")
+    for slot, found in values.items():
+        alone = slot != "input" and len(found) == 1
+        for index, value in enumerate(found):
+            place = f"{older}_{slot}" if alone else f"{older}_{slot}.{index}"
+            numbers = [value.get("Max"), value.get("Min"), value.get("Mean")]
+            yield [place, 1, [], f"mindspore.{value['dtype'].lower()}", value["shape"], numbers]
+
+
+def _tensors(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict) and "dtype" in value and "shape" in value:
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item)

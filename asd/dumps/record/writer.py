@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from asd.dumps.formats.journal_file import JOURNAL, Gathered
 from asd.dumps.formats.statistics import statistics
 from asd.dumps.record.crc import crc32
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.journal import JOURNAL, Gathered, finish, write_files
+from asd.dumps.record.journal import finish, write_files
 from asd.errors import StateError
 from asd.rundir.disk import lock
 
-__all__ = ["DumpWriter", "save_array"]
+__all__ = ["DumpWriter"]
 
 _LOG = logging.getLogger("asd")
 _LONGEST_FILE_NAME = 255
@@ -85,8 +86,7 @@ class DumpWriter:
             path: Indices of lists and keys of objects.
             value: What JSON can hold, as `tensor` and the like return it.
         """
-        if self._config.task != "structure":
-            self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
+        self._guarded(self._append, {"name": name, "part": part, "path": path, "value": value})
 
     def tensor(self, file_name: str, array: np.ndarray[Any, Any], dtype: str, entry: str) -> dict[str, Any]:
         """What `dump.json` says of a tensor; writes the tensor too if it is asked for.
@@ -102,7 +102,7 @@ class DumpWriter:
         if self._config.md5:
             told["md5"] = crc32(array)
         if self._config.task == "tensor" or any(part in entry for part in self._config.tensor_list):
-            name = self._guarded(save_array, self._tensors, file_name, array)
+            name = self._guarded(_save_array, self._tensors, file_name, array)
             told |= {"data_name": name} if name else {}
         return told
 
@@ -174,7 +174,7 @@ def _files_in(value: Any) -> Iterator[str]:
             yield from _files_in(item)
 
 
-def save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:
+def _save_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> str:
     """Writes `array` to `<name>.npy` in `folder` and returns the name of the file; a name that is too long is cut.
 
     Raises:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from mindspore import Tensor
 
 from asd.dumps.record.writer import DumpWriter
-from asd.operators.debugger.record.values import Path, dtype_name, encode
+from asd.operators.debugger.record.values import Path, encode
 
 __all__ = ["DumpRecording", "StepRecording", "file_name_of"]
 
@@ -42,12 +41,10 @@ class DumpRecording:
 
     Args:
         writer: Of the dump.
-        floats_only: Only floating-point tensors do.
     """
 
-    def __init__(self, writer: DumpWriter, *, floats_only: bool = False) -> None:
+    def __init__(self, writer: DumpWriter) -> None:
         self._writer = writer
-        self._floats_only = floats_only
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
         """See `StepRecording`."""
@@ -59,17 +56,14 @@ class DumpRecording:
 
     def put(self, name: str, part: str, path: Path, value: Any) -> None:
         """See `StepRecording`."""
-        if self._floats_only and not (isinstance(value, Tensor) and _is_float(dtype_name(value))):
-            return
         file_name = file_name_of(name, part, path)
         told = encode(value, lambda array, dtype: self._writer.tensor(file_name, array, dtype, name))
         self._writer.value(name, part, path, told)
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
         """See `StepRecording`."""
-        if not self._floats_only or _is_float(dtype):
-            told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
-            self._writer.value(name, part, path, told)
+        told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
+        self._writer.value(name, part, path, told)
 
     def close(self, name: str) -> None:
         """See `StepRecording`."""
@@ -81,10 +75,6 @@ class DumpRecording:
     def finish(self) -> None:
         """See `StepRecording`."""
         self._writer.finish()
-
-
-def _is_float(dtype: str) -> bool:
-    return "Float" in dtype or "Complex" in dtype
 
 
 def file_name_of(name: str, part: str, path: Path) -> str:

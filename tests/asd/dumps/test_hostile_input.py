@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asd.dumps.formats.dump_folder import read_dump, stack_of
+from asd.dumps.formats.journal_file import JOURNAL
 from asd.dumps.formats.npy_file import NpyFile
 from asd.dumps.pairing.request import read_request
 from asd.dumps.precheck.calls import read_calls
 from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.dumps.record.journal import JOURNAL, recover
+from asd.dumps.record.journal import recover
 from asd.errors import ASDError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

@@ -17,7 +17,6 @@ from asd.dumps.overflow.judged_call import (
     trouble,
 )
 from asd.dumps.record.overflow_record import OverflowRecord
-from asd.dumps.record.ptdbg_lines import old_name
 
 
 @pytest.mark.parametrize(
@@ -73,4 +72,3 @@ def test_the_record_is_json_lines_with_the_older_names(tmp_path):
     assert path.name.startswith("Overflow_info_")
     path = OverflowRecord(tmp_path).write(2, "Cell.fc.Dense.parameters_grad.0", {"weight": [tensor]})
     assert json.loads(path.read_text())[0] == "Cell_fc_Dense_parameters_grad_0_weight"
-    assert old_name("Mint.add.0.forward") == "Mint_add_0_forward"

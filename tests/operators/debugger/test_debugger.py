@@ -13,7 +13,6 @@ from mindspore import Tensor, mint, nn
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError, OverflowDetected
 from asd.operators import DumpConfig, PrecisionDebugger, ptdbg
-from asd.operators.debugger.switch_modes import todays_name
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -197,7 +196,6 @@ def test_the_classic_functions_need_only_their_import_line_changed(tmp_path):
     assert "Primitive.matmul.MatMul.0.forward" in dump_of(tmp_path / "npu" / "ptdbg_dump_v2.0")[0]["data"]
     with pytest.raises(ConfigError, match="can't be on together"):
         ptdbg.register_hook(net, ptdbg.overflow_check, overflow_nums=1)
-    assert todays_name("Functional_linear_145_backward") == "Functional.linear.145.backward"
 
 
 def test_dump_config_keeps_its_rules(tmp_path, monkeypatch):
@@ -212,15 +210,6 @@ def test_dump_config_keeps_its_rules(tmp_path, monkeypatch):
     monkeypatch.setattr("asd.operators.debugger.dump_config._is_atlas_a2", lambda: True)
     with pytest.raises(ConfigError, match="an Atlas A2 supports only all"):
         DumpConfig(enable_dump_debug=True, dump_path=str(tmp_path), dump_debug_mode="atomic_overflow")
-
-
-def test_single_objects_are_saved_at_level_debug(tmp_path):
-    debugger = PrecisionDebugger(DebuggerConfig.of({"level": "debug", "task": "tensor", "dump_path": str(tmp_path)}))
-    debugger.save({"a": Tensor([1.0, -2.0, 0.0], ms.float32)}, "seen")
-    debugger.save(3, "seen")
-    saved = json.loads((tmp_path / "step0" / "rank0" / "debug.json").read_text())["data"]
-    assert saved["seen.0.debug"]["a"]["data_name"] == "seen.0.debug.a.npy"
-    assert saved["seen.1.debug"] == {"type": "int", "value": 3}
 
 
 def test_in_graph_mode_nothing_is_recorded_and_one_sentence_says_what_to_do(tmp_path, caplog):

@@ -1,4 +1,4 @@
-"""A debugger that is stopped in the middle of a step, a process that is killed in one, and dumps of stacks alone."""
+"""A debugger that is stopped in the middle of a step, and a process that is killed in one."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mindspore as ms
 import pytest
-from debugged_nets import Net, batches, dump_of, trained
+from debugged_nets import Net, batches, dump_of
 from mindspore import nn
 
 from asd.dumps.record.debugger_config import DebuggerConfig
@@ -99,17 +99,6 @@ def test_a_process_killed_within_a_step_leaves_files_that_the_next_debugger_comp
     assert set(stack) == set(construct) == set(names)
     output = dump["data"]["Cell.head.Dense.forward.0"]["output"][0]
     assert (tmp_path / "step0" / "rank0" / "dump_tensor_data" / output["data_name"]).stat().st_size > 0
-
-
-def test_the_task_structure_writes_stacks_and_parents_and_no_data(tmp_path):
-    config = {"task": "structure", "level": "L0", "dump_path": str(tmp_path), "step": [0]}
-    trained(config, steps=1)
-    dump, stack, construct = dump_of(tmp_path)
-    assert dump["task"] == "structure"
-    assert dump["data"] == {}
-    assert construct["Cell.branches.dense.Dense.backward.0"] == "Cell.branches.Branches.backward.0"
-    assert len([name for name in construct if ".forward." in name]) == len(stack) == 4
-    assert not list(tmp_path.rglob("*.npy"))
 
 
 def test_the_scripts_of_the_classic_tool_run_with_their_import_line_changed(tmp_path):
