@@ -94,8 +94,8 @@ def job(steps: int, every: int, saves: bool, faults: list[str]) -> None:
         state = monitor.save_state(file)
         if rank == 0:  # every rank has rules of its own, but the weights are alike
             ms.save_checkpoint(optimizer, str(file))
-            origin = monitor.monitor.origin._asdict()
-            write_manifest(file, step=step, updates=step, **origin, health=health, rule_state=state.name)
+            origin = monitor.monitor.origin
+            write_manifest(file, step=step, updates=step, origin=origin, health=health, rule_state=state.name)
 
     for step in range(begin, steps + 1):
         began = time.perf_counter()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 import inspect
 import re
 import sys
@@ -27,6 +28,7 @@ from asd.exporters.prometheus.handler import HandlerCollector
 from asd.exporters.prometheus.rows import LABELS
 from asd.handler.ledger import Ledger
 from asd.handler.tally import HandlerTally
+from asd.origin import Origin
 from asd.settings.options import ASD_OPTIONS, OPTIONS
 from asd.settings.table import VARIABLES
 from asd.settings.variable import Variable
@@ -152,13 +154,9 @@ def _option(action: argparse.Action, parser: argparse.ArgumentParser) -> tuple[s
 
 
 def event_fields() -> str:
-    """The fields of an event, as its class describes them."""
-    text = inspect.getdoc(Event) or ""
-    block = text[text.index("Attributes:") :]
-    found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", block, re.MULTILINE)
-    rows = [(f"`{name}`", " ".join(about.split())) for name, about in found]
-    if {name for name, _ in found} != set(Event.__dataclass_fields__):
-        raise ValueError("the docstring of Event describes other fields than it has")
+    """The fields of an event, as its class and that of its origin describe them."""
+    described = {**_described(Origin), **_described(Event)}
+    rows = [(f"`{name}`", about) for name, about in described.items() if name != "origin"]
     return (
         _table(("field of `data`", "meaning"), rows)
         + "\n"
@@ -173,6 +171,15 @@ def event_fields() -> str:
     )
 
 
+def _described(kind: type) -> dict[str, str]:
+    text = inspect.getdoc(kind) or ""
+    block = text[text.index("Attributes:") :]
+    found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", block, re.MULTILINE)
+    if {name for name, _ in found} != {each.name for each in dataclasses.fields(kind)}:
+        raise ValueError(f"the docstring of {kind.__name__} describes other fields than it has")
+    return {name: " ".join(about.split()) for name, about in found}
+
+
 def event_example() -> str:
     """One event as it is written."""
     return f"```json\n{_pretty(_example())}\n```\n"
@@ -182,7 +189,7 @@ def _example() -> Event:
     from asd.verdict import Level
 
     return Event(
-        run="llama", rank=1, host="node-7", device="Ascend:3", step=18, checkpoint="model.layers.0.ffn_norm",
+        origin=Origin("llama", 1, "node-7", "Ascend:3"), step=18, checkpoint="model.layers.0.ffn_norm",
         value=3.69e33, limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2",
         reason="value above the first absolute threshold 1000000", refused=True, time=1795463923.5,
     )  # fmt: skip

@@ -28,6 +28,7 @@ from asd.exporters.report.sections import facts_of_rank
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.standing import device_standings
+from tests.support.events import moved
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # for strike_histories.py
 
@@ -158,9 +159,11 @@ def test_a_wrong_number_ends_in_one_sentence_everywhere(command, option, capsys,
 # Whatever happens, they agree.
 
 ANY = st.builds(
-    lambda kind, step, ago, number, rank, attempt, fault: replace(
-        kind(step, ago=ago, device=f"Ascend:{number}"), host="node7", rank=number if rank is None else rank,
-        run=attempt, value=2e6 + fault,
+    lambda kind, step, ago, number, rank, attempt, fault: moved(
+        replace(kind(step, ago=ago, device=f"Ascend:{number}"), value=2e6 + fault),
+        host="node7",
+        rank=number if rank is None else rank,
+        run=attempt,
     ),
     st.sampled_from(
         [first] * 6

@@ -5,6 +5,7 @@ import pytest
 from asd.config import Config
 from asd.errors import StateError
 from asd.operators.step.resume import checkpoint_to_resume
+from asd.origin import Origin
 from asd.rundir.manifest import Health, write_manifest
 from asd.supervisor.record import Attempt, Record, record_file
 
@@ -13,7 +14,7 @@ def save(folder, step, rank=0, run="job"):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{run}-step{step}.ckpt"
     path.write_text(f"{run} {rank} {step}")
-    write_manifest(path, step=step, updates=step, run=run, rank=rank, host="h", device="CPU:0", health=Health())
+    write_manifest(path, step=step, updates=step, origin=Origin(run, rank, "h", "CPU:0"), health=Health())
     return path
 
 

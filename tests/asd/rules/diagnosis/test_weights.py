@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asd.origin import Origin
 from asd.rules.diagnosis.weights import compare
 from asd.rundir.checkpoint_health import Health
 from asd.rundir.manifest import load_manifest, manifest_path, taint, write_manifest
@@ -44,7 +45,7 @@ def test_a_manifest_learns_later_that_its_weights_can_not_be_trusted(tmp_path):
     file.write_bytes(b"weights")
     taint(file, 3)
     assert not manifest_path(file).exists()
-    write_manifest(file, step=4, updates=4, run="r", rank=0, host="h", device="CPU:0", health=Health())
+    write_manifest(file, step=4, updates=4, origin=Origin("r", 0, "h", "CPU:0"), health=Health())
     taint(file, 3)
     taint(file, 9)
     assert load_manifest(manifest_path(file)).tainted_from == 3
