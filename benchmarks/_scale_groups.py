@@ -16,7 +16,7 @@ from typing import Any
 
 from asd import Config
 from asd.rules.diagnosis.attribution import Seen
-from asd.rules.diagnosis.flow import Word
+from asd.rules.diagnosis.flow import RankReport
 from asd.rules.diagnosis.groups import Groups, Shard
 from asd.rules.readings.reading import GRADIENT, OUTPUT, WEIGHT_GRADIENT, Reading
 from asd.rules.step.detector import Judged
@@ -147,7 +147,7 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     # A refused step: whose fault it was. One rank broke its limits, and all of its replica behind it.
     faulty = groups.replica_of(rank)
     quiet = bytes([1])
-    words = {each: bytes([1]) + json.dumps(Word("layers.9", False, 9, 12.0, True, "", 40)).encode()
+    words = {each: bytes([1]) + json.dumps(RankReport("layers.9", False, 9, 12.0, True, "", 40)).encode()
              for each in groups.replicas[faulty]}  # fmt: skip
     spoken = [words.get(each, quiet) for each in range(size)]
     broken = {each.checkpoint: Seen(each.order, each.max_abs * 1e9, broken=True) for each in mine}

@@ -8,8 +8,8 @@ May import: `detect`, `rules`, `rundir`, `tiers`.
 
 from __future__ import annotations
 
-from asd.tuning.budget import Budget
+from asd.tuning.budget import AlarmBudget
 from asd.tuning.proposal import Proposal, ProposedThreshold, held_out, propose
 from asd.tuning.scores import Scores, tests_of
 
-__all__ = ["Budget", "Proposal", "ProposedThreshold", "Scores", "held_out", "propose", "tests_of"]
+__all__ = ["AlarmBudget", "Proposal", "ProposedThreshold", "Scores", "held_out", "propose", "tests_of"]

@@ -10,7 +10,7 @@ from asd.errors import ConfigError
 from asd.rules.history.margins import ENOUGH, KEPT, exceeded_by
 
 __all__ = [
-    "CONFIDENCE", "HIGHEST", "HIGHEST_SECOND", "LARGEST_BUDGET", "LOWEST", "MOST_EXCEEDING", "Budget", "allowed",
+    "CONFIDENCE", "HIGHEST", "HIGHEST_SECOND", "LARGEST_BUDGET", "LOWEST", "MOST_EXCEEDING", "AlarmBudget", "allowed",
     "needed", "steps_down", "threshold",
 ]  # fmt: skip
 
@@ -23,7 +23,7 @@ _WIDEN: Final = 128 / 101.15
 """95 % upper bound of an exponential's mean, over the mean excess of the 64 largest values: 2*64 / chi2(5 %, 126)."""
 
 
-class Budget(NamedTuple):
+class AlarmBudget(NamedTuple):
     """False alarms per check that are accepted.
 
     Attributes:
@@ -34,7 +34,7 @@ class Budget(NamedTuple):
     first: float = 1e-6
     second: float = 1e-4
 
-    def checked(self) -> Budget:
+    def checked(self) -> AlarmBudget:
         """This budget, or ConfigError."""
         for name, share in (("--budget", self.first), ("--warnings", self.second)):
             if not 1e-12 <= share <= LARGEST_BUDGET:

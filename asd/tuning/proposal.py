@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from asd.config import Config
 from asd.rundir.recording import RecordedStep
-from asd.tuning.budget import HIGHEST, HIGHEST_SECOND, Budget, allowed, needed, steps_down, threshold
+from asd.tuning.budget import HIGHEST, HIGHEST_SECOND, AlarmBudget, allowed, needed, steps_down, threshold
 from asd.tuning.rejudge import Replayed, replay
 from asd.tuning.scores import Extreme, Scores, Test, tests_of
 
@@ -57,7 +57,7 @@ class Proposal:
     """
 
     config: Config
-    budget: Budget
+    budget: AlarmBudget
     needed: int
     tests: list[ProposedThreshold]
     today: Replayed
@@ -66,7 +66,9 @@ class Proposal:
     keeps: bool
 
 
-def propose(source: _Source, config: Config, budget: Budget | None = None, *, keep_flagged: bool = False) -> Proposal:
+def propose(
+    source: _Source, config: Config, budget: AlarmBudget | None = None, *, keep_flagged: bool = False
+) -> Proposal:
     """Proposes thresholds for `budget`.
 
     All tests of a rule share the budget evenly. The second thresholds are settled before the first ones. What a
@@ -82,7 +84,7 @@ def propose(source: _Source, config: Config, budget: Budget | None = None, *, ke
     Raises:
         ConfigError: The budget is out of range, or the rule has no thresholds to propose.
     """
-    budget = (budget or Budget()).checked()
+    budget = (budget or AlarmBudget()).checked()
     tests = tests_of(config)
 
     def judged(changed: Config, *, measure: bool = False) -> Replayed:
@@ -140,7 +142,7 @@ def propose(source: _Source, config: Config, budget: Budget | None = None, *, ke
 
 
 def held_out(
-    source: _Source, config: Config, budget: Budget | None = None, *, keep_flagged: bool = False
+    source: _Source, config: Config, budget: AlarmBudget | None = None, *, keep_flagged: bool = False
 ) -> tuple[Proposal, Replayed]:
     """Fits a proposal to the first half of each rank's steps; returns it with what it raises in the second half.
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.diagnosis.attribution import Attribution, Seen, pack_seen, unpack_seen, whose_fault
-from asd.rules.diagnosis.flow import Word, origin_among, word_of
+from asd.rules.diagnosis.flow import RankReport, origin_among, report_of
 from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, Reading
 
 __all__ = ["attribution_of", "words_of_vanished"]
@@ -57,13 +57,13 @@ def attribution_of(
         return whose_fault(alone, means)
     called = {names.get(name, name) for name in outputs}
     return origin_among(
-        _told(exchange, word_of(exchange.rank, alone, means(), called, reversed_outputs=reversed_outputs)), groups
+        _told(exchange, report_of(exchange.rank, alone, means(), called, reversed_outputs=reversed_outputs)), groups
     )
 
 
 def words_of_vanished(
     exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading], *, reversed_outputs: bool
-) -> list[Word]:
+) -> list[RankReport]:
     """Of each rank where it began what a second run of a step did not show again; a call of all ranks.
 
     Args:
@@ -84,12 +84,12 @@ def words_of_vanished(
     outputs = {each.checkpoint for each in first if each.kind == OUTPUT}
     mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
     rank = exchange.rank
-    word = word_of(rank, {rank: own}, {rank: {}}, outputs, reversed_outputs=reversed_outputs)
+    word = report_of(rank, {rank: own}, {rank: {}}, outputs, reversed_outputs=reversed_outputs)
     return _told(exchange, word._replace(mean=mean))
 
 
-def _told(exchange: Exchange, word: Word) -> list[Word]:
+def _told(exchange: Exchange, word: RankReport) -> list[RankReport]:
     """What every rank has to say; of most of them it is one byte."""
-    parcel = b"" if word == Word(outputs=word.outputs) else json.dumps(word).encode()
+    parcel = b"" if word == RankReport(outputs=word.outputs) else json.dumps(word).encode()
     told = exchange.gather(bytes([word.outputs]) + parcel)
-    return [Word(*json.loads(each[1:])) if each[1:] else Word(outputs=each[0] > 0) for each in told]
+    return [RankReport(*json.loads(each[1:])) if each[1:] else RankReport(outputs=each[0] > 0) for each in told]

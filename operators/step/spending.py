@@ -5,7 +5,7 @@ from __future__ import annotations
 from asd.operators.attach.recompute_schedule import RecomputeSchedule
 from asd.operators.gate.part import Part
 from asd.operators.step.state_checks import StateChecks
-from asd.rules.step.budget import PLACES, Budget, Grant, turns_of
+from asd.rules.step.budget import PLACES, Allocation, TimeBudget, turns_of
 
 __all__ = ["Spending"]
 
@@ -23,7 +23,7 @@ class Spending(Part):
     """
 
     def __init__(self, share: float, state: StateChecks, checksums: RecomputeSchedule) -> None:
-        self._budget = Budget(share)
+        self._budget = TimeBudget(share)
         self._state, self._checksums = state, checksums
         self._steps = 0
         self._recomputing = self._looked_at = 0.0
@@ -53,7 +53,7 @@ class Spending(Part):
             self._checksums.every = turns_of(grants["checksum"].coverage, self._checksums.every)
         self._tell(grants)
 
-    def _tell(self, grants: dict[str, Grant]) -> None:
+    def _tell(self, grants: dict[str, Allocation]) -> None:
         monitor = self.monitor
         monitor.status.budget = {part: (grant.cost, grant.coverage) for part, grant in grants.items()}
         words = {

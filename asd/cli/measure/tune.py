@@ -22,7 +22,7 @@ from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.rules import RULES
 from asd.rundir.recording import RecordedStep, Recording
-from asd.tuning import Budget, Proposal, ProposedThreshold, held_out, propose
+from asd.tuning import AlarmBudget, Proposal, ProposedThreshold, held_out, propose
 from asd.tuning.budget import LOWEST
 from asd.tuning.rejudge import Replayed
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the proposal."""
     run_dir = Path(Config.from_env(os.environ).run_dir if args.run_dir is None else args.run_dir)
-    budget = Budget(_share("--budget", args.budget), _share("--warnings", args.warnings)).checked()
+    budget = AlarmBudget(_share("--budget", args.budget), _share("--warnings", args.warnings)).checked()
     plot = _plot_file(args.plot)
     try:
         recording = Recording(run_dir)

@@ -1,4 +1,4 @@
-"""Whose fault it was where ranks hold different parts: a wrong value goes on to other ranks, and they break limits too.
+"""Whose fault it was where ranks hold different parts: a wrong value goes on, and other ranks break limits too.
 
 Ranks that hold the same compare values; between the others only the order tells. In the forward pass data flow from the
 first stage of a pipeline to the last, in the backward pass the other way, and among the parts of a stage everything
@@ -15,10 +15,10 @@ from typing import NamedTuple
 from asd.rules.diagnosis.attribution import OUTLIER_BITS, Attribution, Seen, distances, whose_mean
 from asd.rules.diagnosis.groups import Groups
 
-__all__ = ["Word", "blame_among", "origin_among", "word_of"]
+__all__ = ["RankReport", "blame_among", "origin_among", "report_of"]
 
 
-class Word(NamedTuple):
+class RankReport(NamedTuple):
     """What a rank tells all others after those that hold the same have compared what they saw.
 
     Attributes:
@@ -46,10 +46,14 @@ class Word(NamedTuple):
         return math.isnan(self.distance) or self.distance >= OUTLIER_BITS
 
 
-def word_of(
-    rank: int, own: Mapping[int, Mapping[str, Seen]], averaged: Mapping[int, Mapping[str, Seen]],
-    outputs: Collection[str], *, reversed_outputs: bool = False,
-) -> Word:  # fmt: skip
+def report_of(
+    rank: int,
+    own: Mapping[int, Mapping[str, Seen]],
+    averaged: Mapping[int, Mapping[str, Seen]],
+    outputs: Collection[str],
+    *,
+    reversed_outputs: bool = False,
+) -> RankReport:
     """What `rank` tells the others.
 
     Args:
@@ -70,8 +74,8 @@ def word_of(
                 distance = distances(own, name)[rank]
                 if len(own) == 2 and all(any(each.broken for each in seen.values()) for seen in own.values()):
                     distance = 0.0  # each is the other's only comparison
-                return Word(name, is_forward, position, distance, bool(forward), bad_mean, _wrong(rank, own))
-    return Word(outputs=bool(forward), mean=bad_mean)
+                return RankReport(name, is_forward, position, distance, bool(forward), bad_mean, _wrong(rank, own))
+    return RankReport(outputs=bool(forward), mean=bad_mean)
 
 
 def _wrong(rank: int, own: Mapping[int, Mapping[str, Seen]]) -> int:
@@ -83,56 +87,58 @@ def _wrong(rank: int, own: Mapping[int, Mapping[str, Seen]]) -> int:
     return found
 
 
-def origin_among(words: Sequence[Word], groups: Groups) -> Attribution:
+def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
     """Names the rank whose fault it was.
 
     Args:
-        words: What each rank told, by rank.
+        reports: What each rank told, by rank.
         groups: Which stage each of them is.
     """
-    ranks = tuple(rank for rank, word in enumerate(words) if word.checkpoint)
+    ranks = tuple(rank for rank, report in enumerate(reports) if report.checkpoint)
     if not ranks:
-        return _of_means(words)
-    outliers = [rank for rank in ranks if words[rank].stands_out]
+        return _of_means(reports)
+    outliers = [rank for rank in ranks if reports[rank].stands_out]
     if not outliers:
         reason = f"{_some(ranks)} broke a limit, but none stands out from those that hold the same"
         return Attribution(None, "", ranks, f"{reason}: the data or the software rather than a device")
-    earliest = _earliest(outliers, words, groups)
-    far = max(-1.0 if math.isnan(words[rank].distance) else words[rank].distance for rank in earliest)
-    chosen = _most([rank for rank in earliest if far < 0 or words[rank].distance == far], words)
-    word, stage = words[chosen[0]], groups.stages[chosen[0]]
+    earliest = _earliest(outliers, reports, groups)
+    far = max(-1.0 if math.isnan(reports[rank].distance) else reports[rank].distance for rank in earliest)
+    chosen = _most([rank for rank in earliest if far < 0 or reports[rank].distance == far], reports)
+    report, stage = reports[chosen[0]], groups.stages[chosen[0]]
     if len(chosen) > 1:
-        reason = f"{_some(chosen)} broke a limit at {word.checkpoint} first and stand out alike: what one of them gave"
-        return Attribution(None, "", ranks, f"{reason} reached the others before anybody looked at it")
+        reason = f"{_some(chosen)} broke a limit at {report.checkpoint} first and stand out alike"
+        return Attribution(
+            None, "", ranks, f"{reason}: what one of them gave reached the others before anybody looked at it"
+        )
     last = max(groups.stages)
-    if 0 < last == stage and not word.forward and not all(each.outputs for each in words):
+    if 0 < last == stage and not report.forward and not all(each.outputs for each in reports):
         reason = f"rank {chosen[0]} broke its limit first, at the end of the pipeline, and outputs are not checked"
         return Attribution(None, "", ranks, f"{reason}: the fault may be in the forward pass of an earlier stage")
     followers = tuple(rank for rank in ranks if rank != chosen[0])
-    where = "no other rank holds the same" if math.isnan(word.distance) else _bits(word.distance)
+    where = "no other rank holds the same" if math.isnan(report.distance) else _bits(report.distance)
     before = ", and broke its limit before the others" if followers else ""
-    reason = f"rank {chosen[0]} broke its limit at {word.checkpoint}; {where}{before}"
-    return Attribution(chosen[0], word.checkpoint, followers, reason)
+    reason = f"rank {chosen[0]} broke its limit at {report.checkpoint}; {where}{before}"
+    return Attribution(chosen[0], report.checkpoint, followers, reason)
 
 
-def blame_among(words: Sequence[Word], groups: Groups) -> Attribution | None:
+def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | None:
     """Whose it was what a second run of a step did not show again; see `asd.rules.step.confirmation.blame`.
 
     Args:
-        words: Of each rank the first checkpoint with something that is gone.
+        reports: Of each rank the first checkpoint with something that is gone.
         groups: Which stage each of them is.
 
     Returns:
         None where no rank has any.
     """
-    own = [rank for rank, word in enumerate(words) if word.checkpoint]
-    means = [rank for rank, word in enumerate(words) if word.mean]
-    guilty = own or [rank for rank in means if not all(words[other].mean for other in groups.alike(rank))]
+    own = [rank for rank, report in enumerate(reports) if report.checkpoint]
+    means = [rank for rank, report in enumerate(reports) if report.mean]
+    guilty = own or [rank for rank in means if not all(reports[other].mean for other in groups.alike(rank))]
     if not guilty:
         return Attribution(None, "", (), "no gradient of a rank was suspicious") if means else None
-    earliest = _most(_earliest(own, words, groups), words) if own else guilty
+    earliest = _most(_earliest(own, reports, groups), reports) if own else guilty
     origin = earliest[0] if len(earliest) == 1 else None
-    where = {rank: words[rank].checkpoint or words[rank].mean for rank in guilty}
+    where = {rank: reports[rank].checkpoint or reports[rank].mean for rank in guilty}
     names = ", ".join(f"rank {rank} at {checkpoint}" for rank, checkpoint in where.items())
     first = f", first on rank {origin}" if origin is not None and len(guilty) > 1 else ""
     followers = tuple(rank for rank in guilty if rank != origin)
@@ -140,23 +146,23 @@ def blame_among(words: Sequence[Word], groups: Groups) -> Attribution | None:
     return Attribution(origin, where[earliest[0]], followers, reason, in_mean=not own)
 
 
-def _earliest(ranks: Sequence[int], words: Sequence[Word], groups: Groups) -> list[int]:
-    keys = {rank: _key(words[rank], groups.stages[rank]) for rank in ranks}
+def _earliest(ranks: Sequence[int], reports: Sequence[RankReport], groups: Groups) -> list[int]:
+    keys = {rank: _key(reports[rank], groups.stages[rank]) for rank in ranks}
     return [rank for rank in ranks if keys[rank] == min(keys.values())]
 
 
-def _most(ranks: Sequence[int], words: Sequence[Word]) -> list[int]:
-    most = max(words[rank].wrong for rank in ranks)
-    return [rank for rank in ranks if words[rank].wrong == most]
+def _most(ranks: Sequence[int], reports: Sequence[RankReport]) -> list[int]:
+    most = max(reports[rank].wrong for rank in ranks)
+    return [rank for rank in ranks if reports[rank].wrong == most]
 
 
-def _key(word: Word, stage: int) -> tuple[bool, int, int]:
-    return not word.forward, stage if word.forward else -stage, word.position
+def _key(report: RankReport, stage: int) -> tuple[bool, int, int]:
+    return not report.forward, stage if report.forward else -stage, report.position
 
 
-def _of_means(words: Sequence[Word]) -> Attribution:
+def _of_means(reports: Sequence[RankReport]) -> Attribution:
     wrong = Seen(0, math.inf, broken=True)
-    seen = {rank: {word.mean: wrong} if word.mean else {} for rank, word in enumerate(words)}
+    seen = {rank: {report.mean: wrong} if report.mean else {} for rank, report in enumerate(reports)}
     return whose_mean(seen)
 
 

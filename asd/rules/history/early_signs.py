@@ -12,7 +12,7 @@ from asd.rules.saved import check_count, check_number
 from asd.rules.trace import WARM, Trace
 from asd.verdict import Level
 
-__all__ = ["QuietSign", "QuietSigns"]
+__all__ = ["EarlySign", "EarlySigns"]
 
 CUSUM_SLACK = 3.0
 _SMALLEST = 2.0**-126
@@ -22,7 +22,7 @@ _NEVER_ZERO = 8
 """Values to learn before a first tensor that is all zero is a sign: that takes no statistics."""
 
 
-class QuietSign(NamedTuple):
+class EarlySign(NamedTuple):
     """What a `History` has to say about a value.
 
     Attributes:
@@ -40,7 +40,7 @@ class QuietSign(NamedTuple):
     limit: float = inf
 
 
-class QuietSigns:
+class EarlySigns:
     """The warnings of one checkpoint that is within its margins.
 
     Args:
@@ -65,25 +65,25 @@ class QuietSigns:
             least[feature] = 2.0 ** (trace.low - drop) if trace.n >= WARM else 0.0
         return least
 
-    def judge_low(self, traces: Sequence[Trace], features: Features) -> QuietSign | None:
+    def judge_low(self, traces: Sequence[Trace], features: Features) -> EarlySign | None:
         """Whether a tensor is below `least` of the three `traces`."""
         least = self.least(traces)
         low = too_small(features, least)
         if low == FEATURES[0]:
-            return QuietSign(Level.WARNING, "all zero, which it never was before", low)
+            return EarlySign(Level.WARNING, "all zero, which it never was before", low)
         if low:
             drop = self._kind.drop[FEATURES.index(low) - 1]
             reason = f"{WORDS[low]} less than 1/{2**drop:.3g} of the recent smallest"
-            return QuietSign(Level.WARNING, reason, low, limit=least[low])
+            return EarlySign(Level.WARNING, reason, low, limit=least[low])
         return None
 
-    def judge_zero(self, traces: Sequence[Trace], features: Features) -> QuietSign | None:
+    def judge_zero(self, traces: Sequence[Trace], features: Features) -> EarlySign | None:
         """The same of one that is all zero."""
         finding = self.judge_low(traces, features)
         self._zeros += 1
         return finding
 
-    def sum_deviations(self, trace: Trace, x: float) -> QuietSign | None:
+    def sum_deviations(self, trace: Trace, x: float) -> EarlySign | None:
         """Whether the maximum was above its mean for many steps: a CUSUM of the deviations."""
         deviations, most = self._kind.deviations, self._kind.cusum
         if deviations is None or most is None or trace.n < WARM:
@@ -94,7 +94,7 @@ class QuietSigns:
             self._cusum = 0.0
         if self._cusum <= most:
             return None
-        return QuietSign(Level.WARNING, "maximum above its mean for many steps", "max_abs")
+        return EarlySign(Level.WARNING, "maximum above its mean for many steps", "max_abs")
 
     def forget(self) -> None:
         """Says that the level is learned anew."""
@@ -105,7 +105,7 @@ class QuietSigns:
         return {"cusum": self._cusum, "zeros": self._zeros}
 
     @classmethod
-    def of(cls, what: str, kind: Kind, state: Mapping[str, Any]) -> QuietSigns:
+    def of(cls, what: str, kind: Kind, state: Mapping[str, Any]) -> EarlySigns:
         """The signs that `state()` was part of, or StateError."""
         signs = cls(kind)
         signs._cusum = check_number(what, "cusum", state["cusum"], 0)

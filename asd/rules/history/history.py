@@ -9,9 +9,9 @@ from typing import Any
 from asd.errors import StateError
 from asd.rules import Threshold
 from asd.rules.base import SIGMA, UPPER
-from asd.rules.history.early_signs import QuietSign, QuietSigns
-from asd.rules.history.margins import Tails
-from asd.rules.history.unchanged_output import Idle
+from asd.rules.history.early_signs import EarlySign, EarlySigns
+from asd.rules.history.margins import Margins
+from asd.rules.history.unchanged_output import UnchangedOutput
 from asd.rules.readings.features import FEATURES, WORDS, Features
 from asd.rules.readings.kinds import kind_of
 from asd.rules.saved import check_count, check_keys, check_number
@@ -58,7 +58,7 @@ class History:
       of the deviations); or if `Threshold` warns.
 
     Outputs that vary much have wider margins: twice what their mean deviation is above 0.1 bits. One that no data
-    reached in the step before, see `Idle`, may rise by 14 bits, and is not learned from as long as none do.
+    reached in the step before, see `UnchangedOutput`, may rise by 14 bits, and is not learned from as long as none do.
 
     The first 3 values are learned only. It judges before it learns, and learns from no value that is an error or a
     gradient above the margins. After 20 errors in a row it starts anew: a lasting change of level is no fault of one
@@ -98,20 +98,20 @@ class History:
         upper: tuple[float, float] = UPPER,
         sigma: tuple[float, float] = SIGMA,
         min_steps: int = 100,
-        tails: Tails | None = None,
+        tails: Margins | None = None,
     ) -> None:
         self.kind = kind_of(kind)
         self.feature = "max_abs"
         self.broken = inf
         self._norm = Threshold(upper, sigma, min_steps) if self.kind.absolute else None
-        self._tails = tails if tails is not None else Tails(self.kind)
+        self._tails = tails if tails is not None else Margins(self.kind)
         self._shared = tails is not None
         self._traces = [Trace() for _ in FEATURES]
-        self._quiet = QuietSigns(self.kind)
+        self._quiet = EarlySigns(self.kind)
         self._errors = 0  # in a row
         self._high = 0  # values above the margins in a row
         self._held: list[float] = []  # their distances, which count as healthy as soon as it is over
-        self._idle = Idle()  # of an output only
+        self._idle = UnchangedOutput()  # of an output only
         self._limits: tuple[float, float, float] | None = None  # as long as nothing is learned and no margin changes
         self._version = -1
         self._within = _UNLIMITED  # the margins, as logarithms
@@ -191,13 +191,13 @@ class History:
         """
         what = f"tier adaptive ({self.kind.name})"
         if isinstance(state, Mapping) and not self.kind.gradient:
-            state = {"idle": Idle().state(), **state}  # older states have none
+            state = {"idle": UnchangedOutput().state(), **state}  # older states have none
         values = check_keys(what, state, self.state())
         traces = [Trace.of(f"{what}, {feature}", values[feature]) for feature in FEATURES]
-        quiet = QuietSigns.of(what, self.kind, values)
+        quiet = EarlySigns.of(what, self.kind, values)
         errors, high = (check_count(what, key, values[key]) for key in ("errors", "high"))
         held = _check_held(what, values["held"])
-        idle = Idle()
+        idle = UnchangedOutput()
         if not self.kind.gradient:
             idle.restore(values["idle"])
         before = self._norm.state() if self._norm is not None else None
@@ -262,17 +262,17 @@ class History:
                 return above
         return bits
 
-    def _judge(self, features: Features, x: _Logarithms, limits: tuple[float, float, float]) -> QuietSign | None:
+    def _judge(self, features: Features, x: _Logarithms, limits: tuple[float, float, float]) -> EarlySign | None:
         """What is wrong, if anything; the published rule and the CUSUM learn."""
         norm = self._norm.update(features.l2) if self._norm is not None else None
         cusum = self._quiet.sum_deviations(self._traces[0], x[0])
         if features[0] > limits[0] or features[1] > limits[1] or features[2] > limits[2]:
             i = next(i for i in range(3) if features[i] > limits[i])
-            return QuietSign(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
+            return EarlySign(Level.ERROR, self._reason(i, x[i], norm), FEATURES[i])
         high = self._judge_high(x)
         if high is None and norm is not None and norm.level is not Level.NORMAL:
             broken = self._norm.broken if self._norm is not None else inf
-            return QuietSign(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2", limit=broken)
+            return EarlySign(Level.WARNING, f"{WORDS['l2']}: {norm.reason}", "l2", limit=broken)
         return high or self._quiet.judge_low(self._traces, features) or cusum
 
     def _reason(self, i: int, x: float | None, norm: Verdict | None) -> str:
@@ -288,24 +288,24 @@ class History:
             return f"more than {tails.deviations.margin:.3g} deviations above its mean{lasting}"
         return f"more than {2 ** (bits - trace.env):.3g} times the recent largest{lasting}"
 
-    def _judge_high(self, x: _Logarithms) -> QuietSign | None:
+    def _judge_high(self, x: _Logarithms) -> EarlySign | None:
         """A gradient that is above the margins once or twice; what is above them more often is an error."""
         first, l2, mean = self._within
         if x[0] > first or (x[1] is not None and x[1] > l2) or (x[2] is not None and x[2] > mean):
             for i, (value, bits) in enumerate(zip(x, self._within, strict=True)):
                 if value is not None and value > bits:
                     reason = f"{WORDS[FEATURES[i]]} {self._how_far(i, bits)}"
-                    return QuietSign(Level.WARNING, reason, FEATURES[i], high=True, limit=_power(bits))
+                    return EarlySign(Level.WARNING, reason, FEATURES[i], high=True, limit=_power(bits))
         return None
 
-    def _is_idle(self, x: _Logarithms, finding: QuietSign | None) -> bool:
+    def _is_idle(self, x: _Logarithms, finding: EarlySign | None) -> bool:
         """Whether this is an output that no data reach, of which enough is known."""
         if self.kind.gradient or (finding is not None and finding.level is Level.ERROR):
             return False
         self._idle.update(x)
         return self._idle.now and self._traces[0].n >= FIRST
 
-    def _learn(self, x: _Logarithms, finding: QuietSign | None) -> None:
+    def _learn(self, x: _Logarithms, finding: EarlySign | None) -> None:
         if finding is not None and finding.level is Level.ERROR:
             self._errors += 1
             self._high += 1

@@ -12,7 +12,7 @@ from asd.errors import StateError
 from asd.rules.readings.kinds import Kind
 from asd.rules.saved import check_count, check_keys, check_numbers
 
-__all__ = ["ALPHA", "ENOUGH", "KEPT", "Tail", "Tails", "exceeded_by"]
+__all__ = ["ALPHA", "ENOUGH", "KEPT", "Margins", "Tail", "exceeded_by"]
 
 ALPHA = 1e-5
 """Steps with a first-level alarm, of all healthy ones, that a margin allows for."""
@@ -114,7 +114,7 @@ class Tail:
         self._largest, self._count, self.margin = largest, count, margin
 
 
-class Tails:
+class Margins:
     """The fitted margins of one kind of tensors: one per feature above the envelope, one in deviations.
 
     All checkpoints of a kind may share one. Whoever shares it calls `refit` once a step.

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from asd.errors import ConfigError, StateError
-from asd.rules.history.unchanged_output import Idle
+from asd.rules.history.unchanged_output import UnchangedOutput
 from asd.rules.readings.features import FEATURES, WORDS, Features
 from asd.rules.readings.kinds import kind_of
 from asd.rules.saved import check_count, check_keys, check_number, check_numbers
@@ -53,8 +53,8 @@ class Ranks:
     healthy one along. Of two ranks an alarm is about both: nobody can tell which one is at fault. A single rank is
     never flagged. Only ranks that hold the same part of the network may be compared, before their gradients are summed.
 
-    Outputs are not compared in a step in which one rank has what it had before, see `Idle`, nor gradients where one
-    has nothing but zeros: no data reached it there, as an expert that got no tokens.
+    Outputs are not compared in a step in which one rank has what it had before, an `UnchangedOutput`, nor gradients
+    where one has nothing but zeros: no data reached it there, as an expert that got no tokens.
 
     The first 5 steps are only learned. It learns from no step in which a rank is an error; after 20 such steps in a row
     it learns its limits in their place.
@@ -88,7 +88,7 @@ class Ranks:
         self._deviations = (self.kind.deviations or NO_THRESHOLD_DEVIATIONS) / 2
         self._features = [_Differences(size) for _ in FEATURES]
         self._errors = 0  # in a row
-        self._idle = [] if self.kind.gradient else [Idle() for _ in range(size)]
+        self._idle = [] if self.kind.gradient else [UnchangedOutput() for _ in range(size)]
 
     def update(self, values: Sequence[Features]) -> list[Verdict]:
         """Judges one step.
@@ -132,10 +132,10 @@ class Ranks:
             StateError: It was not saved by as many ranks. This one is then as it was.
         """
         if isinstance(state, Mapping) and not self.kind.gradient:
-            state = {"idle": [Idle().state()] * self.size, **state}  # older states have none
+            state = {"idle": [UnchangedOutput().state()] * self.size, **state}  # older states have none
         values = check_keys("tier ranks", state, self.state())
         errors = check_count("tier ranks", "errors", values["errors"])
-        idle = [Idle() for _ in self._idle]
+        idle = [UnchangedOutput() for _ in self._idle]
         saved = values.get("idle", [])
         if not isinstance(saved, list) or len(saved) != len(idle):
             raise StateError(f"State of tier ranks: idle is {saved!r}, which is not valid: {len(idle)} states.")

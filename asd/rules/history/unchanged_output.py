@@ -8,13 +8,13 @@ from typing import Any
 from asd.errors import StateError
 from asd.rules.saved import check_keys, check_number
 
-__all__ = ["UNCHANGED", "Idle"]
+__all__ = ["UNCHANGED", "UnchangedOutput"]
 
 UNCHANGED = 2.0**-12
 """Bits by which a feature changes at most from step to step where nothing but weights changes: 0.02 %."""
 
 
-class Idle:
+class UnchangedOutput:
     """Whether an output was the same in its last two steps.
 
     Each batch has other data, and so has what is computed of it. Where all features stay what they were, what they show
@@ -24,7 +24,7 @@ class Idle:
         now: The answer.
         ended: Whether it was yes one step before, and is no.
 
-    >>> idle = Idle()
+    >>> idle = UnchangedOutput()
     >>> for bits in (-2.8429, -2.8429, 0.8071):
     ...     idle.update([bits, bits + 6.6, bits - 0.9])
     ...     print(idle.now)

@@ -8,7 +8,7 @@ from math import ceil, log2
 from statistics import median
 from typing import Final, NamedTuple
 
-__all__ = ["PLACES", "Budget", "Grant", "turns_of"]
+__all__ = ["PLACES", "Allocation", "TimeBudget", "turns_of"]
 
 PLACES: Final = "places"
 """What looks at every checked place in every step; it costs what it costs, and comes first."""
@@ -26,7 +26,7 @@ _STEADY = 1.25
 """What a part does is changed when it is off by more than this factor, for every measurement of time is another."""
 
 
-class Grant(NamedTuple):
+class Allocation(NamedTuple):
     """What one part has.
 
     Attributes:
@@ -38,14 +38,14 @@ class Grant(NamedTuple):
     coverage: float
 
 
-class Budget:
+class TimeBudget:
     """Shares out a share of the time of a step by what was measured.
 
     Args:
         share: Of the time of a step, 0 to 1. Each part does its least even if that costs more.
 
     Examples:
-        >>> budget = Budget(0.03)
+        >>> budget = TimeBudget(0.03)
         >>> budget.note(step_seconds=1.0, places_seconds=0.01)
         >>> grants = budget.share_out({"state": 0.004, "checksum": 0.16})
         >>> {part: round(grant.coverage, 3) for part, grant in grants.items()}
@@ -62,7 +62,7 @@ class Budget:
         self._steps.append(step_seconds)
         self._places.append(places_seconds)
 
-    def share_out(self, prices: Mapping[str, float]) -> dict[str, Grant]:
+    def share_out(self, prices: Mapping[str, float]) -> dict[str, Allocation]:
         """What each part may do from now on.
 
         Args:
@@ -77,11 +77,11 @@ class Budget:
         asking = {part: prices[part] for part in _LEAST if prices.get(part, 0.0) > 0.0}
         least = {part: min(1.0, max(_LEAST[part], _LEAST_COST[part] * step / price)) for part, price in asking.items()}
         left = self.share * step - taken - sum(price * least[part] for part, price in asking.items())
-        grants = {PLACES: Grant(taken / step, 1.0)}
+        grants = {PLACES: Allocation(taken / step, 1.0)}
         for part, price in asking.items():
             coverage = min(1.0, least[part] + max(0.0, left) / price)
             left -= (coverage - least[part]) * price
-            grants[part] = Grant(coverage * price / step, coverage)
+            grants[part] = Allocation(coverage * price / step, coverage)
         return grants
 
 

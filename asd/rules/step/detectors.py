@@ -12,7 +12,7 @@ from asd.errors import StateError
 from asd.rules import make_rule
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
-from asd.rules.history import History, Ranks, StateBound, Tails
+from asd.rules.history import History, Margins, Ranks, StateBound
 from asd.rules.history.seal import Seal, Sealed
 from asd.rules.readings.features import FEATURES, Features, features_of, too_small
 from asd.rules.readings.kinds import KINDS, kind_of
@@ -70,7 +70,7 @@ class Detectors:
         self._judges: dict[str, _Detector] = {}
         self._kinds: dict[str, str] = {}
         self._unseen: dict[str, _Detector] = {}  # by kind: judges of nothing
-        self._tails = {symbol: Tails(kind) for symbol, kind in KINDS.items()}
+        self._tails = {symbol: Margins(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
         self._seal = Seal()

@@ -15,7 +15,7 @@ from asd.rules.readings.features import Features
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
 from asd.rundir.recording import RecordedStep, Recording
-from asd.tuning import Budget, held_out, propose, tests_of
+from asd.tuning import AlarmBudget, held_out, propose, tests_of
 from asd.tuning.budget import HIGHEST, allowed, needed, steps_down, threshold
 from asd.tuning.rejudge import replay
 
@@ -86,7 +86,7 @@ def test_values_that_the_thresholds_of_the_run_flag_get_thresholds_that_do_not()
 def test_proposed_thresholds_raise_no_more_than_the_budget_and_grow_when_it_shrinks(seed, heavy, rule, first, second):
     steps = stream(seed, 260, heavy=heavy)
     config, first = Config(protection="document", rule=rule), min(first, second)
-    found = propose(lambda: iter(steps), config, Budget(first, second))
+    found = propose(lambda: iter(steps), config, AlarmBudget(first, second))
     if rule != "adaptive":  # whose own margins go by what is learned, and so by what the thresholds flag
         own = found.unavoidable  # a value so large that no setting admits it
         assert found.keeps
@@ -94,7 +94,7 @@ def test_proposed_thresholds_raise_no_more_than_the_budget_and_grow_when_it_shri
         assert found.proposed.flagged - own.flagged <= second * found.proposed.checks
     again = replay(steps, found.config)
     assert (again.first, again.second) == (found.proposed.first, found.proposed.second)
-    smaller = propose(lambda: iter(steps), config, Budget(first / 10, second))
+    smaller = propose(lambda: iter(steps), config, AlarmBudget(first / 10, second))
     assert smaller.config.upper >= found.config.upper
     assert smaller.config.sigma >= found.config.sigma
 
@@ -156,6 +156,6 @@ def test_thresholds_are_proposed_for_what_judges_where_only_other_tiers_are_on(r
 def test_a_rule_without_such_thresholds_and_a_budget_out_of_range_are_told():
     with pytest.raises(ConfigError, match="combined has thresholds of its own"):
         tests_of(Config(protection="document", rule="combined"))
-    for budget in (Budget(0.0), Budget(math.nan), Budget(0.5), Budget(1e-3, 1e-4)):
+    for budget in (AlarmBudget(0.0), AlarmBudget(math.nan), AlarmBudget(0.5), AlarmBudget(1e-3, 1e-4)):
         with pytest.raises(ConfigError, match="a share of all checks|at least --budget"):
             budget.checked()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.rules.diagnosis.attribution import Seen
-from asd.rules.diagnosis.flow import Word, blame_among, origin_among, word_of
+from asd.rules.diagnosis.flow import RankReport, blame_among, origin_among, report_of
 from asd.rules.diagnosis.groups import Groups, Shard, everybody
 from asd.rules.diagnosis.weights import compare_some, together
 
@@ -27,7 +27,7 @@ def among(shards, own, outputs=(), averaged=None, **options):
     for rank in range(len(shards)):
         members = Groups(shards, rank, "").members
         means = {each: (averaged or {}).get(each, {}) for each in members}
-        words.append(word_of(rank, {each: own[each] for each in members}, means, outputs, **options))
+        words.append(report_of(rank, {each: own[each] for each in members}, means, outputs, **options))
     return origin_among(words, Groups(shards, 0, ""))
 
 
@@ -128,16 +128,16 @@ def test_a_mean_is_blamed_on_a_rank_whose_copy_alone_is_bad_and_on_none_where_al
 
 def test_what_a_second_run_did_not_show_again_is_blamed_on_the_rank_where_it_began():
     groups = Groups(FOUR_PARTS, 0, "")
-    healthy = Word()
-    words = [Word("norm", position=4, wrong=3), Word("up", position=2, wrong=4), healthy, healthy]
+    healthy = RankReport()
+    words = [RankReport("norm", position=4, wrong=3), RankReport("up", position=2, wrong=4), healthy, healthy]
     found = blame_among(words, groups)
     assert (found.origin, found.checkpoint, found.followers) == (1, "up", (0,))
     assert found.reason == "what was suspicious is gone on rank 0 at norm, rank 1 at up, first on rank 1"
-    alike = [Word("norm", position=4, wrong=3)] * 2 + [healthy] * 2
+    alike = [RankReport("norm", position=4, wrong=3)] * 2 + [healthy] * 2
     assert blame_among(alike, groups).origin is None
     assert blame_among([healthy] * 4, groups) is None
-    assert blame_among([Word(mean="a"), healthy, Word(mean="a"), healthy], groups).ranks == ()
-    assert blame_among([Word(mean="a"), healthy, healthy, healthy], groups).origin == 0
+    assert blame_among([RankReport(mean="a"), healthy, RankReport(mean="a"), healthy], groups).ranks == ()
+    assert blame_among([RankReport(mean="a"), healthy, healthy, healthy], groups).origin == 0
 
 
 def test_weights_are_compared_among_those_that_hold_them_and_ranks_have_their_own_numbers():
@@ -153,5 +153,5 @@ def test_weights_are_compared_among_those_that_hold_them_and_ranks_have_their_ow
 
 
 def test_a_word_that_is_not_a_number_stands_out_where_nobody_else_holds_the_same():
-    assert Word("a", distance=math.nan).stands_out
-    assert not Word("a", distance=3.2).stands_out
+    assert RankReport("a", distance=math.nan).stands_out
+    assert not RankReport("a", distance=3.2).stands_out

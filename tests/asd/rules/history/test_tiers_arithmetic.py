@@ -7,7 +7,7 @@ import pytest
 
 from asd.errors import ConfigError, StateError
 from asd.rules.history import Ranks, StateBound
-from asd.rules.history.unchanged_output import Idle
+from asd.rules.history.unchanged_output import UnchangedOutput
 from asd.rules.readings.features import Features
 from asd.rules.saved import check_number
 from asd.rules.trace import Trace
@@ -79,7 +79,7 @@ def test_the_limit_of_a_rank_is_the_wider_of_envelope_and_deviations():
 
 
 def test_an_idle_output_ends_once_it_changes():
-    idle = Idle()
+    idle = UnchangedOutput()
     seen = []
     for x in ([1.0, None], [1.0, None], [1.0, 2.0], [1.0 + 2.0**-12, 2.0], [1.0 + 1.9 * 2.0**-12, 2.0]):
         idle.update(x)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asd import ConfigError, Level, StateError
 from asd.rules import Threshold
-from asd.rules.history import History, Tails
+from asd.rules.history import History, Margins
 from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import KINDS, kind_of
 
@@ -212,7 +212,7 @@ def test_an_expert_that_gets_its_first_tokens_is_no_anomaly_and_its_size_is_reme
 
 
 def test_an_output_that_no_data_reached_is_an_error_above_fourteen_bits_and_widens_no_other_margin():
-    history, tails = idle_expert(), Tails(kind_of("Y"))
+    history, tails = idle_expert(), Margins(kind_of("Y"))
     assert history.update(features(2.0**20)).level is Level.ERROR
     shared = History("Y", tails=tails)
     for size in [2.0**-3] * 30 + [2.0]:
@@ -293,7 +293,7 @@ def test_after_twenty_alarms_in_a_row_the_level_is_learned_anew():
 
 
 def test_margins_are_fitted_to_the_largest_distance_of_each_step_and_stay_in_their_bounds():
-    quiet, wild = Tails(kind_of("B")), Tails(kind_of("B"))
+    quiet, wild = Margins(kind_of("B")), Margins(kind_of("B"))
     generator = random.Random(8)
     largest = []
     assert wild.envelope[0].margin == 4.0

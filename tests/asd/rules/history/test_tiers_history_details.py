@@ -7,8 +7,8 @@ import pytest
 
 from asd import Level
 from asd.rules import Threshold
-from asd.rules.history import History, Tails
-from asd.rules.history.early_signs import QuietSigns
+from asd.rules.history import History, Margins
+from asd.rules.history.early_signs import EarlySigns
 from asd.rules.readings.features import FEATURES, Features
 from asd.rules.readings.kinds import kind_of
 from asd.rules.trace import Trace
@@ -69,7 +69,7 @@ def ceiling(history, feature):
 @pytest.mark.parametrize("spread", [2.0**-8, 1.0])
 @pytest.mark.parametrize("kind", ["W", "Y"])
 def test_each_feature_has_its_own_margin_and_a_gradient_the_narrower_of_two(kind, spread):
-    tails = Tails(kind_of(kind))
+    tails = Margins(kind_of(kind))
     history = taught(kind, tails=tails, spread=spread)
     before = history.second_limit()
     for _ in range(20):
@@ -98,7 +98,7 @@ def test_the_limit_of_a_norm_is_the_lower_of_its_own_and_the_published_one():
 
 
 def test_a_restored_history_has_the_limits_of_the_state_at_once():
-    tails = Tails(kind_of("W"))
+    tails = Margins(kind_of("W"))
     one, other = (taught("W", tails=tails, size=size) for size in (TINY, 1.0))
     assert one.limit() != other.limit()
     one.restore(other.state())
@@ -208,7 +208,7 @@ def warm(mu=0.0, n=30):
 
 
 def test_deviations_above_three_add_up_and_nothing_below_zero_is_kept():
-    signs = QuietSigns(kind_of("W"))
+    signs = EarlySigns(kind_of("W"))
     found = []
     for z in (3.5, 3.25, 2.5, 0.0, 4.0, 99.0, 99.0):
         finding = signs.sum_deviations(warm(), z)
@@ -221,13 +221,13 @@ def test_deviations_above_three_add_up_and_nothing_below_zero_is_kept():
 
 @pytest.mark.parametrize("missing", ["cusum", "deviations"])
 def test_without_a_bound_deviations_are_not_added(missing):
-    signs = QuietSigns(kind_of("W")._replace(**{missing: None}))
+    signs = EarlySigns(kind_of("W")._replace(**{missing: None}))
     assert signs.sum_deviations(warm(), 99.0) is None
     assert signs.state()["cusum"] == 0.0
 
 
 def test_the_first_zero_is_below_the_smallest_normal_number_and_later_ones_are_below_nothing():
-    signs, traces = QuietSigns(kind_of("W")), [warm(n=8), warm(n=0), warm(n=0)]
+    signs, traces = EarlySigns(kind_of("W")), [warm(n=8), warm(n=0), warm(n=0)]
     assert signs.least(traces) == {"max_abs": 2.0**-126, "l2": 0.0, "mean_abs": 0.0}
     assert signs.judge_zero(traces, features(0.0)).reason == "all zero, which it never was before"
     assert signs.least(traces) == dict.fromkeys(FEATURES, 0.0)

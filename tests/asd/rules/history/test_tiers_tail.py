@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from asd.errors import StateError
-from asd.rules.history import Tails
+from asd.rules.history import Margins
 from asd.rules.history.margins import ENOUGH, KEPT, Tail, exceeded_by
 from asd.rules.readings.kinds import kind_of
 
@@ -40,7 +40,7 @@ def test_without_a_factor_the_mean_excess_counts_as_it_is():
 
 
 def test_a_gradient_starts_at_twice_its_deviations_and_ends_at_four_times():
-    tails = Tails(kind_of("B"))
+    tails = Margins(kind_of("B"))
     assert tails.margins == pytest.approx((4.0, 4.0, 4.0, 24.4))
     assert tails.version == 0
     for number in range(1, 21):
@@ -50,7 +50,7 @@ def test_a_gradient_starts_at_twice_its_deviations_and_ends_at_four_times():
 
 
 def test_the_version_counts_the_steps_that_changed_a_margin():
-    tails, random, changes = Tails(kind_of("B")), Random(3), 0
+    tails, random, changes = Margins(kind_of("B")), Random(3), 0
     for _ in range(60):
         before = tails.margins
         tails.add([random.expovariate(1.0) for _ in range(4)])
@@ -61,7 +61,7 @@ def test_the_version_counts_the_steps_that_changed_a_margin():
 
 
 def taught():
-    tails, random = Tails(kind_of("B")), Random(4)
+    tails, random = Margins(kind_of("B")), Random(4)
     for _ in range(60):
         tails.add([random.expovariate(1.0) for _ in range(4)])
         tails.refit()
@@ -69,14 +69,14 @@ def taught():
 
 
 def test_restored_margins_are_in_force_at_once_and_count_as_a_change():
-    tails = Tails(kind_of("B"))
+    tails = Margins(kind_of("B"))
     tails.restore(taught().state())
-    assert tails.margins == taught().margins != Tails(kind_of("B")).margins
+    assert tails.margins == taught().margins != Margins(kind_of("B")).margins
     assert tails.version == 1
 
 
 def test_margins_that_can_not_be_restored_are_all_as_they_were():
-    tails, state = Tails(kind_of("B")), taught().state()
+    tails, state = Margins(kind_of("B")), taught().state()
     state[-1]["count"] = -1
     before = tails.state()
     with pytest.raises(StateError):

@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.rules.step.budget import Budget, turns_of
+from asd.rules.step.budget import TimeBudget, turns_of
 
 SECONDS = st.floats(1e-6, 10.0)
 
 
 def shared(share, step=1.0, places=0.0, **prices):
-    budget = Budget(share)
+    budget = TimeBudget(share)
     budget.note(step_seconds=step, places_seconds=places)
     return budget.share_out(prices)
 
 
 def test_before_the_first_step_nothing_is_granted():
-    assert Budget(0.5).share_out({"state": 0.1}) == {}
+    assert TimeBudget(0.5).share_out({"state": 0.1}) == {}
 
 
 def test_what_looks_at_every_place_comes_first_then_the_state_then_checks_of_results():
@@ -44,7 +44,7 @@ def test_a_part_that_costs_nothing_or_is_not_known_is_granted_nothing():
 
 
 def test_the_usual_step_counts_and_not_the_one_that_was_compiled():
-    budget = Budget(0.03)
+    budget = TimeBudget(0.03)
     for seconds in (600.0, 1.0, 1.1, 0.9, 1.0):
         budget.note(step_seconds=seconds, places_seconds=0.01 * seconds)
     assert budget.share_out({})["places"].cost == pytest.approx(0.01)
