@@ -20,7 +20,7 @@ from typing import NoReturn
 from asd.cli.debug.older_names import of_today
 from asd.errors import ASDError, ConfigError
 
-__all__ = ["ALIASES", "COMMANDS", "GROUPS", "main", "parser_of"]
+__all__ = ["ALIASES", "COMMANDS", "GROUPS", "RENAMED", "main", "parser_of"]
 
 GROUPS = {
     "train": {
@@ -54,7 +54,6 @@ GROUPS = {
             "asd.cli.measure.tune",
             "propose thresholds for a budget of false alarms, from a run's recorded values",
         ),
-        "drill": ("asd.cli.measure.drill", "train with a fault of your choice and tell whether it was found"),
     },
 }
 """The sub-commands by who needs them; of each its module, and one line about it."""
@@ -64,6 +63,9 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 ALIASES = {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
 """The other name of a sub-command, by which other tools know it."""
+
+RENAMED = {"drill": ("demo", "demo --fault")}
+"""Old names, which go with the next release: the command that has the work now, and how it is called."""
 
 _EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "yaml": "web", "bcrypt": "web"}
 """Packages a command may lack on a machine that does without them, and the extra that brings each."""
@@ -122,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The arguments without the program's name; `sys.argv` when None.
     """
-    arguments = _without_framework(list(sys.argv[1:] if argv is None else argv))
+    arguments = _renamed(_without_framework(list(sys.argv[1:] if argv is None else argv)))
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - `>&-` closed it
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -154,6 +156,18 @@ def _without_framework(arguments: list[str]) -> list[str]:
     """Leaves out `-f mindspore` before the command, as other tools have it: the dumps say themselves whose they are."""
     given = arguments[:1] in (["-f"], ["--framework"]) and arguments[1:2] in (["mindspore"], ["pytorch"])
     return arguments[2:] if given else arguments
+
+
+def _renamed(arguments: list[str]) -> list[str]:
+    """The arguments with the new name of a command that was called by its old one, which is said."""
+    if arguments[:1] == [] or arguments[0] not in RENAMED:
+        return arguments
+    old, *rest = arguments
+    command, now = RENAMED[old]
+    print(f"asd: {old!r} is now {now!r}; the old name goes with the next release.", file=sys.stderr)
+    if old == "drill":  # its fault had no option
+        rest = [f"--fault={word}" if ":" in word and not word.startswith("-") else word for word in rest]
+    return [command, *rest]
 
 
 def _run(arguments: list[str]) -> int:

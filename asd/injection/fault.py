@@ -59,7 +59,7 @@ class Fault:
         step: First step with the fault, from 1.
         duration: Number of steps it lasts.
         rank: Rank it strikes; None for every rank.
-        elements: How many elements are hit by `flip`, `low_bit`, `scale` and `set`.
+        elements: How many elements are hit by `flip`, `scale` and `set`.
         seed: Decides which elements, columns and rows are hit, and which calls.
         chance: Of each call to be struck. Below 1 it is an intermittent device, and other elements are hit each time.
     """

@@ -33,7 +33,7 @@ from benchmarks.devices.simulation import simulate
 
 PROGRAM = Path(__file__).with_name("job.py")
 PATTERNS = ("zero=8", "zero_columns=8", "zero_tile=8", "runs=8", "low_bit=12", "flip=27", "factor=1.5", "offset=0.5")
-"""By the seed; see `asd drill --help`."""
+"""By the seed; see `asd demo --help`."""
 _FIRST = 50
 """As in job.py, the first step with a fault."""
 WITHIN = 200

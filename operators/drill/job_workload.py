@@ -130,7 +130,7 @@ def _options() -> argparse.ArgumentParser:
         "--folder", type=Path, default=Path("checkpoints"), help="for checkpoints (default %(default)s)"
     )
     parser.add_argument("--save-every", type=int, default=5, help="steps between two (default %(default)s)")
-    parser.add_argument("--fault", help="what goes wrong, see `asd drill --help`")
+    parser.add_argument("--fault", help="what goes wrong, see `asd demo --help`")
     parser.add_argument("--device", default="1", help="number of the device it is bound to (default %(default)s)")
     parser.add_argument("--once", action="store_true", help="in the first attempt of the job only")
     parser.add_argument("--poisoned", type=int, default=0, help="step whose batch is damaged on rank 0 (default none)")

@@ -117,7 +117,7 @@ def test_a_place_that_the_network_lacks_ends_with_one_sentence_and_code_2(runner
 
 @pytest.mark.parametrize("seconds", [1.5, 7], ids=["while mindspore is imported", "in the middle of a training"])
 def test_ctrl_c_ends_it_at_once_with_code_130_and_one_sentence(runner, seconds):
-    options = ("--steps", 20_000, "--fault", FAULT + "5", "--out", "out")
+    options = ("--parts", "detection", "--steps", 20_000, "--fault", FAULT + "5", "--out", "out")
     with runner.start(sys.executable, "-m", "asd", "demo", *options) as process:
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)

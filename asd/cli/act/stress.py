@@ -43,7 +43,7 @@ Examples:
   asd stress --device Ascend:3 --evidence asd_run  with the operators that this run's alarms kept
   asd stress --device CPU:0 --seconds 5 --fault output:matmul:flip=20:step=3    what a failing device looks like
 
-A fault is output:WORKLOAD:pattern=amount:step=N, as in `asd drill`; its step counts the repetitions of the workload.
+A fault is output:WORKLOAD:pattern=amount:step=N, as in `asd demo`; its step counts the repetitions of the workload.
 The workloads are matmul_float32, matmul_float16, attention_float32 and reduction_float32.
 
 The event goes to RUN_DIR/events-stress.jsonl where --run-dir or ASD_RUN_DIR is given, or the default folder exists;

@@ -1,4 +1,4 @@
-"""Commands of who tunes and measures: `tune`, `drill`.
+"""Commands of who tunes and measures: `tune`.
 
 May import: `shared`, and everything below the command line.
 """

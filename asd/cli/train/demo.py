@@ -2,7 +2,8 @@
 
 First one process: a corrupted gradient is found and its update refused, and a fault that the document's rule does not
 see is healed. Then a job of two devices and a spare, in three acts: a device that stays broken is replaced, one that
-failed once gets a strike, for poisoned data nobody is blamed.
+failed once gets a strike, for poisoned data nobody is blamed. With --fault alone it trains with a fault of your choice
+and says whether, where and after how many steps it was found.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from asd.cli.shared.quiet import quiet
+from asd.cli.train.demo_fault import help_on_faults, play_fault
 from asd.config import Config
 from asd.errors import ConfigError
 from asd.injection import Fault
@@ -29,22 +31,31 @@ Examples:
   asd demo --parts detection                               one process only, in half a minute
   asd demo --parts unseen                                  a fault that only the default finds
   asd demo --parts persistent                              two devices and a spare: one stays broken
-  asd demo --parts detection --rule adaptive --fault gradient:ffn_norm:flip=27:step=40
-  asd demo --parts detection --mode pynative --steps 40    slower, the same story
-  asd demo --json                                          the result for programs
+  asd demo --parts detection --mode pynative --steps 50    slower, the same story
+  asd demo --fault gradient:norm_out:flip=30:step=20       is this fault found?
+  asd demo --fault "output:layers.*ffn_norm:zero=8:step=10:duration=30:chance=0.05" --rule adaptive
+  asd demo --fault weight:layers.0.*w1:scale=1e6:step=10 --mode pynative --json
 
-exit codes: 0 everything came true, 1 something did not, 2 wrong usage, 130 interrupted."""
+"""
+_CODES = "\n\nexit codes: 0 everything came true, or the fault was found, 1 not, 2 wrong usage, 130 interrupted."
+_STEPS = 60
+_FAULT = "gradient:layers.1.attention_norm:flip=30:step=45"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd demo`."""
-    parser.epilog = _EXAMPLES
-    parser.add_argument("--parts", default=",".join(PARTS), metavar="A,B", help="some of %(default)s (default all)")
-    parser.add_argument("--steps", type=int, default=60, help="training steps, from 20 on (default %(default)s)")
+    parser.epilog = _EXAMPLES + help_on_faults() + _CODES
+    parser.add_argument("--parts", metavar="A,B", help=f"some of {','.join(PARTS)} (default all)")
     parser.add_argument(
-        "--fault", default="gradient:layers.1.attention_norm:flip=30:step=45", metavar="SPEC",
-        help="what goes wrong, target:where:pattern=amount:step=N (default %(default)s)",
-    )  # fmt: skip
+        "--steps",
+        type=int,
+        help=f"training steps (default {_STEPS}, for a fault alone 40)",
+    )
+    parser.add_argument(
+        "--fault",
+        metavar="FAULT",
+        help=f"train with this fault alone; with --parts, that of the first part (default {_FAULT})",
+    )
     parser.add_argument(
         "--rule", choices=tuple(RULES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
     )
@@ -55,18 +66,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the story; 0 if everything in it came true."""
+    """Runs the story, or a training with one fault; 0 if everything came true or the fault was found."""
+    fault = Fault.parse(_FAULT if args.fault is None else args.fault)
+    if args.fault is not None and args.parts is None:
+        return play_fault(fault, args)
+    args.steps = _STEPS if args.steps is None else args.steps
     told = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"} | ({"ASD_RULE": args.rule} if args.rule else {})
     config = Config.from_env({**os.environ, **told})
     out = args.out if args.out is not None else Path(config.run_dir) / "demo"
-    fault = Fault.parse(args.fault)
-    parts = args.parts.split(",")
+    parts = list(PARTS) if args.parts is None else args.parts.split(",")
     if not set(parts) <= set(PARTS):
         raise ConfigError("--parts", args.parts, f"valid are some of {', '.join(PARTS)}, with commas between")
     if args.steps < 20:
         raise ConfigError("--steps", args.steps, "valid is a number from 20 on")
     if not 1 < fault.step <= args.steps:
-        raise ConfigError("--fault", args.fault, f"valid is a fault whose step is from 2 to {args.steps}, see --steps")
+        raise ConfigError(
+            "--fault", args.fault or _FAULT, f"valid is a fault whose step is from 2 to {args.steps}, see --steps"
+        )
     _clear(out)
     quiet(out)
     result = _tell(parts, config, fault, args, out)
@@ -76,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         print(
             "\nNext: `export NPU_ASD_ENABLE=1` and `asd run python train.py` for a training of your own;\n"
             "      `asd run --ranks 2 --spares 1 -- python train.py` for a job that replaces its devices;\n"
-            "      `asd drill --help` for other faults; `asd env` for the settings."
+            "      `asd demo --help` for other faults; `asd env` for the settings."
         )
     return 0 if all(result["checks"].values()) else 1
 

@@ -28,7 +28,7 @@ __all__ = ["Acts"]
 
 _STEPS, _SAVE_EVERY, _FAULT_STEP = 30, 5, 18
 _FAULT = f"gradient:layers.0.ffn_norm:flip=30:step={_FAULT_STEP}"
-_KEEPER = Path(__file__).resolve().parents[2] / "supervisor" / "processes" / "keeper.py"
+_KEEPER = Path(__file__).resolve().parents[2] / "supervisor" / "keeper.py"
 _METRICS = ("asd_anomalies_total", "asd_refused_updates_total", "asd_replay_verdicts_total", "asd_device_isolated")
 _ACTS = {
     "persistent": (
@@ -113,7 +113,7 @@ class Acts:
     def _play(self, name: str, options: Sequence[str], environ: dict[str, str]) -> Told:
         folder, python = self._out / name, sys.executable
         command = [
-            python, "-I", "-S", str(_KEEPER), str(os.getpid()),  # ends all that is left if this process is killed
+            python, "-I", str(_KEEPER), str(os.getpid()),  # ends all that is left if this process is killed
             python, "-m", "asd", "run", "--ranks", "2", "--spares", "1", "--checkpoints", f"{folder}/checkpoints", "--",
             python, "-m", "asd.operators.drill.job_workload", *self._common, "--folder", f"{folder}/checkpoints",
             *options,

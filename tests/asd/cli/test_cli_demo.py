@@ -5,8 +5,7 @@ import os
 import pytest
 
 from asd.cli import main
-
-FAULT = "gradient:norm:flip=30:step=5"
+from asd.injection import PATTERNS, TARGETS
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +25,19 @@ def _clean(monkeypatch, tmp_path):
          "argument --mode: invalid choice: 'eager' (choose from "),
         (["--rule", "none"], "argument --rule: invalid choice: 'none' (choose from 'threshold', "),
         (["--fault", "flip"], "fault has the value 'flip', which is not valid: valid is such as gradient:"),
-        (["--fault", "gradient:norm:flip=30:step=61"],
+        (["--parts", "detection", "--fault", "gradient:norm:flip=30:step=61"],
          "--fault has the value 'gradient:norm:flip=30:step=61', which is not valid: valid is a fault whose step is "
          "from 2 to 60, see --steps."),
-        (["--fault", "gradient:norm:flip=30:step=1"],
+        (["--parts", "detection", "--fault", "gradient:norm:flip=30:step=1"],
          "--fault has the value 'gradient:norm:flip=30:step=1', which is not valid: valid is a fault whose step is "
          "from 2 to 60, see --steps."),
+        (["--fault", "loss:a:flip=3:step=1"], "fault target has the value 'loss', which is not valid: valid are grad"),
+        (["--fault", "gradient:a:flip=64:step=1"],
+         "fault amount has the value 64.0, which is not valid: valid is a bit from 0"),
+        (["--fault", "gradient:a:flip=3:step=41"],
+         "--fault has the value 'gradient:a:flip=3:step=41', which is not valid: valid is a fault whose step is from "
+         "1 to 40, see --steps."),
+        (["--fault", "gradient:a:flip=3:step=1", "--steps", "0"], "--fault has the value 'gradient:a:flip=3:step=1'"),
         (["--speed"], "unrecognized arguments: --speed; see `asd demo --help`."),
         (["--step", "30"], "unrecognized arguments: --step 30; see `asd demo --help`."),
     ],
@@ -54,7 +60,7 @@ def test_a_wrong_setting_ends_the_same_way(capsys, monkeypatch):
 def test_a_folder_with_files_of_the_user_is_refused_and_kept(capsys, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    assert main(["demo", "--out", "mine", "--fault", FAULT]) == 2
+    assert main(["demo", "--out", "mine"]) == 2
     assert capsys.readouterr().err == (
         "asd: --out has the value 'mine', which is not valid: valid is a new or empty folder, or one that an earlier "
         "demo left.\n"
@@ -64,9 +70,23 @@ def test_a_folder_with_files_of_the_user_is_refused_and_kept(capsys, tmp_path):
 
 def test_a_file_in_place_of_the_folder_is_refused_and_kept(capsys, tmp_path):
     (tmp_path / "mine").write_text("years of work")
-    assert main(["demo", "--out", "mine", "--fault", FAULT]) in (1, 2)
+    assert main(["demo", "--out", "mine"]) in (1, 2)
     err = capsys.readouterr().err
     assert err.startswith("asd: ")
     assert "mine" in err
     assert err.count("\n") == 1
     assert (tmp_path / "mine").read_text() == "years of work"
+
+
+def test_its_help_lists_every_target_and_pattern(capsys):
+    assert main(["demo", "--help"]) == 0
+    text = capsys.readouterr().out
+    for name, meaning in {**TARGETS, **PATTERNS}.items():
+        assert f"  {name:<12} {meaning}\n" in text
+
+
+def test_its_old_name_for_one_fault_goes_on_with_one_sentence(capsys):
+    assert main(["drill", "--rule", "adaptive", "gradient:a:flip=3:step=41"]) == 2
+    told, error = capsys.readouterr().err.splitlines()
+    assert told == "asd: 'drill' is now 'demo --fault'; the old name goes with the next release."
+    assert error.startswith("asd: --fault has the value 'gradient:a:flip=3:step=41'")

@@ -1,4 +1,4 @@
-"""Trains a small Llama with a fault of your choice and tells whether, where and after how many steps it was found."""
+"""`asd demo --fault`: trains a small Llama with one fault and says whether, where and when it was found."""
 
 from __future__ import annotations
 
@@ -15,47 +15,45 @@ from asd.config import Config
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.injection import PATTERNS, TARGETS, Fault
-from asd.rules import RULES
 from asd.verdict import Level
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["help_on_faults", "play_fault"]
+
+_STEPS = 40
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `asd drill`."""
-    parser.epilog = "\n".join(
+def help_on_faults() -> str:
+    """How a fault is written, with every target and pattern."""
+    return "\n".join(
         [
             "A fault is target:where:pattern=amount:step=N, with :duration=N :rank=N :elements=N :seed=N as options.",
             "With :chance=P it is an intermittent device: each call of all matching places is struck with that chance.",
-            "targets:", *(f"  {name:<12} {meaning}" for name, meaning in TARGETS.items()),
-            "patterns:", *(f"  {name:<12} {meaning}" for name, meaning in PATTERNS.items()),
-            "\nExamples:",
-            "  asd drill gradient:norm_out:flip=30:step=20",
-            "  asd drill output:layers.*ffn_norm:zero=8:step=10:duration=30:chance=0.05 --rule adaptive",
-            "  asd drill weight:layers.0.*w1:scale=1e6:step=10 --rule adaptive",
-            "  asd drill output:layers.1.ffn_norm:stick=inf:step=5:duration=3 --mode pynative --json",
-            "\nexit codes: 0 found, 1 not found, 2 wrong usage.",
+            "targets:",
+            *(f"  {name:<12} {meaning}" for name, meaning in TARGETS.items()),
+            "patterns:",
+            *(f"  {name:<12} {meaning}" for name, meaning in PATTERNS.items()),
         ]
-    )  # fmt: skip
-    parser.add_argument("fault", metavar="FAULT", help="what goes wrong, where and when")
-    parser.add_argument("--steps", type=int, default=40, help="training steps (default %(default)s)")
-    parser.add_argument(
-        "--rule", choices=tuple(RULES), metavar="RULE", help="which rule judges (default: ASD_RULE, or adaptive)"
     )
-    parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default %(default)s")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Runs the drill; 0 if the fault was found."""
-    told = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip"} | ({"ASD_RULE": args.rule} if args.rule else {})
-    config = Config.from_env({**os.environ, **told})
-    fault = Fault.parse(args.fault)
-    if not 1 <= fault.step <= args.steps:
-        raise ConfigError("FAULT", args.fault, f"valid is a fault whose step is from 1 to {args.steps}, see --steps")
+def play_fault(fault: Fault, args: argparse.Namespace) -> int:
+    """Trains with a fault; 0 if it was found, 1 if not.
+
+    Args:
+        fault: What goes wrong.
+        args: The options `steps`, `rule`, `mode` and `json` of `asd demo`.
+
+    Raises:
+        ConfigError: A setting is not valid, or the fault strikes nothing.
+    """
+    settings = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip"} | ({"ASD_RULE": args.rule} if args.rule else {})
+    config = Config.from_env({**os.environ, **settings})
+    steps = _STEPS if args.steps is None else args.steps
+    if not 1 <= fault.step <= steps:
+        raise ConfigError("--fault", args.fault, f"valid is a fault whose step is from 1 to {steps}, see --steps")
     with tempfile.TemporaryDirectory() as folder:
         quiet(Path(folder), is_temporary=True)
-        result = _drill(config, fault, args)
+        result = _train(config, fault, steps, args)
     if args.json:
         print(json.dumps(result, indent=1))
     else:
@@ -63,13 +61,13 @@ def run(args: argparse.Namespace) -> int:
     return 0 if result["found"] else 1
 
 
-def _drill(config: Config, fault: Fault, args: argparse.Namespace) -> dict[str, Any]:
+def _train(config: Config, fault: Fault, steps: int, args: argparse.Namespace) -> dict[str, Any]:
     from asd.operators.drill import workload
 
     workload.use_mode(args.mode)
     events: list[Event] = []
-    progress = None if args.json else Progress(f"{args.mode}, rule {config.rule}", args.steps)
-    done = workload.train(workload.SMALL, args.steps, config=config, sinks=[events.append], fault=fault, tell=progress)
+    progress = None if args.json else Progress(f"{args.mode}, rule {config.rule}", steps)
+    done = workload.train(workload.SMALL, steps, config=config, sinks=[events.append], fault=fault, tell=progress)
     if progress is not None:
         progress.close()
     struck = done.changes[0].step if done.changes else fault.step
