@@ -12,7 +12,7 @@ from asd.exporters.pictures.chart import Area, Scale, axes, label, line, mark, r
 from asd.exporters.pictures.markup import Html, number, tag
 from asd.verdict import Level
 
-__all__ = ["History", "Point", "draw_history", "draw_losses", "nearness", "plot_ratio", "plot_values"]
+__all__ = ["History", "Point", "draw_history", "draw_losses", "nearness", "plot_values"]
 
 _WIDTH, _HEIGHT = 380, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 362.0, 24.0, 156.0
@@ -57,19 +57,6 @@ def plot_values(name: str, points: Sequence[Point]) -> Html:
         points: In the order in which they were judged, at least one.
     """
     return svg(name, _WIDTH, _HEIGHT, _drawn(points), "plot")
-
-
-def plot_ratio(ratio: float, name: str) -> Html:
-    """A bar from 1e-9 to 10 times the limit on a log axis, with the limit itself as a line."""
-    scale = Scale(1e-9, 10, 0, 200, log=True)
-    width = max(scale(ratio), 1.0) if math.isfinite(ratio) else scale.end
-    at_limit = f"{scale(1):.1f}"
-    drawn = [
-        tag("rect", class_="track", x=0, y=3, width=scale.end, height=8),
-        tag("rect", class_="bar" if ratio <= 1 else "bar over", x=0, y=3, width=f"{width:.1f}", height=8),
-        tag("line", class_="bound", x1=at_limit, x2=at_limit, y1=0, y2=14),
-    ]
-    return svg(name, scale.end, 14, drawn, "ratio")
 
 
 def draw_history(path: Path, history: History, *, losses: Mapping[str, Sequence[float]], title: str) -> None:

@@ -13,6 +13,7 @@ from asd.exporters.pictures.markup import Html, tag, utc
 from asd.exporters.report import sections
 from asd.exporters.report.data import SORTS, RunData
 from asd.exporters.report.document import document
+from asd.exporters.report.tables import note
 from asd.exporters.report.timeline import draw_timeline
 from asd.exporters.report.values import value_plots
 from asd.exporters.report.words import RunVerdict, counted, verdict_on
@@ -78,75 +79,63 @@ def _link_from(folder: Path, run_dir: Path) -> str:
 
 def _header(data: RunData, verdict: RunVerdict) -> Html:
     icons = {"bad": "✖", "warn": "!", "good": "✔", "unknown": "?"}
-    codes = []
-    for code in _codes(data):
-        known = fault_code.decode(code)
-        words = [
-            f"node type {known.node_type}, sensor type {known.sensor_type}, event state {known.state}"
-            if known.node_type else "",
-            f"severity {known.severity}" if known.severity else "",
-            f"handling {known.handling}" if known.handling else "",
-        ]  # fmt: skip
-        codes.append(
-            tag(
-                "p",
-                "Fault code ",
-                tag("code", code),
-                ": ",
-                "; ".join(filter(None, words)) or "not a code of the driver's layout",
-                class_="code",
-            )
-        )
-    banner = tag(
-        "section",
+    names = ", ".join(data.runs[:3]) + (f" and {len(data.runs) - 3:,} more" if len(data.runs) > 3 else "")
+    banner = [
         tag(
-            "p", tag("span", icons[verdict.tone], class_="icon", aria_hidden="true"), " ", verdict.title, class_="tone"
+            "p", tag("span", icons[verdict.tone], class_="icon", aria_hidden="true"), f" {verdict.title}", class_="tone"
         ),
         tag("p", verdict.lead, class_="lead"),
-        tag("ul", [tag("li", sentence) for sentence in verdict.more], class_="more") if verdict.more else "",
-        codes,
-        class_=f"verdict {verdict.tone}",
-    )
-    names = ", ".join(data.runs[:3]) + (f" and {len(data.runs) - 3:,} more" if len(data.runs) > 3 else "")
+        tag("ul", [tag("li", sentence) for sentence in verdict.more], class_="more") if verdict.more else Html(""),
+        *map(_about_code, _codes(data)),
+    ]
     return tag(
         "header",
         tag("h1", "Report of run ", tag("span", names or data.run_dir.name, class_="name")),
-        banner,
+        tag("section", banner, class_=f"verdict {verdict.tone}"),
         _cards(data) if data.ranks else "",
     )
 
 
+def _about_code(code: str) -> Html:
+    known = fault_code.decode(code)
+    words = [
+        f"node type {known.node_type}, sensor type {known.sensor_type}, event state {known.state}"
+        if known.node_type
+        else "",
+        f"severity {known.severity}" if known.severity else "",
+        f"handling {known.handling}" if known.handling else "",
+    ]
+    said = "; ".join(filter(None, words)) or "not a code of the driver's layout"
+    return tag("p", "Fault code ", tag("code", code), f": {said}", class_="code")
+
+
 def _cards(data: RunData) -> Html:
     devices = {(rank.host, rank.device) for rank in data.ranks}
+    checks = sum(rank.checks for rank in data.ranks) if any(rank.status for rank in data.ranks) else None
     cards = [
-        (f"{len(data.ranks):,}", f"{'rank' if len(data.ranks) == 1 else 'ranks'} on {counted(len(devices), 'device')}"),
-        (f"{max((rank.last_step for rank in data.ranks), default=0):,}", "last step"),
-        (
-            f"{sum(rank.checks for rank in data.ranks):,}" if any(rank.status for rank in data.ranks) else "-",
-            "values checked",
-        ),
-        (f"{data.count('first'):,}", "first-level anomalies"),
-        (f"{data.count('second'):,}", "second-level anomalies"),
-        (f"{data.refused:,}", "updates refused"),
-        (f"{data.count('problem'):,}", "detector problems"),
+        (f"{'rank' if len(data.ranks) == 1 else 'ranks'} on {counted(len(devices), 'device')}", len(data.ranks)),
+        ("last step", max(rank.last_step for rank in data.ranks)),
+        ("values checked", checks),
+        ("first-level anomalies", data.count("first")),
+        ("second-level anomalies", data.count("second")),
+        ("updates refused", data.refused),
+        ("detector problems", data.count("problem")),
     ]
-    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for value, name in cards], class_="cards")
+    shown = [tag("div", tag("dt", name), tag("dd", "-" if value is None else f"{value:,}")) for name, value in cards]
+    return tag("dl", shown, class_="cards")
 
 
 def _timeline(data: RunData) -> list[Html]:
-    picture, note = draw_timeline(data)
+    picture, words = draw_timeline(data)
     if not picture:
         return []
     shown = [sort for sort in SORTS if any(rank.events[sort] for rank in data.ranks)]
     legend = [_key(SORTS[sort][0], mark(sort, 9, 9)) for sort in shown]
     if any(rank.status for rank in data.ranks):
         legend.append(_key("watched", tag("rect", class_="watched", x=1, y=3, width=16, height=12, rx=3)))
-    return [
-        tag("ul", legend, class_="legend"),
-        tag("div", picture, class_="scroll", tabindex="0"),
-        tag("p", note, class_="note") if note else Html(""),
-    ]
+    content = [tag("ul", legend, class_="legend"), tag("div", picture, class_="scroll", tabindex="0")]
+    return [*content, *note(words)]
 
 
-def _key(words: str, symbol: Html) -> Html:
-    return tag("li", sections.symbol(symbol), words)
+def _key(words: str, drawn: Html) -> Html:
+    return tag("li", sections.symbol(drawn), words)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.exporters.pictures.chart import mark, svg
+from asd.exporters.pictures.chart import Scale, mark, svg
 from asd.exporters.pictures.markup import Html, number, tag, utc
 from asd.exporters.report.data import SORTS, Rank, RunData, sort_of
 from asd.exporters.report.words import counted
@@ -21,10 +21,9 @@ _LANE, _ROW = 18, 40
 _APART = 13.0
 """Marks nearer than this are drawn as one."""
 _MOST_ROWS, _MOST_TROUBLED = 16, 48
-_STEPS = (
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
-    10800, 21600, 43200, 86400,
-)  # fmt: skip
+_STEPS = (*(x * 10**power for power in (-3, -2, -1, 0) for x in (1, 2, 5)), 10, 15, 30, 60, 120, 300, 600, 900, 1800)
+_LONG_STEPS = (3600, 7200, 10800, 21600, 43200, 86400)
+"""Seconds between two times that are written at the top."""
 _LAST_SECOND = 253_402_300_000.0
 
 
@@ -58,9 +57,7 @@ def draw_timeline(data: RunData) -> Timeline:
     if len(shown) < len(data.ranks):
         notes.append(f"{counted(len(data.ranks) - len(shown), 'more rank')} not drawn.")
 
-    def x(seconds: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (min(max(seconds, start), end) - start) / (end - start)
-
+    x = Scale(start, end, _LEFT, _RIGHT)
     drawn, top = [], float(_HEAD)
     for rank in shown:
         row, height = _row(rank, events[id(rank)], top, x)
@@ -101,7 +98,7 @@ def _rows(ranks: Sequence[Rank]) -> list[Rank]:
     return [rank for rank in ranks if id(rank) in chosen]
 
 
-def _row(rank: Rank, events: Sequence[Event], top: float, x: Callable[[float], float]) -> tuple[Html, float]:
+def _row(rank: Rank, events: Sequence[Event], top: float, x: Scale) -> tuple[Html, float]:
     by_sort: dict[str, list[Event]] = {}
     for event in events:
         by_sort.setdefault(sort_of(event), []).append(event)
@@ -122,34 +119,22 @@ def _row(rank: Rank, events: Sequence[Event], top: float, x: Callable[[float], f
     return tag("g", drawn), height
 
 
-def _activity(rank: Rank, top: float, height: float, x: Callable[[float], float]) -> list[Html]:
+def _activity(rank: Rank, top: float, height: float, x: Scale) -> list[Html]:
     """The time in which the rank was watched, as a pale bar; a jagged end where it was lost."""
     status = rank.status
     if status is None or not 0 < status.started <= status.written < _LAST_SECOND:
         return []
     left, right = x(status.started), x(status.written)
     words = f"watched from {utc(status.started)} to {utc(status.written)}"
-    drawn = [
-        tag("rect", tag("title", words), class_="watched", x=f"{left:.1f}", y=f"{top + 4:.1f}",
-            width=f"{max(right - left, 2):.1f}", height=f"{height - 8:.1f}", rx=4),
-    ]  # fmt: skip
+    box = {"x": f"{left:.1f}", "y": f"{top + 4:.1f}", "width": f"{max(right - left, 2):.1f}"}
+    drawn = [tag("rect", tag("title", words), class_="watched", rx=4, height=f"{height - 8:.1f}", **box)]
     if rank.state == "lost":
-        # Inside the picture even when the loss is the last thing known.
-        edge = min(right, _RIGHT - 4.0)
-        drawn.append(
-            tag(
-                "line",
-                class_="lost",
-                x1=f"{edge:.1f}",
-                x2=f"{edge:.1f}",
-                y1=f"{top + 3:.1f}",
-                y2=f"{top + height - 3:.1f}",
-            )
-        )
+        edge = f"{min(right, _RIGHT - 4.0):.1f}"  # inside the picture even when the loss is the last thing known
+        drawn.append(tag("line", class_="lost", x1=edge, x2=edge, y1=f"{top + 3:.1f}", y2=f"{top + height - 3:.1f}"))
     return drawn
 
 
-def _clusters(events: Iterable[Event], x: Callable[[float], float]) -> list[list[Event]]:
+def _clusters(events: Iterable[Event], x: Scale) -> list[list[Event]]:
     clusters: list[list[Event]] = []
     edge = float("-inf")
     for event in events:
@@ -163,27 +148,20 @@ def _clusters(events: Iterable[Event], x: Callable[[float], float]) -> list[list
 
 def _said(sort: str, events: Sequence[Event]) -> str:
     first, last = events[0], events[-1]
-    if len(events) == 1:
-        words = [
-            SORTS[sort][0],
-            f"step {first.step}" if first.step else "",
-            first.checkpoint,
-            utc(first.time, digits=3),
-        ]
-        if sort in ("first", "second"):
-            words.append(
-                f"value {number(first.value)}" + (f", limit {number(first.limits[0])}" if first.limits else "")
-            )
-        else:
-            words.append(first.verdict or first.reason[:120])
-        return ", ".join(filter(None, words))
-    steps = sorted({event.step for event in events if event.step})
-    where = f", steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f", step {steps[0]}" if steps else ""
-    return f"{len(events):,} {SORTS[sort][1]}{where}, {utc(first.time, digits=3)} to {utc(last.time, digits=3)}"
+    if len(events) > 1:
+        steps = sorted({event.step for event in events if event.step})
+        where = f", steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f", step {steps[0]}" if steps else ""
+        return f"{len(events):,} {SORTS[sort][1]}{where}, {utc(first.time, digits=3)} to {utc(last.time, digits=3)}"
+    step = f"step {first.step}" if first.step else ""
+    words = [SORTS[sort][0], step, first.checkpoint, utc(first.time, digits=3)]
+    if sort in ("first", "second"):
+        limit = f", limit {number(first.limits[0])}" if first.limits else ""
+        return ", ".join(filter(None, [*words, f"value {number(first.value)}{limit}"]))
+    return ", ".join(filter(None, [*words, first.verdict or first.reason[:120]]))
 
 
-def _axis(start: float, end: float, x: Callable[[float], float], bottom: float) -> list[Html]:
-    every = next((step for step in _STEPS if (end - start) / step <= 7), 0.0)
+def _axis(start: float, end: float, x: Scale, bottom: float) -> list[Html]:
+    every = next((step for step in (*_STEPS, *_LONG_STEPS) if (end - start) / step <= 7), 0.0)
     if not every:
         every = 86400.0 * -(-(end - start) // (86400.0 * 7))
     drawn, day = [], ""

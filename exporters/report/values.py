@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 
 from asd.exporters.pictures.markup import Html, name, number, tag
-from asd.exporters.pictures.values import Point, nearness, plot_ratio, plot_values
+from asd.exporters.pictures.values import Point, nearness, plot_values
 from asd.exporters.report.bundles import read_histories
 from asd.exporters.report.data import SORTS, Rank, RunData
-from asd.exporters.report.sections import note, table
+from asd.exporters.report.tables import Row, fold, note, table
 from asd.exporters.report.words import counted
 from asd.rundir.names import evidence_folder
 
 __all__ = ["value_plots"]
 
-_MOST_PLOTS, _MOST_FOLDED, _MOST_BARS, _MOST_OPEN = 12, 48, 100, 12
+_OPEN_PLOTS, _MOST_PLOTS, _OPEN_VALUES, _MOST_VALUES = 12, 60, 12, 100
 
 
 def value_plots(data: RunData) -> list[Html]:
@@ -23,21 +23,18 @@ def value_plots(data: RunData) -> list[Html]:
     histories = read_histories(data.bundles, data.unreadable)
     series = [(*place, site, points) for place, sites in histories.items() for site, points in sites.items()]
     series.sort(key=lambda each: _rank_of_series(each[3]))
-    pictures = [_figure(data, *each) for each in series[: _MOST_PLOTS + _MOST_FOLDED]]
+    figures = [_figure(data, *each) for each in series[:_MOST_PLOTS]]
+    opened, folded = figures[:_OPEN_PLOTS], figures[_OPEN_PLOTS:]
     content: list[Html] = []
-    if pictures:
+    if opened:
         words = (
             "The last steps before an anomaly, on a log axis. Solid: the value; dashed: its first-level limit; "
             "◆ first-level and ▲ second-level anomaly. Values that are not finite are marked at the top."
         )
-        content += note(words)
-        content.append(tag("div", pictures[:_MOST_PLOTS], class_="plots"))
-    if len(pictures) > _MOST_PLOTS:
-        left = len(series) - len(pictures)
-        head = counted(len(pictures) - _MOST_PLOTS, "more checkpoint")
-        content.append(tag("details", tag("summary", f"{head}{f' ({left:,} left out)' if left else ''}"),
-                           tag("div", pictures[_MOST_PLOTS:], class_="plots")))  # fmt: skip
-    return content + _last_values(data, alone=not pictures)
+        content = [*note(words), tag("div", opened, class_="plots")]
+        grid = [tag("div", folded, class_="plots")] if folded else []
+        content += fold(grid, len(folded), "checkpoint", len(series) - len(figures))
+    return content + _last_values(data)
 
 
 def _rank_of_series(points: Sequence[Point]) -> tuple[int, float]:
@@ -69,7 +66,7 @@ def _folder(data: RunData, rank: Rank) -> str:
     return evidence_folder(data.run_dir, rank.run, rank.rank, 0).parent.name
 
 
-def _last_values(data: RunData, *, alone: bool) -> list[Html]:
+def _last_values(data: RunData) -> list[Html]:
     found = [
         (nearness(point), rank, site, point)
         for rank in data.ranks
@@ -77,34 +74,12 @@ def _last_values(data: RunData, *, alone: bool) -> list[Html]:
         for site, (value, limit) in rank.status.checkpoints.items()
         for point in [Point(rank.last_step, value, limit, "")]
     ]
-    if not found:
-        return []
     found.sort(key=lambda each: -each[0])
-    rows = [_last_value(*each) for each in found[:_MOST_BARS]]
-    heads = ["Rank", "Device", "Checkpoint", "Last value", "Limit", "Value / limit", "1e-9 to 10 times the limit"]
-    left = f" ({len(found) - len(rows):,} left out)" if len(found) > len(rows) else ""
-    if not alone:
-        words = f"The last value of each checkpoint, the nearest to its limit first{left}"
-        return [tag("details", tag("summary", words), table(heads, rows))]
-    content = [
-        *note("The last value of each checkpoint, the nearest to its limit first."),
-        table(heads, rows[:_MOST_OPEN]),
+    heads = ["Rank", "Device", "Checkpoint", "Last value", "Limit", "Value / limit"]
+    rows = [
+        Row([rank.rank, f"{rank.host} {rank.device}", site, point.value, point.limit, ratio or None])
+        for ratio, rank, site, point in found[:_MOST_VALUES]
     ]
-    if len(rows) > _MOST_OPEN:
-        words = f"{counted(len(rows) - _MOST_OPEN, 'more checkpoint')}{left}"
-        content.append(tag("details", tag("summary", words), table(heads, rows[_MOST_OPEN:])))
-    return content
-
-
-def _last_value(ratio: float, rank: Rank, site: str, point: Point) -> Html:
-    bar = plot_ratio(ratio, f"{number(ratio)} times the limit") if ratio else ""
-    return tag(
-        "tr",
-        tag("td", str(rank.rank), class_="num"),
-        tag("td", f"{rank.host} {rank.device}", class_="name"),
-        tag("td", name(site), class_="name"),
-        tag("td", number(point.value), class_="num"),
-        tag("td", number(point.limit), class_="num"),
-        tag("td", number(ratio) if ratio else "-", class_="num"),
-        tag("td", bar),
-    )
+    words = "The last value of each checkpoint, the nearest to its limit first."
+    left = len(found) - len(rows)
+    return [*note(words), *table(heads, rows, opened=_OPEN_VALUES, noun="checkpoint", left=left)] if rows else []
