@@ -80,15 +80,21 @@ class Check:
         real: Whether the dump holds tensors; otherwise inputs are made from statistics.
         rule: One of `asd.dumps.precheck.rules.RULES`.
         abs_limit: Largest absolute error of the rules `seed` and `literal`.
-        error_data: Where inputs and outputs of wrong calls are written; None for nowhere.
         once: Names of modules that ran once: only of those the gradients of parameters are those of one call.
     """
 
-    def __init__(self, path: Path, *, real: bool, rule: str = "seed", abs_limit: float = ABS_LIMIT,
-                 error_data: Path | None = None, once: frozenset[str] = frozenset()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        path: Path,
+        *,
+        real: bool,
+        rule: str = "seed",
+        abs_limit: float = ABS_LIMIT,
+        once: frozenset[str] = frozenset(),
+    ) -> None:
         ms.set_context(mode=ms.PYNATIVE_MODE)
         self._inputs = Inputs(path, real=real)
-        self._rule, self._abs_limit, self._error_data = rule, abs_limit, error_data
+        self._rule, self._abs_limit = rule, abs_limit
         self._once = once
 
     def check(self, call: Call) -> ApiResult:
@@ -162,12 +168,17 @@ class Check:
                 for values in three:
                     _add_twins(job.args, outputs.described, values)
             again, right, noise = three
-            folder = self._error_data if final else None
             return [
-                self._detail(job, outputs.entry, place, (outputs.dumped.get(place), again.get(place)), right[place],
-                             noise.get(place), folder)
+                self._detail(
+                    job,
+                    outputs.entry,
+                    place,
+                    (outputs.dumped.get(place), again.get(place)),
+                    right[place],
+                    noise.get(place),
+                )
                 for place in outputs.places
-            ]  # fmt: skip
+            ]
 
         # What rounding the inputs does takes much longer than all else, so it is asked for where it counts.
         found = rows(final=False) if self._rule == "seed" else []
@@ -203,8 +214,15 @@ class Check:
                 raise NotCheckable(f"there is no reference in float64: {second}") from None
         return _Reference(reference, function)
 
-    def _detail(self, job: _CheckJob, entry: str, place: Place, given: tuple[Value | None, Value | None],
-                reference: Value, noise: Value | None, folder: Path | None) -> Detail:  # fmt: skip
+    def _detail(
+        self,
+        job: _CheckJob,
+        entry: str,
+        place: Place,
+        given: tuple[Value | None, Value | None],
+        reference: Value,
+        noise: Value | None,
+    ) -> Detail:
         dumped, again = given
         tested = dumped if dumped is not None else again
         assert tested is not None
@@ -222,8 +240,6 @@ class Check:
         is_parameter = place[:1] == ("parameters",)
         slot = ".".join(map(str, place[1:] if is_parameter else ("output", *place)))
         name = f"{job.call.parameters_grad if is_parameter else entry}.{slot}"
-        if not judgement.passed and folder is not None:
-            _save(folder, job, name, tested, reference)
         return Detail(
             name, reference.dtype, tested.dtype, tuple(tested.array.shape), judgement.cosine, judgement.max_abs,
             judgement.max_relative, PASS if judgement.passed else ERROR, message,
@@ -245,18 +261,6 @@ class TolerantCheck(Check):
             return super().check(call)
         except Exception as error:  # the dump is a file that anybody may have written
             return ApiResult(call.name, "", "", repr(error))
-
-
-def _save(folder: Path, job: _CheckJob, name: str, tested: Value, reference: Value) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays = {f"{name}.npy": tested, f"{name}.bench.npy": reference}
-    for part, tree in (("input", job.args), ("kwargs", job.kwargs), ("parameters", job.parameters)):
-        for place, each in leaves(tree):
-            if isinstance(each, Value):
-                arrays[f"{job.call.forward}.{'.'.join(map(str, (part, *place)))}.npy"] = each
-    arrays |= {f"{job.call.backward}.{'.'.join(map(str, ('input', *p)))}.npy": v for p, v in job.gradients.items()}
-    for file, value in arrays.items():
-        np.save(folder / file[-200:].lstrip("."), value.array, allow_pickle=False)
 
 
 def _own_reference(call: Call) -> Callable[..., Any] | None:

@@ -29,7 +29,6 @@ _EXAMPLES = """\
 Examples:
   asd run_ut -api_info dump/step0/rank0/dump.json -o out
   asd run_ut -api_info dump/step0/rank0/dump.json --rule strict      by units in the last place of each type
-  asd run_ut -api_info dump.json -csv_path out/accuracy_checking_result_20260101120000.csv     go on after a stop
   asd acc_check -api_info dump.json --json                           the same by its newer name, for programs
 
 rules: seed    pass is a cosine above 0.99 and a largest absolute error below 0.0001 (--abs_limit), or one that
@@ -47,12 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("-api_info", "--api_info_file", required=True, metavar="FILE", help="dump.json of the calls")
     parser.add_argument("-o", "--out_path", metavar="DIR", help="folder of the results; the current one")
-    parser.add_argument(
-        "-csv_path", "--result_csv_path", metavar="FILE", help="result of a check that was cut short: go on with it"
-    )
-    parser.add_argument(
-        "-save_error_data", "--save_error_data", action="store_true", help="write inputs and outputs of wrong calls"
-    )
     parser.add_argument("--rule", choices=("seed", "literal", "strict"), default="seed", help="what passes; seed")
     parser.add_argument(
         "--abs_limit", type=float, default=0.0001, metavar="X", help="of the rules seed and literal; 0.0001"
@@ -74,15 +67,10 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(args.out_path or ".")
     if folder.exists() and not folder.is_dir():
         raise ConfigError("--out_path", args.out_path, "it must be a folder, new or there already")
-    if args.result_csv_path is not None and args.out_path is not None:
-        raise ConfigError("--out_path", args.out_path, "with --result_csv_path the results go where that file is")
     for note in cut_short([path]):
         print(f"asd: {note}", file=sys.stderr)
     task, calls = read_calls(path)
-    if args.result_csv_path is not None:
-        tables = Tables.resume(Path(args.result_csv_path))
-    else:
-        tables = Tables.create(folder, datetime.now().astimezone())
+    tables = Tables.create(folder, datetime.now().astimezone())
     _check(path, task, calls, tables, args)
     return _answer(calls, tables, as_json=args.json)
 
@@ -90,17 +78,17 @@ def run(args: argparse.Namespace) -> int:
 def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> None:
     from asd.operators.precheck.check import Check
 
-    stamp = tables.result.stem.rpartition("_")[2]
     counts = Counter(call.label for call in calls)
     check = Check(
-        path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit,
-        error_data=tables.result.parent / f"ut_error_data_{stamp}" if args.save_error_data else None,
+        path,
+        real=task == "tensor",
+        rule=args.rule,
+        abs_limit=args.abs_limit,
         once=frozenset(label for label, count in counts.items() if count == 1),
-    )  # fmt: skip
+    )
     bar = Bar("pre-check", len(calls)) if sys.stderr.isatty() else None
     for number, call in enumerate(calls, 1):
-        if call.name not in tables.done:
-            tables.add(check.check(call))
+        tables.add(check.check(call))
         if bar is not None:
             bar.show(number, f"{number}/{len(calls)}")
     if bar is not None:

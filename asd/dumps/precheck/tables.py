@@ -1,24 +1,21 @@
-"""The two tables of a pre-check, written call by call, so that a check that is cut short can go on.
+"""The two tables of a pre-check, written call by call.
 
     accuracy_checking_result_{timestamp}.csv     one row for each API
     accuracy_checking_details_{timestamp}.csv    one row for each output
 
-Both are UTF-8 with a byte order mark. The rows of an API reach the details before the result has its row, so an API
-that the result names is done.
+Both are UTF-8 with a byte order mark.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from asd.dumps.formats.new_file import free_timestamp
-from asd.errors import ConfigError, StateError
 
 __all__ = ["DETAILS", "RESULT", "ApiResult", "Detail", "Tables"]
 
@@ -99,11 +96,14 @@ class Tables:
     Args:
         result: Path of the table of results.
         details: Path of the table of details.
-        done: What the table of results holds already.
+
+    Attributes:
+        done: What the table of results holds, by the name of the API.
     """
 
-    def __init__(self, result: Path, details: Path, done: dict[str, ApiResult]) -> None:
-        self.result, self.details, self.done = result, details, done
+    def __init__(self, result: Path, details: Path) -> None:
+        self.result, self.details = result, details
+        self.done: dict[str, ApiResult] = {}
 
     @classmethod
     def create(cls, folder: Path, now: datetime) -> Tables:
@@ -119,36 +119,7 @@ class Tables:
         for path, header in ((details, DETAILS), (result, RESULT)):
             with path.open("xb") as file:
                 file.write(_BOM + _lines([header]))
-        return cls(result, details, {})
-
-    @classmethod
-    def resume(cls, result: Path) -> Tables:
-        """The files of a check that was cut short; what its last, unfinished API left is removed.
-
-        Raises:
-            ConfigError: `result` is not named as such a file, or the details are not beside it.
-            StateError: A file is not such a table.
-            OSError: A file can't be read or written.
-        """
-        before, after = _RESULT_NAME.split("{}")
-        stamp = result.name.removeprefix(before).removesuffix(after)
-        details = result.with_name(_DETAILS_NAME.format(stamp))
-        if result.name != _RESULT_NAME.format(stamp) or not stamp:
-            raise ConfigError("csv_path", str(result), f"the name must be like {_RESULT_NAME.format('20260101120000')}")
-        for path in (result, details):
-            if not path.is_file():
-                raise ConfigError("csv_path", str(result), f"{path.name} is needed and not there")
-        rows, end = _whole_rows(result, RESULT)
-        done = {row[0]: ApiResult(row[0], row[1], row[2], row[3]) for row in rows}
-        kept, details_end = 0, 0
-        found, ends = _rows_with_ends(details, DETAILS)
-        for row, row_end in zip(found, ends[1:], strict=True):
-            if not _is_done(row[0], done):
-                break
-            kept, details_end = kept + 1, row_end
-        os.truncate(result, end)
-        os.truncate(details, details_end if kept else ends[0])
-        return cls(result, details, done)
+        return cls(result, details)
 
     def add(self, result: ApiResult) -> None:
         """Writes the rows of one API.
@@ -166,51 +137,10 @@ class Tables:
         self.done[result.name] = result
 
 
-def _is_done(row_name: str, done: dict[str, ApiResult]) -> bool:
-    """Whether the API is done whose output a row of details tells of."""
-    parts = row_name.split(".")
-    for end in range(1, len(parts)):
-        # A module has its number behind the direction.
-        inside = end > 2 and parts[end - 2] in ("forward", "backward", "parameters_grad")
-        module = [*parts[: end - 2], parts[end - 1]] if inside else parts[:end]
-        if ".".join(parts[:end]) in done or ".".join(module) in done:
-            return True
-    return False
-
-
 def _lines(rows: Iterable[list[str]]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode("utf-8", "replace")
-
-
-def _whole_rows(path: Path, header: list[str]) -> tuple[list[list[str]], int]:
-    rows, ends = _rows_with_ends(path, header)
-    return rows, ends[-1]
-
-
-def _rows_with_ends(path: Path, header: list[str]) -> tuple[list[list[str]], list[int]]:
-    """The rows behind the header, and where the header and each of them end; a line that is cut short is left out."""
-    content = path.read_bytes()
-    rows: list[list[str]] = []
-    ends: list[int] = []
-    at = 0
-    for line in content.splitlines(keepends=True):
-        if not line.endswith(b"\r\n"):
-            break  # no field holds the end of a line, see `_text`
-        at += len(line)
-        try:
-            fields = next(csv.reader([line.decode("utf-8-sig" if not ends else "utf-8")]))
-        except (UnicodeDecodeError, csv.Error):
-            fields = []
-        if len(fields) != len(header) or (not ends and (fields != header or not line.startswith(_BOM))):
-            raise StateError(f"line {len(ends) + 1} of {path} is not one of a pre-check with the columns {header}.")
-        if ends:
-            rows.append(fields)
-        ends.append(at)
-    if not ends:
-        raise StateError(f"{path} has no whole header of a pre-check.")
-    return rows, ends
 
 
 def _text(message: str) -> str:

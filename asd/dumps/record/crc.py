@@ -7,30 +7,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["crc32", "widen_bfloat16"]
+__all__ = ["crc32"]
 
 
 def crc32(array: np.ndarray[Any, Any]) -> str:
     """CRC-32 (that of zlib) of the bytes of `array` in C order, as eight lower-case hexadecimal digits.
 
     Args:
-        array: Any shape and type. A bfloat16 tensor comes as the float32 that `widen_bfloat16` makes of it, so that it
-            agrees with a float32 tensor of equal values.
+        array: Any shape and type. A bfloat16 tensor comes as float32, so that it agrees with a float32 tensor of equal
+            values.
 
     >>> crc32(np.array([1, -2, 0], np.float32))
     '854d28b6'
     """
     flat = np.ascontiguousarray(array).reshape(-1)
     return f"{zlib.crc32(flat.view(np.uint8).data):08x}"
-
-
-def widen_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The float32 values of bfloat16 numbers.
-
-    Args:
-        bits: uint16, any shape: the bits of the numbers.
-
-    Returns:
-        float32 of the same shape, exact.
-    """
-    return (bits.astype(np.uint32) << 16).view(np.float32)

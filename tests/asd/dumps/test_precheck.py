@@ -232,50 +232,6 @@ def test_a_second_check_in_the_same_second_overwrites_nothing(tmp_path):
     assert (tmp_path / "accuracy_checking_result_20260102030405.csv").read_bytes() == RESULT_BYTES
 
 
-@given(data=st.data())
-def test_a_check_that_was_killed_anywhere_goes_on_to_the_same_tables(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("killed")
-    tables = write_tables(folder)
-    header = RESULT_BYTES.index(b"\r\n") + 2
-    cut = data.draw(st.integers(header, len(RESULT_BYTES)))
-    tables.result.write_bytes(RESULT_BYTES[:cut])
-    whole = RESULT_BYTES[:cut].count(b"\r\n") - 1
-    if whole == 0:  # the details come first, so they may be there and may be cut
-        first = DETAILS_BYTES.index(b"\r\n") + 2
-        tables.details.write_bytes(DETAILS_BYTES[: data.draw(st.integers(first, len(DETAILS_BYTES)))])
-    again = Tables.resume(tables.result)
-    assert list(again.done) == ["Mint.mul.0", "Mint.sort.0"][:whole]
-    for result in (
-        ApiResult("Mint.mul.0", "pass", "", details=[DETAIL]),
-        ApiResult("Mint.sort.0", "SKIP", "", "no kernel"),
-    ):
-        if result.name not in again.done:
-            again.add(result)
-    assert tables.result.read_bytes() == RESULT_BYTES
-    assert tables.details.read_bytes() == DETAILS_BYTES
-
-
-def test_going_on_needs_a_table_of_a_check(tmp_path):
-    with pytest.raises(ConfigError, match="the name must be like"):
-        Tables.resume(tmp_path / "other.csv")
-    path = tmp_path / "accuracy_checking_result_20260102030405.csv"
-    path.write_text("a,b\n")
-    with pytest.raises(ConfigError, match="accuracy_checking_details_20260102030405.csv is needed"):
-        Tables.resume(path)
-    (tmp_path / "accuracy_checking_details_20260102030405.csv").write_text("a,b\n")
-    with pytest.raises(StateError, match="no whole header"):
-        Tables.resume(path)
-
-
-def test_details_of_modules_are_told_from_those_of_apis(tmp_path):
-    tables = Tables.create(tmp_path, NOW)
-    row = Detail("Cell.fc.Dense.forward.0.output.0", "Float64", "Float32", (2,), 1.0, 0.0, 0.0, "pass")
-    tables.add(ApiResult("Cell.fc.Dense.0", "pass", "", details=[row]))
-    before = tables.details.read_bytes()
-    Tables.resume(tables.result)
-    assert tables.details.read_bytes() == before
-
-
 def test_a_message_stays_on_its_line_and_is_no_formula(tmp_path):
     tables = Tables.create(tmp_path, NOW)
     tables.add(ApiResult("Mint.mul.0", "SKIP", "", "=1+1\nsecond"))
