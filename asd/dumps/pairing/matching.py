@@ -1,7 +1,7 @@
 """Which call of one run belongs to which of the other, and which slot to which.
 
-Equal names belong together. Between MindSpore and PyTorch the rest is matched by itself: by the place of a module in
-the network (see `module_tree`), an API by its name in its module, parameters by their usual names in both frameworks.
+Equal names belong together; between MindSpore and PyTorch modules of equal paths do, an API by its name in its module,
+parameters by their usual names in both frameworks. A layer mapping says which layers have other names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot, split_name
-from asd.dumps.pairing.module_tree import ModuleTree, pair_by_structure
+from asd.dumps.pairing.module_tree import ModuleTree
 
 __all__ = ["PARAMETER_NAMES", "Matching", "match_by_place", "match_names", "rename_parameter"]
 
@@ -80,7 +80,7 @@ def match_names(tested: Dump, trusted: Dump) -> Matching:
     if tested.framework == trusted.framework or "" in (tested.framework, trusted.framework):
         calls = {name: name for name in tested.entries if name in trusted.entries}
         return Matching(calls, turned=_turned(tested, trusted, calls))
-    return match_by_place(tested, trusted, None)
+    return match_by_place(tested, trusted, {})
 
 
 def _turned(tested: Dump, trusted: Dump, calls: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -116,19 +116,19 @@ def _apart(ours: list[Slot], theirs: list[Slot]) -> float:
     return sum(each for each in known if math.isfinite(each))
 
 
-def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[str, str]] | None) -> Matching:
+def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[str, str]]) -> Matching:
     """Pairs calls by module path, API name, direction and count.
 
     Args:
         tested: The run under test.
         trusted: The trusted run.
-        mapping: Names by class of layer as a layer mapping file gives them; None to find them from the structure.
+        mapping: Names by class of layer as a layer mapping file gives them.
     """
     ours, theirs = ModuleTree(tested), ModuleTree(trusted)
-    paths = pair_by_structure(ours, theirs) if mapping is None else ours.map_paths(mapping)
+    paths = ours.map_paths(mapping)
     by_place: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name in trusted.entries:
-        by_place[_place(theirs, name, {}, None)].append(name)
+        by_place[_place(theirs, name, {}, {})].append(name)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
     calls = {}
     for name in tested.entries:
@@ -142,7 +142,7 @@ def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[st
 
 
 def _place(
-    tree: ModuleTree, name: str, paths: Mapping[str, str], mapping: Mapping[str, Mapping[str, str]] | None
+    tree: ModuleTree, name: str, paths: Mapping[str, str], mapping: Mapping[str, Mapping[str, str]]
 ) -> tuple[str, ...]:
     """Module path, API or nothing, direction, count of a module's call."""
     base, direction, count = split_name(name)
@@ -153,8 +153,7 @@ def _place(
     parent = tree.parent_path(name)
     if prefix == "Primitive":
         api = api.partition(".")[0]
-    if mapping is not None:
-        api = mapping.get(tree.class_of(parent), {}).get(api, api).partition("(")[0]
+    api = mapping.get(tree.class_of(parent), {}).get(api, api).partition("(")[0]
     place = paths.get(parent, parent)
     # Without a module to count in, the count of the name is all there is.
     return place, api if prefix in _APIS else base, direction, "" if place else count

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from asd.dumps.formats.journal_file import JOURNAL, Gathered, read_journal
-from asd.dumps.record.indented import indented, members
 from asd.rundir.disk import lock, write_whole
 
 __all__ = ["finish", "recover", "write_files"]
@@ -48,7 +49,7 @@ def finish(folder: Path) -> None:
 
 
 def write_files(gathered: Gathered, folder: Path) -> None:
-    """Writes the three files into `folder`, `dump.json` last, and removes the journal.
+    """Writes the three files into `folder`, `dump.json` last, and removes the journal. Each call has a line of its own.
 
     A power failure may take what was written in the last seconds, as it may take the last lines of a journal; the
     end of a process takes nothing.
@@ -56,9 +57,18 @@ def write_files(gathered: Gathered, folder: Path) -> None:
     Raises:
         OSError: A file can't be written; the journal is still there.
     """
-    frames = {number: indented(lines, 1) for number, lines in gathered.frames.items()}  # many calls share a stack
-    stacks = members((name, frames.get(number, "[]")) for name, number in gathered.stacks.items())
+    frames = {number: json.dumps(lines) for number, lines in gathered.frames.items()}  # many calls share a stack
+    stacks = _object((name, frames.get(number, "[]")) for name, number in gathered.stacks.items())
+    data = _object((name, json.dumps(entry)) for name, entry in gathered.data.items())
+    head = [(name, json.dumps(value)) for name, value in gathered.head.items()]
     write_whole(folder / "stack.json", stacks, flush=False)
-    write_whole(folder / "construct.json", indented(gathered.parents), flush=False)
-    write_whole(folder / "dump.json", indented({**gathered.head, "data": gathered.data}))
+    parents = _object((name, json.dumps(parent)) for name, parent in gathered.parents.items())
+    write_whole(folder / "construct.json", parents, flush=False)
+    write_whole(folder / "dump.json", _object([*head, ("data", data)]))
     (folder / JOURNAL).unlink()
+
+
+def _object(members: Iterable[tuple[str, str]]) -> str:
+    """The text of an object, a member a line, of names and the texts of their values."""
+    lines = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in members)
+    return f"{{\n{lines}\n}}" if lines else "{}"
