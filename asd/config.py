@@ -36,7 +36,7 @@ class Config:
         sigma: First- and second-level threshold of its jump, in widths of the range seen so far.
         on_anomaly: What a first-level anomaly does: `log`, `skip` or `stop`.
         protection: What the settings bring that are not given: `full` all that never changes a number, `document` the
-            document's rule alone, see `asd.settings.protection`.
+            document's rule alone.
         rule: Which rule judges, a name of `asd.rules.RULES`; `adaptive` if not given.
         run_dir: Folder where the run leaves its events, state and evidence.
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
@@ -53,7 +53,7 @@ class Config:
         record: Whether the feature values of every step are recorded, which `asd tune` reads.
         confirm: Share of the steps, 0..1, that may be made again before their update, for an anomaly of either level.
         node: Name of this machine in its events; empty for its host name.
-        budget: Share of the time of a step, 0..1, that detection may take, see `asd.rules.step.budget`.
+        budget: Share of the time of a step, 0..1, that detection may take.
 
     >>> Config.from_env({"NPU_ASD_ENABLE": "1", "NPU_ASD_UPPER_THRESH": "100, 50"}).upper
     (100, 50)
@@ -151,7 +151,7 @@ class Config:
         return job if attempt == 1 else f"{job}+{attempt}"
 
     def name_of_launch(self) -> str:
-        """As `name_of_run`, but never the same for two launches of a job, whose steps begin at 1 again."""
+        """The name of the run, never the same for two launches of a job, whose steps begin at 1 again."""
         job = "" if self.run else self.name_of_job()
         return f"{job}+{time.strftime('%Y%m%d%H%M%S', time.gmtime())}" if job else self.name_of_run()
 

@@ -33,9 +33,9 @@ class Adaptive(Rule):
     the state is started anew (`restore(Adaptive().state())`).
 
     Args:
-        upper: See `Threshold`; here in units of max(abs(g)).
-        sigma: See `Threshold`.
-        min_steps: See `Threshold`.
+        upper: Absolute thresholds of the `Threshold` that judges as well, in units of max(abs(g)).
+        sigma: Jump thresholds of that `Threshold`.
+        min_steps: Values that it learns before jumps are judged.
         envelope: Largest healthy distance above the envelope, in bits (2.5 is a factor of 5.7). Half as much again
             during the warm-up. Clean runs reached 2.1, and 2.7 in the warm-up.
         deviations: Largest healthy distance above the mean, in deviations. Clean runs reached 11.2.
@@ -85,7 +85,7 @@ class Adaptive(Rule):
         self._trace = Trace()
 
     def update(self, value: float) -> Verdict:
-        """Judges the maximum of this step; see `Rule.update`."""
+        """Judges the maximum of this step."""
         value = float(value)
         limit = self.limit()
         level, reason, _, _ = self._threshold.update(value)
@@ -119,7 +119,7 @@ class Adaptive(Rule):
         return {**own, **self._threshold.state()}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Continues from a saved state; see `Rule.restore`."""
+        """Continues from a saved state."""
         values = check_state(self, state)
         for key in ("mu", "dev", "env", "low"):
             if not isfinite(values[key]):

@@ -27,7 +27,7 @@ __all__ = [
 UPPER: Final = (1_000_000, 10_000)
 """The published thresholds of a value, first and second level."""
 SIGMA: Final = (100_000, 5_000)
-"""Those of its jump."""
+"""The published thresholds of its jump."""
 
 Feature = Literal["l2", "max", "max_square", "score"]
 _SMALLEST_SQUARE = 1e-290

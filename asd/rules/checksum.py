@@ -15,7 +15,7 @@ FIRST_STEPS = 32
 """So many steps of a process each of them is checked in every one: what fails from the start on looks healthy to tiers
 that compare a tensor with its own past."""
 SUSPICIOUS_STEPS = 20
-"""The same after an anomaly of either level."""
+"""Steps in which all are checked after an anomaly of either level."""
 
 
 class ScoreRule(Rule):
@@ -39,7 +39,7 @@ class ScoreRule(Rule):
         self._reason = reason
 
     def update(self, value: float) -> Verdict:
-        """Judges the score of this step; see `Rule.update`."""
+        """Judges the score of this step."""
         value = float(value)
         if value <= 1.0:
             return Verdict(Level.NORMAL, "", value, 1.0)
@@ -54,5 +54,5 @@ class ScoreRule(Rule):
         return {}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """See `Rule.restore`."""
+        """Takes the state of a rule that remembers nothing."""
         check_state(self, state)

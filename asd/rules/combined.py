@@ -65,7 +65,7 @@ class Combined(Rule):
         self._count = self._none_zero_count = 0
 
     def update(self, value: float) -> Verdict:
-        """Judges the squared maximum of this step; see `Rule.update`."""
+        """Judges the squared maximum of this step."""
         value = float(value)
         first, second = self._thresholds()
         limit = self._limit(first)
@@ -97,7 +97,7 @@ class Combined(Rule):
         }
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Continues from a saved state; see `Rule.restore`."""
+        """Continues from a saved state."""
         values = check_state(self, state)
         avg, count, none_zero = values["avg"], int(values["count"]), int(values["none_zero_count"])
         if not isfinite(avg):
@@ -130,8 +130,8 @@ class SampledGradient(Combined):
     An abnormal value is a second-level anomaly if it counts.
 
     Args:
-        upper_thresh1: See `Combined`.
-        upper_thresh2: See `Combined`.
+        upper_thresh1: Multiple of the mean that makes a strike.
+        upper_thresh2: Multiple of the mean up to which a value is averaged.
         counts: Asked at an abnormal value whether it counts, or another one did so shortly before.
 
     >>> rule = SampledGradient(1000000, 100, counts=lambda: True)
@@ -144,7 +144,7 @@ class SampledGradient(Combined):
         self._counts = counts
 
     def update(self, value: float) -> Verdict:
-        """Judges the squared maximum of this step; see `Rule.update`."""
+        """Judges the squared maximum of this step."""
         verdict = super().update(value)
         if verdict.level is not Level.ERROR:
             return verdict

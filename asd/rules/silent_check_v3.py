@@ -58,7 +58,7 @@ class SilentCheckV3(Rule):
         self._count = 0
 
     def update(self, value: float) -> Verdict:
-        """Judges the squared maximum of this step; see `Rule.update`."""
+        """Judges the squared maximum of this step."""
         value = float(value)
         base = self._base()
         limit = base * self.upper[0]
@@ -90,7 +90,7 @@ class SilentCheckV3(Rule):
         return {"avg": self._avg, "count": self._count}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Continues from a saved state; see `Rule.restore`."""
+        """Continues from a saved state."""
         values = check_state(self, state)
         avg = values["avg"]
         if not (self.learn_errors or isfinite(avg)):

@@ -77,7 +77,7 @@ class Threshold(Rule):
         self._know(0.0, 0.0, 0.0, 0)
 
     def update(self, value: float) -> Verdict:
-        """Judges the norm of this step; see `Rule.update`."""
+        """Judges the norm of this step."""
         value = float(value)
         limit, second = self._limit, self._second
         if not isfinite(value):
@@ -112,7 +112,7 @@ class Threshold(Rule):
         return {"pre": self._pre, "min": self._min, "max": self._max, "count": self._count}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Continues from a saved state; see `Rule.restore`."""
+        """Continues from a saved state."""
         values = check_state(self, state)
         pre, low, high = values["pre"], values["min"], values["max"]
         for key in ("pre", "min", "max"):

@@ -107,7 +107,7 @@ class Scores:
     Attributes:
         count: How many there were.
         largest: The largest of those above 0, in no order.
-        histogram: Per kind of tensor and bin of log2(score) how many there were; see `BINS`.
+        histogram: Per kind of tensor and bin of log2(score) how many there were.
         extremes: Per rank and checkpoint its largest score.
     """
 

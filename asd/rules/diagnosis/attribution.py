@@ -175,7 +175,7 @@ def whose_fault(
 
 
 def whose_mean(averaged: Mapping[int, Mapping[str, Seen]]) -> Attribution:
-    """The same by the means alone: nobody's where they are good, or bad on all ranks alike."""
+    """Names the rank by the means alone: nobody's where they are good, or bad on all ranks alike."""
     found = attribute(averaged)
     # All of them alike: no rank is odd.
     if len(found.ranks) in (0, len(averaged)):

@@ -122,7 +122,7 @@ def origin_among(reports: Sequence[RankReport], groups: Groups) -> Attribution:
 
 
 def blame_among(reports: Sequence[RankReport], groups: Groups) -> Attribution | None:
-    """Whose it was what a second run of a step did not show again; see `asd.rules.step.confirmation.blame`.
+    """Whose it was what a second run of a step did not show again.
 
     Args:
         reports: Of each rank the first checkpoint with something that is gone.

@@ -62,7 +62,7 @@ def compare(
 
 
 def compare_some(holders: Sequence[int], told: Sequence[Mapping[str, int]]) -> Difference | None:
-    """The same for weights that only some ranks hold.
+    """Finds the ranks that differ in weights that only some ranks hold.
 
     Args:
         holders: These ranks.

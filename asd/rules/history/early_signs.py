@@ -78,7 +78,7 @@ class EarlySigns:
         return None
 
     def judge_zero(self, traces: Sequence[Trace], features: Features) -> EarlySign | None:
-        """The same of one that is all zero."""
+        """Whether a first tensor that is all zero is a warning."""
         finding = self.judge_low(traces, features)
         self._zeros += 1
         return finding

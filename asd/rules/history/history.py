@@ -47,7 +47,7 @@ class History:
     """Flags a tensor whose size is far from what its checkpoint has shown so far, however small that is.
 
     It works on the logarithms of three features, because tensors vary by factors, and keeps a `Trace` of each, which
-    tells how far growth takes the next value. The margins above that are the run's own, see `Tail`: they are fitted to
+    tells how far growth takes the next value. The margins above that are the run's own: they are fitted to
     the largest healthy distances of all checkpoints of the kind. A tensor is
 
     * an error if an element is not finite; if a feature of an output is above the margins; if one of a gradient is for
@@ -58,7 +58,7 @@ class History:
       of the deviations); or if `Threshold` warns.
 
     Outputs that vary much have wider margins: twice what their mean deviation is above 0.1 bits. One that no data
-    reached in the step before, see `UnchangedOutput`, may rise by 14 bits, and is not learned from as long as none do.
+    reached in the step before may rise by 14 bits, and is not learned from as long as none do.
 
     The first 3 values are learned only. It judges before it learns, and learns from no value that is an error or a
     gradient above the margins. After 20 errors in a row it starts anew: a lasting change of level is no fault of one
@@ -67,9 +67,9 @@ class History:
     Args:
         kind: `Y` outputs of the forward pass, `B` gradients of activations, `W` gradients of parameters, `A` their
             means over ranks.
-        upper: See `Threshold`.
-        sigma: See `Threshold`.
-        min_steps: See `Threshold`.
+        upper: Absolute thresholds of the `Threshold` on gradients of activations.
+        sigma: Jump thresholds of that `Threshold`.
+        min_steps: Values that it learns before jumps are judged.
         tails: Margins that several checkpoints share, who then calls `tails.refit()` once a step; without it the
             checkpoint fits its own.
 
@@ -167,7 +167,7 @@ class History:
         return {"max_abs": largest, "l2": l2, "mean_abs": mean}
 
     def least(self) -> dict[str, float]:
-        """Per feature the smallest value that is not suspicious next: `update` warns below it, see `too_small`."""
+        """Per feature the smallest value that is not suspicious next: `update` warns below it."""
         return self._quiet.least(self._traces)
 
     def state(self) -> dict[str, Any]:
@@ -190,8 +190,6 @@ class History:
             StateError: It was not saved by a history of this kind. This one is then as it was.
         """
         what = f"tier adaptive ({self.kind.name})"
-        if isinstance(state, Mapping) and not self.kind.gradient:
-            state = {"idle": UnchangedOutput().state(), **state}  # older states have none
         values = check_keys(what, state, self.state())
         traces = [Trace.of(f"{what}, {feature}", values[feature]) for feature in FEATURES]
         quiet = EarlySigns.of(what, self.kind, values)

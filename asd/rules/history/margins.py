@@ -105,12 +105,9 @@ class Tail:
         count = check_count(what, "count", values["count"])
         largest = sorted(check_numbers(what, "largest", values["largest"], min(count, KEPT)))
         margin = check_numbers(what, "margin", [values["margin"]])[0]
-        if not 0 < margin <= self._highest:
-            raise StateError(
-                f"State of {what}: margin has the value {margin!r}, which is not valid: a number above 0, up to "
-                f"{self._highest:g}."
-            )
-        margin = max(margin, self._lowest)  # an older one may have been lower
+        if not self._lowest <= margin <= self._highest:
+            valid = f"a number from {self._lowest:g} to {self._highest:g}"
+            raise StateError(f"State of {what}: margin has the value {margin!r}, which is not valid: {valid}.")
         self._largest, self._count, self.margin = largest, count, margin
 
 
@@ -120,7 +117,7 @@ class Margins:
     All checkpoints of a kind may share one. Whoever shares it calls `refit` once a step.
 
     Args:
-        kind: See `asd.rules.readings.kinds`.
+        kind: Gives the smallest and the first margins.
 
     Attributes:
         margins: Those in force, of each feature and in deviations where there is one.

@@ -60,7 +60,7 @@ class Ranks:
     it learns its limits in their place.
 
     Args:
-        kind: `Y`, `B` or `W`, see `History`.
+        kind: `Y`, `B` or `W`.
         size: Number of ranks.
 
     Attributes:
@@ -131,8 +131,6 @@ class Ranks:
         Raises:
             StateError: It was not saved by as many ranks. This one is then as it was.
         """
-        if isinstance(state, Mapping) and not self.kind.gradient:
-            state = {"idle": [UnchangedOutput().state()] * self.size, **state}  # older states have none
         values = check_keys("tier ranks", state, self.state())
         errors = check_count("tier ranks", "errors", values["errors"])
         idle = [UnchangedOutput() for _ in self._idle]

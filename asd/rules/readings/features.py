@@ -13,7 +13,7 @@ __all__ = ["FEATURES", "WORDS", "Features", "features_of", "too_small", "value_o
 FEATURES = ("max_abs", "l2", "mean_abs")
 """The fields of `Features` that are judged, in the order in which they are."""
 WORDS = {"max_abs": "maximum", "l2": "L2 norm", "mean_abs": "mean magnitude"}
-"""The same in the reasons of verdicts."""
+"""What the reasons of verdicts call them."""
 
 
 class Features(NamedTuple):

@@ -102,12 +102,12 @@ class Detectors:
         return self._unseen[kind].limit()
 
     def second_limit(self, name: str, kind: str = GRADIENT) -> dict[str, float]:
-        """As `limit`, with the margins above which a gradient is suspicious where the tier `adaptive` judges."""
+        """Per feature the largest value of checkpoint `name` that is not suspicious in the next step."""
         judge = self._judges.get(name)
         return judge.second_limit() if judge is not None else self.limit(name, kind)
 
     def least(self, name: str) -> dict[str, float]:
-        """Per feature the smallest value of `name` that is not suspicious, see `too_small`; 0 where there is none."""
+        """Per feature the smallest value of `name` that is not suspicious; 0 where there is none."""
         judge = self._judges.get(name)
         return judge.least() if judge is not None else dict.fromkeys(FEATURES, 0.0)
 
@@ -211,7 +211,7 @@ class Detectors:
 
     @classmethod
     def of(cls, config: Config, state: Mapping[str, Any], clock: Callable[[], float] = time.time) -> Detectors:
-        """Those that `state()` was made of.
+        """Makes the detectors that `state()` was made of.
 
         Raises:
             StateError: The state was saved with other settings, or is damaged.
@@ -227,8 +227,6 @@ class Detectors:
             )
         kinds = tiers.get("kinds", {}) if isinstance(tiers, Mapping) else {}
         for name, values in saved.items():
-            if values == {} and config.rule == "adaptive":
-                continue  # of an older run without tier adaptive, whose gradients had a judge that learned nothing
             judges._add(name, kinds.get(name, GRADIENT), values)
         if config.combined.enable and "combined" in state:
             judges._restore_combined(state["combined"])
@@ -255,7 +253,7 @@ class Detectors:
     def _restore_tiers(self, tiers: Mapping[str, Any]) -> None:
         try:
             for symbol, tails in self._tails.items():
-                tails.restore(tiers["tails"].get(symbol, tails.state()))  # older states lack a kind
+                tails.restore(tiers["tails"][symbol])
             for name, (symbol, size, values) in tiers["ranks"].items():
                 self._ranks[name] = Ranks(symbol, size)
                 self._ranks[name].restore(values)

@@ -205,7 +205,7 @@ class Monitor:
 
         Args:
             step: Training step, from 1.
-            values: Extremes by name, see `asd.rules.history.StateBound`.
+            values: Extremes by name, as a `StateBound` takes them.
             where: Per name the tensor that has it.
             growth: By how much the gradients since the last call can have raised a value, by name; None if not known.
 

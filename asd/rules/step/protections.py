@@ -51,7 +51,7 @@ _Names = Annotated[dict[str, list[str]], Meta(description="an object of lists of
 
 @dataclass
 class Protections:
-    """Those of one training.
+    """What protects one training, and what does not.
 
     Attributes:
         on: What is on, with a few words about it.
@@ -123,7 +123,7 @@ class Protections:
                 _LOG.warning("asked for by %s and not active: %s", setting, _some(new))
 
     def to_json(self) -> dict[str, Any]:
-        """As the status of a rank has it."""
+        """The form that the status of a rank has."""
         missing = {setting: list(reasons) for setting, reasons in self.missing.items()}
         unseen = {words: list(names) for words, names in self.unseen.items()}
         return {"on": dict(self.on), "places": dict(self.places), "missing": missing, "unseen": unseen}
@@ -139,7 +139,7 @@ class Protections:
 
     @classmethod
     def together(cls, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """As `to_json`, of several trainings of a process, of which each gave that."""
+        """One form for several trainings of a process, of which each gave its own."""
         whole = cls()
         for part in map(cls.from_json, filter(None, parts)):
             whole.on.update(part.on)

@@ -97,10 +97,10 @@ class Status(FromOrigin):
         last_check: When a value was last judged, in seconds since the epoch; 0 before the first.
         step_seconds: Time from the end of a step to the end of the next, summed.
         check_seconds: Time of the detector in these, summed: on the host, and in the CPU kernel where it is used.
-        ratios: How many values fell into each bucket of value / limit, see `RATIO_BOUNDS`; finite values only.
+        ratios: How many values fell into each bucket of value / limit; finite values only.
         ratio_sum: Sum of value / limit over these.
         checkpoints: Per checkpoint its last value and its limit then, either may be `inf`, the value `nan`.
-        protections: What protects the training, see `asd.rules.step.protections`; empty before that is known.
+        protections: What protects the training; empty before that is known.
         budget: Of each part of detection the share of a step's time that it has, and the share of what it can look at
             that it looks at in a step; empty before that is measured.
     """

@@ -1,14 +1,12 @@
 """The numbers of tiers against the same arithmetic, written down as plainly as the documentation has it."""
 
-from math import log2
 from random import Random
 
 import pytest
 
 from asd.errors import ConfigError, StateError
-from asd.rules.history import Ranks, StateBound
+from asd.rules.history import StateBound
 from asd.rules.history.unchanged_output import UnchangedOutput
-from asd.rules.readings.features import Features
 from asd.rules.saved import check_number
 from asd.rules.trace import Trace
 from asd.verdict import Level
@@ -31,51 +29,6 @@ def test_a_trace_learns_as_its_documentation_says():
         expected = {"mu": mu, "dev": dev, "env": env, "rise": rise, "low": low, "n": n + 1}
         assert trace.state() == pytest.approx(expected)
         assert trace.deviations(2.0) == pytest.approx((2.0 - mu) / max(dev, 0.05))
-
-
-def others(x, rank, nearer):
-    """The median of the others, of two the nearer one."""
-    rest = sorted(x[:rank] + x[rank + 1 :])
-    middle = rest[(len(rest) - 1) // 2 : len(rest) // 2 + 1]
-    return nearer(middle)
-
-
-@pytest.mark.parametrize("size", [3, 4, 5, 6])
-def test_the_differences_of_ranks_are_learned_as_documented(size):
-    ranks, random = Ranks("B", size), Random(size)
-    high = low = 0.0
-    window, lasting = [], 0.25
-    for _ in range(90):
-        x = [random.gauss(0.0, 0.4) for _ in range(size)]
-        values = [Features(2.0**each, 3 * 2.0**each, 2.0**each / 4) for each in x]
-        verdicts = ranks.update(values)
-        assert [verdict.level for verdict in verdicts] == [Level.NORMAL] * size
-        middles = [
-            others(x, i, lambda two, each=each: min(two, key=lambda y: abs(y - each))) for i, each in enumerate(x)
-        ]
-        distances = [each - middle for each, middle in zip(x, middles, strict=True)]
-        high, low = max(*distances, high - 0.01, 0.0), max(*(-each for each in distances), low - 0.01, 0.0)
-        window = [*window, distances][-20:]
-        if len(window) == 20:
-            lasting = max(lasting, *(sum(steps) / 10 for steps in zip(*window[:10], strict=True)))
-        state = ranks.state()["max_abs"]
-        assert (state["high"], state["low"]) == pytest.approx((high, low))
-        assert state["lasting"] == pytest.approx(lasting)
-        assert [number for row in state["window"] for number in row] == pytest.approx(
-            [number for row in window for number in row]
-        )
-        assert state["lasted"] == 0
-
-
-def test_the_limit_of_a_rank_is_the_wider_of_envelope_and_deviations():
-    ranks = Ranks("B", 3)
-    for _ in range(30):
-        ranks.update([Features(1.0, 9.0, 0.5)] * 3)
-    verdicts = ranks.update([Features(1.0, 9.0, 0.5), Features(1.0, 9.0, 0.5), Features(1.0, 900.0, 0.5)])
-    assert ranks.feature == "l2"
-    assert verdicts[0].limit == float("inf")
-    assert verdicts[2].limit == pytest.approx(9.0 * 2**3.3)
-    assert verdicts[2].reason == f"gradient: L2 norm {log2(100):.1f} bits above the median of the other ranks"
 
 
 def test_an_idle_output_ends_once_it_changes():

@@ -247,26 +247,17 @@ def test_an_output_may_become_sixty_times_as_long_at_once():
     assert history.update(Features(30.0, math.sqrt(64 * 500), 0.8)).level is Level.ERROR
 
 
-def test_a_margin_saved_when_it_might_be_lower_is_taken_over_as_the_lowest():
-    history = taught("Y")
-    state = history.state()
-    state["tails"][1]["margin"] = 1.7
-    other = History("Y")
-    other.restore(state)
-    assert other.limit() == history.limit()
-    state["tails"][1]["margin"] = 0.0
-    with pytest.raises(StateError):
-        other.restore(state)
-
-
-def test_a_state_saved_before_there_were_idle_outputs_is_taken_over():
+def test_a_margin_or_an_idle_output_that_can_not_have_been_saved_is_refused():
     history, other = taught("Y"), History("Y")
     state = history.state()
-    other.restore({key: value for key, value in state.items() if key != "idle"})
-    assert other.limit() == history.limit()
     for wrong in ({"last": 3, "now": False}, {"last": [], "now": 1}, {"last": [math.nan], "now": True}, {}):
         with pytest.raises(StateError):
             other.restore({**state, "idle": wrong})
+    for margin in (3.9, 10.1):
+        with pytest.raises(StateError, match="a number from 4 to 10"):
+            other.restore(
+                {**state, "tails": [state["tails"][0], {**state["tails"][1], "margin": margin}, state["tails"][2]]}
+            )
 
 
 def test_a_maximum_that_stays_high_for_many_steps_is_a_warning():

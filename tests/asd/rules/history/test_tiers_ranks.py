@@ -132,12 +132,11 @@ def test_an_expert_whose_first_tokens_come_on_one_rank_is_no_anomaly():
         assert levels(ranks.update([bias] * 3)) == ["NORMAL"] * 3
     for _ in range(10):
         assert levels(ranks.update([bias, alive(), bias])) == ["NORMAL"] * 3
-    other, older = Ranks("Y", 3), {key: value for key, value in ranks.state().items() if key != "idle"}
-    other.restore(json.loads(json.dumps(ranks.state())))
-    Ranks("Y", 3).restore(older)
+    other, state = Ranks("Y", 3), ranks.state()
+    other.restore(json.loads(json.dumps(state)))
     for wrong in (None, 3, [], [3, 3, 3]):
         with pytest.raises(StateError):
-            ranks.restore({**older, "idle": wrong})
+            ranks.restore({**state, "idle": wrong})
     assert other.state() == ranks.state()
     for _ in range(30):  # all have tokens in every step
         assert levels(ranks.update([alive() for _ in range(3)])) == ["NORMAL"] * 3

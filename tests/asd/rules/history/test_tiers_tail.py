@@ -82,9 +82,3 @@ def test_margins_that_can_not_be_restored_are_all_as_they_were():
     with pytest.raises(StateError):
         tails.restore(state)
     assert tails.state() == before
-
-
-def test_a_saved_margin_below_the_smallest_is_raised_to_it():
-    tail = Tail(2.0, 3.0, 10.0)
-    tail.restore({"largest": [], "count": 0, "margin": 0.5})
-    assert tail.margin == 2.0

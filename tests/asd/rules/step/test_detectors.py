@@ -108,12 +108,6 @@ def test_a_state_of_a_run_with_other_tiers_is_refused_by_name():
         Detectors.of(CONFIG, Detectors(PLAIN).state())
 
 
-def test_an_older_checkpoint_that_learned_nothing_is_left_out_and_those_after_it_are_not():
-    state = trained(10).state()
-    state["checkpoints"] = {"older": {}, **state["checkpoints"]}
-    assert list(Detectors.of(CONFIG, state).state()["checkpoints"]) == ["layer"]
-
-
 def test_a_tensor_that_was_zero_or_small_only_once_is_a_suspicion_with_its_lower_limit():
     judges = trained()
     least = judges.least("layer")

@@ -56,13 +56,6 @@ def test_the_rule_adaptive_judges_gradients_whatever_other_tiers_are_on(tiers):
         assert (event.value, event.feature, event.rule) == (1e12, "max", "adaptive")
 
 
-def test_a_state_saved_while_nothing_but_infinity_and_nan_was_judged_is_still_taken_up():
-    watch = Monitor(Config(protection="document", enable=1, rule="adaptive", tiers=("checksum",)), ORIGIN)
-    watch.restore({**watch.state(), "checkpoints": {"norm": {}}, "step": 7}, ["norm"])
-    assert watch.step == 7
-    assert watch.judge(8, [Reading("norm", 1e12, 1e13, 0, 1)]).fatal is not None
-
-
 def test_a_product_that_is_not_finite_is_no_overflow_of_the_loss_scale():
     watch = Monitor(Config(protection="document", enable=1), ORIGIN)
     found = watch.judge(1, [score(0.0, non_finite=1)], loss_scale=1024.0, overflow_expected=True)
