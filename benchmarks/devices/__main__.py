@@ -28,7 +28,7 @@ from asd.handler import Policy
 from asd.rundir.names import event_files
 from asd.verdict import Level
 from benchmarks._ranks import ranks_of
-from benchmarks.detection.wilson import wilson
+from benchmarks._wilson import wilson
 from benchmarks.devices.simulation import simulate
 
 PROGRAM = Path(__file__).with_name("job.py")

@@ -24,7 +24,7 @@ from asd.handler import Policy
 from asd.handler.policy import RULES
 from asd.origin import Origin
 from asd.verdict import Level
-from benchmarks.detection.wilson import wilson
+from benchmarks._wilson import wilson
 from benchmarks.devices.simulation import simulate
 
 DAY = 86400.0

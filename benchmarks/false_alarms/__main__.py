@@ -17,8 +17,8 @@ from typing import Any
 if __package__ in {None, ""}:  # started as `python benchmarks/false_alarms`
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarks.detection.runner import run_parallel
-from benchmarks.detection.wilson import per_million
+from benchmarks._parallel import run_parallel
+from benchmarks._wilson import per_million
 
 EPILOG = """\
 examples:

@@ -10,7 +10,7 @@ import numpy as np
 from asd.dumps.compare.first_divergence import Divergence
 from asd.injection import Fault
 from asd.operators.drill.workload import Workload
-from benchmarks.detection.wilson import wilson
+from benchmarks._wilson import wilson
 
 __all__ = ["AMOUNTS", "TINY", "judged", "strike_of", "summed_up"]
 

@@ -2,6 +2,7 @@
 
     python -m benchmarks.held_out                       all trainings; writes benchmarks/results/held_out.json
     python -m benchmarks.held_out --only mixer-graph --faults 4 --json out.json
+    python -m benchmarks.held_out --only mixer-graph --faults 30 --check     1 when detection got worse
 
 Each training is a `Model.train` of 70 steps under `asd run`, with a folder for its events and no other setting: the
 first first-level anomaly ends it. A fault begins in step 44. One that strikes once is gone when the step is made again;
@@ -29,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.wilson import per_million, wilson
+from benchmarks._wilson import per_million, wilson
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "held_out.json"
 START = 44
@@ -168,12 +169,30 @@ def _checks(run_dir: str) -> int:
     return int(status["checks"])
 
 
-def main() -> None:
-    """Runs, judges and writes."""
+def regressions(found: dict[str, Any], clean: list[dict[str, Any]]) -> list[str]:
+    """What is worse than it was, in sentences; a share counts where its whole interval is below its bound."""
+    broken = []
+    for name, words, least in (
+        ("own_step", "single faults in their own step", 0.9),
+        ("lasting", "lasting faults", 0.6),
+    ):
+        share = found[name]
+        if share["wilson"][1] < least:
+            broken.append(f"{share['found']} of {share['of']} harmful {words} are found; valid is {least:.0%}.")
+    alarms = found["alarms"] + found["alarms_before_the_fault"]
+    if alarms:
+        broken.append(f"{alarms} first-level alarms without a fault; valid is none.")
+    broken += [f"the losses of {each['cell']} are others with detection." for each in clean if not each["equal"]]
+    return broken
+
+
+def main() -> int:
+    """Runs, judges and writes; 1 when `--check` finds that detection got worse."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[""], help="what the names of the trainings begin with")
     parser.add_argument("--faults", type=int, default=105, help="faults for each network")
     parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--check", action="store_true", help="write nothing, and end with 1 when detection got worse")
     parser.add_argument("--keep", type=Path, help="folder for the trainings; those that are there already are not run")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
@@ -200,9 +219,14 @@ def main() -> None:
         "missed": [row for row in rows if not row["own" if not row["lasting"] else "while"]],
         "healthy": clean, "rows": rows,
     }  # fmt: skip
-    arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result["all"], indent=1))
+    if arguments.check:
+        broken = regressions(result["all"], clean)
+        print("\n".join(f"error: {sentence}" for sentence in broken))
+        return int(bool(broken))
+    arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

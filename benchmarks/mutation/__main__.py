@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.detection.wilson import wilson
+from benchmarks._wilson import wilson
 from benchmarks.mutation.mutants import Mutant, mutants
 from benchmarks.mutation.tested import (
     Collected,

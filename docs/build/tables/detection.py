@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tables.cells import count, met, of, percent, ratio, result, table
-
-BEST = "asd adaptive + second look + checksum, sampled"
-DETECTORS = {
-    "Ascend V2, mended (default)": "`ASD_PROTECTION=document`: the document's rule",
-    "asd adaptive": "`ASD_RULE=adaptive` with its tiers and `ranks`",
-    "asd adaptive + second look": "the same with `ASD_OPTIONS=confirm:0.01`",
-    BEST: "the same with the tier `checksum`, sampled",
-    "asd adaptive + checksum": "without the option `confirm`, the checksum of every product in every step",
-    "Ascend V3": "Ascend V3, as published",
-    "Ascend V3, recalibrated to 2^9": "Ascend V3, with thresholds fitted to it",
-    "ZClip": "ZClip",
-}
 
 
 def five(language: str = "en") -> str:
     """The figures that README begins with, each with the command that made it."""
-    steps, detection = result("overhead")["steps"], result("detection")
+    steps, single = result("overhead")["steps"], result("held_out")["all"]["own_step"]
     quiet, recovery = result("false_alarms")["steady"], result("recovery")["recovery"]["from_the_last_checkpoint"]
-    document, best = (detection["detectors"][name] for name in ("Ascend V2, mended (default)", BEST))
     values = [
         (ratio(steps["large, graph, full"]["ratio"]), "python benchmarks/overhead.py"),
         (ratio(steps["large, graph, document"]["ratio"]), "python benchmarks/overhead.py"),
-        (
-            f"{of(document['single']['own_steps'])}; {of(best['single']['own_steps'])}",
-            "python -m benchmarks.detection",
-        ),
+        (of(single), "python -m benchmarks.held_out"),
         (f"{count(quiet['first_level'])} / {count(quiet['checks'])}", "python -m benchmarks.false_alarms"),
         (f"{recovery['decision_s']['median']:.2f} s", "python benchmarks/recovery.py --jobs 3"),
     ]
@@ -39,7 +21,7 @@ def five(language: str = "en") -> str:
             ("what was measured", "figure", "command"),
             "step time with detection, relative to that without (quartiles)",
             "the same with `ASD_PROTECTION=document`",
-            "harmful single faults found in their own step: `document`; all tiers, state read in each step",
+            "harmful single faults found in their own step, in trainings that nothing was tuned on",
             "first-level alarms / checks, in healthy trainings of 30 kinds",
             "from the alarm to the decision to isolate, the step made again included",
         ),
@@ -47,7 +29,7 @@ def five(language: str = "en") -> str:
             ("测量内容", "数值", "命令"),
             "默认配置下的单步耗时与关闭检测时之比（括号内为四分位数）",
             "同上，`ASD_PROTECTION=document`",
-            "有害的单步故障中当步检出的个数：`document`；启用全部检测层且每步校验状态",
+            "有害的单步故障中当步检出的个数（未用于调参的训练）",
             "30 类正常训练中的一级误报数 / 检查次数",
             "从告警到做出隔离决定的时间，含重放该步",
         ),
@@ -56,34 +38,6 @@ def five(language: str = "en") -> str:
     if language == "zh":
         rows = [(what, value.replace(" of ", " / ").replace(" to ", "~"), command) for what, value, command in rows]
     return table(words[0], rows)
-
-
-def detectors() -> str:
-    """What each detector finds, and how often it cries wolf."""
-    rows = []
-    for name, words in DETECTORS.items():
-        found = result("detection")["detectors"][name]
-        rate, bound = found["false_alarms"]["first_later"]
-        rows.append(
-            (
-                words,
-                of(found["single"]["own_steps"]),
-                of(found["persistent"]["own_steps"]),
-                percent(found["all_changes"]["share"]),
-                f"{rate:.1f} ({bound:.1f})",
-            )
-        )
-    head = ("detector", "harmful, of one step", "harmful, lasting", "all changes", "first-level false alarms a million")
-    return table(head, rows)
-
-
-def targets() -> str:
-    """What detection was to reach, and whether it did."""
-    rows = [
-        (each["name"], each["wanted"].replace(">=", "≥").replace("<=", "≤"), each["measured"], met(each["met"]))
-        for each in result("detection")["targets"]
-    ]
-    return table(("evaluation", "aimed", "measured", "met"), rows)
 
 
 def healthy() -> str:
@@ -109,18 +63,6 @@ def healthy() -> str:
         "trainings", "runs", "with a first-level alarm", "checks", "first-level a million", "second-level a million",
     )  # fmt: skip
     return table(head, rows)
-
-
-def quick() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the subset of trainings finds that is run with every change: of one step, lasting."""
-    found = result("detection_quick")["detectors"][BEST]
-    return found["single"]["own_steps"], found["persistent"]["own_steps"]
-
-
-def default_single(language: str = "en") -> str:
-    """How many harmful faults of one step the document's rule finds in their own step."""
-    found = of(result("detection")["detectors"]["Ascend V2, mended (default)"]["single"]["own_steps"])
-    return found.replace(" of ", " / ") if language == "zh" else found
 
 
 def held_out() -> str:

@@ -1,8 +1,7 @@
-"""Runs a plan over the cores; what is done stays done, so a killed run goes on where it was."""
+"""Calls a function in fresh processes, one a core, with a progress bar."""
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -11,12 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
-from pathlib import Path
 from typing import Any
 
-from benchmarks.detection.plan import Unit
-
-__all__ = ["run_parallel", "run_plan"]
+__all__ = ["run_parallel"]
 
 
 def prepare() -> None:
@@ -26,28 +22,6 @@ def prepare() -> None:
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     # Kernels of a few microseconds are launched where they are prepared: handing them over takes longer than they do.
     os.environ.setdefault("MS_DEV_RUNTIME_CONF", "pipeline:False,inline:True")
-
-
-def _record(unit: Unit, folder: Path, until: float) -> str:
-    if time.time() > until:
-        return ""
-    import mindspore as ms
-
-    from benchmarks.detection.record import write_unit
-
-    ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)
-    return write_unit(unit, folder)
-
-
-def run_plan(units: Sequence[Unit], folder: Path, workers: int, seconds: float = math.inf) -> None:
-    """Records every unit that has no file yet, and begins none after so many seconds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob("*.tmp"):  # of a run that was killed
-        left.unlink()
-    todo = [unit for unit in units if not (folder / f"{unit.name}.npz").exists()]
-    if len(todo) < len(units):
-        print(f"{len(units) - len(todo)} of {len(units)} trainings are there already", file=sys.stderr)
-    run_parallel(_record, [(unit, folder, time.time() + seconds) for unit in todo], workers, "training")
 
 
 @contextmanager
