@@ -1,4 +1,4 @@
-"""How far the readers of a node's files scale: a log of a gigabyte, thousands of logs, thousands of checkpoints.
+"""How far the readers of a node's files scale: a log of a gigabyte, thousands of logs.
 
     python benchmarks/scale_files.py                      all of it, about ten minutes
     python benchmarks/scale_files.py --parts events
@@ -11,7 +11,6 @@ what else the machine does and stand beside the processor seconds, which depend 
 - events: `asd events` over the logs of 16 ranks, as JSON and as a table
 - logs: the agent over thousands of logs: catching up with 50 events in each, then one second after the other with
   nothing new, then with one event a second in one log
-- scrape: a scrape of 64 ranks with 500 checkpoints each, all of them shown
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ import argparse
 import json
 import os
 import platform
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -135,61 +132,7 @@ def child_logs(folder: Path) -> _Row:
     return row
 
 
-def scrape(turns: Sequence[tuple[str, Path]], *, quick: bool) -> Iterable[_Row]:
-    """Scrapes of a node with all checkpoints."""
-    for which, checkout in turns:
-        _, last = measured(checkout, str(HERE), "--child", "scrape", "5" if quick else "20")
-        yield {"package": which, "ranks": 64, "checkpoints": 500, **json.loads(last)}
-
-
-def child_scrape(repeats: int) -> _Row:
-    """Scrapes over HTTP, each after all statuses have changed, as between two scrapes of a living job."""
-    import urllib.request
-
-    from prometheus_client import CollectorRegistry
-
-    from asd.exporters.http.server import start_server
-    from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
-    from asd.exporters.prometheus.collector import AsdCollector
-    from asd.handler.ledger import Ledger
-    from asd.origin import Origin
-    from asd.rules.step.status import Status
-
-    names = [f"model.layers.{number}.attention_norm" for number in range(500)]
-    state: dict[str, list[Status]] = {}
-
-    def change(turn: int) -> None:
-        texts = []
-        for rank in range(64):
-            status = Status(origin=Origin("job-1", rank, "node-0007", f"Ascend:{rank}"))
-            status.checkpoints = {name: (0.1 * rank + turn + order, 1e6 / 3) for order, name in enumerate(names)}
-            texts.append(status.to_json())
-        state["now"] = [Status.from_json(text) for text in texts]
-
-    registry = CollectorRegistry()
-    registry.register(AsdCollector(lambda: state["now"], Ledger(), checkpoints=CheckpointChoice.parse("all")))
-    server = start_server(registry=registry, ledger_events=list, ready=str, port=0)
-    used, walls, size = [], [], 0
-    for turn in range(repeats + 1):
-        change(turn)
-        began, before = time.monotonic(), time.process_time()
-        with urllib.request.urlopen(f"{server.url}/metrics") as answer:
-            size = len(answer.read())
-        used.append(time.process_time() - before)
-        walls.append(time.monotonic() - began)
-    server.close()
-    return {
-        "page_bytes": size, "first_processor_seconds": used[0],
-        "processor_seconds": {"median": statistics.median(used[1:]), "most": max(used[1:])},
-        "seconds": {"median": statistics.median(walls[1:]), "most": max(walls[1:])},
-        "most_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }  # fmt: skip
-
-
-PARTS: dict[str, Callable[..., Iterable[_Row]]] = {"events": events, "logs": logs, "scrape": scrape}
-CHILDREN: dict[str, Callable[[str], _Row]] = {
-    "logs": lambda folder: child_logs(Path(folder)), "scrape": lambda repeats: child_scrape(int(repeats))
-}  # fmt: skip
+PARTS: dict[str, Callable[..., Iterable[_Row]]] = {"events": events, "logs": logs}
 
 
 def main() -> None:
@@ -199,10 +142,10 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="an earlier version to measure in turns with")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
-    parser.add_argument("--child", nargs=2, metavar=("PART", "ARGUMENT"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, metavar=("PART", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(CHILDREN[options.child[0]](options.child[1])))
+        print(json.dumps(child_logs(Path(options.child[1]))))
         return
     turns = [("this", HERE.parents[1])]
     if options.against is not None:

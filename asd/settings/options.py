@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from asd.errors import ConfigError
-from asd.settings.values import ADDRESS, FILE, FLAG, SHARE, count, names
+from asd.settings.values import ADDRESS, FLAG, SHARE, count, names
 from asd.settings.variable import Variable
 
 __all__ = ["ASD_OPTIONS", "OPTIONS", "TIERS", "option_values", "replaced_sentence", "with_options"]
@@ -41,10 +41,6 @@ def _meaning_of_interval(steps: int) -> str:
     if not steps:
         return "weights are not compared over ranks"
     return "the fewest steps between two comparisons of the weights over data-parallel ranks"
-
-
-def _meaning_of_web_config(name: str) -> str:
-    return "file with TLS and passwords of the metrics" if name else "metrics are served without TLS and passwords"
 
 
 OPTIONS = (
@@ -106,13 +102,6 @@ OPTIONS = (
         "metrics_address",
         ADDRESS,
         "serve this process' own metrics at this address",
-    ),
-    Variable(
-        "web_config",
-        "web_config",
-        FILE,
-        "a file with TLS and passwords for the metrics of this process",
-        _meaning_of_web_config,
     ),
 )
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 __all__ = [
     "ADDRESS",
     "DIGITS",
-    "FILE",
     "FLAG",
     "FOLDER",
     "NAME",
@@ -50,7 +49,6 @@ def _text(pattern: str, valid: str) -> ValueFormat:
 
 FLAG = ValueFormat({"0": False, "1": True}.get, lambda value: isinstance(value, bool), "it must be 0 or 1")
 FOLDER = _text(r"[^\0]+", "it must be the name of a folder, not empty and without a NUL character")
-FILE = _text(r"[^\0]*", "it must be the name of a file, without a NUL character")
 ADDRESS = _text(
     r"[^\s\0/]+", "it must be an address or host name of this machine, for example 127.0.0.1, or 0.0.0.0 for all"
 )

@@ -11,7 +11,7 @@ from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.event_cursor import CURSOR
 from asd.records import read_time
 
-__all__ = ["FILTERS", "After", "QueryError", "after", "newest_first", "to_json"]
+__all__ = ["FILTERS", "After", "Page", "QueryError", "after", "newest_first", "to_json"]
 
 _DEFAULT_LIMIT, _LARGEST_LIMIT = 100, 1000
 _ZONE = re.compile(r"(T[0-9:.]+) (\d\d:?\d\d)$", re.ASCII)  # a "+" that was not encoded has become a space
@@ -26,6 +26,20 @@ _READING = ("after", "limit", "wait")
 
 class QueryError(ValueError):
     """A filter that is not valid; the sentence says what is."""
+
+
+class Page(NamedTuple):
+    """Some events of a journal.
+
+    Attributes:
+        events: CloudEvents in JSON, in the order in which they were taken in.
+        cursor: Where to go on; empty while there is no journal.
+        missed: How many were dropped, for there were too many, before they were asked for.
+    """
+
+    events: list[str]
+    cursor: str
+    missed: int = 0
 
 
 class After(NamedTuple):
@@ -166,5 +180,11 @@ def _kind(values: Sequence[str]) -> _Test:
 
 
 _TESTS: Mapping[str, Callable[[Sequence[str]], _Test]] = {
-    "since": _since, "until": _until, "device": _device, "rank": _rank, "level": _level, "kind": _kind, "run": _run,
-}  # fmt: skip
+    "since": _since,
+    "until": _until,
+    "device": _device,
+    "rank": _rank,
+    "level": _level,
+    "kind": _kind,
+    "run": _run,
+}

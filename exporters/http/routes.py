@@ -4,75 +4,84 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import gzip_accepted
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+from tornado.httputil import HTTPServerRequest
 
 from asd.errors import StateError
 from asd.event import Event
 from asd.event_cursor import CURSOR_HEADER
-from asd.exporters.http import event_query, exposition, worker
-from asd.exporters.http.access.basic_auth import BasicAuth
-from asd.exporters.http.access.door import Door
-from asd.exporters.http.http_message import HttpRequest, Response, sentence
+from asd.exporters.http import event_query, worker
+from asd.exporters.http.response import Response, json_error, sentence
+from asd.exporters.http.server import HttpServer, listen
+from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.http.worker import Worker
 
-__all__ = ["Journal", "JournalPage", "Routes"]
+__all__ = ["Journal", "start_server"]
 
 _GLANCE_SECONDS = 0.1
 _GZIP_LEVEL = 1  # a third of the time of the default, for a tenth more bytes
+_MOST_PARAMETERS = 1000
 
-
-class JournalPage(Protocol):
-    """Some events of a journal, see `asd.exporters.prometheus.event_journal.Page`."""
-
-    @property
-    def events(self) -> list[str]:
-        """The events in JSON."""
-
-    @property
-    def cursor(self) -> str:
-        """Where to go on."""
-
-    @property
-    def missed(self) -> int:
-        """How many were dropped before."""
+Query = Mapping[str, list[str]]
 
 
 class Journal(Protocol):
-    """What keeps events for a reader that wants each once, see `asd.exporters.prometheus.event_journal`."""
+    """What keeps events for a reader that wants each once."""
 
-    def page(self, after: Sequence[str], limit: int) -> JournalPage:
+    def page(self, after: Sequence[str], limit: int) -> event_query.Page:
         """The events after cursors."""
 
     def has_after(self, after: Sequence[str]) -> bool:
         """Whether there are any; must not wait."""
 
 
-class Routes:
-    """Answers requests.
+def start_server(
+    *,
+    registry: CollectorRegistry,
+    ledger_events: Callable[[], Sequence[Event]],
+    ready: Callable[[], str],
+    address: str = "127.0.0.1",
+    port: int = 9464,
+    web_config: WebConfig | None = None,
+    journal: Journal | None = None,
+    devices: Callable[[Query], bytes] | None = None,
+) -> HttpServer:
+    """Serves `/metrics`, `/healthz`, `/readyz`, `/events` and what else is given from a thread of its own.
 
     Args:
         registry: What `/metrics` shows.
-        events: What `/events` shows.
-        ready: Empty when ready, else the reason why not, for `/readyz`.
-        journal: What `/events?after=` reads; None where there is no such thing.
-        devices: The JSON of `/devices` for a query; None where there is no such path. It may raise `QueryError`.
-    """
+        ledger_events: The events for `/events`, in the order they came; called in another thread.
+        ready: Empty when ready, else the reason why not; called in another thread.
+        address: An IP address or host name of this machine; `0.0.0.0` or `::` for all of its addresses.
+        port: 0..65535; 0 picks a free one.
+        web_config: Certificates; None for plain HTTP.
+        journal: Events for who wants each once, with `/events?after=`; None where there is no such thing.
+        devices: The JSON of `/devices` for a query, called in another thread; None where there is no such path. It may
+            raise `QueryError`.
 
-    longest_body = 0
+    Raises:
+        ConfigError: The address is none of this machine's, or the port is in use or not allowed.
+    """
+    listener = listen(address, port, "the address to serve metrics on")
+    return HttpServer(listener, _Routes(registry, ledger_events, ready, journal, devices), web_config)
+
+
+class _Routes:
+    longest_body = 65536  # of requests that are refused: they get their answer and no reset
 
     def __init__(
         self,
         registry: CollectorRegistry,
         events: Callable[[], Sequence[Event]],
         ready: Callable[[], str],
-        journal: Journal | None = None,
-        devices: Callable[[Mapping[str, list[str]]], bytes] | None = None,
+        journal: Journal | None,
+        devices: Callable[[Query], bytes] | None,
     ) -> None:
         self._registry = registry
         self._events = events
@@ -80,7 +89,6 @@ class Routes:
         self._journal = journal
         self._metrics_worker = Worker("asd-metrics")
         self._events_worker = Worker("asd-events")
-        self._door = Door()
         self._routes = {
             "/metrics": self._answer_metrics,
             "/healthz": self._answer_health,
@@ -91,36 +99,40 @@ class Routes:
             self._devices = devices
             self._routes["/devices"] = self._answer_devices
 
-    async def answer(self, request: HttpRequest, auth: BasicAuth | None) -> Response:
-        """The response to `request`; whatever goes wrong is a response, too."""
+    async def answer(self, request: HTTPServerRequest) -> Response:
+        route = self._routes.get(request.path)
+        if route is None:
+            return sentence(404, f"There is nothing here; valid are {', '.join(self._routes)}.")
+        if request.method not in ("GET", "HEAD"):
+            return sentence(405, "Valid methods are GET and HEAD.", {"Allow": "GET, HEAD"})
         try:
-            refusal = await self._door.refusal(request, auth)
-            if refusal is not None:
-                return refusal
-            route = self._routes.get(request.path)
-            if route is None:
-                return sentence(404, f"There is nothing here; valid are {', '.join(self._routes)}.")
-            if request.method not in ("GET", "HEAD"):
-                return sentence(405, "Valid methods are GET and HEAD.", {"Allow": "GET, HEAD"})
-            return await route(request)
+            query = parse_qs(request.query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+        except ValueError as error:
+            return sentence(400, f"The address of the request can't be read: {error}.")
+        try:
+            return await route(request, query)
         except asyncio.TimeoutError:
             return sentence(503, f"{request.path} took longer than {worker.PATIENCE_SECONDS:g} s.")
         except event_query.QueryError as error:
-            return _json_error(400, str(error))
+            return json_error(400, str(error))
         except StateError as error:
-            return _json_error(503, str(error))
+            return json_error(503, str(error))
         except Exception as error:  # a collector is anybody's code
             return sentence(500, f"{request.path} can't be answered: {type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """Ends the threads."""
-        for each in (self._metrics_worker, self._events_worker, self._door):
-            each.stop()
+        self._metrics_worker.stop()
+        self._events_worker.stop()
 
-    async def _answer_metrics(self, request: HttpRequest) -> Response:
-        encode, content_type = _choose(request.headers.get("accept") or "")
-        names = tuple(sorted(set(request.query.get("name[]", ()))))
-        zipped = gzip_accepted(request.headers.get("accept-encoding") or "")
+    async def _answer_metrics(self, request: HTTPServerRequest, query: Query) -> Response:
+        accept = request.headers.get("Accept", "")
+        names = tuple(sorted(set(query.get("name[]", ()))))
+        zipped = gzip_accepted(request.headers.get("Accept-Encoding", ""))
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is no number
+            encode, content_type = choose_encoder("")
 
         def render() -> bytes:
             registry = self._registry.restricted_registry(names) if names else self._registry
@@ -130,21 +142,21 @@ class Routes:
         body = await self._metrics_worker.do((content_type, names, zipped), render)
         return Response(200, body, content_type, {"Content-Encoding": "gzip"} if zipped else {})
 
-    async def _answer_health(self, _: HttpRequest) -> Response:
+    async def _answer_health(self, _request: HTTPServerRequest, _query: Query) -> Response:
         return sentence(200, "ok")
 
-    async def _answer_ready(self, _: HttpRequest) -> Response:
+    async def _answer_ready(self, _request: HTTPServerRequest, _query: Query) -> Response:
         reason = await self._events_worker.do("ready", self._ready)
         return sentence(503, f"not ready: {reason}") if reason else sentence(200, "ready")
 
-    async def _answer_events(self, request: HttpRequest) -> Response:
-        if "after" in request.query and self._journal is not None:
-            return await self._answer_after(self._journal, event_query.after(request.query))
+    async def _answer_events(self, request: HTTPServerRequest, query: Query) -> Response:
+        if "after" in query and self._journal is not None:
+            return await self._answer_after(self._journal, event_query.after(query))
 
         def find() -> bytes:
-            return event_query.to_json(event_query.newest_first(self._events(), request.query))
+            return event_query.to_json(event_query.newest_first(self._events(), query))
 
-        return Response(200, await self._events_worker.do(_key_of(request), find), "application/json")
+        return Response(200, await self._events_worker.do(request.uri, find), "application/json")
 
     async def _answer_after(self, journal: Journal, wanted: event_query.After) -> Response:
         """The events after a cursor, and where to go on; who has seen all may wait for the next."""
@@ -153,27 +165,9 @@ class Routes:
             await asyncio.sleep(_GLANCE_SECONDS)
         page = await self._events_worker.do(wanted, lambda: journal.page(wanted.cursors, wanted.limit))
         body = ("[" + ",\n".join(page.events) + "]\n").encode()
-        return Response(
-            200, body, "application/json", {CURSOR_HEADER: page.cursor, "X-ASD-Missed": str(page.missed)}
-        )  # fmt: skip
+        headers = {CURSOR_HEADER: page.cursor, "X-ASD-Missed": str(page.missed), "Connection": "keep-alive"}
+        return Response(200, body, "application/json", headers)
 
-    async def _answer_devices(self, request: HttpRequest) -> Response:
-        def find() -> bytes:
-            return self._devices(request.query)
-
-        return Response(200, await self._events_worker.do(("devices", _key_of(request)), find), "application/json")
-
-
-def _key_of(request: HttpRequest) -> Hashable:
-    return tuple(sorted((name, tuple(values)) for name, values in request.query.items()))
-
-
-def _choose(accept: str) -> tuple[exposition.Encoder, str]:
-    try:
-        return exposition.choose(accept)
-    except (TypeError, ValueError):  # a version that is no number
-        return exposition.choose("")
-
-
-def _json_error(status: int, text: str) -> Response:
-    return Response(status, json.dumps({"error": text}).encode() + b"\n", "application/json")
+    async def _answer_devices(self, request: HTTPServerRequest, query: Query) -> Response:
+        body = await self._events_worker.do(request.uri, lambda: self._devices(query))
+        return Response(200, body, "application/json")

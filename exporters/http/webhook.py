@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from asd.exporters.http.access.basic_auth import BasicAuth
-from asd.exporters.http.access.door import Door
-from asd.exporters.http.access.web_config import WebConfig
-from asd.exporters.http.http_message import HttpRequest, Response, sentence
+from tornado.httputil import HTTPServerRequest
+
+from asd.exporters.http.response import Response, sentence
 from asd.exporters.http.server import HttpServer, listen
+from asd.exporters.http.tls_files import WebConfig
 
 __all__ = ["start_webhook"]
 
@@ -22,11 +21,11 @@ def start_webhook(
     """Takes messages in a thread of its own.
 
     Args:
-        address: Where to listen, as in `asd.exporters.http.server.start_server`.
+        address: Where to listen, as in `asd.exporters.http.routes.start_server`.
         port: 0 picks a free one.
         take: Is called with each message in the thread that serves all, so it must not wait. Returns what to answer;
             a ValueError says what is wrong with the message.
-        web_config: TLS and passwords, as of the endpoint; None for neither.
+        web_config: Certificates; None for plain HTTP.
 
     Raises:
         ConfigError: It can't listen there.
@@ -39,15 +38,8 @@ class _Webhook:
 
     def __init__(self, take: Callable[[bytes], str]) -> None:
         self._take = take
-        self._door = Door()
 
-    async def answer(self, request: HttpRequest, auth: BasicAuth | None) -> Response:
-        try:
-            refusal = await self._door.refusal(request, auth)
-        except asyncio.TimeoutError:
-            return sentence(503, "Too many passwords are being checked.")
-        if refusal is not None:
-            return refusal
+    async def answer(self, request: HTTPServerRequest) -> Response:
         if request.path not in _PATHS:
             return sentence(404, "Valid is /.")
         if request.method != "POST":
@@ -58,5 +50,4 @@ class _Webhook:
             return sentence(400, str(error))
 
     def stop(self) -> None:
-        """Ends the thread that checks passwords."""
-        self._door.stop()
+        """Has nothing to end."""

@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from typing import Any
 
 __all__ = ["PATIENCE_SECONDS", "Worker"]
@@ -22,8 +23,9 @@ class Worker:
     """
 
     def __init__(self, name: str) -> None:
-        self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._waiting: dict[Hashable, Future[Any]] = {}
+        self._queue: queue.SimpleQueue[tuple[Hashable, Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._stopped = False
         # A daemon, so that a collector that hangs can't keep a training from ending.
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -33,47 +35,30 @@ class Worker:
         Raises:
             TimeoutError: It took too long; the work itself goes on.
         """
-        loop = asyncio.get_running_loop()
         future = self._waiting.get(key)
         if future is None:
-            future = self._waiting[key] = loop.create_future()
-            future.add_done_callback(_look_at)
-            self._queue.put(lambda: self._run(loop, key, future, function))
-        return await asyncio.wait_for(asyncio.shield(future), PATIENCE_SECONDS)
+            future = self._waiting[key] = Future()
+            self._queue.put((key, future, function))
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), PATIENCE_SECONDS)
 
     def stop(self) -> None:
-        """Ends the thread once it has done what it has begun."""
+        """Ends the thread once it has done what it has begun; who still waits gets nothing."""
+        self._stopped = True
         self._queue.put(None)
 
-    def _run(
-        self, loop: asyncio.AbstractEventLoop, key: Hashable, future: asyncio.Future[Any], function: Callable[[], Any]
-    ) -> None:
-        self._waiting.pop(key, None)  # who comes from now on must not get what was true before
-        try:
-            result = function()
-        except Exception as error:  # whatever a collector does wrong is one failed scrape
-            _tell(loop, future, future.set_exception, error)
-        else:
-            _tell(loop, future, future.set_result, result)
-
     def _work(self) -> None:
-        while (work := self._queue.get()) is not None:
-            work()
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], tell: Callable[[Any], None], what: object
-) -> None:
-    def unless_gone() -> None:
-        if not future.done():
-            tell(what)
-
-    try:
-        loop.call_soon_threadsafe(unless_gone)
-    except RuntimeError:  # the server was closed meanwhile
-        return
-
-
-def _look_at(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()  # whoever asked may be gone; the loop would complain that nobody looked
+        while (piece := self._queue.get()) is not None:
+            key, future, function = piece
+            self._waiting.pop(key, None)  # who comes from now on must not get what was true before
+            result: Any = None
+            failure: Exception | None = None
+            try:
+                result = function()
+            except Exception as error:  # whatever a collector does wrong is one failed scrape
+                failure = error
+            if self._stopped or not future.set_running_or_notify_cancel():
+                continue
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)

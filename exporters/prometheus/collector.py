@@ -19,7 +19,6 @@ from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 import asd
-from asd.exporters.http.exposition import WideGauge
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 from asd.exporters.prometheus.rows import LABELS, LEVELS, RankRow, clean, make_rows
@@ -163,15 +162,17 @@ class AsdCollector(Collector):
         return family
 
     def _checkpoint_families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:
-        values = WideGauge("asd_feature_value", "Last feature value of a chosen checkpoint.", "checkpoint", LABELS)
-        limits = WideGauge("asd_feature_limit", "The first-level limit of that value.", "checkpoint", LABELS)
+        labels = (*LABELS, "checkpoint")
+        values = GaugeMetricFamily("asd_feature_value", "Last feature value of a chosen checkpoint.", labels=labels)
+        limits = GaugeMetricFamily("asd_feature_limit", "The first-level limit of that value.", labels=labels)
         for row in rows:
             checkpoints = dict(row.status.checkpoints) if row.status is not None else {}  # the training goes on
-            chosen = {clean(name): checkpoints[name] for name in self.checkpoints.choose(checkpoints)}
-            values.add(row.labels, {name: float(value) for name, (value, _) in chosen.items()})
-            limits.add(row.labels, {name: float(limit) for name, (_, limit) in chosen.items()})
-        yield values
-        yield limits
+            for name, (value, limit) in {
+                clean(name): checkpoints[name] for name in self.checkpoints.choose(checkpoints)
+            }.items():
+                values.add_metric((*row.labels, name), value)
+                limits.add_metric((*row.labels, name), limit)
+        yield from (values, limits)
 
     def _agent_families(self) -> Iterable[Metric]:
         family = CounterMetricFamily("asd_agent_problems_total", "Problems of the agent itself.", labels=("reason",))

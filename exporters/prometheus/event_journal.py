@@ -14,14 +14,14 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from asd.errors import StateError
 from asd.event import Event
 from asd.event_cursor import CURSOR
+from asd.exporters.http.event_query import Page
 from asd.rundir.disk import open_own
 
-__all__ = ["EventJournal", "Page"]
+__all__ = ["EventJournal"]
 
 _MOST = 200_000  # events that are kept; about 200 MB
 _MOST_BYTES = 4 << 20  # of one page
@@ -31,20 +31,6 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS journal (name TEXT NOT NULL, is_whole INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, text TEXT NOT NULL);
 """
-
-
-class Page(NamedTuple):
-    """Some events of a journal.
-
-    Attributes:
-        events: CloudEvents in JSON, in the order in which they were taken in.
-        cursor: Where to go on; empty while there is no journal.
-        missed: How many were dropped, for there were too many, before they were asked for.
-    """
-
-    events: list[str]
-    cursor: str
-    missed: int = 0
 
 
 class EventJournal:

@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asd.config import Config
@@ -36,22 +35,20 @@ class Endpoint:
     """What this process serves: the trainings it has seen, and what their events add up to.
 
     Args:
-        config: Address, port and web configuration.
+        config: Address and port.
 
     Attributes:
         ledger: What the events add up to.
         server: The running server.
 
     Raises:
-        ConfigError: The address or port can't be used, or the web configuration is not valid.
-        UnsupportedError: The web configuration needs a package that is not installed.
+        ConfigError: The address or port can't be used.
     """
 
     def __init__(self, config: Config) -> None:
         from prometheus_client import CollectorRegistry
 
-        from asd.exporters.http.access.web_config import WebConfig
-        from asd.exporters.http.server import start_server
+        from asd.exporters.http.routes import start_server
         from asd.exporters.prometheus.collector import AsdCollector
 
         self.ledger = Ledger()
@@ -64,7 +61,6 @@ class Endpoint:
             ready=lambda: "",
             address=config.metrics_address,
             port=config.metrics_port,
-            web_config=WebConfig(Path(config.web_config)) if config.web_config else None,
         )
 
     def show(self, origin: Origin, status: Status) -> None:
@@ -113,7 +109,7 @@ class MetricsSink:
         self.endpoint.show(self._origin, monitor.status)
 
 
-_endpoints: dict[tuple[int, str, int, str], Endpoint] = {}
+_endpoints: dict[tuple[int, str, int], Endpoint] = {}
 """The endpoints of this process, which all its trainings share; of its parent, too, after a fork."""
 _lock = threading.Lock()
 
@@ -122,12 +118,11 @@ def open_metrics(config: Config, origin: Origin) -> Sink:
     """Factory for the entry-point group `asd.sinks`; with `ASD_METRICS_PORT` off a sink that does nothing.
 
     Raises:
-        ConfigError: As `Endpoint`.
-        UnsupportedError: As `Endpoint`.
+        ConfigError: The address or port can't be used.
     """
     if not config.metrics_port:
         return _ignore
-    key = (os.getpid(), config.metrics_address, config.metrics_port, config.web_config)
+    key = (os.getpid(), config.metrics_address, config.metrics_port)
     with _lock:
         if key not in _endpoints:
             _endpoints[key] = _open(config)

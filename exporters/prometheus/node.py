@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from asd.exporters.http.access.web_config import WebConfig
-from asd.exporters.http.server import HttpServer, start_server
+from asd.exporters.http.routes import start_server
+from asd.exporters.http.server import HttpServer
+from asd.exporters.http.tls_files import WebConfig
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import AsdCollector
@@ -52,7 +53,7 @@ def serve_node(
     Args:
         agent: Follows the run folders of the node's ranks.
         collector: Its metrics, from `collector_of`; without checkpoints when not given.
-        address: As in `asd.exporters.http.server.start_server`.
+        address: As in `asd.exporters.http.routes.start_server`.
         port: As there.
         web_config: As there.
 

@@ -29,7 +29,7 @@ FOLDERS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=
 
 def test_an_empty_environment_gives_the_documented_defaults():
     expected = Config(
-        0, (1000000, 10000), (100000, 5000), "stop", "adaptive", "asd_run", "", 0, "127.0.0.1", "", 16,
+        0, (1000000, 10000), (100000, 5000), "stop", "adaptive", "asd_run", "", 0, "127.0.0.1", 16,
         protection="full",
     )  # fmt: skip
     assert Config.from_env({}) == Config() == expected
@@ -112,7 +112,6 @@ def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
     ("option", "text", "listed"),
     [
         *(("metrics_address", text, "an address or host name") for text in ("a b", "a\0", "http://a")),
-        ("web_config", "a\0b", "the name of a file"),
         *(("evidence_mb", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
         *(("confirm", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
         *(("record", text, "0 or 1") for text in ("2", "true")),
@@ -171,7 +170,6 @@ def test_the_sentence_says_what_where_and_what_is_valid():
         *(("run_dir", value) for value in ("", "a\0b", None)),
         *(("metrics_port", value) for value in (-1, 65536, True, 1.0, "9464", None)),
         *(("metrics_address", value) for value in ("", " ", None)),
-        *(("web_config", value) for value in ("\0", None)),
         *(("evidence_mb", value) for value in (-1, 4097, False, 16.0, None)),
     ],
 )
@@ -238,7 +236,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "evidence_mb": str(config.evidence_mb),
         "record": str(int(replay)),
         "metrics_address": "::1",
-        "web_config": "",
     }
     variables = {
         "NPU_ASD_ENABLE": str(enable),
@@ -282,7 +279,6 @@ def test_describe_says_where_a_value_comes_from():
         ("ASD_METRICS_PORT", "", "this process serves no metrics (set, but empty: counts as unset)"),
         ("ASD_METRICS_PORT", "0", "this process serves no metrics"),
         ("ASD_METRICS_PORT", "9464", "this process serves its metrics there"),
-        ("ASD_OPTIONS:web_config", "web.yml", "file with TLS and passwords of the metrics"),
         ("ASD_OPTIONS:tiers", "", "no detector tier is on"),
         ("ASD_OPTIONS:tiers", "state", "bounds on the weights and on the optimizer's state"),
         ("ASD_OPTIONS:evidence_mb", "0", "no tensor is kept as evidence"),

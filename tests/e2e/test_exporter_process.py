@@ -14,7 +14,6 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import bcrypt
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
@@ -184,18 +183,3 @@ def test_a_thousand_scrapes_at_once_all_succeed_while_ranks_write(exporter, tmp_
         texts = {scrape.result() for scrape in scrapes}
     assert all('asd_steps_total{id="0",node="node7",rank="0",run="run1"} 20.0\n' in text for text in texts)
     assert started.end(signal.SIGTERM)[:2] == (0, [])
-
-
-def test_it_serves_with_a_password_from_the_web_configuration(exporter, tmp_path):
-    hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
-    (tmp_path / "web.yml").write_text(f"basic_auth_users:\n  alice: {hashed}\n")
-    (tmp_path / "web.yml").chmod(0o600)
-    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-    started = exporter("--web-config", "web.yml")
-    with pytest.raises(urllib.error.HTTPError, match="401") as caught:
-        started.get("/metrics")
-    caught.value.close()
-    passwords.add_password(None, started.url, "alice", "open sesame")
-    started.open = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords)).open
-    started.wait_until_ready()
-    assert started.value("asd_build_info") == 1

@@ -104,7 +104,7 @@ def test_the_image_runs_agent_and_handler_as_nobody_in_particular(image):
 
 
 def test_it_can_do_what_the_manifests_ask_of_it(image):
-    image("python3", "-c", "import lightkube, yaml, bcrypt, asd.exporters.http.server")
+    image("python3", "-c", "import lightkube, yaml, asd.exporters.http.server")
     told = image(
         "asd",
         "handler",

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from asd.cli.shared.printable import printable
-from asd.config import Config
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler import Store
@@ -18,7 +17,7 @@ from asd.handler.inputs.alerts import AlertBox
 from asd.handler.tally import HandlerTally
 
 if TYPE_CHECKING:
-    from asd.exporters.http.access.web_config import WebConfig
+    from asd.exporters.http.tls_files import WebConfig
 
 __all__ = ["Endpoints", "Shown", "add_endpoint_arguments", "read_endpoints", "say"]
 
@@ -45,12 +44,12 @@ class Endpoints(NamedTuple):
     Attributes:
         alerts_at: Address and port of the webhook; None for none.
         metrics_at: The same of the metrics.
-        web_config: TLS and passwords of both, read anew for each; None for neither.
+        web_config: File with the certificates of both; None for plain HTTP.
     """
 
     alerts_at: tuple[str, int] | None
     metrics_at: tuple[str, int] | None
-    web_config: str
+    web_config: Path | None
 
     @contextlib.contextmanager
     def webhook(self, alerts: AlertBox) -> Iterator[None]:
@@ -73,7 +72,7 @@ class Endpoints(NamedTuple):
         if self.metrics_at is None:
             yield
             return
-        from asd.exporters.http.server import start_server
+        from asd.exporters.http.routes import start_server
         from asd.exporters.prometheus.device_page import DevicePage
         from asd.exporters.prometheus.handler import handler_registry
 
@@ -91,9 +90,9 @@ class Endpoints(NamedTuple):
             devices.close()
 
     def _web_config(self) -> WebConfig | None:
-        from asd.exporters.http.access.web_config import WebConfig
+        from asd.exporters.http.tls_files import WebConfig
 
-        return WebConfig(Path(self.web_config)) if self.web_config else None
+        return WebConfig(self.web_config) if self.web_config is not None else None
 
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,9 +102,8 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--webhook", metavar="ADDRESS:PORT", help="take alerts from Alertmanager there")
     parser.add_argument(
-        "--web-config", metavar="FILE",
-        help="TLS, client certificates and passwords of both (default: web_config of ASD_OPTIONS)",
-    )  # fmt: skip
+        "--web-config", type=Path, metavar="FILE", help="TLS and client certificates of both (default: plain HTTP)"
+    )
 
 
 def read_endpoints(args: argparse.Namespace) -> Endpoints:
@@ -117,7 +115,7 @@ def read_endpoints(args: argparse.Namespace) -> Endpoints:
     return Endpoints(
         alerts_at=_place("--webhook", args.webhook, "9095") if args.webhook is not None else None,
         metrics_at=_place("--metrics", args.metrics, "9465") if args.metrics is not None else None,
-        web_config=Config.of_process().web_config if args.web_config is None else args.web_config,
+        web_config=args.web_config,
     )
 
 

@@ -44,7 +44,7 @@ def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--agents-config", type=Path, metavar="FILE",
-        help="TLS, our certificate and password for the agents, as of Prometheus: tls_config, basic_auth",
+        help="whose certificates agents must show, and ours, as of Prometheus: tls_config",
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def _source(text: str) -> TargetSource:
 def _access(path: Path | None) -> Callable[[], Access]:
     if path is None:
         return Access
-    from asd.exporters.http.access.client_config import ClientConfig
+    from asd.exporters.http.tls_files import ClientConfig
 
     return ClientConfig(path).current
 

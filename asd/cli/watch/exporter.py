@@ -22,7 +22,7 @@ from asd.config import Config
 from asd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from asd.exporters.http.access.web_config import WebConfig
+    from asd.exporters.http.tls_files import WebConfig
     from asd.exporters.prometheus.agent import Agent
     from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.device_map import DeviceMap
@@ -71,9 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="address to serve on (default: metrics_address of ASD_OPTIONS, or 127.0.0.1)")
     parser.add_argument("--port", default=str(_DEFAULT_PORT), help="0 picks a free one (default: %(default)s)")
     parser.add_argument(
-        "--web-config",
-        metavar="FILE",
-        help="TLS, client certificates, passwords (default: web_config of ASD_OPTIONS)",
+        "--web-config", type=Path, metavar="FILE", help="TLS and client certificates (default: plain HTTP)"
     )
     parser.add_argument(
         "--checkpoints", default="none", metavar="WHICH",
@@ -152,19 +150,18 @@ class _Wanted(NamedTuple):
 
 
 def _read(args: argparse.Namespace, config: Config) -> _Wanted:
-    from asd.exporters.http.access.web_config import WebConfig
+    from asd.exporters.http.tls_files import WebConfig
     from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
     from asd.exporters.prometheus.device_map import name_device, read_device_map
 
     run_dirs = args.run_dir or [Path(config.run_dir)]
-    web_config = args.web_config if args.web_config is not None else config.web_config
     host = args.host if args.host is not None else config.node
     return _Wanted(
         run_dirs=run_dirs,
         host=host,
         address=args.address if args.address is not None else config.metrics_address,
         port=_port("--port", args.port),
-        web_config=WebConfig(Path(web_config)) if web_config else None,
+        web_config=WebConfig(args.web_config) if args.web_config is not None else None,
         poll_seconds=_seconds("--poll", args.poll),
         checkpoints=CheckpointChoice.parse(args.checkpoints),
         devices=read_device_map(args.device_map, host) if args.device_map else name_device,

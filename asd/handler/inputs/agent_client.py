@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -35,13 +35,11 @@ class Access:
 
     Attributes:
         context: For TLS, with our certificate and whose theirs must be; None for plain HTTP.
-        headers: More headers of a request, such as a password.
         server_name: What the certificate of every agent is for whose node is told; empty where it is for the agent's
             own name.
     """
 
     context: ssl.SSLContext | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
     server_name: str = ""
 
 
@@ -122,7 +120,7 @@ class AgentLink:
         kept = self._open
         if kept is not None and kept.is_good(access):
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # it was closed meanwhile, so once more
-                return await self._ask(kept, access, cursors(kept.nodes), limit, wait)
+                return await self._ask(kept, cursors(kept.nodes), limit, wait)
         self.close()
         try:
             async with self._connecting:
@@ -133,7 +131,7 @@ class AgentLink:
         try:
             if not made.nodes:
                 raise AgentError(f"its certificate names no node but {self._target.name}")
-            return await self._ask(made, access, cursors(made.nodes), limit, wait)
+            return await self._ask(made, cursors(made.nodes), limit, wait)
         except (OSError, asyncio.IncompleteReadError) as error:
             raise AgentError(_reason(error, _ENDED)) from error
 
@@ -143,14 +141,10 @@ class AgentLink:
             self._open.writer.transport.abort()
             self._open = None
 
-    async def _ask(
-        self, link: _Connection, access: Access, cursors: Sequence[str], limit: int, wait: float
-    ) -> AgentAnswer:
+    async def _ask(self, link: _Connection, cursors: Sequence[str], limit: int, wait: float) -> AgentAnswer:
         query = urlencode([("after", each) for each in cursors or ("",)] + [("limit", str(limit))])
         query += f"&wait={wait:g}" if wait else ""
-        head = {
-            "Host": self._target.place, "Accept": "application/json", "Connection": "keep-alive", **access.headers
-        }  # fmt: skip
+        head = {"Host": self._target.place, "Accept": "application/json", "Connection": "keep-alive"}
         lines = [f"GET /events?{query} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
         stays = False
         try:

@@ -11,7 +11,6 @@ def publishing() -> str:
     """What it costs to tell others."""
     found = result("exporter")
     event, scrape, flood = found["event"], found["scrape"], found["flood"]
-    own = scrape["milliseconds, text, prometheus_client's own metrics"]["median"]
     return table(
         ("part", "measured"),
         [
@@ -19,14 +18,13 @@ def publishing() -> str:
             ("a first-level event, synced to disk", f"{event['microseconds of a durable event']['median']:.0f} µs"),
             ("for comparison: a plain append and fsync", f"{event['microseconds of a plain fsync']['median']:.0f} µs"),
             (
-                f"a scrape of {count(scrape['series']['text, after 100 events'])} series, after 100 events",
-                f"{scrape['milliseconds, text, after 100 events']['median']:.0f} ms",
+                f"a scrape of {count(scrape['series']['after 100 events'])} series, after 100 events",
+                f"{scrape['processor milliseconds, after 100 events']['median']:.0f} ms of processor",
             ),
             (
                 "the same after a million events",
-                f"{scrape['milliseconds, text, after 1000000 events']['median']:.0f} ms",
+                f"{scrape['processor milliseconds, after 1000000 events']['median']:.0f} ms of processor",
             ),
-            ("for comparison: as many series of prometheus_client's own", f"{own:.0f} ms"),
             ("series of a node with 8 ranks, by default", count(scrape["series"]["by default"])),
             (
                 f"events counted by the agent, of {count(flood['events written'])} written "
@@ -52,9 +50,6 @@ def many_files() -> str:
         catching_up, idle = each["catching_up"], each["idle_share_of_a_core"]
         name = f"the agent, {count(each['logs'])} logs of 50 events each"
         rows.append((name, each["package"], f"{catching_up:.1f} s, then {idle:.2%} of a core while nothing is written"))
-    for each in found["scrape"]["rows"]:
-        name = f"a scrape of {each['ranks']} ranks with {each['checkpoints']} checkpoints, all of them"
-        rows.append((name, each["package"], f"{each['processor_seconds']['median']:.2f} s"))
     return table(("part", "version", "processor time"), rows)
 
 

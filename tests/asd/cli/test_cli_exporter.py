@@ -9,7 +9,7 @@ import pytest
 
 import asd
 from asd.cli import main
-from asd.exporters.http.server import start_server
+from asd.exporters.http.routes import start_server
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_the_scrape_configuration_in_the_help_is_one(capsys):
 def test_help_imports_nothing_heavy():
     program = (
         "import sys; from asd.cli import main; main(['exporter', '--help']); "
-        "print([name for name in ('prometheus_client', 'asyncio', 'yaml', 'numpy') if name in sys.modules])"
+        "print([name for name in ('prometheus_client', 'tornado', 'asyncio', 'yaml', 'numpy') if name in sys.modules])"
     )
     root = str(Path(asd.__file__).parents[1])
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
@@ -93,9 +93,6 @@ def test_a_wrong_setting_is_one_sentence_and_code_2(monkeypatch, capsys):
     monkeypatch.setenv("ASD_METRICS_ADDRESS", "192.0.2.1")
     assert main(["exporter"]) == 2
     assert "'192.0.2.1:9464'" in capsys.readouterr().err
-    monkeypatch.setenv("ASD_WEB_CONFIG", "nothing.yml")
-    assert main(["exporter"]) == 2
-    assert "'nothing.yml'" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_one_sentence_that_names_it(capsys):
@@ -108,9 +105,3 @@ def test_a_port_in_use_is_one_sentence_that_names_it(capsys):
         f"asd: the address to serve metrics on has the value '127.0.0.1:{server.port}', which is not valid: the "
         "port is in use by another program; valid is a free one, or 0 to have one picked.\n"
     )
-
-
-def test_a_web_configuration_that_cannot_be_followed_is_code_1(tmp_path, capsys):
-    (tmp_path / "web.yml").write_text("rate_limit: {burst: 1}")
-    assert main(["exporter", "--web-config", "web.yml"]) == 1
-    assert capsys.readouterr().err.startswith("asd: rate_limit in web.yml is not supported; ")

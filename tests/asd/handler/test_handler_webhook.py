@@ -4,12 +4,10 @@ import http.client
 import json
 import socket
 import threading
-from base64 import b64encode
 
 import pytest
 
 from asd import ConfigError
-from asd.exporters.http.access.web_config import WebConfig
 from asd.exporters.http.webhook import start_webhook
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.inputs.alerts import Alert, AlertBox, parse_alerts
@@ -79,14 +77,14 @@ def test_only_post_to_known_places_and_of_a_known_size(webhook):
     assert post(webhook, None, method="GET")[0] == 405
     assert post(webhook, message(), path="/nope")[0] == 404
     assert post(webhook, message(), path="/alerts?x=1")[0] == 200
-    assert post(webhook, b"x", headers={"Content-Length": "1048577"})[0] == 413
-    assert post(webhook, iter([b"x"]), headers={"Transfer-Encoding": "chunked"})[0] == 411
+    assert post(webhook, b"x", headers={"Content-Length": "1048577"})[0] == 400
+    assert post(webhook, iter([b"1\r\nx\r\n0\r\n\r\n"]), headers={"Transfer-Encoding": "chunked"})[0] == 400
 
 
 def test_a_client_that_hangs_up_hurts_nobody(webhook):
     host, port = webhook.url.split("/")[2].split(":")
     with socket.create_connection((host, int(port))) as client:
-        client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc")
+        client.sendall(b"POST / HTTP/1.1\r\nHost: node\r\nContent-Length: 100\r\n\r\nabc")
     assert post(webhook, message())[0] == 200
 
 
@@ -128,21 +126,3 @@ def test_a_flood_of_alerts_is_taken_in_a_part_at_a_time_each_in_one_transaction(
         wake.clear()
         counts.append(len(box.empty_into(handler)))
     assert (counts, len(commits)) == ([200] * 5, 5)
-
-
-def test_the_webhook_asks_for_a_password_as_the_endpoint_does(tmp_path):
-    bcrypt = pytest.importorskip("bcrypt")
-    web = tmp_path / "web.yml"
-    web.write_text(f"basic_auth_users:\n  am: {bcrypt.hashpw(b'sesame', bcrypt.gensalt(4)).decode()}\n")
-    web.chmod(0o600)
-    box = AlertBox(threading.Event())
-    server = start_webhook("127.0.0.1", 0, box.take, WebConfig(web))
-    try:
-        right, wrong = (b64encode(f"am:{word}".encode()).decode() for word in ("sesame", "guess"))
-        answers = [
-            post(server, message(), headers=headers)[0]
-            for headers in ({}, {"Authorization": f"Basic {wrong}"}, {"Authorization": f"Basic {right}"})
-        ]
-        assert answers == [401, 401, 200]
-    finally:
-        server.close()

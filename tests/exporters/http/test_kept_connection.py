@@ -1,17 +1,15 @@
-"""A handler that pulls keeps its connection to an agent; everybody else's ends with the answer, as before."""
+"""A handler that pulls keeps its connection to an agent."""
 
 import asyncio
-import http.client
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from asd import Event, Level
-from asd.exporters.http.access.web_config import WebConfig
-from asd.exporters.http.server import start_server
+from asd.exporters.http.routes import start_server
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.handler.inputs import agent_client
-from asd.handler.inputs.agent_client import Access, AgentError, AgentLink
+from asd.handler.inputs.agent_client import Access, AgentLink
 from asd.handler.inputs.targets import Target
 from tests.support.events import made_of
 
@@ -32,21 +30,13 @@ def journal(tmp_path):
 
 
 @pytest.fixture
-def start(journal, tmp_path):
+def start(journal):
     servers = []
 
-    def begin(port=0, web=""):
-        config = None
-        if web:
-            (tmp_path / "web.yml").write_text(web)
-            (tmp_path / "web.yml").chmod(0o600)
-            config = WebConfig(tmp_path / "web.yml")
+    def begin(port=0):
         servers.append(
-            start_server(
-                registry=CollectorRegistry(), ledger_events=list, ready=str, port=port, journal=journal,
-                web_config=config,
-            )
-        )  # fmt: skip
+            start_server(registry=CollectorRegistry(), ledger_events=list, ready=str, port=port, journal=journal)
+        )
         return servers[-1]
 
     yield begin
@@ -95,34 +85,3 @@ def test_an_agent_that_was_started_anew_is_asked_again_over_another_connection(s
     told = pulled(first, restart)
     assert [steps for steps, _ in told] == [[1, 2], [3, 4], [5]]
     assert told[0][1] != told[1][1]
-
-
-def test_a_change_of_the_passwords_ends_what_was_kept(start, tmp_path):
-    server = start(web="http_server_config: {headers: {X-Frame-Options: deny}}\n")
-    users = "basic_auth_users: {alice: $2b$04$nzzGS2YsdAxXcMxVGpYWUeKOF3vTDKfyCDmg6d9Dpt7KQ4F0RSTiK}\n"
-
-    def change(turn):
-        if turn == 0:
-            (tmp_path / "web.yml").write_text(users)
-
-    with pytest.raises(AgentError, match="it answers 401"):
-        pulled(server, change)
-
-
-@pytest.mark.parametrize(
-    ("path", "headers"),
-    [
-        ("/events?after=", {}),
-        ("/events?after=", {"Connection": "close"}),
-        ("/metrics", {"Connection": "keep-alive"}),
-        ("/events?limit=1", {"Connection": "keep-alive"}),
-        ("/events?after=x", {"Connection": "keep-alive"}),
-    ],
-)
-def test_the_connection_of_everybody_else_ends_with_the_answer(start, path, headers):
-    connection = http.client.HTTPConnection("127.0.0.1", start().port, timeout=20)
-    connection.request("GET", path, headers=headers)
-    response = connection.getresponse()
-    assert response.getheader("Connection") == "close"
-    response.read()
-    connection.close()

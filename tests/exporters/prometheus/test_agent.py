@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from asd import ConfigError, Level, StateError
-from asd.exporters.http import exposition
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.collector import PROBLEMS, AsdCollector
 from asd.exporters.prometheus.node import collector_of
@@ -482,7 +481,7 @@ def test_scrapes_are_answered_while_a_backlog_is_read(folder, agents):
     slowest, scrapes = 0.0, 0
     while agent.ready():
         scrape = time.monotonic()
-        exposition.openmetrics(registry)
+        generate_latest(registry)
         slowest, scrapes = max(slowest, time.monotonic() - scrape), scrapes + 1
         time.sleep(0.02)
     took = time.monotonic() - began

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from asd.cli import main
-from asd.exporters.http.server import start_server
+from asd.exporters.http.routes import start_server
 from asd.exporters.prometheus.device_page import DevicePage
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
 from asd.handler.db.agent_rows import SilentAgent, note_silent

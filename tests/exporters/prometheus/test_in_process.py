@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import Config, ConfigError
-from asd.exporters.http.server import start_server
+from asd.exporters.http.routes import start_server
 from asd.exporters.prometheus import in_process
 from asd.exporters.prometheus.in_process import open_metrics
 from asd.origin import Origin
@@ -187,15 +187,6 @@ def test_a_port_in_use_is_told_with_the_way_out_and_training_goes_on(port, capsy
 def test_another_wrong_address_keeps_its_own_sentence(port):
     with pytest.raises(ConfigError, match="none of this machine's"):
         open_metrics(Config(protection="document", metrics_port=port, metrics_address="192.0.2.1"), ORIGIN)
-
-
-def test_a_web_configuration_is_used(port, tmp_path):
-    (tmp_path / "web.yml").write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
-    open_metrics(Config(protection="document", metrics_port=port, web_config=str(tmp_path / "web.yml")), ORIGIN)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as response:
-        assert response.headers["X-Frame-Options"] == "deny"
-    with pytest.raises(ConfigError, match="No such file"):
-        open_metrics(Config(protection="document", metrics_port=port, web_config=str(tmp_path / "nothing.yml")), ORIGIN)
 
 
 def test_a_process_that_has_trained_ends_by_itself():

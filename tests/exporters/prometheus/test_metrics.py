@@ -15,7 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import asd
 from asd import Level
-from asd.exporters.http import exposition
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import PROBLEMS, SINKS, AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
@@ -255,10 +254,7 @@ def test_labels_come_out_as_they_went_in(run, host, checkpoint, sink):
     counted = status(run=run, host=host, checkpoints={checkpoint: (1.0, 2.0)}, dropped={sink: 1})
     registry = registered(counted, checkpoints=CheckpointChoice.parse("all"))
     expected = series(registry)
-    for page, parse in (
-        (generate_latest(registry), parse_text), (exposition.text(registry), parse_text),
-        (generate_openmetrics(registry), parse_openmetrics), (exposition.openmetrics(registry), parse_openmetrics),
-    ):  # fmt: skip
+    for page, parse in ((generate_latest(registry), parse_text), (generate_openmetrics(registry), parse_openmetrics)):
         parsed = {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in parse(page.decode())
@@ -277,7 +273,7 @@ def test_labels_come_out_as_they_went_in(run, host, checkpoint, sink):
 def test_what_prometheus_refuses_is_written_in_another_way(name, shown):
     counted = status(run=name, checkpoints={name: (1.0, 2.0)})
     registry = registered(counted, events=[event(run=name)], checkpoints=CheckpointChoice.parse("all"))
-    for page, parse in ((generate_latest(registry), parse_text), (exposition.openmetrics(registry), parse_openmetrics)):
+    for page, parse in ((generate_latest(registry), parse_text), (generate_openmetrics(registry), parse_openmetrics)):
         samples = [sample for family in parse(page.decode()) for sample in family.samples]
         assert {sample.labels["checkpoint"] for sample in samples if "checkpoint" in sample.labels} == {shown}
         assert {sample.labels["run"] for sample in samples if "run" in sample.labels} == {shown}
@@ -320,7 +316,7 @@ def calls_of(function, *arguments):
     return count
 
 
-@pytest.mark.parametrize("encode", [exposition.text, exposition.openmetrics])
+@pytest.mark.parametrize("encode", [generate_latest, generate_openmetrics])
 def test_a_scrape_of_a_whole_node_takes_as_long_however_many_events_there_were(encode):
     registry, ledger = node("all")
     for step in range(1, 1001):

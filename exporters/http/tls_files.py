@@ -1,0 +1,188 @@
+"""Certificates of the endpoint and of who asks it: files in the forms that Prometheus takes.
+
+web.yml     tls_server_config: {cert_file: node7.pem, key_file: node7.key, client_ca_file: ca.pem, ...}
+client.yml  tls_config: {ca_file: ca.pem, cert_file: handler.pem, key_file: handler.key, server_name: asd-agent}
+
+Each is read again when it or a file that it names has changed. Passwords are the matter of a proxy.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from asd.errors import ConfigError, UnsupportedError
+from asd.handler.inputs.agent_client import Access
+
+__all__ = ["ClientConfig", "WebConfig", "WebSettings"]
+
+_LOGGER = logging.getLogger("asd.exporter")
+_Settings = TypeVar("_Settings")
+
+
+class _ServerTls(msgspec.Struct, forbid_unknown_fields=True):
+    cert_file: str
+    key_file: str
+    client_ca_file: str = ""
+    client_auth_type: Literal["NoClientCert", "RequireAndVerifyClientCert"] = "NoClientCert"
+    client_allowed_sans: list[str] = []
+
+
+class _WebFile(msgspec.Struct, forbid_unknown_fields=True):
+    tls_server_config: _ServerTls | None = None
+
+
+class _ClientTls(msgspec.Struct, forbid_unknown_fields=True):
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+
+
+class _ClientFile(msgspec.Struct, forbid_unknown_fields=True):
+    tls_config: _ClientTls | None = None
+
+
+class WebSettings(NamedTuple):
+    """How clients are spoken to.
+
+    Attributes:
+        context: For new connections; None for plain HTTP.
+        allowed_names: Subject alternative names of clients that may ask; none for everybody.
+    """
+
+    context: ssl.SSLContext | None = None
+    allowed_names: frozenset[str] = frozenset()
+
+
+class _TlsFile(Generic[_Settings]):
+    """A file, read again when it or one that it names has changed.
+
+    Args:
+        path: The file. Names of files in it are relative to its folder.
+
+    Raises:
+        ConfigError: The file or one it names can't be read, or something in it is not valid; the sentence names it.
+        UnsupportedError: PyYAML is not installed.
+    """
+
+    name = ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files: tuple[Path, ...] = ()
+        self._settings = self._read()
+        self._seen = self._stamps()
+
+    def current(self) -> _Settings:
+        """The settings for a new connection; a change that is not valid is logged, and the last valid ones stay."""
+        seen = self._stamps()
+        if seen != self._seen:
+            self._seen = (
+                seen  # also when it fails: it is read again at the next change, as a key follows its certificate
+            )
+            try:
+                self._settings = self._read()
+            except (ConfigError, UnsupportedError) as error:
+                _LOGGER.warning("the changed %s is not used: %s", self.name, error)
+        return self._settings
+
+    def _read(self) -> _Settings:
+        raise NotImplementedError
+
+    def _content(self, kind: type[Any]) -> Any:
+        try:
+            import yaml
+        except ModuleNotFoundError as error:
+            raise UnsupportedError(
+                f"a {self.name} needs PyYAML, which is not installed; pip install 'mindspore-asd[web]' brings it."
+            ) from error
+        try:
+            content = yaml.safe_load(self.path.read_text(encoding="utf-8"))
+            return msgspec.convert({} if content is None else content, kind)
+        except OSError as error:
+            raise self._wrong(f"it can't be read: {error.strerror or error}") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            hint = "; passwords are the matter of a proxy" if "basic_auth" in str(error) else ""
+            raise self._wrong(" ".join(str(error).split()) + hint) from error
+
+    def _load(self, context: ssl.SSLContext, certificate: str, key: str, authority: str) -> None:
+        """Gives a context what the file names, as far as it names any."""
+        folder = self.path.parent
+        self._files = tuple(folder / name for name in (certificate, key, authority) if name)
+        for file in self._files:
+            try:
+                file.read_bytes()
+            except OSError as error:
+                raise self._wrong(f"{file} can't be read: {error.strerror or error}") from error
+        if bool(certificate) != bool(key):
+            raise self._wrong("cert_file and key_file go together")
+        try:
+            if certificate:
+                # An encrypted key must not make OpenSSL ask for a password on the terminal.
+                context.load_cert_chain(folder / certificate, folder / key, password="")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise self._wrong(
+                f"{certificate} with {key} must be a PEM certificate and its key without a password"
+            ) from error
+        try:
+            if authority:
+                context.load_verify_locations(folder / authority)
+        except (ssl.SSLError, OSError) as error:
+            raise self._wrong(f"{authority} must hold certificates in PEM") from error
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in (self.path, *self._files)]
+
+    def _wrong(self, valid: str) -> ConfigError:
+        return ConfigError(f"the {self.name}", str(self.path), valid)
+
+
+class WebConfig(_TlsFile[WebSettings]):
+    """`web.yml`: the server's certificate, and whose clients must show one."""
+
+    name = "web configuration"
+
+    def _read(self) -> WebSettings:
+        tls: _ServerTls | None = self._content(_WebFile).tls_server_config
+        if tls is None:
+            return WebSettings()
+        verifies = tls.client_auth_type == "RequireAndVerifyClientCert"
+        if verifies != bool(tls.client_ca_file) or (tls.client_allowed_sans and not verifies):
+            raise self._wrong(
+                "client_ca_file and client_auth_type RequireAndVerifyClientCert go together, and client_allowed_sans "
+                "needs both; one without the other protects nothing"
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
+        self._load(context, tls.cert_file, tls.key_file, tls.client_ca_file)
+        return WebSettings(context, frozenset(tls.client_allowed_sans))
+
+
+class ClientConfig(_TlsFile[Access]):
+    """`client.yml`: whose certificates agents must show, and ours; without `ca_file` the system's authorities count."""
+
+    name = "client configuration"
+
+    def _read(self) -> Access:
+        tls: _ClientTls | None = self._content(_ClientFile).tls_config
+        if tls is None:
+            return Access()
+        context = ssl.create_default_context() if not tls.ca_file else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._load(context, tls.cert_file, tls.key_file, tls.ca_file)
+        return Access(context, server_name=tls.server_name)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What is another when a file has changed; None for one that is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
