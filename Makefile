@@ -15,11 +15,11 @@ ZOO_ARGS ?=
 ZOO_SEED ?= $(shell date +%Y%m%d)
 WHEEL_TEST_ARGS ?= -m "not slow and not stack"
 # What shows that a wheel has all its parts; how they work is no matter of packaging. tests/test_layout.py compares the
-# files one by one; the others run what is found beside the source: commands, rules of alerts, the style of a report, the
-# kernel, what enables itself.
+# files one by one; the others run what is found beside the source: commands, rules of alerts, the style of a report,
+# what enables itself.
 WHEEL_TESTS := tests/test_layout.py tests/asd/cli tests/asd/test_sinks.py tests/exporters/test_dashboard_file.py \
 	tests/exporters/report tests/e2e/test_run.py tests/e2e/test_demo.py \
-	tests/operators/start/test_enable.py tests/operators/kernel/test_statistics.py
+	tests/operators/start/test_enable.py
 # What meets MindSpore: all else is the same with every version of it.
 TESTS_2.10 := tests/operators tests/e2e/test_run.py tests/e2e/test_data_parallel.py tests/e2e/test_replay.py
 # Of these what hangs on MindSpore's private names and on how it compiles.
@@ -41,7 +41,7 @@ VENV_2.10 := .venv-2.10
 VENV_MSPROBE := .venv-msprobe
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet --quiet
-BUILD_INPUTS := pyproject.toml $(wildcard operators/kernel/*/*.cpp operators/kernel/*/*.h)
+BUILD_INPUTS := pyproject.toml
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-changed test-release test-slow test-stack test-ascend test-zoo test-zoo-quarter test-2.10 test-2.10-quick test-msprobe test-core wheel-test wheels examples docs detection bench walk size mutation lint format types layers clean
@@ -107,7 +107,6 @@ $(VENV_MSPROBE)/.stamp:
 		"onnx<1.20" "ml_dtypes<0.6"
 	@touch $@
 
-# `false` for a compiler: the kernel that is there stays, and none is needed for these.
 test-core: ## run the tests that need no MindSpore on other versions of Python (PYTHONS="3.10 3.12", CORE_ARGS=...)
 	@set -e; for version in $(PYTHONS); do \
 		python=python$$version; \
@@ -115,7 +114,7 @@ test-core: ## run the tests that need no MindSpore on other versions of Python (
 		$$python -c 'import ensurepip, venv' 2>/dev/null || { echo "make: Python $$version with its venv module is needed;" \
 			"install it, or leave it out: make test-core PYTHONS=..." >&2; exit 1; }; \
 		test -x .venv-$$version/bin/python || $$python -m venv .venv-$$version; \
-		CXX=false .venv-$$version/bin/python $(PIP) install -e '.[web,k8s,compare,test]'; \
+		.venv-$$version/bin/python $(PIP) install -e '.[web,k8s,compare,test]'; \
 		echo "make: the core on Python $$version"; \
 		.venv-$$version/bin/python -m pytest $(PARALLEL) $(CORE_ARGS) $(CORE_TESTS); \
 	done
@@ -140,24 +139,10 @@ wheel-test: venv ## build the wheel and run the tests on it, away from the check
 		-o pythonpath= -p no:cacheprovider \
 		$(PARALLEL) $(WHEEL_TEST_ARGS) $(WHEEL_TESTS)
 
-# One release serves old systems: these flags keep out the names of libstdc++ and glibc that are newer than those of
-# manylinux2014. auditwheel tells a wheel that needs a newer one.
-WHEEL_FLAGS := -fno-sized-deallocation -D__throw_bad_array_new_length=__throw_bad_alloc -DASD_OLD_GLIBC
-# A compiler for each machine, and what runs the programs of the other one.
-CROSS := x86_64-linux-gnu-g++:g++ aarch64-linux-gnu-g++:g++-aarch64-linux-gnu qemu-aarch64:qemu-user
-wheels: venv ## build an sdist, and from it wheels with the kernel for x86_64 and aarch64, into dist
-	$(call install_debian,$(CROSS))
-	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
-	rm -rf build dist; \
-	$(BIN)/python -m build --sdist --outdir dist . >/dev/null; \
-	for machine in x86_64 aarch64; do \
-		CXX=$$machine-linux-gnu-g++ CC=$$machine-linux-gnu-gcc LDSHARED="$$machine-linux-gnu-g++ -shared" \
-			CFLAGS="$(WHEEL_FLAGS)" CXXFLAGS="$(WHEEL_FLAGS)" _PYTHON_HOST_PLATFORM=linux-$$machine \
-			$(BIN)/python $(PIP) wheel --no-deps --wheel-dir "$$work" dist/*.tar.gz; \
-		$(BIN)/python -m wheel tags --remove --platform-tag manylinux_2_17_$$machine "$$work"/*linux_$$machine.whl >/dev/null; \
-		mv "$$work"/*_$$machine.whl dist; \
-	done; \
-	WHEELS_FOLDER="$(CURDIR)/dist" $(BIN)/python -m pytest tests/wheels
+wheels: venv ## build an sdist, and from it the wheel, into dist
+	@rm -rf build dist
+	@$(BIN)/python -m build --outdir dist . >/dev/null
+	@WHEELS_FOLDER="$(CURDIR)/dist" $(BIN)/python -m pytest tests/wheels
 
 examples: venv ## run every program in examples/
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; trap 'exit 1' HUP INT TERM; \
@@ -203,12 +188,10 @@ layers: venv ## check who imports whom
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
 clean: ## remove everything that make made, the environments too
-	rm -rf $(VENV) $(VENV_2.10) $(VENV_MSPROBE) $(PYTHONS:%=.venv-%) build dist *.egg-info operators/kernel/_kernel*.so
+	rm -rf $(VENV) $(VENV_2.10) $(VENV_MSPROBE) $(PYTHONS:%=.venv-%) build dist *.egg-info
 	rm -rf .release .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 define make_venv
-	@command -v $(firstword $(CXX)) >/dev/null || \
-		echo 'make: no C++ compiler: the kernel is left out and MindSpore operators do its work, more slowly.' >&2
 	@test -x $(@D)/bin/python || $(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
 		2>/dev/null || { echo 'make: Python 3.10, 3.11 or 3.12 with its venv module is needed, and `$(PYTHON)` is not that;' \
 		'install it, or say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11' >&2; exit 1; }

@@ -22,7 +22,7 @@ from asd.origin import FromOrigin, Origin
 from asd.records import Count, Flag, Number, Text, fill, floats, members, parse, plain, read_time
 from asd.verdict import Level
 
-__all__ = ["ABNORMAL", "BETWEEN_STEPS", "CODE", "KINDS", "LEVEL_NAMES", "UPDATE", "VERDICTS", "Event", "event_id"]
+__all__ = ["ABNORMAL", "CODE", "KINDS", "LEVEL_NAMES", "VERDICTS", "Event", "event_id"]
 
 CODE = fault_code.CHECK_FAIL
 ABNORMAL = "accuracy sensitivity feature abnormal"
@@ -39,11 +39,6 @@ VERDICTS = ("transient", "persistent", "software", "undetermined")
 stress test that finds something finds the second."""
 LEVEL_NAMES = {Level.NORMAL: "normal", Level.WARNING: "second", Level.ERROR: "first"}
 """How a level is spelled in JSON, in log lines and in labels of metrics."""
-
-UPDATE = "update"
-"""The feature of an update that was computed again."""
-BETWEEN_STEPS = "blocks"
-"""The feature of an event about a tensor that changed before its step: how many of its blocks did."""
 
 _TYPE_PREFIX = "org.mindspore.asd."
 _LEVELS = {name: level for level, name in LEVEL_NAMES.items()}
@@ -86,7 +81,7 @@ class Event(FromOrigin):
         level: `Level.ERROR` (first level), `Level.WARNING` (second level), or `Level.NORMAL` for a problem.
         kind: One of `KINDS`.
         rule: Name of the rule that judged, as in `ASD_RULE`.
-        feature: What the value is: `l2`, `max`, `max_square`, `mean`, `score` or `blocks`.
+        feature: What the value is: `l2`, `max`, `max_square`, `mean` or `score`.
         reason: Why, in a few words.
         refused: Whether the update of this step was kept away from the weights.
         time: Seconds since the epoch.
@@ -138,14 +133,6 @@ class Event(FromOrigin):
     def assertion(self) -> str:
         """How long the fact holds, in the driver's words: `occur`, `recover`, or `once`."""
         return _ASSERTIONS.get(self.kind, "once")
-
-    @property
-    def doubtful_from(self) -> int:
-        """The first step whose weights may have what this is about in them.
-
-        What changed between two steps may be in a checkpoint of the first of them, if it was saved after the change.
-        """
-        return self.step - (self.feature == BETWEEN_STEPS)
 
     def sentence(self) -> str:
         """The event as one log line for people and for grep."""

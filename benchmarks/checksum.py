@@ -25,12 +25,12 @@ os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import numpy as np
 from _turns import Step, in_turns
+from asd.operators.kernel.product import TOLERANCES, check_product
 from mindspore import Tensor, nn
 
 from asd import Config
 from asd.operators import Checksum, StepMonitor
 from asd.operators.drill.workload import LARGE, SMALL, batches, build, use_mode
-from asd.operators.kernel.product import TOLERANCES, check_product
 
 PARTS = ("cost", "norms", "sensitivity")
 ERRORS = [2.0 ** (exponent / 2) for exponent in range(-48, 15)]

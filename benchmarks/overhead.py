@@ -36,13 +36,13 @@ import mindspore as ms
 import numpy as np
 from _timing import spread, timed
 from _turns import Step, in_turns
+from asd.operators.kernel import library as kernel
+from asd.operators.measure.state.snapshot import SELDOM
 from mindspore import Tensor, nn, ops
 
 from asd import Config
 from asd.operators import StepMonitor
 from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
-from asd.operators.kernel import library as kernel
-from asd.operators.measure.state.snapshot import SELDOM
 from asd.operators.measure.tap import make_tap
 from asd.operators.table import slots
 

@@ -26,6 +26,7 @@ import mindspore as ms
 import numpy as np
 from _timing import spread, timed
 from _turns import Step, in_turns
+from asd.operators.kernel import library as kernel
 from mindspore import Tensor, nn
 
 from asd import Config
@@ -33,7 +34,6 @@ from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.drill.workload import LARGE, SMALL, Workload, batches, build, use_mode
-from asd.operators.kernel import library as kernel
 from asd.operators.ranks.weights import hash_of
 
 BARE = Config(protection="document", enable=1, on_anomaly="skip")

@@ -26,13 +26,12 @@ os.environ.setdefault("LOCAL_DEFAULT_PATH", tempfile.mkdtemp())
 
 import mindspore as ms
 import numpy as np
-from checksum import ERRORS, rounded
-from mindspore import Tensor, nn, ops
-from mindspore.ops import operations as P  # noqa: N812
-
 from asd.operators.kernel.convolution import check_convolution
 from asd.operators.kernel.lookup import check_lookup
 from asd.operators.kernel.softmax import check_softmax
+from checksum import ERRORS, rounded
+from mindspore import Tensor, nn, ops
+from mindspore.ops import operations as P  # noqa: N812
 
 DTYPES = ("float32", "float16", "bfloat16")
 CONVOLUTIONS = (

@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from asd.rules.base import Rule, check_state
 from asd.verdict import Level, Verdict
 
-__all__ = ["EVERY", "FIRST_STEPS", "SUSPICIOUS_STEPS", "ScoreRule"]
+__all__ = ["EVERY", "SUSPICIOUS_STEPS", "ScoreRule"]
 
 EVERY = 16
 """Each product and each norm is checked in one step of so many."""
-FIRST_STEPS = 32
-"""So many steps of a process each of them is checked in every one: what fails from the start on looks healthy to tiers
-that compare a tensor with its own past."""
 SUSPICIOUS_STEPS = 20
 """Steps in which all are checked after an anomaly of either level."""
 
@@ -22,8 +19,7 @@ class ScoreRule(Rule):
     """A score above 1, or none at all, is a first-level anomaly. It remembers nothing.
 
     The score is the worst residual as a multiple of what rounding explains. The tolerance depends on the operands and
-    the type, so it is computed where they are, see `asd.operators.kernel.product`, `asd.operators.kernel.norm` and
-    `asd.operators.kernel.mean`.
+    the type, so it is computed where they are, see `asd.operators.recompute`.
 
     Args:
         reason: Of a verdict.

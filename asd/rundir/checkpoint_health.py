@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asd.event import BETWEEN_STEPS, Event
+from asd.event import Event
 from asd.records import Count
 from asd.verdict import Level
 
@@ -58,8 +58,8 @@ class Health:
         self.count += 1
         if len(self.flaws) < MOST_FLAWS:
             self.flaws.append(Flaw(event.step, event.checkpoint, event.value, event.refused, event.id))
-        if not event.refused or event.feature == BETWEEN_STEPS:  # what is damaged already, no refusal mends
-            self.taint(event.doubtful_from)
+        if not event.refused:
+            self.taint(event.step)
 
     def taint(self, step: int) -> None:
         """The weights can't be trusted from `step` on."""

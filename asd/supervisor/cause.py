@@ -104,7 +104,7 @@ def find_cause(events: Sequence[Event], devices: Sequence[int]) -> Cause | None:
     origin, why = _origin(broken[last], len(devices))
     first = next(event for event in broken[last] if origin is None or event.rank == origin)
     if origin is None:
-        return Cause("unclear", why, first, -1, first.doubtful_from)
+        return Cause("unclear", why, first, -1, first.step)
     reason = f"{first.checkpoint} had the value {first.value:.6g} in step {first.step}, and no replay says why"
     return Cause("suspect", reason, first, devices[origin], _sign(events, first))
 
@@ -143,11 +143,11 @@ def _sign(events: Sequence[Event], found: Event) -> int:
     Anomalies that were refused left nothing behind; those of the second level and those that were applied may have.
     """
     signs = {
-        event.doubtful_from
+        event.step
         for event in events
         if event.kind == "anomaly" and event.rank == found.rank and not (event.refused and event.level is Level.ERROR)
     }
-    step = found.doubtful_from
+    step = found.step
     for sign in sorted(signs, reverse=True):
         if step and step - _GAP <= sign < step:
             step = sign

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from asd.announce import last_word
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
@@ -27,7 +26,6 @@ from asd.verdict import Level
 __all__ = ["StatusFile", "StatusFiles", "open_status_file"]
 
 _LOG = logging.getLogger("asd")
-_ACTIVE = b'"active": true'
 _MOST_BYTES = 16 * 1024 * 1024
 _numbers = itertools.count()
 _parts: dict[Path, dict[int, Status]] = {}
@@ -80,9 +78,7 @@ class StatusFile:
         self._due, self._active, self._next = False, active, now + self.interval_seconds
         self._failed = True
         if self._is_ours(status):
-            data = status.to_json().encode().replace(_ACTIVE + b",", _ACTIVE + b" ,", 1)
-            _write(self.path, data)
-            last_word.keep(self.path if active else None, data.find(_ACTIVE + b" ,") + len(_ACTIVE) - 4)
+            _write(self.path, status.to_json().encode())
         self._failed = False
         if not monitor.status.active:
             self._lock.release()

@@ -1,8 +1,8 @@
 """Checksums on what a network computes, products, norms and more: which, how often, and when all of them.
 
-Checking everything costs too much, so each of them is due in one step of sixteen, in turn. All of this rank are due in
-the first steps of a process, for a while after anything suspicious, and where a second look makes a step again. Whose
-turn it is follows from the number of the step: a resumed training goes on where it stopped.
+Checking everything costs too much, so each of them is due in one step of sixteen, in turn. All of this rank are due for
+a while after anything suspicious, and where a second look makes a step again. Whose turn it is follows from the number
+of the step: a resumed training goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from asd.errors import ConfigError, UnsupportedError
 from asd.operators.attach.checked_places import places, unchecked_places
 from asd.operators.attach.install import compile_patterns
 from asd.operators.attach.left_out import leave_out
-from asd.operators.kernel.product import TOLERANCES
 from asd.operators.private.layout import why_products_are_unchecked
 from asd.operators.table.gate import Gate
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
-from asd.rules.checksum import EVERY, FIRST_STEPS, SUSPICIOUS_STEPS
+from asd.rules.checksum import EVERY, SUSPICIOUS_STEPS
 
 __all__ = ["Checksum", "claim_checked", "install_checksum"]
 
@@ -41,8 +40,6 @@ class Checksum:
     Args:
         every: Each product and each norm is due in one step of so many; with 0 in none but the others named here.
         suspicious_steps: So many steps all are due after a suspicion; 0 for none.
-        first_steps: So many steps all are due from the first on; 0 for none.
-        tolerance: How far a sum may be off: `variance`, or `mindspore` and `torch` for the two published rules.
         include: Regular expressions; only layers whose name one of them matches are checked; all if not given.
         exclude: Regular expressions; layers whose name one of them matches are not checked. It wins over `include`.
 
@@ -60,22 +57,18 @@ class Checksum:
         *,
         every: int = EVERY,
         suspicious_steps: int = SUSPICIOUS_STEPS,
-        first_steps: int = FIRST_STEPS,
-        tolerance: str = "variance",
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
     ) -> None:
-        for name, value in (("every", every), ("suspicious_steps", suspicious_steps), ("first_steps", first_steps)):
+        for name, value in (("every", every), ("suspicious_steps", suspicious_steps)):
             if type(value) is not int or value < 0:
                 raise ConfigError(name, value, "valid is a whole number from 0 on")
-        if tolerance not in TOLERANCES:
-            raise ConfigError("tolerance", tolerance, f"valid is one of {', '.join(TOLERANCES)}")
-        self.every, self.suspicious_steps, self.tolerance = every, suspicious_steps, tolerance
+        self.every, self.suspicious_steps = every, suspicious_steps
         self._include, self._exclude = compile_patterns("include", include), compile_patterns("exclude", exclude)
         self.gate: Gate | None = None
         self.coverage = 0.0
         self._until = 0  # all are due in every step before this one
-        self._first_steps, self._step = first_steps, 0
+        self._step = 0
 
     def install(self, net: nn.Cell) -> list[Site]:
         """Puts checks on the products, norms and more of `net`, which is not compiled yet; see `install_checksum`."""
@@ -89,9 +82,9 @@ class Checksum:
             suspicious: Whether the step before it was; then all are due for `suspicious_steps` steps.
             everything: Whether all are due in this step in any case.
         """
-        lasts = max(self._first_steps, self.suspicious_steps if suspicious else 0)
-        self._until = max(self._until, step + lasts)
-        self._first_steps, self._step = 0, step
+        if suspicious:
+            self._until = max(self._until, step + self.suspicious_steps)
+        self._step = step
         self._schedule(everything=everything or step < self._until)
 
     def make_all_due(self) -> None:
@@ -100,11 +93,11 @@ class Checksum:
 
     def _schedule(self, *, everything: bool) -> None:
         self.coverage = 1.0 if everything else 1 / self.every if self.every else 0.0
-        table().schedule_checksums(self.every, self._step, everything, TOLERANCES[self.tolerance], self.gate)
+        table().schedule_checksums(self.every, self._step, everything, self.gate)
 
     def stop(self) -> None:
         """Nothing is due any more."""
-        table().schedule_checksums(0, 0, False, TOLERANCES[self.tolerance], self.gate)
+        table().schedule_checksums(0, 0, False, self.gate)
 
 
 def install_checksum(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import ceil
 
 import mindspore as ms
 from mindspore import Parameter, nn
@@ -14,7 +15,6 @@ from asd.operators.measure.gradient_samples import POLL_STEPS, poll
 from asd.operators.private.layout import why_products_are_unchecked
 from asd.operators.recompute.mean import check_means
 from asd.operators.table.site import Site
-from asd.operators.table.slots import table
 from asd.rules.checksum import ScoreRule as Checked
 from asd.rules.readings.reading import RESULTS
 
@@ -23,8 +23,10 @@ __all__ = ["ASKED_BY", "RecomputeSchedule"]
 ASKED_BY = "ASD_OPTIONS=tiers:checksum"
 """The setting that asks for checksums, as the log and the status name it."""
 
+_A_STEP = 4
+"""Results that are checked in a step by default, at most: nobody measures what they cost."""
 _TOO_DEAR = (
-    "without the C++ kernel a compiled graph can't skip what is not due, and would compute every result a second time "
+    "a compiled graph can't skip what is not due, and would compute every result a second time "
     "in every step; ASD_PROTECTION=document with ASD_RULE=adaptive and "
     "ASD_OPTIONS=tiers:finite+adaptive+checksum asks for that"
 )
@@ -56,35 +58,20 @@ class RecomputeSchedule(Part):
 
     def _wait_for_strikes(self) -> None:
         if self._combined:
-            self.checksum, self._waits = Checksum(every=0, suspicious_steps=0, first_steps=0), True
+            self.checksum, self._waits = Checksum(every=0, suspicious_steps=0), True
 
     @property
     def words(self) -> str:
         """When they are due; empty where none is wanted by itself."""
         if self.checksum is None or self._waits or not self.checksum.every:
             return ""
-        return f"each result in one step of {self.checksum.every}, all of them in the first steps"
-
-    @property
-    def every(self) -> int:
-        """In how many steps each result is checked once; 0 where none is wanted by itself."""
-        return self.checksum.every if self.checksum is not None and not self._waits else 0
-
-    @every.setter
-    def every(self, steps: int) -> None:
-        if self.checksum is not None and self.every:
-            self.checksum.every = steps
-
-    @property
-    def coverage(self) -> float:
-        """The share of all results that had their turn in the last step that was scheduled."""
-        return self.checksum.coverage if self.checksum is not None else 0.0
+        return f"each result in one step of {self.checksum.every}"
 
     def why_too_dear(self) -> str:
         """Why what protection `full` brings is left out, or empty where it is not; asked before anything is put in."""
         if not (self._by_default and self._checks_means) or why_products_are_unchecked():
             return ""
-        return _TOO_DEAR if table().backend == "operators" and ms.get_context("mode") == ms.GRAPH_MODE else ""
+        return _TOO_DEAR if ms.get_context("mode") == ms.GRAPH_MODE else ""
 
     def leave_out(self) -> None:
         """Leaves them out; check operators and a strike-out can still bring a schedule."""
@@ -105,8 +92,11 @@ class RecomputeSchedule(Part):
 
     def expect(self, sites: Iterable[Site]) -> None:
         """Says which checkpoints there are: check operators with a turn want a schedule, asked for or not."""
-        if self.checksum is None and any(site.kind in RESULTS for site in sites):
+        results = sum(site.kind in RESULTS for site in sites)
+        if self.checksum is None and results:
             self.checksum = Checksum()
+        if self.checksum is not None and self._by_default and not self._waits:
+            self.checksum.every = max(self.checksum.every, ceil(results / _A_STEP))
         if self.checksum is not None:
             self.checksum.gate = self.gate
 

@@ -20,7 +20,7 @@ class NormASD(ASDBase):
     """A norm whose output and whose gradients are checked, when it is their turn.
 
     They are computed again from the same operands: y = n * gamma + beta with n = (x - mean) / sqrt(var + epsilon), and
-    the gradients of x, gamma and beta; see `asd.operators.kernel.norm.check_norm` for formulas and tolerance. Outputs
+    the gradients of x, gamma and beta. Outputs
     and gradients are those of the bare norm, bit for bit, where that is one operator. One that is made of several takes
     its input from a node of its own with the check, so PyNative may add gradients of a residual in another order.
 

@@ -12,12 +12,11 @@ from mindspore import nn
 from mindspore.ops import functional as F  # noqa: N812
 
 from asd.errors import ConfigError, UnsupportedError
-from asd.operators.gate.gate_cell import GateCell, KernelGate, number_of_ranks
-from asd.operators.gate.operator_gate import OperatorGate
+from asd.operators.gate.gate_cell import GateCell, number_of_ranks
 from asd.operators.private.class_swap import put_on
 from asd.operators.ranks.shards import shares_gradients
 from asd.operators.table.site import Site
-from asd.operators.table.slots import by_backend, table
+from asd.operators.table.slots import table
 from asd.rules.readings.reading import AVERAGED, WEIGHT_GRADIENT
 
 __all__ = ["are_averaged", "gradient_sites", "guard", "is_guarded"]
@@ -73,19 +72,16 @@ def guard(optimizer: nn.Cell, *, gradients: bool = False, lower: bool = False) -
     sites = [slots.new_site(prefix + weight.name, kind) for weight in weights]
     for site in sites:
         site.claimed = True
-    gate: GateCell = by_backend(
-        kernel=lambda _: KernelGate(sites), operators=lambda each: OperatorGate(each, sites, lower=lower)
-    )
+    gate = GateCell(sites, lower=lower)
     gate.belong_to(slots.gates.default)
     optimizer.asd_gate, optimizer.asd_set_aside = gate, gate.set_aside
     put_on(optimizer, Guarded)
-    if isinstance(gate, OperatorGate):
-        _tell_updates(optimizer)
+    _tell_updates(optimizer)
     return optimizer
 
 
 def _tell_updates(optimizer: nn.Cell) -> None:
-    """The C++ library knows what it refused; of operators in a graph that PyNative compiled the host has to be told."""
+    """Tells the host of each update that Python calls for."""
     base = type(optimizer)
 
     class Told(base):  # type: ignore[valid-type, misc]

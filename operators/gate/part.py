@@ -11,7 +11,7 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.gate import Gate
 from asd.operators.table.slots import Table
 from asd.rules.diagnosis.attribution import Attribution
-from asd.rules.readings.reading import Capture, Reading
+from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
 
 __all__ = ["Part", "StepRecord"]
@@ -46,11 +46,8 @@ class StepRecord:
         outputs: What it returned; of its second run, if there was one that counts.
         scale: Its loss scale.
         refused: Whether its update was refused; that of the second run, if there was one.
-        unsupported: Whether a check met a type that can't be read.
         readings: What its checkpoints saw, of the second run if there was one; None as long as nobody has read them.
-        captures: Tensors that broke a limit, of the run that is to blame.
         again: Whether there was a second run that counts.
-        broken: Whether its update was refused because a weight or a state of the optimizer had changed before it.
         lost: Why an update was refused for good though no rank has a first-level anomaly; else empty.
         vanished: The readings that were suspicious in the first run and not in the second.
         elsewhere: Whether any rank has such readings.
@@ -64,11 +61,8 @@ class StepRecord:
     outputs: Any
     scale: float
     refused: bool
-    unsupported: bool = False
     readings: Sequence[Reading] | None = None
-    captures: Sequence[Capture] = ()
     again: bool = False
-    broken: bool = False
     lost: str = ""
     vanished: Sequence[Reading] = ()
     elsewhere: bool = False

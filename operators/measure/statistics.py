@@ -1,7 +1,4 @@
-"""What a tensor is measured by, and its way into the slots, by MindSpore operators.
-
-The kernel does the same where there is one. Here each of these operators costs time on a device, so there are few.
-"""
+"""What a tensor is measured by, and its way into the slots; each operator costs time on a device, so there are few."""
 
 from __future__ import annotations
 
@@ -15,17 +12,17 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.private.layout import is_pipeline
 from asd.operators.private.mixed_precision import CheckCell
-from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
+from asd.operators.table.slots import Table
 from asd.rules.readings.features import FEATURES
 
-__all__ = ["Write", "statistics_by_operators"]
+__all__ = ["Write", "statistics_of"]
 
 _ZERO, _ONE, _SMALLEST = (Tensor(value, ms.float32) for value in (0.0, 1.0, 1.1754944e-38))
 
 
-def statistics_by_operators(x: Tensor) -> tuple[Tensor, Tensor]:
-    """What the kernel measures, by MindSpore operators.
+def statistics_of(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers of one tensor.
 
     Args:
         x: Any shape, any floating-point type.
@@ -77,7 +74,7 @@ class Write(CheckCell):
         slots: The table.
     """
 
-    def __init__(self, sites: Sequence[Site], slots: OperatorTable) -> None:
+    def __init__(self, sites: Sequence[Site], slots: Table) -> None:
         super().__init__()
         numbers, capacity = np.array([site.slot for site in sites], np.int32), slots.CAPACITY
         features = [numbers + i * capacity for i in range(len(FEATURES))]
@@ -95,7 +92,7 @@ class Write(CheckCell):
         if self.apart:
             return self.one_by_one(tensors[0], worst, tallies)
         if self.alone:
-            features, bad = statistics_by_operators(tensors[0])
+            features, bad = statistics_of(tensors[0])
             calls = P.Stack()((_ONE, bad))
         else:
             features, bads = _together(tensors)
@@ -115,7 +112,7 @@ class Write(CheckCell):
 
 
 def _together(tensors):
-    """The same as `statistics_by_operators` of each, with all largest magnitudes first, then all norms and means."""
+    """The same as `statistics_of` of each, with all largest magnitudes first, then all norms and means."""
     largest, units, squares, means, bads = (), (), (), (), ()
     for x in tensors:
         one, unit, square, mean, bad = _reductions(x)

@@ -1,15 +1,12 @@
 """The tap: an identity whose gradient is looked at on its way back.
 
 `make_tap(site)` returns a callable `x -> x`. In the backward pass it writes three numbers of dL/dx into the site's slot
-and hands the gradient on, bit for bit. It works in graph mode and PyNative, and there are two kinds of it.
+and hands the gradient on, bit for bit. It works in graph mode and PyNative.
 
-`InsertGradientOf` below has two faces. The graph compiler sees the primitive of that name, whose function calls the C++
-kernel; that call has no side effect a compiler could know of, so the gradient is made to depend on its output. PyNative
-calls `__call__`, which hooks a Python function that hands the gradient's memory to the same kernel.
-
-`_OperatorTap` is a Cell with a backward pass of its own made of MindSpore operators, for the other devices. It returns
-an alias of its input: else a compiled graph would hand it the gradient of a residual as well when the forward pass of
-the same layer writes a Parameter (`self.cnt += 1`), and PyNative would now and then lose a gradient.
+It is a Cell with a backward pass of its own made of MindSpore operators, and where operators are divided over ranks the
+primitive `InsertGradientOf`. The Cell returns an alias of its input: else a compiled graph would hand it the gradient
+of a residual as well when the forward pass of the same layer writes a Parameter (`self.cnt += 1`), and PyNative would
+now and then lose a gradient.
 """
 
 from __future__ import annotations
@@ -17,27 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import mindspore as ms
-import numpy as np
 from mindspore import Parameter, Tensor, ops
 from mindspore.ops import functional as F  # noqa: N812
 
-from asd.operators.kernel import library as kernel
 from asd.operators.measure.statistics import Write
 from asd.operators.private.backward import bprop_getters
 from asd.operators.private.layout import operators_are_divided
 from asd.operators.private.mixed_precision import CheckCell
-from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import by_backend
+from asd.operators.table.slots import Table, table
 
 __all__ = [
     "alias",
     "divided_tap",
     "hidden",
-    "kernel_function",
     "make_tap",
-    "observe_tensor",
 ]
 
 Tap = Callable[[Any], Any]
@@ -45,15 +36,12 @@ Tap = Callable[[Any], Any]
 
 def make_tap(site: Site) -> Tap:
     """An identity that reports the gradient of its input to `site`."""
-    return by_backend(kernel=lambda _: _kernel_tap(site), operators=lambda each: _operator_tap(site, each))
+    slots = table()
+    return divided_tap(site, slots) if operators_are_divided() else _Tap(site, slots)
 
 
-def _operator_tap(site: Site, slots: OperatorTable) -> Tap:
-    return divided_tap(site, slots) if operators_are_divided() else _OperatorTap(site, slots)
-
-
-def divided_tap(site: Site, slots: OperatorTable, *, of_value: bool = False) -> Tap:
-    """The tap made of MindSpore operators, as a primitive, for where operators are divided; there is no PyNative.
+def divided_tap(site: Site, slots: Table, *, of_value: bool = False) -> Tap:
+    """The tap as a primitive, for where operators are divided; there is no PyNative.
 
     There no check may be a call with its own backward pass: MindSpore's passes end with an error at such a call in a
     network that has a `Morph`, as all newer models of mindformers.
@@ -73,24 +61,6 @@ def divided_tap(site: Site, slots: OperatorTable, *, of_value: bool = False) -> 
     tap = InsertGradientOf(look, lambda gradients: gradients[0])
     tap.takes_value, tap.site = True, site
     return tap
-
-
-class _KernelFunction(ops.Custom):
-    def __deepcopy__(self, memo: Any) -> _KernelFunction:
-        """Itself, for it keeps nothing: MindSpore can't copy a `Custom`, nor a network with one."""
-        return self
-
-
-def kernel_function(name: str, size: int = 1) -> ops.Custom:
-    """The kernel's function `name` as an operator that returns float32[size]."""
-    made = _KernelFunction(
-        f"{kernel.library_path()}:{name}",
-        out_shape=(size,),  # not functions, which the compiler would call whenever it infers types anew
-        out_dtype=ms.float32,
-        func_type="aot",
-    )
-    made.add_prim_attr("size", size)  # PyNative takes two calls for one that differ in their results only
-    return made
 
 
 class InsertGradientOf(ops.InsertGradientOf):
@@ -132,33 +102,10 @@ def _bprop_of(primitive: InsertGradientOf) -> Callable[..., Any]:
     return bprop_with_value if primitive.takes_value else bprop
 
 
-def _kernel_tap(site: Site) -> Tap:
-    observe = kernel_function("asd_observe")
-    number = site.slot
-    slot = Tensor([number], ms.int32)
+class _Tap(CheckCell):
+    """The tap where each rank computes whole operators."""
 
-    def look_in_graph(gradient):
-        return F.depend(gradient, observe(gradient, slot))
-
-    def look_in_pynative(gradients: tuple[Tensor, ...]) -> Tensor:
-        observe_tensor(number, gradients[0])
-        return gradients[0]
-
-    tap = InsertGradientOf(look_in_graph, look_in_pynative)
-    tap.site = site
-    return tap
-
-
-def observe_tensor(slot: int, x: Tensor) -> None:
-    """Hands the memory of a PyNative tensor to the kernel."""
-    readable = x.astype(ms.float32) if x.dtype == ms.bfloat16 else x  # NumPy has no bfloat16
-    kernel.observe(slot, np.ascontiguousarray(readable.asnumpy()))
-
-
-class _OperatorTap(CheckCell):
-    """The tap made of MindSpore operators."""
-
-    def __init__(self, site: Site, slots: OperatorTable) -> None:
+    def __init__(self, site: Site, slots: Table) -> None:
         super().__init__()
         self.site = site
         self.look = _Look(Write([site], slots))

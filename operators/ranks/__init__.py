@@ -1,4 +1,4 @@
 """What ranks tell one another: who they are, features, weights, and what they saw in a refused step.
 
-May import: `kernel`.
+May import: nothing of `asd.operators`.
 """

@@ -128,7 +128,7 @@ def _each_alone(size: int, rank: int, source: str) -> Groups:
 def _held(weights: Sequence[Parameter]) -> str:
     """A text that two ranks have in common if they hold the same weights."""
     shapes = repr([(weight.name, weight.shape, str(weight.dtype)) for weight in weights])
-    return f"{total_of([*shapes.encode(), *hashes_of(weights, use_kernel=False)]):x}"
+    return f"{total_of([*shapes.encode(), *hashes_of(weights)]):x}"
 
 
 def _as_told(told: Sequence[Any], rank: int) -> Groups:

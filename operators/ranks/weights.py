@@ -19,11 +19,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from asd.operators.kernel import library as kernel
 from asd.operators.ranks.exchange import Exchange
 from asd.rules.diagnosis.weights import Difference, compare_some, together
 
-__all__ = ["WeightComparison", "hash_of", "hash_without_kernel", "hashes_of", "total_of"]
+__all__ = ["WeightComparison", "hash_of", "hashes_of", "total_of"]
 
 _BLOCK = 1 << 20  # words
 _SHARE = 0.005
@@ -51,7 +50,7 @@ class WeightComparison:
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
         self._exchange, self._least, self.every = exchange, every, every
         self.alike: int | None = None
-        self._first, self.told, self._use_kernel = True, 0, kernel.library is not None
+        self._first, self.told = True, 0
         self._seconds = 0.0
         groups = exchange.groups
         self._holders = dict(groups.holders)
@@ -139,16 +138,12 @@ class WeightComparison:
     def _compare(self, wish: int) -> list[Difference]:
         hashes = self._hashes()
         told = self._tell(hashes, wish)
-        if len({row[0] for row in told}) > 1:  # another rank's machine had no C++ compiler
-            self._use_kernel = False
-            hashes = self._hashes()
-            told = self._tell(hashes, wish)
-        self._agree(sum(row[1] for row in told) / len(told))
+        self._agree(sum(row[0] for row in told) / len(told))
         total = self._exchange.groups.total_of
         unlike = [
             label
             for label, ranks in self._holders.items()
-            if len({total(told[rank][1:], rank, label) for rank in ranks}) > 1
+            if len({total(told[rank], rank, label) for rank in ranks}) > 1
         ]
         if not unlike:
             return []
@@ -162,22 +157,22 @@ class WeightComparison:
 
     def _hashes(self) -> dict[str, list[int]]:
         begin = time.perf_counter()
-        hashes = {label: hashes_of(weights, use_kernel=self._use_kernel) for label, weights in self._sets.items()}
+        hashes = {label: hashes_of(weights) for label, weights in self._sets.items()}
         self._seconds = time.perf_counter() - begin
         return hashes
 
     def _tell(self, hashes: dict[str, list[int]], wish: int) -> list[tuple[int, ...]]:
-        """By rank: whether the kernel hashes, the wish, and the total of each set of weights in the order of labels."""
-        message = struct.Struct(f"<{2 + self._width}Q")
+        """By rank: the wish, and the total of each set of weights in the order of labels."""
+        message = struct.Struct(f"<{1 + self._width}Q")
         own = self._exchange.groups.labels[self._exchange.rank]
         totals = [total_of(hashes[label]) if label in hashes else 0 for label in own]
-        parcel = message.pack(self._use_kernel, wish, *totals, *[0] * (self._width - len(totals)))
+        parcel = message.pack(wish, *totals, *[0] * (self._width - len(totals)))
         return [message.unpack(each) for each in self._exchange.gather(parcel, message.size)]
 
 
-def hashes_of(weights: Iterable[Parameter], *, use_kernel: bool) -> list[int]:
+def hashes_of(weights: Iterable[Parameter]) -> list[int]:
     """A 64-bit hash of the bits of each weight."""
-    return [hash_of(_bits(weight), use_kernel=use_kernel) for weight in weights]
+    return [hash_of(_bits(weight)) for weight in weights]
 
 
 def total_of(hashes: Iterable[int]) -> int:
@@ -188,15 +183,7 @@ def total_of(hashes: Iterable[int]) -> int:
     return total
 
 
-def hash_of(array: np.ndarray, *, use_kernel: bool) -> int:
-    """A 64-bit hash of the bits of `array` and of their places."""
-    array = np.ascontiguousarray(array)
-    if use_kernel and kernel.library is not None:
-        return int(kernel.library.asd_hash(array.ctypes.data, array.nbytes))
-    return hash_without_kernel(array)
-
-
-def hash_without_kernel(array: np.ndarray) -> int:
+def hash_of(array: np.ndarray) -> int:
     """The sum of word i times 2 i + 1, modulo 2**64, over the 32-bit words of `array`; padded with zero bytes."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     words = np.pad(data, (0, -data.size % 4)).view("<u4") if data.size % 4 else data.view("<u4")

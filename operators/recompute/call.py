@@ -16,7 +16,7 @@ from mindspore.ops import functional as F  # noqa: N812
 from asd.operators.measure.tap import hidden
 from asd.operators.private.mixed_precision import as_operator_reads, read, type_of_own_holder
 from asd.operators.table.site import Site
-from asd.operators.table.slots import by_backend, table
+from asd.operators.table.slots import table
 
 __all__ = ["CheckedCall"]
 
@@ -33,9 +33,9 @@ class CheckedCall(nn.Cell):
         kind: Of its checkpoints.
         unary: Whether there is one operand.
         parts: Which of y, dx, the gradient of the first operand, and dw, that of the second one, are checked.
-        by_kernel: Makes the check of a part from its site and its number: a cell of two operands and the result. Of y
-            these are a and b, of dx b and dy, of dw a and dy; with one operand x, of y x twice, and of dx y and dy.
-        by_operators: The same of MindSpore operators: the cell is given the Parameters that it writes as well.
+        check: Makes the check of a part from its site and its number: a cell of two operands, the result and the
+            Parameters that it writes. Of y the operands are a and b, of dx b and dy, of dw a and dy; with one operand
+            x, of y x twice, and of dx y and dy.
 
     Attributes:
         sites: The checkpoints.
@@ -52,8 +52,7 @@ class CheckedCall(nn.Cell):
         name: str,
         kind: str,
         *,
-        by_kernel: Callable[[Site, int], nn.Cell],
-        by_operators: Callable[[Site, int], nn.Cell],
+        check: Callable[[Site, int], nn.Cell],
         parts: Sequence[int] = (0, 1, 2),
         unary: bool = False,
     ) -> None:
@@ -63,14 +62,10 @@ class CheckedCall(nn.Cell):
         self.sites: list[Site] = [slots.new_site(name + _SUFFIX + _PARTS[part], kind) for part in parts]
         self.is_due = slots.is_due  # of the table it was made for, whichever is the process's later
         self.holder: Any = None
-        make = by_backend(kernel=lambda _: by_kernel, operators=lambda _: by_operators)
-        made = {part: make(site, part) for site, part in zip(self.sites, parts, strict=True)}
+        made = {part: check(site, part) for site, part in zip(self.sites, parts, strict=True)}
         checks = [made.get(part, _Unchecked()) for part in range(len(_PARTS))]
-        by_library, by_mindspore = (_KernelUnary, _OperatorUnary) if unary else (_KernelCall, _OperatorCall)
-        self.call = by_backend(kernel=lambda _: by_library(op, checks), operators=lambda _: by_mindspore(op, checks))
-        self.slots = by_backend(
-            kernel=lambda _: hidden(), operators=lambda each: hidden(each.worst, each.tallies, each.due)
-        )
+        self.call = (_UnaryCall if unary else _BinaryCall)(op, checks)
+        self.slots = hidden(slots.worst, slots.tallies, slots.due)
 
     def rename(self, name: str) -> None:
         """Gives the checkpoints the name of another place."""
@@ -135,20 +130,8 @@ class _Call(nn.Cell):
         self.check, self.check_dx, self.check_dw = checks
 
 
-class _KernelCall(_Call):
-    """With the checks of the C++ kernel."""
-
-    def construct(self, a, b):
-        y = self.op(a, b)
-        return F.depend(y, self.check(a, b, y))
-
-    def bprop(self, a, b, out, dout):
-        dx, dw = self.gradients(a, b, dout)
-        return F.depend(dx, self.check_dx(b, dout, dx)), F.depend(dw, self.check_dw(a, dout, dw))
-
-
-class _OperatorCall(_Call):
-    """With checks made of operators, all of them in the backward pass, as those of a product."""
+class _BinaryCall(_Call):
+    """Of two operands; all checks are in the backward pass, as those of a product."""
 
     def construct(self, a, b, worst, tallies, due):
         return self.op(a, b)
@@ -161,20 +144,8 @@ class _OperatorCall(_Call):
         return dx, dw, F.zeros_like(worst), F.zeros_like(tallies), F.zeros_like(due)
 
 
-class _KernelUnary(_Call):
-    """The same of one operand; the result is needed for its gradient."""
-
-    def construct(self, x):
-        y = self.op(x)
-        return F.depend(y, self.check(x, x, y))
-
-    def bprop(self, x, out, dout):
-        (dx,) = self.gradients(x, dout)
-        return (F.depend(dx, self.check_dx(out, dout, dx)),)
-
-
-class _OperatorUnary(_Call):
-    """The same with checks made of operators."""
+class _UnaryCall(_Call):
+    """Of one operand; the result is needed for its gradient."""
 
     def construct(self, x, worst, tallies, due):
         return self.op(x)

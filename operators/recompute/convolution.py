@@ -1,9 +1,8 @@
 """A convolution that is checked by signed sums over its channels: forward, and its two gradients.
 
-MindSpore operators make the same sums in float32, by convolutions with one channel for each group. Nothing is computed
-again there, so the tolerance is wider: 12 deviations, and what equal terms that are all rounded alike come to, half a
-place for each of them. A result that is not finite is not judged: tier `finite` sees it. A compiled graph computes this
-in every step; it counts when it is due.
+The sums are made in float32, by convolutions with one channel for each group. The tolerance is 12 deviations, and what
+equal terms that are all rounded alike come to, half a place for each of them. A result that is not finite is not
+judged: tier `finite` sees it. A compiled graph computes this in every step; it counts when it is due.
 """
 
 from __future__ import annotations
@@ -16,14 +15,20 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.private.backward import Conv2DBackpropFilter
-from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
-from asd.operators.recompute.kernel_check import KernelCheck
-from asd.operators.recompute.score import SMALLEST, WriteScore, deviation, rounding_to, signs_of, underflow_in
+from asd.operators.recompute.score import (
+    SMALLEST,
+    ResultCheck,
+    WriteScore,
+    deviation,
+    rounding_to,
+    signs_of,
+    underflow_in,
+)
 from asd.operators.table.site import Site
 from asd.rules.readings.reading import CONVOLUTION
 
-__all__ = ["OperatorConvolution", "checked_convolution"]
+__all__ = ["ConvolutionCheck", "checked_convolution"]
 
 _COARSE = 2.0**-10
 """What two operands may be off together where they are narrower than they look: float16, see `docs/checksum.md`, and
@@ -31,25 +36,20 @@ float32 on a device whose convolutions read fewer digits of it, as MindSpore let
 
 
 def checked_convolution(op: Any, name: str) -> CheckedCall:
-    """`op(x, w)` with its checks; see `asd.operators.kernel.convolution.check_convolution`.
+    """`op(x, w)` with its checks.
 
     Args:
         op: A `Conv2D` of the format NCHW.
         name: Name of the place.
     """
 
-    def by_kernel(site: Site, part: int) -> nn.Cell:
-        padded = (0, 0) if op.pad_mode != "pad" else (op.pad[0], op.pad[2])
-        kind = (*op.stride[2:], *op.dilation[2:], *padded, int(op.pad_mode == "same"), op.group)
-        return KernelCheck("asd_convolution", [site], [part, *kind])
+    def check(site: Site, part: int) -> nn.Cell:
+        return ConvolutionCheck(site, part, op)
 
-    def by_operators(site: Site, part: int) -> nn.Cell:
-        return OperatorConvolution(site, part, op)
-
-    return CheckedCall(op, name, CONVOLUTION, by_kernel=by_kernel, by_operators=by_operators)
+    return CheckedCall(op, name, CONVOLUTION, check=check)
 
 
-class OperatorConvolution(CheckCell):
+class ConvolutionCheck(ResultCheck):
     """Judges a convolution, or one of its gradients, when it is its turn and writes the score into a slot.
 
     Args:
@@ -59,7 +59,7 @@ class OperatorConvolution(CheckCell):
     """
 
     def __init__(self, site: Site, part: int, op: Any) -> None:
-        super().__init__()
+        super().__init__(site)
         self.part, self.groups, self.taps = part, op.group, op.kernel_size[0] * op.kernel_size[1]
         self.kernel_size, self.outputs = op.kernel_size, op.out_channel // op.group
         self.write = WriteScore(site.slot)

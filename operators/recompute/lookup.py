@@ -8,10 +8,16 @@ import mindspore as ms
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
-from asd.operators.recompute.kernel_check import KernelCheck
-from asd.operators.recompute.score import SMALLEST, WriteScore, deviation, rounding_to, signs_of, underflow_in
+from asd.operators.recompute.score import (
+    SMALLEST,
+    ResultCheck,
+    WriteScore,
+    deviation,
+    rounding_to,
+    signs_of,
+    underflow_in,
+)
 from asd.operators.table.site import Site
 from asd.rules.readings.reading import LOOKUP
 
@@ -19,13 +25,13 @@ __all__ = ["checked_lookup"]
 
 
 def checked_lookup(op: Any, name: str) -> CheckedCall:
-    """`op(table, ids, 0)` with its checks; see `asd.operators.kernel.lookup.check_lookup`.
+    """`op(table, ids, 0)` with its checks.
 
     Args:
         op: A `Gather`.
         name: Name of the place.
     """
-    return CheckedCall(_Rows(op), name, LOOKUP, by_kernel=_by_kernel, by_operators=_OperatorCheck, parts=(0, 1))
+    return CheckedCall(_Rows(op), name, LOOKUP, check=_LookupCheck, parts=(0, 1))
 
 
 class _Rows:
@@ -40,18 +46,14 @@ class _Rows:
         return self.op(table, ids, 0)
 
 
-def _by_kernel(site: Site, part: int) -> KernelCheck:
-    return KernelCheck("asd_lookup", [site], [part])
-
-
-class _OperatorCheck(CheckCell):
+class _LookupCheck(ResultCheck):
     """Judges a lookup by another operator that does the same, or the gradient of a table by signed sums of its columns.
 
     A row that is not finite is not judged, nor a gradient: tier `finite` sees it.
     """
 
     def __init__(self, site: Site, part: int) -> None:
-        super().__init__()
+        super().__init__(site)
         self.part, self.write = part, WriteScore(site.slot)
         self.again, self.rows = P.GatherNd(), P.Gather()
         self.abs, self.sum, self.largest, self.finite = P.Abs(), P.ReduceSum(), P.ReduceMax(), P.IsFinite()

@@ -10,23 +10,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, nn
 from mindspore.communication import get_group_size
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops.primitive import constexpr
 
-from asd.operators.kernel.mean import BLOCK, NUMBERS, blocks_of
-from asd.operators.measure.tap import hidden, kernel_function
+from asd.operators.measure.tap import hidden
 from asd.operators.private.class_swap import put_on
-from asd.operators.table.operator_table import OperatorTable
 from asd.operators.table.site import Site
-from asd.operators.table.slots import by_backend, table
+from asd.operators.table.slots import table
 from asd.rules.readings.reading import MEAN
 
 __all__ = ["check_means"]
 
+_BLOCK = 65536
+"""Elements under one sum."""
+_NUMBERS = 3
+"""That a rank tells of a block: the sum, the sum of magnitudes, and 1 where it was computed."""
 _UNIT = 2.0**-24  # of a number in float32
 _SMALLEST = 2.0**-126
 _LANE = 256  # numbers that an operator sums at once: its sum may be off by so many units, in whatever order it adds
@@ -61,9 +62,7 @@ def check_means(reducer: nn.Cell, parameters: Sequence[Any]) -> list[Site]:
             means = super().construct(F.depend(gradients, told), *args)
             return F.depend(means, self.asd_mean_check.compare(means, told))
 
-    given = reducer, len(parameters), chosen
-    check = by_backend(kernel=lambda _: _KernelMeans(*given), operators=lambda each: _OperatorMeans(each, *given))
-    reducer.asd_mean_check = check
+    check = reducer.asd_mean_check = _Means(reducer, chosen)
     put_on(reducer, Checked)
     return list(check.sites)
 
@@ -75,11 +74,10 @@ def _makes_means(kind: type) -> bool:
 
 
 class _Means(nn.Cell):
-    """What is known about the means of one reducer.
+    """The means of one reducer, checked in every step, in float32.
 
     Args:
         reducer: The reducer.
-        gradients: How many it is called with.
         chosen: Place and parameter of each that is checked.
 
     Attributes:
@@ -87,11 +85,9 @@ class _Means(nn.Cell):
         places: Which gradient each of them is.
     """
 
-    def __init__(self, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]) -> None:
+    def __init__(self, reducer: nn.Cell, chosen: Sequence[tuple[int, Any]]) -> None:
         super().__init__(auto_prefix=False)
-        self.gradients = gradients
         self.places = tuple(i for i, _ in chosen)
-        self.blocks = sum(blocks_of(int(weight.size)) for _, weight in chosen)
         self.sites = tuple(table().new_site(f"averaged.{weight.name}.checksum", MEAN) for _, weight in chosen)
         for site in self.sites:
             site.claimed = True
@@ -99,37 +95,7 @@ class _Means(nn.Cell):
         self.ranks = int(get_group_size(group))
         self.factor = float(reducer.degree.asnumpy()) if reducer.mean else 1.0
         self.sum_over_ranks = P.AllReduce("sum", group)
-
-
-class _KernelMeans(_Means):
-    """By the C++ kernel: one operator before the reducer, one behind it."""
-
-    def __init__(self, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]) -> None:
-        super().__init__(reducer, gradients, chosen)
-        slots = np.full(gradients, -1, np.int32)
-        slots[list(self.places)] = [site.slot for site in self.sites]
-        self.slots = Tensor(slots)
-        self.mean = Tensor(np.array([self.factor, self.ranks], np.float32))
-        self.told = kernel_function("asd_mean_told", NUMBERS * self.blocks)
-        self.check = kernel_function("asd_mean_check")
-
-    def tell(self, gradients):
-        """What all ranks tell of their gradients."""
-        return self.sum_over_ranks(self.told(*gradients, self.slots))
-
-    def compare(self, means, told):
-        """A number that depends on the comparison."""
-        return self.check(*means, told, self.slots, self.mean)
-
-
-class _OperatorMeans(_Means):
-    """By MindSpore operators, in float32, so the bound is wider; they are made, and count, in every step."""
-
-    def __init__(
-        self, slots: OperatorTable, reducer: nn.Cell, gradients: int, chosen: Sequence[tuple[int, Any]]
-    ) -> None:
-        super().__init__(reducer, gradients, chosen)
-        self.slots = hidden(slots.worst, slots.tallies)
+        self.slots = hidden(table().worst, table().tallies)
         self.indices = tuple(Tensor([site.slot], ms.int32) for site in self.sites)
         self.sum, self.largest, self.abs = P.ReduceSum(), P.ReduceMax(), P.Abs()
         self.concat, self.stack = P.Concat(), P.Stack(1)
@@ -156,12 +122,12 @@ class _OperatorMeans(_Means):
             mean = means[self.places[i]]
             sums = self.of_blocks(_lanes(mean))
             count = sums.shape[0]
-            numbers = told[at : at + NUMBERS * count].reshape((count, NUMBERS))
-            at = at + NUMBERS * count
+            numbers = told[at : at + _NUMBERS * count].reshape((count, _NUMBERS))
+            at = at + _NUMBERS * count
             magnitudes = self.factor * numbers[:, 1]
             largest = _largest(mean.dtype)
             bound = magnitudes * _relative(mean.dtype, self.roundings)
-            bound = bound + _underflow(mean.dtype, min(mean.size, BLOCK), self.ranks)
+            bound = bound + _underflow(mean.dtype, min(mean.size, _BLOCK), self.ranks)
             scores = self.abs(sums - self.factor * numbers[:, 0]) / bound
             scores = self.select(self.finite(scores), scores, F.ones_like(scores) * self.wrong)
             # Else what a rank gave is not finite, or so large that its sum may not be; or not all ranks told.

@@ -1,4 +1,4 @@
-"""What checks that are made of MindSpore operators share: signs, a tolerance, and how they tell a score.
+"""Signs, a tolerance, and how a check of a result writes its score.
 
 Small numbers come into a graph as tensors: to the compiler two scalars less than 2.2e-16 apart may be the same argument
 of a function, by the chance of a hash, be they of this package or of the user's network. What is computed from scalars
@@ -7,6 +7,8 @@ is computed in Python for that reason.
 
 from __future__ import annotations
 
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor
@@ -14,14 +16,32 @@ from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.ops.primitive import constexpr
 
-from asd.operators.kernel.product import sign
 from asd.operators.private.mixed_precision import CheckCell
+from asd.operators.table.site import Site
+from asd.operators.table.slots import table
 
-__all__ = ["SMALLEST", "WriteScore", "deviation", "rounding_to", "signs_of", "underflow_in"]
+__all__ = ["SMALLEST", "ResultCheck", "WriteScore", "deviation", "rounding_to", "sign", "signs_of", "underflow_in"]
 
 SMALLEST = Tensor(1e-18, ms.float32)
 """Relative to the operands: below it float32 has no squares."""
 _DEVIATIONS = 12.0
+_WORD = 2**64 - 1
+
+
+class ResultCheck(CheckCell):
+    """Base class of the checks of results: judges tensors and writes scores into slots.
+
+    Args:
+        sites: Where the scores go.
+    """
+
+    def __init__(self, *sites: Site) -> None:
+        super().__init__()
+        self.sites, self.is_due = sites, table().is_due
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """In PyNative nothing is computed where it is not due."""
+        return super().__call__(*tensors) if any(map(self.is_due, self.sites)) else tensors[-1]
 
 
 class WriteScore(CheckCell):
@@ -55,9 +75,17 @@ def underflow_in(dtype, terms=0):
     return Tensor((2.0**-23 if dtype == ms.float16 else 2.0**-122) + terms * 2.0**-126, ms.float32)
 
 
+def sign(column: int) -> float:
+    """The sign of a column in the sums: 1 or -1, the same in each process."""
+    x = 0x9E3779B97F4A7C15 * (column + 1) & _WORD
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & _WORD
+    return -1.0 if (x ^ x >> 31) & 1 else 1.0
+
+
 @constexpr
 def signs_of(count):
-    """Those of the kernel, of shape (count, 1)."""
+    """The signs of so many columns, of shape (count, 1)."""
     return Tensor(np.array([[sign(j)] for j in range(count)], np.float32))
 
 

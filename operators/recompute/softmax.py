@@ -9,10 +9,8 @@ from mindspore import Tensor
 from mindspore.ops import functional as F  # noqa: N812
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.private.mixed_precision import CheckCell
 from asd.operators.recompute.call import CheckedCall
-from asd.operators.recompute.kernel_check import KernelCheck
-from asd.operators.recompute.score import WriteScore, rounding_to, underflow_in
+from asd.operators.recompute.score import ResultCheck, WriteScore, rounding_to, underflow_in
 from asd.operators.table.site import Site
 from asd.rules.readings.reading import SOFTMAX
 
@@ -20,29 +18,25 @@ __all__ = ["checked_softmax"]
 
 _UNIT = 2.0**-24
 _WIDER = 4.0
-"""Than that of the kernel, which computes in float64."""
+"""Than float64 would need: all is computed in float32."""
 _LOWEST, _NOTHING = Tensor(-80.0, ms.float32), Tensor(1e-33, ms.float32)
 
 
 def checked_softmax(op: Any, name: str) -> CheckedCall:
-    """`op(x)` with its checks; see `asd.operators.kernel.softmax.check_softmax`.
+    """`op(x)` with its checks.
 
     Args:
         op: A `Softmax` over the last axis.
         name: Name of the place.
     """
-    return CheckedCall(op, name, SOFTMAX, by_kernel=_by_kernel, by_operators=_OperatorCheck, parts=(0, 1), unary=True)
+    return CheckedCall(op, name, SOFTMAX, check=_SoftmaxCheck, parts=(0, 1), unary=True)
 
 
-def _by_kernel(site: Site, part: int) -> KernelCheck:
-    return KernelCheck("asd_softmax", [site], [part])
-
-
-class _OperatorCheck(CheckCell):
-    """Judges by the same formulas in float32, with a wider tolerance; what is not finite is not judged."""
+class _SoftmaxCheck(ResultCheck):
+    """Judges by computing again in float32; what is not finite is not judged."""
 
     def __init__(self, site: Site, part: int) -> None:
-        super().__init__()
+        super().__init__(site)
         self.part, self.write = part, WriteScore(site.slot)
         self.most, self.largest, self.abs = P.ReduceMax(keep_dims=True), P.ReduceMax(), P.Abs()
         self.sum, self.sum_all, self.finite = P.ReduceSum(keep_dims=True), P.ReduceSum(), P.IsFinite()

@@ -21,7 +21,6 @@ from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun.random_state import (
     RandomState,
-    control_dropouts,
     forget_draws,
     uncontrolled,
     watch_draws,
@@ -103,7 +102,6 @@ class RepeatableStep:
         self._optimizer = optimizer
         self._updates_before = self._others_before = 0
         self._net, self._sites, self._ranks = net, sites, ranks
-        control_dropouts(net)
         watch_draws()
         self.random = RandomState()
         self._compiled_before = compiled_functions()
@@ -265,10 +263,7 @@ class RepeatableStep:
             return Answer("", ()), str(error)
         except Exception as error:  # the other ranks must hear of it
             return Answer("", ()), f"the step can't be made again: {error!r}"
-        hashes = slots.hashes(self._sites)
-        found = {reading.checkpoint: reading for reading in slots.read(self._sites, self._gate)}
-        pairs = [(found[site.name], i) for i, site in enumerate(self._sites) if site.name in found]
-        return Answer.of(loss, [reading for reading, _ in pairs], [hashes[i] for _, i in pairs] if hashes else []), ""
+        return Answer.of(loss, slots.read(self._sites, self._gate)), ""
 
     def _make(self, parcel: bytes) -> Any:
         assert self.step is not None and self._before is not None  # noqa: PT018 - `obstacle` saw to it

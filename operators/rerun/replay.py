@@ -14,7 +14,6 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from asd.event import Event
-from asd.operators.kernel import library as kernel
 from asd.operators.measure.own_gradients import weights_in
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
@@ -140,7 +139,7 @@ class Replay:
         return _of_one(finding, [rank for rank in suspects if groups.replica_of(rank) == own])
 
     def _hash_of_weights(self) -> int:
-        return total_of(hashes_of(self._weights, use_kernel=kernel.library is not None))
+        return total_of(hashes_of(self._weights))
 
 
 def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:

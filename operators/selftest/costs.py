@@ -13,13 +13,12 @@ from mindspore.ops import operations as P  # noqa: N812
 from asd.operators.checks.norm import NormASD
 from asd.operators.checks.ready_made import LayerNormASD
 from asd.operators.gate.guard import guard
-from asd.operators.kernel import library as kernel
 from asd.operators.measure.tap import make_tap
 from asd.operators.ranks.weights import hash_of
 from asd.operators.recompute.product import CheckedProduct
 from asd.operators.selftest.cells import Differentiated, FirstOutput
 from asd.operators.selftest.outcome import Report
-from asd.operators.table.slots import table, use_backend
+from asd.operators.table.slots import renew, table
 
 __all__ = ["measure_costs"]
 
@@ -28,24 +27,22 @@ _SIZE = 512
 _WARM, _TIMES, _LONGEST = 2, 15, 1.0  # the last in seconds
 
 
-def measure_costs(report: Report, backends: tuple[str, ...]) -> None:
+def measure_costs(report: Report) -> None:
     """Microseconds per call, of the quickest of a few; `max(0, with - without)` where there is a without."""
     x = Tensor(np.random.default_rng(1).normal(size=(_SIZE, _SIZE)).astype(np.float32))
     weights = Tensor(np.ones(_SIZE, np.float32)), Tensor(np.zeros(_SIZE, np.float32))
     array = x.asnumpy()
-    for backend in backends:
-        use_backend(backend)
-        table().schedule_checksums(1, 0, True, 0)
-        for name, ours, bare, inputs in (
-            ("tap on a gradient", make_tap(table().new_site("selftest.cost")), _same, (x,)),
-            ("LayerNormASD", LayerNormASD(-1, -1, 1e-5), P.LayerNorm(-1, -1, 1e-5), (x, *weights)),
-            ("product with checksums", CheckedProduct(P.MatMul(), "selftest.cost"), P.MatMul(), (x, x)),
-            ("norm computed again", _norm(), P.LayerNorm(-1, -1, 1e-5), (x, *weights)),
-        ):
-            report.cost(name, _difference(_passes(ours, inputs), _passes(bare, inputs)), backend)
-        report.cost("gate at an update", _difference(_updates(guarded=True), _updates(guarded=False)), backend)
-        report.cost("reading the table", lambda: _time(lambda: table().read(table().sites())), backend)
-    report.cost("hash of a weight", lambda: _time(lambda: hash_of(array, use_kernel=kernel.library is not None)))
+    renew().schedule_checksums(1, 0, True)
+    for name, ours, bare, inputs in (
+        ("tap on a gradient", make_tap(table().new_site("selftest.cost")), _same, (x,)),
+        ("LayerNormASD", LayerNormASD(-1, -1, 1e-5), P.LayerNorm(-1, -1, 1e-5), (x, *weights)),
+        ("product with checksums", CheckedProduct(P.MatMul(), "selftest.cost"), P.MatMul(), (x, x)),
+        ("norm computed again", _norm(), P.LayerNorm(-1, -1, 1e-5), (x, *weights)),
+    ):
+        report.cost(name, _difference(_passes(ours, inputs), _passes(bare, inputs)))
+    report.cost("gate at an update", _difference(_updates(guarded=True), _updates(guarded=False)))
+    report.cost("reading the table", lambda: _time(lambda: table().read(table().sites())))
+    report.cost("hash of a weight", lambda: _time(lambda: hash_of(array)))
 
 
 def _norm() -> NormASD:

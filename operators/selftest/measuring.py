@@ -10,9 +10,8 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
-from asd.operators.kernel import library as kernel
 from asd.operators.measure.look import make_look, make_observer
-from asd.operators.measure.statistics import statistics_by_operators
+from asd.operators.measure.statistics import statistics_of
 from asd.operators.measure.tap import make_tap
 from asd.operators.selftest.cells import Differentiated, FirstOutput
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, expect_near, try_bare
@@ -26,7 +25,7 @@ from asd.operators.selftest.values import (
     rounded,
     tensor,
 )
-from asd.operators.table.slots import table, use_backend
+from asd.operators.table.slots import renew, table
 from asd.rules.readings.features import Features
 from asd.rules.readings.reading import OUTPUT, WEIGHT_GRADIENT, Reading
 
@@ -36,19 +35,20 @@ _OF_SUMS = 1e-5
 """Relative, of a float32 sum of some thousand positive numbers."""
 
 
-def test_measuring(report: Report, backends: tuple[str, ...]) -> None:
-    """All of it in each type, by each back end."""
+def test_measuring(report: Report) -> None:
+    """All of it in each type."""
+    renew()
     for dtype in DTYPES:
-        if "kernel" in backends and dtype != "bfloat16":  # which NumPy could not hand over; taps show it
-            report.check("statistics", "of a tensor", _kernel_statistics, dtype, dtype=dtype, backend="kernel")
-        report.check("statistics", "of a tensor", _statistics, dtype, dtype=dtype, backend="operators")
-        for backend in backends:
-            for name, test in (
-                ("tap", _tap), ("look", _look), ("gradients together", _together),
-                ("LayerNormASD", _layer_norm), ("RmsNormASD", _rms_norm), ("GatherASD", _gather),
-            ):  # fmt: skip
-                area = "check operators" if name.endswith("ASD") else "taps"
-                report.check(area, name, _on(backend, test), dtype, dtype=dtype, backend=backend)
+        report.check("statistics", "of a tensor", _statistics, dtype, dtype=dtype)
+        for name, test in (
+            ("tap", _tap),
+            ("look", _look),
+            ("gradients together", _together),
+            ("LayerNormASD", _layer_norm),
+            ("RmsNormASD", _rms_norm),
+            ("GatherASD", _gather),
+        ):
+            report.check("check operators" if name.endswith("ASD") else "taps", name, test, dtype, dtype=dtype)
 
 
 class _Passing(nn.Cell):
@@ -62,22 +62,7 @@ class _Passing(nn.Cell):
 
 class _Statistics(nn.Cell):
     def construct(self, x):
-        return statistics_by_operators(x)
-
-
-def _on(backend: str, test: Callable[[str], None]) -> Callable[[str], None]:
-    def run(dtype: str) -> None:
-        use_backend(backend)
-        test(dtype)
-
-    return run
-
-
-def _kernel_statistics(dtype: str) -> None:
-    for name, array in cases(dtype).items():
-        found = kernel.statistics(array)
-        norm, mean = np.sqrt(found.sum_squares), found.sum_abs / array.size
-        _compare(name, Features(found.max_abs, float(norm), mean, found.non_finite), features_of(array), exact=True)
+        return statistics_of(x)
 
 
 def _statistics(dtype: str) -> None:
@@ -88,9 +73,9 @@ def _statistics(dtype: str) -> None:
         _compare(name, Features(largest, norm, mean, int(bad)), features_of(array))
 
 
-def _compare(name: str, found: Features, truth: Features, *, exact: bool = False) -> None:
-    """The kernel counts numbers below the smallest normal float32, operators need not."""
-    least = 0.0 if exact else SMALLEST
+def _compare(name: str, found: Features, truth: Features) -> None:
+    """Numbers below the smallest normal float32 need not count."""
+    least = SMALLEST
     expect_near(f"the largest of {name}", found.max_abs, truth.max_abs, 0.0, least)
     expect(
         found.non_finite == truth.non_finite,

@@ -34,9 +34,7 @@ class Report:
     def __init__(self, mode: str, rank: int = -1) -> None:
         self.mode, self._rank = mode, rank
 
-    def check(
-        self, area: str, name: str, test: Callable[..., Any], *given: Any, dtype: str = "", backend: str = ""
-    ) -> None:
+    def check(self, area: str, name: str, test: Callable[..., Any], *given: Any, dtype: str = "") -> None:
         """Makes `test(*given)`, which raises `Wrong` or `Absent` or is fine.
 
         Args:
@@ -45,9 +43,8 @@ class Report:
             test: What to do.
             *given: Its arguments.
             dtype: See `Finding`.
-            backend: See `Finding`.
         """
-        self._tell(area, name, BEGUN, dtype, backend)
+        self._tell(area, name, BEGUN, dtype)
         state, detail = OK, ""
         try:
             test(*given)
@@ -58,21 +55,19 @@ class Report:
             state, detail = WRONG, str(wrong)
         except Exception as error:
             state, detail = WRONG, _first_words(error)
-        self._tell(area, name, state, dtype, backend, detail)
+        self._tell(area, name, state, dtype, detail)
 
-    def cost(self, name: str, measure: Callable[[], float], backend: str = "") -> None:
+    def cost(self, name: str, measure: Callable[[], float]) -> None:
         """Tells how many microseconds `measure` finds."""
         try:
             found, state, detail = measure(), OK, ""
         except Exception as error:
             found, state, detail = 0.0, WRONG, _first_words(error)
-        self._tell("cost", name, state, "", backend, detail, found)
+        self._tell("cost", name, state, "", detail, found)
 
-    def _tell(
-        self, area: str, name: str, state: str, dtype: str, backend: str, detail: str = "", microseconds: float = 0.0
-    ) -> None:
+    def _tell(self, area: str, name: str, state: str, dtype: str, detail: str = "", microseconds: float = 0.0) -> None:
         detail = " ".join(detail.split())[:_LONGEST]
-        finding = Finding(area, name, state, self.mode, dtype, backend, detail, microseconds, self._rank)
+        finding = Finding(area, name, state, self.mode, dtype, detail, microseconds, self._rank)
         print(line_of(finding), flush=True)  # noqa: T201 - this is how a child speaks
 
 

@@ -71,7 +71,7 @@ class _Writing(nn.Cell):
         return self.op(self.kept, *inputs)
 
 
-def test_primitives(report: Report, backends: tuple[str, ...]) -> None:
+def test_primitives(report: Report) -> None:
     """All of them in float32, and the conversions from and to each type."""
     for dtype in DTYPES:
         report.check("MindSpore's operators", "Cast", _cast, dtype, dtype=dtype)

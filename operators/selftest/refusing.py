@@ -12,7 +12,7 @@ from mindspore import Parameter, nn
 from asd.operators.gate.guard import gradient_sites, guard
 from asd.operators.selftest.outcome import Report, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import DTYPES, features_of, number_of_bits, read, rounded, tensor
-from asd.operators.table.slots import table, use_backend
+from asd.operators.table.slots import renew, table
 from asd.rules.readings.features import FEATURES
 
 __all__ = ["test_refusing"]
@@ -22,11 +22,10 @@ _LIMITS = {"max_abs": 30.0, "l2": 100.0, "mean_abs": 4.0}
 _LEAST = {"max_abs": 1e-3, "l2": 0.1, "mean_abs": 1e-3}
 
 
-def test_refusing(report: Report, backends: tuple[str, ...]) -> None:
-    """Of weights of each type, by each back end."""
+def test_refusing(report: Report) -> None:
+    """Of weights of each type."""
     for dtype in DTYPES:
-        for backend in backends:
-            report.check("gate", "refuses and applies", _story, backend, dtype, dtype=dtype, backend=backend)
+        report.check("gate", "refuses and applies", _story, dtype, dtype=dtype)
 
 
 class _Training:
@@ -76,8 +75,8 @@ def _with(usual: np.ndarray, value: float) -> np.ndarray:
     return changed
 
 
-def _story(backend: str, dtype: str) -> None:
-    use_backend(backend)
+def _story(dtype: str) -> None:
+    renew()
     theirs = _Training(dtype)
     try_bare(f"an update of {dtype} weights", theirs.update, _usual(dtype, 1), dtype)
     ours, slots = _Training(dtype), table()

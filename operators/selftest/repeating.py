@@ -18,7 +18,7 @@ from asd.event import Event
 from asd.operators.selftest.outcome import Report, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, tensor
 from asd.operators.start.step_monitor import StepMonitor
-from asd.operators.table.slots import table, use_backend
+from asd.operators.table.slots import renew, table
 
 __all__ = ["Net", "batch_of", "fill", "state_of", "test_repeating"]
 
@@ -26,16 +26,12 @@ _STEPS, _BAD = 28, 26  # as many as the tiers need to know a training
 _FEW, _EARLY = 5, 3  # for the rule that needs to know nothing
 
 
-def test_repeating(report: Report, backends: tuple[str, ...]) -> None:
-    """By each back end; by the first in each type of the network too."""
-    for backend in backends:
-        for dtype in DTYPES if backend == backends[0] else DTYPES[:1]:
-            report.check(
-                "replay", "of what happened once", _replay, backend, dtype, False, dtype=dtype, backend=backend
-            )
-        given = {"dtype": "float32", "backend": backend}
-        report.check("replay", "of what happens always", _replay, backend, "float32", True, **given)
-        report.check("second look", "at what happened once", _look, backend, **given)
+def test_repeating(report: Report) -> None:
+    """What happened once in each type of the network, the rest in float32."""
+    for dtype in DTYPES:
+        report.check("replay", "of what happened once", _replay, dtype, False, dtype=dtype)
+    report.check("replay", "of what happens always", _replay, "float32", True, dtype="float32")
+    report.check("second look", "at what happened once", _look, dtype="float32")
 
 
 class Net(nn.Cell):
@@ -150,9 +146,9 @@ def _product(x):
     return ops.cast(ops.matmul(x, x), ms.float32)
 
 
-def _replay(backend: str, dtype: str, always: bool) -> None:  # noqa: FBT001
+def _replay(dtype: str, always: bool) -> None:  # noqa: FBT001
     bare = _unchecked(dtype, _FEW, _EARLY)
-    use_backend(backend)
+    renew()
     config = Config(protection="document", enable=1, on_anomaly="skip", upper=(1000, 100), replay=True)
     struck = _Story(config, dtype, _FEW, bad=_EARLY, factor=1e7, always=always)
     verdict = "undetermined" if always else "transient"
@@ -163,9 +159,9 @@ def _replay(backend: str, dtype: str, always: bool) -> None:  # noqa: FBT001
     expect_bits("weights and moments, and those of a training without the bad step", struck.state, bare.state)
 
 
-def _look(backend: str) -> None:
+def _look() -> None:
     healthy = _unchecked("float32", _STEPS)
-    use_backend(backend)
+    renew()
     config = Config(protection="document", enable=1, on_anomaly="skip", rule="adaptive", confirm=0.01)
     healed = _Story(config, "float32", _STEPS, bad=_BAD, factor=0.01)
     expected = [f"step {_BAD}: anomaly", f"step {_BAD}: replay transient"]

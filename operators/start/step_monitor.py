@@ -172,19 +172,14 @@ class StepMonitor(Callback):
 
         @functools.wraps(step if not isinstance(step, nn.Cell) else step.construct)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if training.turns.before or training.state.seal is not None:
+            if training.turns.before:
                 training.before(declared._replace(args=args, kwargs=kwargs))
             return step(*args, **kwargs)
 
         return watched
 
     def remember(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`.
-
-        Raises:
-            AnomalyDetected: A weight or a state of the optimizer changed since the last step, and `ASD_ON_ANOMALY` is
-                `stop`. A `TrainingResultError` where MindSpore can roll the training back.
-        """
+        """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`."""
         self._training.before(Step(step, args, kwargs))
 
     def save_state(self, checkpoint_file: str | Path) -> Path:
@@ -230,10 +225,7 @@ class StepMonitor(Callback):
 
     def on_train_step_begin(self, run_context: Any) -> None:
         """Saves the state that belongs to a checkpoint written after the last step; remembers the batch."""
-        changed = self._training.open_seal()  # before a manifest calls a checkpoint of what it finds clean
         self._training.save_new_states()
-        if changed is not None:
-            self._training.end(changed)
         training = run_context.original_args()
         batch, cell = training.get("train_dataset_element"), training.train_network
         step = self._declared.get(id(cell), Step(cell) if is_known(cell) else None)

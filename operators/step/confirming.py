@@ -20,7 +20,7 @@ from asd.operators.rerun.step_replay import StepReplay
 from asd.operators.step.step_reader import StepReader
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.diagnosis.flow import blame_among
-from asd.rules.readings.reading import OF_ALL_RANKS, SAMPLE, Capture, Reading
+from asd.rules.readings.reading import OF_ALL_RANKS, SAMPLE, Reading
 from asd.rules.step.confirmation import Allowance, blame, vanished
 
 __all__ = ["Confirming"]
@@ -61,8 +61,7 @@ class Confirming(Part):
         if not step.refused:
             return
         monitor, judging, again, scale = self.monitor, self._judging, self._replay.step, step.scale
-        first, step.captures = self._read()
-        step.readings = first
+        first = step.readings = self.table.read(self.gate.sites, self.gate)
         try:
             told = self.ranks.tell(
                 obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
@@ -70,21 +69,19 @@ class Confirming(Part):
                 overflow=judging.loss_scale.dynamic and scale > 1 and any(each.non_finite for each in first),
                 broken=any(monitor.judges.is_broken(each, scale) for each in first if each.kind != SAMPLE),
                 suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
-                state=step.broken,
             )
             judging.write_limits(scale=scale)
-            if any(rank["overflow"] or rank["state"] for rank in told) or not any(rank["suspicious"] for rank in told):
+            if any(rank["overflow"] for rank in told) or not any(rank["suspicious"] for rank in told):
                 return
             reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
             if again is not None and not reasons:
                 self._allowance.spend()
                 self._checksums.make_all_due()
                 outputs, failure = again.rerun_for_good()
-                second, captures = self._read()
+                second = self.table.read(self.gate.sites, self.gate)
                 reasons = [rank["failure"] for rank in self.ranks.tell(failure=failure) if rank["failure"]]
                 if not reasons:
                     self._compare(step, first, second)
-                    step.captures = step.captures if step.vanished else captures
                     step.readings, step.outputs, step.again = second, outputs, True
                     self._count(step)
                     return
@@ -94,10 +91,6 @@ class Confirming(Part):
             self._lost = True
             step.lost = reasons[0]
 
-    def _read(self) -> tuple[Sequence[Reading], Sequence[Capture]]:
-        captures = self.table.captures(self.gate.sites)
-        return self.table.read(self.gate.sites, self.gate), captures
-
     def _compare(self, step: StepRecord, first: Sequence[Reading], second: Sequence[Reading]) -> None:
         gone = vanished(first, second, lambda each: self.monitor.judges.suspicion(each, step.scale) is not None)
         step.elsewhere, step.attribution = self._whose(gone, first)
@@ -105,8 +98,7 @@ class Confirming(Part):
 
     def _count(self, step: StepRecord) -> None:
         """Where the second run is refused too, what is wrong in that one counts."""
-        counted = self.table.counted(self.gate)
-        step.refused, step.unsupported = counted.refused > 0, step.unsupported or counted.unsupported > 0
+        step.refused = self.table.newly_refused(self.gate) > 0
         if step.refused:
             step.vanished, step.elsewhere, step.attribution = (), False, None
 
@@ -127,7 +119,7 @@ class Confirming(Part):
     def _whose(self, gone: Sequence[Reading], first: Sequence[Reading]) -> tuple[bool, Attribution | None]:
         """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
         if not self.ranks.groups.whole:
-            words = words_of_vanished(self.ranks, gone, first, reversed_outputs=self.table.backend == "operators")
+            words = words_of_vanished(self.ranks, gone, first, reversed_outputs=True)
             found = blame_among(words, self.ranks.groups)
             return found is not None, found
         own = next((reading.checkpoint for reading in gone if reading.kind not in OF_ALL_RANKS), "")

@@ -12,7 +12,6 @@ from asd.config import Config
 from asd.operators.attach.left_out import take_left_out
 from asd.operators.attach.recompute_schedule import ASKED_BY
 from asd.operators.gate.guard import is_guarded
-from asd.operators.kernel import library as kernel
 from asd.operators.private.mixed_precision import type_of_holder
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.table.site import Site
@@ -66,7 +65,6 @@ def before_first_step(
         combined_scheme="gradients of parameters are sampled" if config.combined.enable else "",
         manifests="of checkpoint files" if config.manifest else "",
         recording="of all values" if config.record else "",
-        computed_by="the C++ kernel" if table().backend == "kernel" else "MindSpore operators",
     )
     tell_groups(monitor, config, ranks)
     checked = any(site.kind in RESULTS for site in sites)
@@ -74,7 +72,6 @@ def before_first_step(
     half_weights = net is not None and any(weight.dtype in _HALF for weight in net.get_parameters())
     rounds_elsewhere = (between and (half_weights or _is_cast_to_half(net))) or (config.refuses and half_weights)
     found.has(rounding=_REGROUPED if rounds_elsewhere else "")
-    evidence = kernel.library is not None or ms.get_context("device_target") != "CPU"
     guards = "no optimizer was given, so no update can be refused"
     gradients = "no optimizer was given, so gradients of parameters are not known"
     state = "no optimizer was given, so its weights and its state are not known"
@@ -86,11 +83,6 @@ def before_first_step(
             ASKED_BY,
             "checksum" not in tiers or checked or ASKED_BY in found.missing,
             "no layer holds a matrix product, a norm or a convolution that can be checked",
-        ),
-        (
-            "ASD_OPTIONS:evidence_mb",
-            evidence,
-            "the C++ kernel, which keeps tensors, was not built or is of another version",
         ),
     ):
         found.lacks(setting, *(() if active else (reason,)))

@@ -17,14 +17,13 @@ from asd.operators.table.site import Site
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.readings.features import Features
 from asd.rules.readings.kinds import KINDS
-from asd.rules.readings.reading import OUTPUT, RECOMPUTED, SAMPLE, SCORES, Reading
+from asd.rules.readings.reading import OUTPUT, SAMPLE, SCORES, Reading
 from asd.rules.step.monitor import Outcome
 from asd.rundir.checkpoint_health import Health
 
 __all__ = ["StepReader"]
 
 _NOTHING = "nothing was checked: the graph was compiled before the checks were put in, or no gradient reaches them"
-_UNSUPPORTED = "a gradient has a type that can't be checked; valid are float16, bfloat16, float32, float64"
 
 
 class StepReader(Part):
@@ -48,7 +47,6 @@ class StepReader(Part):
         self.loss_scale = loss_scale if isinstance(loss_scale, LossScale) else LossScale(loss_scale)
         self.scale = 1.0
         self._features: RankFeatures | None = None
-        self._recomputed = 0
         self._config, self._health, self._problems = config, health, problems
 
     @property
@@ -58,7 +56,6 @@ class StepReader(Part):
 
     def begin(self) -> None:
         """Writes the limits of the first step; what was refused before does not count."""
-        self._recomputed = 0
         self.gate.refused = self.table.refused(self.gate)
         self.compare_ranks()
         self.write_limits()
@@ -94,8 +91,6 @@ class StepReader(Part):
         """
         monitor, gate = self.monitor, self.gate
         if step.readings is None:
-            if self.table.capture.kept or self.table.wrong.slot >= 0:
-                step.captures = self.table.captures(gate.sites)
             step.readings = self.table.read(gate.sites, gate)
         if len(self.table.gates.living) > 2:  # the default one, and that of another monitor
             step.readings = [*step.readings, *self._wrong_elsewhere()]
@@ -107,7 +102,6 @@ class StepReader(Part):
             loss_scale=step.scale,
             overflow_expected=self.loss_scale.dynamic,
             refused=step.refused,
-            captures=step.captures,
             attribution=step.attribution,
             ranks=self._seen_by_ranks(step.readings) if self._features is not None else None,
             place=self.ranks.near.rank,
@@ -120,29 +114,15 @@ class StepReader(Part):
         if step.fatal is None and (step.refused or elsewhere or step.elsewhere or step.lost):
             step.fatal = self._follow(step, elsewhere=elsewhere)
             self._add(step, [] if step.fatal is None else [step.fatal])
-        if step.unsupported or not step.readings:
-            self._say_what_was_not_checked(step)
+        if not step.readings:
+            self._problems.once(_NOTHING)
+            monitor.protections.lacks("NPU_ASD_ENABLE", _NOTHING, told=True)
         self.write_limits()
-
-    def tell_recomputed(self, step: StepRecord) -> None:
-        """Says of how many outputs it was learned that each call has a twin."""
-        count = sum(reading.kind == RECOMPUTED for reading in step.readings or ())
-        if count > self._recomputed:
-            self._recomputed = count
-            monitor = self.monitor
-            monitor.protections.has(recomputed=f"{count} outputs, compared with what recomputing them gives")
-            monitor.status.protections = monitor.protections.to_json()
 
     def _add(self, step: StepRecord, events: Sequence[Event]) -> None:
         step.events.extend(events)
         for event in events:
             self._health.add(event)
-
-    def _say_what_was_not_checked(self, step: StepRecord) -> None:
-        for reason, holds in ((_NOTHING, not step.readings), (_UNSUPPORTED, step.unsupported)):
-            if holds:
-                self._problems.once(reason)
-                self.monitor.protections.lacks("NPU_ASD_ENABLE", reason, told=True)
 
     def drop_strays(self) -> list[Reading]:
         """Empties what this step left at checkpoints of other monitors, and returns it.
@@ -190,7 +170,7 @@ class StepReader(Part):
                 monitor.seen(readings, loss_scale=self.scale),
                 monitor.seen(readings, loss_scale=self.scale, averaged=True),
                 {reading.checkpoint for reading in readings if reading.kind == OUTPUT},
-                reversed_outputs=self.table.backend == "operators",
+                reversed_outputs=True,
             )
         except RankLostError:
             pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step

@@ -58,14 +58,12 @@ class Turns(NamedTuple):
         judge: From the slots to the events; a failure of them is a problem and ends no training.
         act: What follows from that; calls of all ranks.
         over: Lets go of the step.
-        goes_on: Prepares for the next one, if the training does not end.
     """
 
     before: Sequence[Callable[[Step], None]] = ()
     judge: Sequence[Turn] = ()
     act: Sequence[Turn] = ()
     over: Sequence[Turn] = ()
-    goes_on: Sequence[Turn] = ()
 
 
 class TrainingWatch:
@@ -98,11 +96,11 @@ class TrainingWatch:
         self.outputs_again: Any = None
         self.health = Health()
         self._problems = Problems()
-        self.state = StateChecks(self.health, self._problems)
+        self.state = StateChecks(self.health)
         self.judging = StepReader(config, loss_scale, self.health, self._problems)
         self._find_loss_scale = loss_scale is None
         self._checksums = RecomputeSchedule(config, checksum)
-        self._spending = Spending(config.budget, self.state, self._checksums)
+        self._spending = Spending(config.budget, self.state)
         self._checks = Checks(config, include, exclude, self._checksums)
         self._weights = WeightWatch(self.health)
         self._replay = StepReplay(config, wanted=config.replay if replay is None else replay, scaler=loss_scale)
@@ -164,7 +162,6 @@ class TrainingWatch:
         if net is not None:
             self._table.read(gate.sites, gate)  # what another training left there
         self._table.arm(self.config.refuses, gate)
-        self._table.keep(self.config.evidence_mb << 20, gate)
         judging.begin()
         self._checksums.schedule(self._step + 1, suspicious=False)
         self.turns = self._compose()
@@ -198,18 +195,16 @@ class TrainingWatch:
         before: list[Callable[[Step], None]] = []
         before += [replay.remember] if replay.remembers else []
         before += [confirming.prepare] if confirming.wanted else []
-        judge: list[Turn] = [state.find_broken] if state.seal is not None else []
-        judge += [confirming.look_again] if confirming.wanted else []
+        judge: list[Turn] = [confirming.look_again] if confirming.wanted else []
         judge += [self.judging.judge]
-        judge += [self.judging.tell_recomputed] if {"adaptive", "checksum"} <= set(self.config.active_tiers) else []
         judge += [state.judge] if state.watches else []
         judge += [confirming.tell_verdict] if confirming.wanted else []
-        self._spends = state.watches or self._checksums.every > 0
+        self._spends = state.watches
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
         act += [replay.judge] if replay.wanted else []
         act += [self._checksums.plan_next] if self._checksums.schedules else []
         over: list[Turn] = [replay.forget] if replay.remembers else []
-        return Turns(before, judge, act, over, [state.close] if state.seal is not None else [])
+        return Turns(before, judge, act, over)
 
     def step(self, outputs: Any) -> list[Event]:
         """See `StepMonitor.step`."""
@@ -230,15 +225,12 @@ class TrainingWatch:
             self.judging.drop_strays()  # of what was made again
         if step.fatal is not None or step.damage is not None:
             self.end(step.fatal, step.damage)
-        for turn in self.turns.goes_on:
-            turn(step)
         return step.events
 
     def _judge(self, monitor: Monitor, gate: Gate, outputs: Any) -> StepRecord:
         """The record of the step, with what was found, and the time that took."""
         begin = time.perf_counter()
-        refused, unsupported, in_kernel = self._table.counted(gate)
-        step = StepRecord(self._step, outputs, self.judging.scale, refused > 0, unsupported=unsupported > 0)
+        step = StepRecord(self._step, outputs, self.judging.scale, self._table.newly_refused(gate) > 0)
         try:
             for turn in self.turns.judge:
                 turn(step)
@@ -247,9 +239,9 @@ class TrainingWatch:
         self.outputs_again = step.outputs if step.again else None
         end = time.perf_counter()
         if self._last_end is not None:  # the first step has no beginning that is known
-            step_seconds, took = end - self._last_end, end - begin + in_kernel
+            step_seconds, took = end - self._last_end, end - begin
             if self._spends:
-                took += self._spending.note(step_seconds=step_seconds, detection_seconds=took)
+                self._spending.note(step_seconds=step_seconds, detection_seconds=took)
             monitor.status.step_seconds += step_seconds
             monitor.status.check_seconds += took
         self._last_end = end
@@ -267,15 +259,12 @@ class TrainingWatch:
             raise
         if step.refused and self._replay.wanted:  # what a replay takes is no part of a step
             self._last_end = time.perf_counter()
-            self._table.seconds()
-            self._table.seconds_recomputing()
 
     def _tell_after_first(self, monitor: Monitor) -> None:
         self._is_first = False
         try:
             self._read_layout(monitor)
             after_first_step(monitor, self._net, self.judging.sites)
-            self.state.tell(monitor.protections, after_first_step=True)
             self._replay.tell(after_first_step=True)
         except Exception as error:  # as in `step`
             monitor.problem(f"what protects the training is not known: {error!r}")
@@ -291,23 +280,10 @@ class TrainingWatch:
             self.judging.compare_ranks()
             tell_groups(monitor, self.config, ranks)
 
-    def open_seal(self) -> Event | None:
-        """The event of a weight or a state that changed since the last step ended."""
-        if self.state.seal is None:
-            return None
-        return self.state.open(look=self._rule_state.files.has_new)
-
     def before(self, step: Step) -> None:
-        """Says that `step` comes next.
-
-        Raises:
-            AnomalyDetected: As `end`, because of what changed since the last step.
-        """
-        changed = self.open_seal()
+        """Says that `step` comes next."""
         for turn in self.turns.before:
             turn(step)
-        if changed is not None:
-            self.end(changed)
 
     def end(self, fatal: Event | None, damage: Event | None = None) -> None:
         """Ends the training because of an event, if the settings say so.
@@ -331,7 +307,6 @@ class TrainingWatch:
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
             self._table.arm(False, self._gate)
-            self._table.keep(0, self._gate)
             self.monitor.end()
 
     def follow_roll_back(self) -> None:

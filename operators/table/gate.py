@@ -8,28 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mindspore import Parameter
 
 from asd.operators.table.site import Site
 from asd.operators.table.unread import Listener
 
-__all__ = ["Gate", "GateCounts"]
-
-
-class GateCounts(NamedTuple):
-    """What the device counted since it was asked last.
-
-    Attributes:
-        refused: Updates that the gate refused.
-        unsupported: Checks that met a type that can't be read.
-        seconds: What the checks took; 0 where that can't be measured.
-    """
-
-    refused: int
-    unsupported: int = 0
-    seconds: float = 0.0
+__all__ = ["Gate"]
 
 
 class Gate:
@@ -41,8 +27,7 @@ class Gate:
         guards: Of the optimizers it guards, what asks it.
         optimizers: Those that its monitor was attached to, guarded or not.
         active: Whether its training runs.
-        armed: Whether it refuses; of a table of operators only.
-        keeps: Bytes that are kept of what breaks a limit.
+        armed: Whether it refuses.
         listener: Is told what nobody reads, as long as there is a guard: also when nobody holds the monitor any more.
         refused: Updates that it had refused when they were counted last.
         label: Empty for the first of the monitors that live, else a name that no other has; None before `attach`.
@@ -54,7 +39,7 @@ class Gate:
         self.guards: weakref.WeakSet[Any] = weakref.WeakSet()
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.active = self.armed = False
-        self.keeps = self.refused = 0
+        self.refused = 0
         self.label: str | None = None
         self.listener: Listener | None = None
         self._monitor: weakref.ref[object] | None = None

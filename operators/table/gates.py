@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 
 from asd.errors import UnsupportedError
 from asd.operators.table.gate import Gate
 
 __all__ = ["Gates"]
-
-
-_KEEPS = operator.attrgetter("keeps")
 
 
 class Gates:
@@ -56,10 +52,3 @@ class Gates:
             if other is not gate and not other.is_free:
                 others.append(other)
         return others
-
-    def keep(self, size: int, gate: Gate | None) -> int:
-        """Says what `gate` keeps; returns the most that it or a training that runs keeps."""
-        own = gate or self.default
-        own.keeps = size
-        most: int = max(map(_KEEPS, (own, *self.others(own))))
-        return most

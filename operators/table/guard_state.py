@@ -1,4 +1,4 @@
-"""What one guard has in an `OperatorTable`: the Parameters that its gate in a compiled graph reads and writes."""
+"""What one guard has in a `Table`: the Parameters that its gate in a compiled graph reads and writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GuardState:
     """That of one guard.
 
     Attributes:
-        number: Which guard it is, below `OperatorTable.GUARDS`.
+        number: Which guard it is, below `Table.GUARDS`.
         gate: Whose it is.
         judged: float32 of the shape of the table's `worst`, 1 where its gate has a limit; the others are left out.
         counting: The same of the shape of its `tallies`.
@@ -45,7 +45,7 @@ class GuardState:
             first number an announcement, if this rank has one.
         sums: Of that shape, the sum of the last messages that said anything.
         announcements: float32 of shape (1,), which grows when any rank did.
-        peers: float32 of shape (`OperatorTable.GUARDS`,), 1 for the other guards of its gate.
+        peers: float32 of shape (`Table.GUARDS`,), 1 for the other guards of its gate.
         is_alone: Whether there are none.
         updates: How many were made since the host last read, in PyNative.
         overrun: Whether a step was made after a refused one before the host had read, in PyNative.

@@ -10,13 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from asd.operators.kernel import library as kernel
-
 __all__ = ["ANNOUNCEMENT", "WIDTH", "Answer", "answer_of", "message_of"]
 
 ANNOUNCEMENT: Final = 1 / 65536
-"""As `kAnnouncement` of kernel.cpp: too little, even from 32767 ranks, to refuse an update."""
-WIDTH: Final = kernel.MESSAGE
+"""Too little, even from 32767 ranks, to refuse an update."""
+WIDTH: Final = 66
 """The verdict, the wish, which is 0 where there is no hash, and the 64 bits of one."""
 
 

@@ -1,4 +1,4 @@
-"""A checked place and its number in the table of slots, whichever table that is."""
+"""A checked place and its number in the table of slots."""
 
 from __future__ import annotations
 

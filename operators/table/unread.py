@@ -1,19 +1,13 @@
-"""Who is told that updates are made and nobody reads what was checked, which is how a forgotten `step` shows.
-
-The gate notices it while a graph runs, in a thread that Python does not know. It has a function called by Python's main
-thread between two of its instructions: nothing waits for it, and nothing can come too late when the process ends.
-"""
+"""Who is told that updates are made and nobody reads what was checked, which is how a forgotten `step` shows."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import functools
 import weakref
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-__all__ = ["Listener", "Unread", "from_any_thread", "listen", "tell"]
+__all__ = ["Listener", "Unread", "listen", "tell"]
 
 
 class Unread(NamedTuple):
@@ -55,18 +49,3 @@ def tell(*, ended: bool = False) -> None:
 def _tell_at_exit() -> None:
     with contextlib.suppress(Exception):  # whatever it is, the process ends
         tell(ended=True)
-
-
-@functools.cache
-def _callback() -> Any:
-    def tell_soon(_: object) -> int:
-        tell()
-        return 0
-
-    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(tell_soon)
-
-
-def from_any_thread() -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
-    """For C: the function that has another called by Python's main thread, and the other one, which is `tell`."""
-    soon = ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, ctypes.c_void_p)
-    return soon, ctypes.cast(_callback(), ctypes.c_void_p)

@@ -335,11 +335,6 @@ def test_the_kinds_and_words_are_those_that_others_read():
     assert VERDICTS == ("transient", "persistent", "software", "undetermined")
 
 
-@pytest.mark.parametrize(("feature", "step"), [("l2", 40), ("blocks", 39), ("", 40)])
-def test_what_changed_between_two_steps_is_doubtful_from_the_first_of_them(feature, step):
-    assert make(feature=feature).doubtful_from == step
-
-
 def test_a_line_break_in_a_name_is_written_as_its_number():
     assert "checkpoint=a\\x0ab\\x0d\\x0b\\x0c\\x85 " in make(checkpoint="a\nb\r\v\f\x85").sentence()
 

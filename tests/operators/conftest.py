@@ -43,11 +43,10 @@ def clean(monkeypatch, tmp_path):
     from asd.operators import disable
     from asd.operators.table import slots
 
-    slots.use_backend("operators")
+    slots.renew()
     yield
     disable()
     empty()
-    slots.use_backend("operators")
 
 
 @pytest.fixture(params=["graph", "pynative"])

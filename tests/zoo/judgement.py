@@ -35,7 +35,7 @@ def judge_healthy(cell: dict[str, Any], plain: Plain, healthy: Watched, configur
     cell |= {"first_level": len(first), "second_level": len(second)}
     status = healthy.status
     cell["refused"], cell["checks"] = sum(each.refused for each in status), sum(each.checks for each in status)
-    cell["places"], cell["products"] = sum(len(each.checkpoints) for each in status), healthy.products_checked
+    cell["places"] = sum(len(each.checkpoints) for each in status)
     if first:
         wrong.append(f"{len(first)} false first-level alarms, such as {_of_event(first[0])}")
     if cell["refused"]:
@@ -59,7 +59,8 @@ def judge_coverage(cell: dict[str, Any], healthy: Watched, configuration: str) -
         wrong.append(f"{seen} of {due} layers are checked, and nothing says so")
     if any("not judged" in each for each in healthy.problems):
         wrong.append(f"a step was not judged: {healthy.problems[0]}")
-    if configuration == "everything" and not healthy.products_checked and not healthy.says("product", "checksum"):
+    checked = any(".checksum" in name for name in names)
+    if configuration == "everything" and not checked and not healthy.says("product", "checksum"):
         wrong.append("no product is checked, and nothing says so")
     return wrong
 

@@ -19,7 +19,6 @@ from asd import AnomalyDetected
 from asd.operators import StepMonitor
 from asd.operators.attach.checked_places import places
 from asd.operators.checks.matmul import ProductASD
-from asd.operators.rerun.random_state import control_dropouts
 
 STEPS, BAD = 20, 18
 EPOCHS = 2
@@ -197,8 +196,6 @@ class Training:
         outer, loss = self.outer(kind.network), kind.loss()
         cell = WithLoss(outer, loss)
         cell.set_train()
-        if self._controlled:
-            control_dropouts(cell)
         self._wrap(cell)
         optimizer = kind.optimizer(cell.trainable_params())
         self._held = [cell, optimizer]

@@ -10,7 +10,6 @@ from trainings import Fault, State, Training
 
 from asd import Config, Event, Level
 from asd.operators import StepMonitor
-from asd.operators.kernel.product import schedule
 
 _STATISTICS = ("moving_mean", "moving_variance")  # a refused step has counted its batch there
 
@@ -34,7 +33,6 @@ class Watched(Training):
     Attributes:
         events: Of each monitor.
         log: Lines of the log that say that something is wrong or not active.
-        products_checked: How many products were checked by their checksum.
     """
 
     def __init__(self, kind: str, precision: str, environ: dict[str, str], fault: Fault | None = None) -> None:
@@ -44,7 +42,7 @@ class Watched(Training):
         logger.addHandler(log)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        self.log, checked = log.lines, schedule().checked
+        self.log = log.lines
         with tempfile.TemporaryDirectory() as folder:
             config = Config.from_env({"NPU_ASD_ENABLE": "1", "ASD_RUN_DIR": folder, **environ})
 
@@ -58,7 +56,6 @@ class Watched(Training):
                 logger.removeHandler(log)
                 logger.setLevel(level)
                 logger.propagate = propagate
-        self.products_checked = schedule().checked - checked
 
     def of(self, level: Level, monitor: int | None = None) -> list[Event]:
         """The anomalies of a level, of all monitors or one."""

@@ -34,22 +34,22 @@ def as_table(findings: Sequence[Finding], machine: Mapping[str, str | None]) -> 
     lines = [f"{name}: {value or 'not installed'}" for name, value in machine.items()]
     modes = list(dict.fromkeys(each.mode for each in findings))
     columns = [(mode, dtype) for mode in modes for dtype in _TYPES if _has(findings, mode, dtype)]
-    rows: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
+    rows: dict[str, dict[tuple[str, str], list[str]]] = {}
     for each in findings:
         if each.area != "cost":
-            row = rows.setdefault((f"{each.area}: {each.name}", each.backend), {})
+            row = rows.setdefault(f"{each.area}: {each.name}", {})
             row.setdefault((each.mode, each.dtype), []).append(each.state)
     heads = [f"{mode} {dtype}".strip() for mode, dtype in columns]
-    table = [["what", "made by", *heads]]
-    for (what, backend), cells in rows.items():
-        table.append([what, backend or "-", *(_word(cells.get(column, [])) for column in columns)])
+    table = [["what", *heads]]
+    for what, cells in rows.items():
+        table.append([what, *(_word(cells.get(column, [])) for column in columns)])
     lines += ["", *_aligned(table)]
     lines += _section("Wrong", [each for each in findings if each.state == WRONG])
     lines += _section("Absent on this device, and not tested", [each for each in findings if each.state == ABSENT])
     costs = [each for each in findings if each.area == "cost" and each.state == OK]
     if costs:
         lines += ["", "What each takes here, of 512 x 512 float32, beside the same without it:"]
-        lines += _aligned([[f"  {each.name}", each.backend or "-", each.mode, f"{each.microseconds:.0f} us"]
+        lines += _aligned([[f"  {each.name}", each.mode, f"{each.microseconds:.0f} us"]
                            for each in costs])  # fmt: skip
     counts = as_json(findings, machine)["counts"]
     lines += ["", f"{counts[OK]} right, {counts[WRONG]} wrong, {counts[ABSENT]} absent."]
@@ -82,7 +82,7 @@ def _section(title: str, findings: Sequence[Finding]) -> list[str]:
 
 def _place(each: Finding) -> str:
     rank = f"rank {each.rank}" if each.rank >= 0 else ""
-    where = ", ".join(filter(None, (each.mode, each.dtype, each.backend, rank)))
+    where = ", ".join(filter(None, (each.mode, each.dtype, rank)))
     return f"{each.area}: {each.name} ({where})"
 
 
@@ -121,7 +121,7 @@ def _artifacts(findings: Sequence[Finding], machine: Mapping[str, str | None]) -
 
 
 def _of_finding(each: Finding) -> dict[str, Any]:
-    name = " ".join(filter(None, (each.name, each.dtype, each.backend)))
+    name = " ".join(filter(None, (each.name, each.dtype)))
     if each.area == "cost" and each.state == OK:
         return {"measurement": {"name": name, "value": each.microseconds, "unit": "us", "hardwareInfoId": "0"}}
     kind = {OK: "PASS", WRONG: "FAIL"}.get(each.state, "UNKNOWN")

@@ -1,7 +1,7 @@
 """Detector tiers: parts that judge the sizes of tensors, each usable alone. Plain Python floats in, verdicts out.
 
-`History` judges one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` and `Seal`
-the weights and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()`
+`History` judges one checkpoint by itself, `Ranks` one checkpoint over all ranks, `StateBound` the weights
+and the optimizer's state. Every tier is deterministic, and goes on from `state()` through `restore()`
 exactly as if it had never stopped.
 
 May import: `readings`, the rules, `asd.errors`, `asd.verdict`.

@@ -14,15 +14,12 @@ __all__ = [
     "NORM",
     "OF_ALL_RANKS",
     "OUTPUT",
-    "RECOMPUTED",
     "RESULTS",
     "SAMPLE",
     "SCORES",
     "SOFTMAX",
     "WEIGHT_GRADIENT",
     "Capture",
-    "KeptTensor",
-    "OperatorCall",
     "Reading",
     "divisor",
 ]
@@ -45,9 +42,7 @@ LOOKUP = "lookup"
 """The kind of one that holds the score of a lookup of rows, or of the gradient of its table, in the same way."""
 SOFTMAX = "softmax"
 """The kind of one that holds the score of a softmax, or of its gradient, in the same way."""
-RECOMPUTED = "recomputed"
-"""The kind of one that holds 2 where an output was not what recomputing it in the backward pass gave, and else 0."""
-SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX, RECOMPUTED)
+SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
 RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
 """Kinds of what a layer computes and the tier `checksum` computes again."""
 OF_ALL_RANKS = (AVERAGED, MEAN)
@@ -96,40 +91,6 @@ def divisor(kind: str, loss_scale: float) -> float:
     return loss_scale if kind in _SCALED else 1.0
 
 
-class KeptTensor(NamedTuple):
-    """A whole tensor as it was in memory.
-
-    Attributes:
-        shape: Its shape.
-        dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
-        data: Its elements.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    data: bytes
-
-
-class OperatorCall(NamedTuple):
-    """What a check of a result was given.
-
-    Attributes:
-        kind: That of its checkpoint, one of `asd.rules.readings.reading.RESULTS`.
-        part: Empty for the result of the forward pass, `dx` or `dw` for a gradient.
-        tensors: Operands, result and settings, as the check takes them: of a norm x, gamma, beta and y, or x, gamma,
-            dy, dx, dgamma and dbeta; of everything else two operands and the result.
-    """
-
-    kind: str
-    part: str
-    tensors: tuple[KeptTensor, ...]
-
-    @property
-    def result(self) -> KeptTensor:
-        """The tensor that was wrong; of a norm's weights the gradient of gamma."""
-        return self.tensors[{"": 3, "dx": 3, "dw": 4}[self.part] if self.kind == NORM else 2]
-
-
 class Capture(NamedTuple):
     """The tensor that broke a limit, as it was in memory; a part of it when it was too large.
 
@@ -140,7 +101,6 @@ class Capture(NamedTuple):
         dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
         offset: Elements of the flattened tensor before the first kept one.
         data: The kept elements.
-        operator: The call that gave it, where the result of an operator was wrong.
     """
 
     checkpoint: str
@@ -149,4 +109,3 @@ class Capture(NamedTuple):
     dtype: str
     offset: int
     data: bytes
-    operator: OperatorCall | None = None

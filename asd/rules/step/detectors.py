@@ -13,7 +13,6 @@ from asd.rules import make_rule
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
 from asd.rules.history import History, Margins, Ranks, StateBound
-from asd.rules.history.seal import Seal, Sealed
 from asd.rules.readings.features import FEATURES, Features, features_of, too_small
 from asd.rules.readings.kinds import KINDS, kind_of
 from asd.rules.readings.reading import (
@@ -23,7 +22,6 @@ from asd.rules.readings.reading import (
     LOOKUP,
     MEAN,
     NORM,
-    RECOMPUTED,
     SAMPLE,
     SCORES,
     SOFTMAX,
@@ -43,7 +41,6 @@ _DOES_NOT_FIT = {
     LOOKUP: "the rows that were looked up, or the gradient of their table, are not what the table and the ids give",
     SOFTMAX: "the softmax, or its gradient, is not what computing it again gives",
     NORM: "the norm, or its gradient, is not what computing it again gives",
-    RECOMPUTED: "the output is not bit for bit what recomputing it in the backward pass gave",
 }
 
 
@@ -73,7 +70,6 @@ class Detectors:
         self._tails = {symbol: Margins(kind) for symbol, kind in KINDS.items()}
         self._ranks: dict[str, Ranks] = {}
         self._bound = StateBound()
-        self._seal = Seal()
         self.other_rank_flagged = False
         feature = self._new(GRADIENT).feature
         self.feature = EVENT_FEATURES.get(feature, feature)
@@ -172,17 +168,6 @@ class Detectors:
         verdict = self._bound.update(values, growth)
         return verdict, self._bound.name
 
-    def seal_judges(self, name: str) -> bool:
-        """Whether a change of this weight or state between two updates would be a fault."""
-        return self._seal.judges(name)
-
-    def judge_seal(
-        self, step: int, after: Mapping[str, Sealed], before: Mapping[str, Sealed], *, traced: bool
-    ) -> tuple[Verdict, str]:
-        """The verdict on what changed between `step` and the next, and the name of the tensor it is about."""
-        verdict = self._seal.update(step, after, before, traced=traced)
-        return verdict, self._seal.name
-
     def end_step(self) -> None:
         """Says that every checkpoint of a step was judged."""
         self.other_rank_flagged = False
@@ -202,7 +187,6 @@ class Detectors:
                 "tails": {symbol: tails.state() for symbol, tails in self._tails.items()},
                 "ranks": {name: [tier.kind.symbol, tier.size, tier.state()] for name, tier in self._ranks.items()},
                 "bound": self._bound.state(),
-                "seal": self._seal.state(),
             }
         return state
 
@@ -258,7 +242,6 @@ class Detectors:
                 self._ranks[name] = Ranks(symbol, size)
                 self._ranks[name].restore(values)
             self._bound.restore(tiers["bound"])
-            self._seal.restore(tiers.get("seal", self._seal.state()))  # older states have none
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a StateError is a ValueError
             raise StateError(f"the saved state of the tiers can't be used: {error}") from error
 

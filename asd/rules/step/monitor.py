@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.event import BETWEEN_STEPS, LEVEL_NAMES, Event
+from asd.event import LEVEL_NAMES, Event
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution, Seen
-from asd.rules.history.seal import Sealed
 from asd.rules.readings.features import Features, features_of, value_of
 from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
 from asd.rules.step.delivery import Delivery, Sink
@@ -213,39 +212,9 @@ class Monitor:
             The event of a first-level anomaly, named after that tensor.
         """
         verdict, name = self.judges.judge_state(values, growth)
-        return self._state_anomaly(step, where.get(name, name), verdict, "max")
-
-    def judge_seal(
-        self,
-        step: int,
-        after: Mapping[str, Sealed],
-        before: Mapping[str, Sealed],
-        traced: bool = True,  # noqa: FBT001, FBT002 - as the seal tells it
-        *,
-        refused: bool = False,
-    ) -> Event | None:
-        """Judges what became of the weights and the optimizer's state between the updates of `step` and the next one.
-
-        Args:
-            step: The step that was made, from 1.
-            after: The tensors at its end, by name, see `asd.rules.history.seal.Seal`.
-            before: The same before the next update.
-            traced: Whether something ran in between that may have written them.
-            refused: Whether that update was refused because of it.
-
-        Returns:
-            The event of a first-level anomaly, named after the tensor that changed: one of the next step, which finds
-            it and is the first to compute with it.
-        """
-        verdict, name = self.judges.judge_seal(step, after, before, traced=traced)
-        return self._state_anomaly(step + 1, name, verdict, BETWEEN_STEPS, refused=refused)
-
-    def _state_anomaly(
-        self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool = False
-    ) -> Event | None:
         if verdict.level is Level.NORMAL:
             return None
-        return self.publish(self.reports.state_anomaly(step, name, verdict, feature, refused=refused))
+        return self.publish(self.reports.state_anomaly(step, where.get(name, name), verdict))
 
     def begin(self) -> None:
         """Says that a training begins; its first step may be minutes away."""

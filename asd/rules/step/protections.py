@@ -20,7 +20,6 @@ from asd.rules.readings.reading import (
     MEAN,
     NORM,
     OUTPUT,
-    RECOMPUTED,
     SAMPLE,
     SOFTMAX,
     WEIGHT_GRADIENT,
@@ -41,7 +40,6 @@ PLACES = {
     CONVOLUTION: "results of convolutions",
     LOOKUP: "lookups of rows",
     SOFTMAX: "results of softmax",
-    RECOMPUTED: "outputs that are recomputed",
     MEAN: "sums of mean gradients",
     SAMPLE: "sampled gradients",
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from asd.event import UPDATE, Event
+from asd.event import Event
 from asd.fault_code import NO_FAULT
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution
@@ -94,7 +94,7 @@ class Reports:
             return _of_nobody(event)
         return replace(event, kind="follower")
 
-    def state_anomaly(self, step: int, name: str, verdict: Verdict, feature: str, *, refused: bool) -> Event:
+    def state_anomaly(self, step: int, name: str, verdict: Verdict) -> Event:
         """A weight or a state of the optimizer, called `name`, broke a limit after `step`."""
         limits = (verdict.limit,) if math.isfinite(verdict.limit) else ()
         return self._event(
@@ -105,23 +105,10 @@ class Reports:
             verdict.level,
             "anomaly",
             verdict.reason,
-            refused=refused,
-            feature=feature,
+            refused=False,
+            feature="max",
             key="state",
         )
-
-    def wrong_update(self, step: int, name: str, begin: int, end: int) -> Event:
-        """An update that was applied is not what its gradient, moments and weight give.
-
-        Args:
-            step: After this step.
-            name: The weight, or the moment.
-            begin: The first element of the run that was computed again.
-            end: The first one behind it.
-        """
-        reason = f"state: the update of {name} is not what its gradient gives, in elements {begin + 1} to {end}"
-        verdict = Verdict(Level.ERROR, reason, float(end - begin), math.inf)
-        return self.state_anomaly(step, name, verdict, UPDATE, refused=False)
 
     def follower(self, step: int, attribution: Attribution | None = None, *, refused: bool = True) -> Event:
         """Another rank had a first-level anomaly in `step`; nothing of this rank broke a limit."""

@@ -1,30 +1,24 @@
-"""Calls whose results are computed a second way; the trace of a wrong one; and outputs that recomputation repeats."""
+"""Calls whose results are computed a second way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Tensor
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.measure.look import make_look
 from asd.operators.recompute.convolution import checked_convolution
 from asd.operators.recompute.lookup import checked_lookup
 from asd.operators.recompute.softmax import checked_softmax
 from asd.operators.selftest.cells import Differentiated, FirstOutput, Struck
-from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, try_bare
+from asd.operators.selftest.outcome import Report, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, read, rounded, tensor
-from asd.operators.table.slots import table, use_backend
-from asd.rules.readings.reading import OUTPUT, RECOMPUTED
+from asd.operators.table.slots import table
 
 __all__ = ["test_calls"]
-
-_ROOM = 1 << 20
-_LEARNED = 6
-"""Steps in which all outputs come twice, before one that does not is wrong."""
 
 
 class _Kind(NamedTuple):
@@ -50,19 +44,10 @@ def _kinds() -> dict[str, _Kind]:
     }  # fmt: skip
 
 
-def test_calls(report: Report, backends: tuple[str, ...]) -> None:
-    """Each kind of call by each back end; what only the kernel does, by it."""
-    kinds = _kinds()
-    for backend in backends:
-        for name, kind in kinds.items():
-            for dtype in DTYPES[:2] if backend == "kernel" else DTYPES[:1]:
-                given = {"dtype": dtype, "backend": backend}
-                report.check("results computed a second way", name, _call, backend, kind, dtype, **given)
-    if "kernel" in backends:
-        for name, kind in kinds.items():
-            report.check("trace of a wrong call", name, _trace, kind, dtype=DTYPES[0], backend="kernel")
-        for dtype in DTYPES:
-            report.check("recomputed outputs", "the same bits", _twins, dtype, dtype=dtype, backend="kernel")
+def test_calls(report: Report) -> None:
+    """Each kind of call."""
+    for name, kind in _kinds().items():
+        report.check("results computed a second way", name, _call, kind, DTYPES[0], dtype=DTYPES[0])
 
 
 def _given(kind: _Kind, dtype: str) -> list[np.ndarray]:
@@ -78,16 +63,15 @@ def _run(op: Any, kind: _Kind, dtype: str, constants: tuple[Any, ...] = ()) -> l
 
 
 def _made(kind: _Kind, dtype: str, *, struck: bool = False) -> Any:
-    table().schedule_checksums(1, 0, True, 0)
+    table().schedule_checksums(1, 0, True)
     made = kind.check(kind.operator(), "selftest.call")
     if struck:
         made.call.op = Struck(made.call.op, kind.shape, dtype)
     return made
 
 
-def _call(backend: str, kind: _Kind, dtype: str) -> None:
+def _call(kind: _Kind, dtype: str) -> None:
     """The bits of the bare operator and no alarm; an alarm where an element is wrong."""
-    use_backend(backend)
     right = try_bare(f"this and its gradient in {dtype}", _run, kind.operator(), kind, dtype, kind.constants)
     checked = _made(kind, dtype)
     expect_bits("with its check and without", _run(checked, kind, dtype), right)
@@ -103,54 +87,3 @@ def _call(backend: str, kind: _Kind, dtype: str) -> None:
 
 def _scores(checked: Any) -> dict[str, float]:
     return {each.checkpoint: each.max_abs for each in table().read(checked.sites)}
-
-
-def _trace(kind: _Kind) -> None:
-    """What the check of the wrong call was given is kept, bit for bit, with the wrong result."""
-    use_backend("kernel")
-    wrong = _made(kind, DTYPES[0], struck=True)
-    table().keep(_ROOM)
-    try:
-        result = _run(wrong, kind, DTYPES[0])[0]
-        found = [each.operator for each in table().captures(wrong.sites) if each.operator is not None]
-        _scores(wrong)
-    finally:
-        table().keep(0)
-    if len(found) != 1:
-        raise Wrong(f"of one wrong call {len(found)} were kept")
-    kept = found[0].tensors
-    operands = _given(kind, DTYPES[0])
-    arrays = [np.frombuffer(each.data, each.dtype).reshape(each.shape) for each in kept[:3]]
-    expect_bits("operands and result that are kept", arrays, [*(operands * 2)[:2], result])
-
-
-class _Twice(nn.Cell):
-    def __init__(self, look: Any) -> None:
-        super().__init__()
-        self.look = look
-
-    def construct(self, once, again):
-        return self.look(once), self.look(again)
-
-
-def _judged(dtype: str) -> Iterator[float]:
-    """Scores of steps in which an output comes twice; in the last one the second has another bit."""
-    site = table().new_site("selftest.recomputed", OUTPUT)
-    table().schedule_checksums(1, 0, True, 0)
-    net = _Twice(make_look(site))
-    once = rounded(np.random.default_rng(3).normal(size=(5, 31)), dtype)
-    flipped = once.copy()
-    flipped.flat[-1] *= -1
-    for again in (*[once] * (_LEARNED + 1), flipped):
-        for each in net(tensor(once, dtype), tensor(again, dtype)):
-            read(each)
-        found = [reading.max_abs for reading in table().read([site]) if reading.kind == RECOMPUTED]
-        yield found[0] if found else -1.0
-
-
-def _twins(dtype: str) -> None:
-    use_backend("kernel")
-    *_, right, wrong = _judged(dtype)
-    expect(right >= 0, f"an output that came twice in {_LEARNED} steps is still not compared")
-    expect(right <= 1, f"two equal outputs have the score {right:.6g}; at most 1 is right")
-    expect(wrong > 1, f"one of two outputs has another bit, and the score is {wrong:.6g}, not above 1")

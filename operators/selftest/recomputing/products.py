@@ -1,4 +1,4 @@
-"""Checksums of products, norms and means let pass what is right and find what is wrong."""
+"""Checksums of products and norms let pass what is right and find what is wrong."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.checks.matmul import BatchMatMulASD, MatMulASD
 from asd.operators.checks.norm import NormASD
-from asd.operators.kernel.mean import check_mean
-from asd.operators.kernel.norm import check_norm
-from asd.operators.kernel.product import check_product
-from asd.operators.recompute.product_operators import OperatorCheck
+from asd.operators.recompute.product import ProductCheck
 from asd.operators.selftest.cells import Differentiated, FirstOutput, Struck
 from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, try_bare
 from asd.operators.selftest.values import DTYPES, read, rounded, tensor
-from asd.operators.table.slots import table, use_backend
+from asd.operators.table.slots import table
 from asd.rules.readings.reading import CHECKSUM
 
 __all__ = ["test_products"]
@@ -29,22 +26,13 @@ _SHAPE = (5, 24, 300)  # rows, terms, and columns in more than one block
 _STRUCK = ((0, 0), (4, 255), (2, 256), (3, 299))
 
 
-def test_products(report: Report, backends: tuple[str, ...]) -> None:
-    """All of it in each type, by each back end."""
-    if "kernel" in backends:
-        for dtype in DTYPES:
-            report.check("checksums", "of a product", _kernel_product, dtype, dtype=dtype, backend="kernel")
-        for dtype in DTYPES[:2]:  # NumPy has no bfloat16 to hand over
-            report.check("checksums", "of a norm", _kernel_norm, dtype, dtype=dtype, backend="kernel")
-            report.check("checksums", "of a mean over ranks", _kernel_mean, dtype, dtype=dtype, backend="kernel")
+def test_products(report: Report) -> None:
+    """All of it in each type."""
     for dtype in DTYPES:
-        report.check("checksums", "of a product", _operator_product, dtype, dtype=dtype, backend="operators")
-        for backend in backends:
-            for name, test in (("MatMulASD", _matmul), ("NormASD", _norm)):
-                report.check("check operators", name, test, backend, dtype, dtype=dtype, backend=backend)
-    for backend in backends:
-        given = {"dtype": DTYPES[0], "backend": backend}
-        report.check("check operators", "BatchMatMulASD", _batch_matmul, backend, DTYPES[0], **given)
+        report.check("checksums", "of a product", _product_judged, dtype, dtype=dtype)
+        for name, test in (("MatMulASD", _matmul), ("NormASD", _norm)):
+            report.check("check operators", name, test, dtype, dtype=dtype)
+    report.check("check operators", "BatchMatMulASD", _batch_matmul, DTYPES[0], dtype=DTYPES[0])
 
 
 def _operands(dtype: str, *leading: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -70,16 +58,8 @@ def _judge_product(judge: Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[f
         expect(not judge(spoiled, b, right)[1], f"a product of {special} is judged")
 
 
-def _kernel_product(dtype: str) -> None:
-    def judge(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[float, bool]:
-        found = check_product(a, b, c, dtype=dtype)
-        return found.score, found.judged
-
-    _judge_product(judge, dtype)
-
-
 class _Judged(nn.Cell):
-    def __init__(self, check: OperatorCheck) -> None:
+    def __init__(self, check: ProductCheck) -> None:
         super().__init__()
         self.check = check
 
@@ -87,9 +67,8 @@ class _Judged(nn.Cell):
         return self.check.judge(a, b, c)
 
 
-def _operator_product(dtype: str) -> None:
-    use_backend("operators")
-    net = _Judged(OperatorCheck(table().new_site("selftest.product", CHECKSUM), False, True))
+def _product_judged(dtype: str) -> None:
+    net = _Judged(ProductCheck(table().new_site("selftest.product", CHECKSUM), False, True))
 
     def judge(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[float, bool]:
         given = (a, np.ascontiguousarray(b.T), c)
@@ -99,45 +78,15 @@ def _operator_product(dtype: str) -> None:
     _judge_product(judge, dtype)
 
 
-def _norm_in_float64(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> Any:
-    wide = x.astype(np.float64)
-    centred = wide - wide.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gamma + beta
+def _matmul(dtype: str) -> None:
+    _product(dtype, MatMulASD, (lambda: P.MatMul()), ())
 
 
-def _kernel_norm(dtype: str) -> None:
-    random = np.random.default_rng(6)
-    x, gamma, beta = (random.normal(size=shape).astype(dtype) for shape in ((8, 64), (64,), (64,)))
-    right = _norm_in_float64(x, gamma, beta).astype(dtype)
-    score = check_norm(x, gamma, beta, y=right).y
-    expect(score <= 1, f"a right norm has the score {score:.6g}, at most 1 is right")
-    wrong = right.copy()
-    wrong[3, 5] += 0.1
-    score = check_norm(x, gamma, beta, y=wrong).y
-    expect(score > 1, f"an element of a norm is wrong by 0.1, and the score is {score:.6g}, not above 1")
+def _batch_matmul(dtype: str) -> None:
+    _product(dtype, BatchMatMulASD, (lambda: P.BatchMatMul()), (2,))
 
 
-def _kernel_mean(dtype: str) -> None:
-    random = np.random.default_rng(8)
-    own = [random.normal(size=70_000).astype(dtype) for _ in range(4)]
-    right = np.mean([each.astype(np.float64) for each in own], axis=0).astype(dtype)
-    score = check_mean(own, right)
-    expect(score <= 1, f"a right mean has the score {score:.6g}, at most 1 is right")
-    wrong = right.copy()
-    wrong[-1] += 60
-    score = check_mean(own, wrong)
-    expect(score > 1, f"an element of a mean is wrong by 60, and the score is {score:.6g}, not above 1")
-
-
-def _matmul(backend: str, dtype: str) -> None:
-    _product(backend, dtype, MatMulASD, (lambda: P.MatMul()), ())
-
-
-def _batch_matmul(backend: str, dtype: str) -> None:
-    _product(backend, dtype, BatchMatMulASD, (lambda: P.BatchMatMul()), (2,))
-
-
-def _product(backend: str, dtype: str, ours: Any, bare: Any, leading: tuple[int, ...]) -> None:
+def _product(dtype: str, ours: Any, bare: Any, leading: tuple[int, ...]) -> None:
     a, b, right = _operands(dtype, *leading)
 
     def make() -> Any:
@@ -146,7 +95,7 @@ def _product(backend: str, dtype: str, ours: Any, bare: Any, leading: tuple[int,
     def strike(op: Any) -> None:
         op.product.parts.multiply = Struck(op.product.parts.multiply, right.shape, dtype)
 
-    found = _checked(backend, dtype, make, strike, bare() if _has(dtype) else None, (a, b), right)
+    found = _checked(dtype, make, strike, bare() if _has(dtype) else None, (a, b), right)
     expect_bits("the product and NumPy's exact one", [found.astype(np.float64)], [right.astype(np.float64)])
 
 
@@ -155,7 +104,7 @@ def _has(dtype: str) -> bool:
     return dtype != "bfloat16" or ms.get_context("device_target") != "CPU"
 
 
-def _norm(backend: str, dtype: str) -> None:
+def _norm(dtype: str) -> None:
     random = np.random.default_rng(6)
     inputs = tuple(rounded(random.normal(size=shape), dtype) for shape in ((8, 64), (64,), (64,)))
 
@@ -165,15 +114,14 @@ def _norm(backend: str, dtype: str) -> None:
     def strike(op: Any) -> None:
         op.checked.norm = Struck(op.checked.norm, (8, 64), dtype)
 
-    _checked(backend, dtype, make, strike, P.LayerNorm(-1, -1, 1e-5), inputs, inputs[0])
+    _checked(dtype, make, strike, P.LayerNorm(-1, -1, 1e-5), inputs, inputs[0])
 
 
 def _checked(
-    backend: str, dtype: str, make: Callable[[], Any], strike: Callable[[Any], None], bare: Any,
+    dtype: str, make: Callable[[], Any], strike: Callable[[Any], None], bare: Any,
     inputs: tuple[np.ndarray, ...], like: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
     """The bits of the bare operator; no alarm; and one when an element is wrong. Returns the output."""
-    use_backend(backend)
     given = [tensor(each, dtype) for each in inputs]
     sens = tensor(rounded(np.random.default_rng(9).integers(-2, 2, like.shape, endpoint=True), dtype), dtype)
 
@@ -182,7 +130,7 @@ def _checked(
         return [read(each) for each in (output, *gradients)]
 
     truth = try_bare(f"this and its gradient in {dtype}", run, bare) if bare is not None else None
-    table().schedule_checksums(1, 0, True, 0)
+    table().schedule_checksums(1, 0, True)
     op = make()
     found = run(op)
     if truth is not None:

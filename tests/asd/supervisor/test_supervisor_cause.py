@@ -1,7 +1,5 @@
 """Why an attempt ended, from its events."""
 
-from dataclasses import replace
-
 import pytest
 
 from asd.supervisor.cause import evidence, find_cause, find_urgent
@@ -103,8 +101,3 @@ def test_neither_healthy_events_nor_those_of_unknown_ranks_are_told():
 )
 def test_the_first_sign_of_a_fault_may_be_older_than_what_ended_the_training(signs, first):
     assert find_cause([*signs, event(1, 50)], DEVICES).step == first
-
-
-def test_a_checkpoint_of_the_step_before_a_change_between_two_steps_is_not_trusted():
-    found = find_cause([replace(event(1, 12, refused=False), feature="blocks")], DEVICES)
-    assert (found.event.step, found.step) == (12, 11)

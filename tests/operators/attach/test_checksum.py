@@ -55,7 +55,7 @@ class _Wrong(nn.Cell):
 @pytest.mark.parametrize("every", [2, 5])
 def test_a_training_whose_products_are_due_in_turn_is_the_same_bit_for_bit(mode, every):
     losses, weights = trained(Net(), steps=6)
-    plan = Checksum(every=every, first_steps=0)
+    plan = Checksum(every=every)
     checked_losses, checked_weights = trained(
         Net(), monitor := StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=plan), steps=6
     )
@@ -107,7 +107,7 @@ def test_a_wrong_product_is_named_and_its_update_refused(mode, part, product):
 
 
 def test_each_product_is_due_once_in_as_many_steps_as_asked_for(mode):
-    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(every=4, first_steps=0))
+    monitor = StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=Checksum(every=4))
     trained(Net(), monitor, steps=8)
     seen = {name: [step for step, *_ in values] for name, values in monitor.monitor.history.items() if "check" in name}
     assert len(seen) == 18
@@ -129,13 +129,13 @@ def test_in_pynative_a_product_is_the_bare_operator_where_none_of_its_three_is_d
     def count(net):
         net.second.matmul.product.parts.check = Counted()
 
-    plan = Checksum(every=every, first_steps=0)
+    plan = Checksum(every=every)
     trained(Net(), StepMonitor(Config(protection="document", enable=1), sinks=[], checksum=plan), steps=8, before=count)
     assert seen == [(6, 8)] * expected
 
 
 def test_after_something_suspicious_all_products_are_due_for_a_while():
-    checksum = Checksum(every=16, suspicious_steps=3, first_steps=0)
+    checksum = Checksum(every=16, suspicious_steps=3)
     due = []
     for step in range(1, 8):
         checksum.begin_step(step, suspicious=step == 2)
@@ -146,7 +146,7 @@ def test_after_something_suspicious_all_products_are_due_for_a_while():
 
 @pytest.mark.parametrize(("confirm", "due"), [(0.0, 1.0), (0.01, 1 / 16)], ids=["without", "with a second look"])
 def test_a_warning_makes_all_products_due_where_no_second_look_has_checked_them(confirm, due):
-    checksum = Checksum(first_steps=0)
+    checksum = Checksum()
     plan = RecomputeSchedule(Config(enable=1, confirm=confirm), checksum)
     plan.monitor = SimpleNamespace(scheme=SimpleNamespace(running=False))
     plan.plan_next(StepRecord(1, None, 1.0, refused=False, events=["a warning"]))
@@ -156,13 +156,13 @@ def test_a_warning_makes_all_products_due_where_no_second_look_has_checked_them(
     checksum.stop()
 
 
-def test_in_the_first_steps_and_on_demand_all_products_are_due():
-    checksum = Checksum(every=16, first_steps=2)
+def test_on_demand_all_products_are_due():
+    checksum = Checksum(every=16)
     due = []
     for step in range(41, 45):  # of a resumed training, perhaps on another device
         checksum.begin_step(step)
         due.append(checksum.coverage)
-    assert due == [1, 1, 1 / 16, 1 / 16]
+    assert due == [1 / 16] * 4
     checksum.make_all_due()
     assert checksum.coverage == 1
     checksum.begin_step(45)
@@ -238,8 +238,6 @@ def test_layers_are_chosen_by_name_and_installed_once():
     [
         ({"every": -1}, "every has the value -1"),
         ({"suspicious_steps": 1.5}, "suspicious_steps has the value 1.5"),
-        ({"first_steps": -2}, "first_steps has the value -2"),
-        ({"tolerance": "ones"}, "tolerance has the value 'ones'"),
         ({"include": "("}, r"include has the value '\('"),
     ],
 )

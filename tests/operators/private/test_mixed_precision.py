@@ -9,7 +9,6 @@ from mindspore.ops import operations as P  # noqa: N812
 
 from asd import Config
 from asd.operators import StepMonitor, enable
-from asd.operators.rerun.random_state import control_dropouts
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -93,46 +92,6 @@ def test_check_operators_in_the_place_of_mindspores_own_see_the_weights_cast_as_
         checked_losses, checked_weights = run(precision, StepMonitor(sinks=[]))
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)
-
-
-class Dropping(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.dense, self.dropout = nn.Dense(16, 16), nn.Dropout(p=0.1)
-        self.scale = Parameter(Tensor(np.linspace(0.5, 2, 16).astype(np.float32)), name="scale")
-
-    def construct(self, x):
-        return self.dropout((self.dense(x) * self.scale).astype(ms.float32))
-
-
-def drop(precision, *, controlled, first=False):
-    """Loss and gradients of three steps, in the precision set before or after the dropout is given streams of ours."""
-    ms.set_seed(7)
-    net = fill(Dropping()).set_train()
-    if controlled and first:
-        control_dropouts(net)
-    net = DROPPING[precision](net)
-    if controlled and not first:
-        control_dropouts(net)
-    step = ms.value_and_grad(Loss(net), None, net.trainable_params())
-    found = []
-    for seed in range(3):
-        x = Tensor(np.random.default_rng(seed).normal(size=(6, 16)).astype(np.float32))
-        loss, gradients = step(x, Tensor(np.zeros((6, 16), np.float32)))
-        found += [each.asnumpy() for each in (loss, *gradients)]
-    return found
-
-
-DROPPING = {**PRECISIONS, "float32": lambda net: net, "O1": lambda net: ms.amp.auto_mixed_precision(net, "O1")}
-del DROPPING["dense alone"]
-
-
-@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("precision", DROPPING)
-def test_a_dropout_that_can_be_drawn_again_drops_what_mindspores_own_does_in_every_precision(precision, first, mode):
-    theirs, ours = drop(precision, controlled=False), drop(precision, controlled=True, first=first)
-    assert [each.tobytes() for each in ours] == [each.tobytes() for each in theirs]
-    assert ours[0] != ours[4]
 
 
 class ComposedNorm(nn.Cell):

@@ -41,7 +41,7 @@ def scores(monitor):
     return {name: [row[1] for row in rows] for name, rows in monitor.monitor.history.items() if ".checksum" in name}
 
 
-@pytest.mark.parametrize("plan", [{"every": 1}, {"every": 3, "first_steps": 0}])
+@pytest.mark.parametrize("plan", [{"every": 1}, {"every": 3}])
 def test_a_training_is_the_same_with_and_without_checks_of_its_norms_bit_for_bit(mode, plan):
     losses, weights = trained(Block(), steps=6)
     monitor = monitor_of(**plan)

@@ -38,7 +38,7 @@ def monitor_of(**plan):
 
 def test_a_training_is_the_same_with_and_without_checks_of_its_softmaxes_bit_for_bit(mode):
     losses, weights = trained(Attention(), steps=4)
-    monitor = monitor_of(every=2, first_steps=0)
+    monitor = monitor_of(every=2)
     checked_losses, checked_weights = trained(Attention(), monitor, steps=4)
     assert checked_losses == losses
     assert_same_bits(checked_weights, weights)

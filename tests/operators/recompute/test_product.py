@@ -6,7 +6,7 @@ import pytest
 from mindspore import Tensor
 from products import KINDS, TYPES, in_order, normal, operands, product, repeated, spiked
 
-from asd.operators.recompute.product_operators import OperatorCheck
+from asd.operators.recompute.product import ProductCheck
 from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -21,7 +21,7 @@ def judge():
     def judge(a, b, c, dtype, transpose_a=False, transpose_b=False):
         stored = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b, c
         a, b, c = (Tensor(np.ascontiguousarray(x)).astype(getattr(ms, dtype)) for x in stored)
-        score, judged = OperatorCheck(site, transpose_a, transpose_b).judge(a, b, c)
+        score, judged = ProductCheck(site, transpose_a, transpose_b).judge(a, b, c)
         return float(score.asnumpy()[0]), bool(judged.asnumpy()[0])
 
     return judge

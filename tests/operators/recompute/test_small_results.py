@@ -22,7 +22,7 @@ def scores_of(net, x, dy):
     sites = install_checksum(net)
     net.set_grad()
     table = slots.table()
-    table.schedule_checksums(1, 0, True, 0)
+    table.schedule_checksums(1, 0, True)
     weights = ParameterTuple(net.trainable_params())
     gradient = ops.GradOperation(get_all=True, get_by_list=len(weights) > 0, sens_param=True)
     found = gradient(net, weights)(x, dy) if weights else (gradient(net)(x, dy), ())

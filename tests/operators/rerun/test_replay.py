@@ -5,7 +5,7 @@ import random
 import mindspore as ms
 import numpy as np
 import pytest
-from checked_nets import HIDDEN, Decoder, Noisy, assert_same_bits, fill, ids, targets, values
+from checked_nets import HIDDEN, Decoder, Moving, assert_same_bits, fill, ids, targets, values
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -20,7 +20,6 @@ from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
 from asd.operators.rerun.random_state import (
     RandomState,
-    control_dropouts,
     forget_draws,
     uncontrolled,
     watch_draws,
@@ -58,7 +57,7 @@ class Losses(Callback):
 class Training:
     """Six steps by Model.train; `replayed=False` leaves out the replay alone."""
 
-    def __init__(self, monkeypatch, fault=None, *, bad=0, replayed=True, make=Noisy, config=None):
+    def __init__(self, monkeypatch, fault=None, *, bad=0, replayed=True, make=Moving, config=None):
         ms.set_seed(3)
         np.random.seed(3)  # noqa: NPY002 - the generator that nets draw from
         random.seed(3)
@@ -131,9 +130,8 @@ def test_the_replay_s_event_is_the_anomaly_s_with_a_verdict(mode, monkeypatch):
 def test_switched_off_or_when_updates_are_applied_no_step_is_made_again(mode, monkeypatch):
     assert Training(monkeypatch, ONCE, config=settings(on_anomaly="log")).runs == 0
     monitor = StepMonitor(settings(), sinks=[], replay=False)
-    net = fill(Noisy())
+    net = fill(Moving())
     monitor.attach(net, nn.SGD(net.trainable_params(), 0.1))
-    assert isinstance(net.drop.dropout, ops.Dropout)
 
 
 def loop(monitor, watch, make=Decoder, fault=ONCE):
@@ -311,51 +309,11 @@ def test_a_step_that_never_says_the_same_twice_is_undetermined():
     assert len(calls) == 6
 
 
-class Weighted(nn.Cell):
-    def __init__(self, cell, sens):
-        super().__init__()
-        self.cell, self.sens = cell, sens
-
-    def construct(self, x):
-        return (self.cell(x)[0] * self.sens).sum()
-
-
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("seeds", [(5, 7), (0, 9), (2**40 + 3, 1)])
-def test_a_dropout_draws_what_mindspore_s_kernel_draws_and_multiplies_as_it(kind, seeds, mode):
-    stock = ops.Dropout(0.7, *seeds)
-
-    class Net(nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.dropout = ops.Dropout(0.7, *seeds)
-
-        def construct(self, x):
-            return self.dropout(x)
-
-    x = Tensor(np.random.default_rng(1).normal(size=(6, 9)).astype(kind))
-    theirs = [output.asnumpy() for output in Net()(x)]
-    net = Net()
-    assert control_dropouts(net) == 1
-    assert control_dropouts(net) == 1
-    ours = [output.asnumpy() for output in net(x)]
-    assert [array.tobytes() for array in ours] == [array.tobytes() for array in theirs]
-    sens = Tensor(np.random.default_rng(2).normal(size=(6, 9)).astype(kind))
-    controlled, plain = Net(), Net()
-    control_dropouts(controlled)
-    gradients = [ms.grad(Weighted(cell, sens))(x).asnumpy() for cell in (controlled, plain)]
-    assert gradients[0].tobytes() == gradients[1].tobytes()
-    assert stock.keep_prob == 0.7
-
-
-def test_random_streams_are_put_back(mode):
-    net = nn.Dropout(p=0.5).set_train()
-    control_dropouts(net)
-    x = Tensor(np.ones((8, 8), np.float32))
+def test_random_streams_are_put_back():
     streams = RandomState()
 
     def draw():
-        return [net(x).asnumpy().tobytes(), np.random.normal(), random.gauss(0, 1), random.random()]  # noqa: NPY002
+        return [np.random.normal(), random.gauss(0, 1), random.random()]  # noqa: NPY002
 
     draw()
     random.gauss(0, 1)  # leaves one number for the next call

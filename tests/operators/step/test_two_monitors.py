@@ -152,7 +152,7 @@ def test_each_has_its_own_schedule_of_checksums(clean):
     monitors = []
     for net, every in zip(nets, (1, 0), strict=True):
         optimizer = nn.SGD(net.trainable_params(), 1e-3)
-        monitor = StepMonitor(RULE, sinks=[], checksum=Checksum(every=every, first_steps=0))
+        monitor = StepMonitor(RULE, sinks=[], checksum=Checksum(every=every))
         monitor.attach(net, optimizer)
         monitors.append(monitor)
     table = slots.table()

@@ -8,7 +8,6 @@ import pytest
 
 from asd.config import Config
 from asd.errors import StateError
-from asd.rules.history.seal import Sealed
 from asd.rules.readings.features import FEATURES, Features, value_of
 from asd.rules.readings.kinds import KINDS
 from asd.rules.readings.reading import Reading
@@ -17,7 +16,6 @@ from asd.verdict import Level
 
 CONFIG = Config(protection="document", enable=1, rule="adaptive")
 PLAIN = Config(protection="document", enable=1, rule="threshold")
-SEALED = {"w": Sealed(0, (1, 2, 3))}
 
 
 def sized(factor):
@@ -35,9 +33,8 @@ def step(judges, random, number):
     others = [sized(random.uniform(0.8, 1.2)) for _ in range(3)]
     among = judges.among("layer", "B", others, 0, own)
     state = judges.judge_state({"max_weight": random.uniform(0.8, 1.2)})
-    seal = judges.judge_seal(number, SEALED, SEALED, traced=True)
     judges.end_step()
-    return own, among, state, seal
+    return own, among, state
 
 
 def trained(steps=40):

@@ -1,4 +1,4 @@
-"""The slots as Parameters that MindSpore operators write, for every device the C++ library does not serve."""
+"""The table of slots: one per checkpoint, written by the device during a step, read by the host after it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from asd.operators.kernel import library as kernel
-from asd.operators.table.gate import Gate, GateCounts
+from asd.operators.table.gate import Gate
 from asd.operators.table.gates import Gates
 from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
 from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
 from asd.operators.table.unread import Unread
 from asd.rules.readings.features import FEATURES
-from asd.rules.readings.reading import GRADIENT, Capture, Reading, divisor
+from asd.rules.readings.reading import GRADIENT, Reading, divisor
 
-__all__ = ["OperatorTable"]
+__all__ = ["Table"]
 
 
-class OperatorTable:
-    """The slots as Parameters. They belong to no Cell, so they appear in no checkpoint and in no list of weights.
+class Table:
+    """The slots as Parameters that operators write, and what the gate of a compiled graph compares them with.
+
+    They belong to no Cell, so they appear in no checkpoint and in no list of weights. A slot keeps the worst call of a
+    step, so micro-batches and shared layers need no special care. Where a method takes no gate, the default one is
+    meant.
 
     Attributes:
         worst: float32 of shape (3 * capacity,), written by the taps: all largest magnitudes, all norms, all means.
@@ -35,11 +38,10 @@ class OperatorTable:
         held: float32 of shape (`GUARDS`,), 1 for each guard whose next update may belong to a step that was refused.
         guards: What the guards that live have in the table.
         due: float32 of shape (capacity,), 1 where a product is checked in the next step.
+        replaying: Whether a step is being made again.
+        gates: Of the monitors that live.
     """
 
-    backend = "operators"
-    capture, wrong = kernel.CaptureStruct(), kernel.WrongCallStruct(slot=-1)
-    """Always empty: a tensor is kept by the kernel only."""
     CAPACITY = 4096
     GUARDS = 64
 
@@ -66,12 +68,12 @@ class OperatorTable:
 
     _parameter = staticmethod(new_parameter)
 
-    def __deepcopy__(self, memo: Any) -> OperatorTable:
+    def __deepcopy__(self, memo: Any) -> Table:
         """Itself: a copy of a network is checked by the same table."""
         return self
 
     def new_site(self, name: str, kind: str = GRADIENT) -> Site:
-        """See `Table`."""
+        """A fresh slot under `name`."""
         site = self._sites.new(name, kind)
         self._read([site], self.refused())
         if self._judged[site.slot] >= 0:
@@ -80,7 +82,7 @@ class OperatorTable:
         return site
 
     def new_gate(self) -> Gate:
-        """See `Table`."""
+        """A fresh gate."""
         gate = self.gates.new()
         self._judged[self._judged == gate.number] = -1
         return gate
@@ -95,7 +97,7 @@ class OperatorTable:
         return state
 
     def give_guard(self, guard: Any, gate: Gate) -> None:
-        """See `Table`."""
+        """Says whose `guard`, the gate cell of an optimizer, is."""
         guard.state.gate = gate
         self._share_holds()
         guard.state.arm(self._mode(gate))
@@ -115,11 +117,14 @@ class OperatorTable:
         return REPLAY if self._is_replay else ON if gate.armed else OFF
 
     def sites(self) -> list[Site]:
-        """See `Table`."""
+        """All living sites, in the order of their slots."""
         return self._sites.ordered()
 
     def read(self, sites: Sequence[Site], gate: Gate | None = None) -> list[Reading]:
-        """See `Table`."""
+        """The readings of those of `sites` that were checked since the last call; empties their slots.
+
+        What a refused update left is among them: the gate has set it aside, so that later steps are judged without it.
+        """
         states, refused = self._guards_of(gate), self.refused()
         for state in states:
             state.have_read()
@@ -166,13 +171,6 @@ class OperatorTable:
         self._is_aside = bool(aside[1][0].any())
         return worst, tallies
 
-    def keep(self, size: int, gate: Gate | None = None) -> None:
-        """Nothing: a tensor is kept by the kernel only."""
-
-    def captures(self, sites: Sequence[Site]) -> list[Capture]:
-        """Always none, see `keep`."""
-        return []
-
     def set_limits(
         self,
         limits: Iterable[tuple[Site, Limits]],
@@ -180,7 +178,14 @@ class OperatorTable:
         least: Sequence[tuple[Site, Limits]] = (),
         gate: Gate | None = None,
     ) -> None:
-        """See `Table`."""
+        """What the gate compares with from now on.
+
+        Args:
+            limits: The largest values that pass.
+            scale: The loss scale of the next step.
+            gate: Whose they are; it judges nothing else then.
+            least: The smallest values that pass, see `too_small`; where there are none, all.
+        """
         own = self.gates.number(gate)
         before = self._judged.copy()
         if gate is not None:
@@ -217,21 +222,27 @@ class OperatorTable:
         every: int,
         turn: int,
         everything: bool,  # noqa: FBT001
-        tolerance: int,
         gate: Gate | None = None,
     ) -> None:
-        """See `Table`; the tolerance is that of `OperatorCheck` always."""
+        """Which results are checked in the next step.
+
+        Args:
+            every: Each is due in one step of so many; 0 for never.
+            turn: Number of the step.
+            everything: Whether all are due.
+            gate: Whose; what nobody judges if not given.
+        """
         turns = (np.arange(self.CAPACITY) + turn) % max(every, 1) == 0
         own = self._judged == gate.number if gate is not None else self._judged <= 0
         self._due = np.where(own, turns & (every > 0) | everything, self._due)
         write(self.due, self._due.astype(np.float32))
 
     def is_due(self, site: Site) -> bool:
-        """See `Table`."""
+        """Whether the product of `site` is checked in this step."""
         return bool(self._due[site.slot])
 
     def arm(self, armed: bool, gate: Gate | None = None) -> None:  # noqa: FBT001 - an on-off switch
-        """See `Table`."""
+        """Whether the gate may refuse an update."""
         (gate or self.gates.default).armed = armed
         self._arm_guards()
 
@@ -240,71 +251,65 @@ class OperatorTable:
             state.arm(self._mode(state.gate))
 
     def refused(self, gate: Gate | None = None) -> int:
-        """See `Table`."""
+        """Updates refused so far, by all gates if none is given."""
         states = self.guards if gate is None else self._guards_of(gate)
         return sum(state.refused() for state in states)
 
     def unread(self, gate: Gate | None = None) -> Unread:
-        """See `Table`; of what a compiled graph did the host knows nothing but the refusals."""
+        """What happened since the last `read`.
+
+        Of what a compiled graph did the host knows nothing but the refusals.
+        """
         states = self._guards_of(gate)
         return Unread(max((state.updates for state in states), default=0), any(state.overrun for state in states))
 
     def updates(self, gate: Gate) -> int:
-        """See `Table`."""
+        """Updates that `gate` has judged since its host read last; waits for the graph that makes them."""
         return sum(state.unread() for state in self._guards_of(gate))
 
     def announce(self, gate: Gate | None = None) -> None:
-        """See `Table`."""
+        """Tells all ranks, with their next update, that this one has written a checkpoint."""
         for state in self._guards_of(gate):
             state.announce()
 
     def announced(self, gate: Gate | None = None) -> int:
-        """See `Table`."""
+        """A number that grows when any rank has announced a checkpoint."""
         return sum(state.announced() for state in self._guards_of(gate))
 
     def tell(self, message: np.ndarray, gate: Gate) -> None:
-        """See `Table`."""
+        """Tells all ranks something with their next update, see `asd.operators.table.message`; if `gate.carries`."""
         for state in self._guards_of(gate):
             state.tell(message)
 
     def heard(self, gate: Gate) -> np.ndarray | None:
-        """See `Table`; of several guards, which tell the same, the first that was heard counts."""
+        """The sum of what the ranks told with their last update, once; None where nothing was told.
+
+        Of several guards, which tell the same, the first that was heard counts.
+        """
         heard = next((sums for state in self._guards_of(gate) if (sums := state.heard()) is not None), None)
         if heard is not None:
             self.drop_message(gate)
         return heard
 
     def drop_message(self, gate: Gate) -> None:
-        """See `Table`."""
+        """Tells nothing any more, and forgets what was heard."""
         for state in self._guards_of(gate):
             state.drop_message()
 
     def begin_replay(self) -> None:
-        """See `Table`."""
+        """From now on every update is refused and not counted."""
         self._before_replay = [parameter.asnumpy().copy() for parameter in self.values]
         self.replaying = self._is_replay = True
         self._arm_guards()
 
     def end_replay(self) -> None:
-        """See `Table`."""
+        """Back to what was before `begin_replay`."""
         for parameter, before in zip(self.values, self._before_replay, strict=True):
             write(parameter, before)
         self.replaying = self._is_replay = False
         self._arm_guards()
 
-    def hashes(self, sites: Sequence[Site]) -> list[int]:
-        """Always none: MindSpore has no operator that reads the bits of a tensor."""
-        return []
-
-    def seconds(self) -> float:
-        """Always 0: they are operators among the others of the step."""
-        return 0.0
-
-    def seconds_recomputing(self) -> float:
-        """Always 0, as `seconds`."""
-        return 0.0
-
-    def counted(self, gate: Gate) -> GateCounts:
-        """See `Table`; no unsupported type is met, for MindSpore itself refuses it."""
+    def newly_refused(self, gate: Gate) -> int:
+        """Updates of `gate` that were refused since the last call."""
         before, gate.refused = gate.refused, self.refused(gate)
-        return GateCounts(gate.refused - before)
+        return gate.refused - before

@@ -1,4 +1,0 @@
-"""The last word of a process that ends.
-
-May import: nothing.
-"""

@@ -1,0 +1,100 @@
+"""The extremes of an optimizer's weights and moments, all of them read in one step of so many, in one read-back."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from statistics import median
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor
+from mindspore.ops import operations as P  # noqa: N812
+
+from asd.operators.measure.state.optimizer_state import Group, OptimizerState
+
+__all__ = ["StateReading"]
+
+_SELDOM = 16
+"""Steps from one reading to the next at most, and as long as nobody knows what a reading takes."""
+_RECENT = 33
+
+
+class StateReading:
+    """Reads the state of one optimizer.
+
+    Args:
+        state: What is read; of second moments the smallest value too.
+
+    Attributes:
+        every: Steps from one reading to the next.
+        where: Per value the name of the tensor it was found in.
+    """
+
+    def __init__(self, state: OptimizerState) -> None:
+        self.every = _SELDOM
+        self.where: dict[str, str] = {}
+        self._state = state
+        self._read_at = 0
+        self._seconds: deque[float] = deque(maxlen=_RECENT)
+
+    def due(self, step: int) -> bool:
+        """Whether the tensors are read after this step."""
+        return step % self.every == 0
+
+    def read(self) -> tuple[dict[str, float], dict[str, float] | None]:
+        """The extremes as they are now.
+
+        Returns:
+            Per group the largest magnitude, `max_<group>`, `nan` if an element is not finite; of second moments the
+            smallest value too, `min_<group>`. And by how much gradients can have raised them since the last reading;
+            None if that is unknown.
+        """
+        begin = time.perf_counter()
+        groups = [group for group in self._state.groups if group.parameters]
+        moments = [group for group in groups if group.second_moment]
+        largest = _read_back([_largest(each) for group in groups for each in group.parameters])
+        smallest = _read_back([_smallest(each) for group in moments for each in group.parameters])
+        values: dict[str, float] = {}
+        for group in groups:
+            found, largest = np.split(largest, [len(group.parameters)])
+            self._take(values, f"max_{group.name}", group, found, int(np.argmax(found)))
+        for group in moments:
+            found, smallest = np.split(smallest, [len(group.parameters)])
+            self._take(values, f"min_{group.name}", group, found, int(np.argmin(found)))
+        growth, self._read_at = self._state.growth(self._read_at), self._state.updates
+        self._seconds.append(time.perf_counter() - begin)
+        return values, growth
+
+    @property
+    def coverage(self) -> float:
+        """The share of the state that is read in a step."""
+        return 1 / self.every
+
+    def price(self) -> float:
+        """The seconds of one reading; 0 before the first one."""
+        return median(self._seconds) if self._seconds else 0.0
+
+    def pace(self, seconds: float) -> None:
+        """Chooses `every`, so that reading takes so many seconds of each step."""
+        if self._seconds:
+            self.every = min(_SELDOM, math.ceil(self.price() / seconds)) if seconds > 0 else _SELDOM
+
+    def _take(self, values: dict[str, float], name: str, group: Group, found: np.ndarray, index: int) -> None:
+        values[name], self.where[name] = float(found[index]), group.parameters[index].name
+
+
+def _largest(parameter: Parameter) -> Tensor:
+    x = parameter.astype(ms.float32)
+    # A largest magnitude may leave out what is no number; times zero, that is all that is left of a sum.
+    return P.ReduceMax()(P.Abs()(x)) + P.ReduceSum()(x * 0)
+
+
+def _smallest(parameter: Parameter) -> Tensor:
+    return P.ReduceMin()(parameter.astype(ms.float32))
+
+
+def _read_back(scalars: list[Tensor]) -> np.ndarray:
+    found: np.ndarray = P.Stack()(scalars).asnumpy().astype(np.float64) if scalars else np.empty(0)
+    return found
