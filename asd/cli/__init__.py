@@ -67,7 +67,7 @@ ALIASES = {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
 RENAMED = {"drill": ("demo", "demo --fault")}
 """Old names, which go with the next release: the command that has the work now, and how it is called."""
 
-_EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "yaml": "web"}
+_EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "lightkube": "k8s", "yaml": "web"}
 """Packages a command may lack on a machine that does without them, and the extra that brings each."""
 
 _OK, _FAILED, _USAGE, _INTERRUPTED, _PIPE_CLOSED = 0, 1, 2, 130, 141

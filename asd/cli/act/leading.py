@@ -36,15 +36,15 @@ def read_lease(args: argparse.Namespace) -> KubeLease | None:
 
     Raises:
         ConfigError: It is not valid, or does not go with another option.
-        UnsupportedError: lightkube is not installed.
+        ModuleNotFoundError: lightkube is not installed.
     """
     if args.lease is None:
         return None
     if args.once:
         raise ConfigError("--lease", args.lease, "it does not go with --once")
-    from asd.exporters.kubernetes import open_lease
+    from asd.exporters.kubernetes.lease import KubeLease
 
-    return open_lease(args.lease)
+    return KubeLease(args.lease)
 
 
 def check_leads(store: Store) -> None:

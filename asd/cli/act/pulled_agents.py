@@ -74,9 +74,9 @@ def read_agents(args: argparse.Namespace) -> Agents | None:
 def _source(text: str) -> TargetSource:
     if not text.startswith(_KUBERNETES):
         return FileTargets(Path(text))
-    from asd.exporters.kubernetes import pod_targets
+    from asd.exporters.kubernetes.pods import PodTargets
 
-    return pod_targets(text.removeprefix(_KUBERNETES))
+    return PodTargets(text.removeprefix(_KUBERNETES))
 
 
 def _access(path: Path | None) -> Callable[[], Access]:

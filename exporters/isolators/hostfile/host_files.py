@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asd.exporters.isolators.hostfile.host_list import hosts_in, write_hosts
 from asd.exporters.isolators.hostfile.rank_table import devices_in, write_table
 from asd.exporters.isolators.marks import chip
 from asd.isolator import Device
 from asd.rundir.disk import write_whole
 
-__all__ = ["KeptList", "Look", "merged"]
+__all__ = ["KeptList", "Look", "hosts_in", "merged"]
 
+_HOST = re.compile(r"[^\s:#=\[\]]+")
 _LARGEST = 256 * 1024 * 1024
 
 
@@ -92,7 +93,11 @@ class KeptList:
         """
         if not entries:
             raise ValueError(f"nothing would be left in {self.output}")
-        return write_table(entries, look.original) if self.is_table else write_hosts(entries)
+        return (
+            write_table(entries, look.original)
+            if self.is_table
+            else "".join(f"{line}\n" for lines in entries.values() for line in lines)
+        )
 
     def write(self, text: str, look: Look) -> None:
         """Writes the output, unless it holds that already.
@@ -103,6 +108,27 @@ class KeptList:
         if text != look.written:
             write_whole(self.output, text)
             self.output.chmod(self.source.stat().st_mode & 0o777)  # who reads the one reads the other
+
+
+def hosts_in(text: str) -> dict[str, list[str]]:
+    r"""Every host of a list with its lines, in order; comments and empty lines belong to none.
+
+    >>> hosts_in("# first rack\nn1 slots=8\nn2:8\n")
+    {'n1': ['n1 slots=8'], 'n2': ['n2:8']}
+
+    Raises:
+        ValueError: A line names no host; the sentence says which.
+    """
+    hosts: dict[str, list[str]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.strip()
+        if not content or content.startswith("#"):
+            continue
+        found = _HOST.match(content)
+        if found is None:
+            raise ValueError(f"line {number} is {content[:80]!r}; valid is a host such as `n1 slots=8` or `n1:8`")
+        hosts.setdefault(found.group(), []).append(line)
+    return hosts
 
 
 def merged(look: Look, base: Collection[str], ours: Collection[str], back: Collection[str]) -> dict[str, Any]:
