@@ -20,9 +20,16 @@ from typing import Any, Protocol
 from asd.isolator import Device
 
 __all__ = [
-    "ASDError", "AnomalyDetected", "ConfigError", "IsolationError", "OverflowDetected", "RankLostError", "StateError",
-    "TrainingResultError", "UnsupportedError",
-]  # fmt: skip
+    "ASDError",
+    "AnomalyDetected",
+    "ConfigError",
+    "IsolationError",
+    "OverflowDetected",
+    "RankLostError",
+    "StateError",
+    "TrainingResultError",
+    "UnsupportedError",
+]
 
 
 class ASDError(Exception):

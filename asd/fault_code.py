@@ -63,6 +63,8 @@ def decode(code: str) -> FaultCode:
     number = int(code, 16)
     node, sensor, state = (number & 0x0FFFFFFF) >> 17, number >> 9 & 0xFF, number & 0x1FF
     return FaultCode(
-        _NODE_TYPES.get(node, f"{node:#x}"), _SENSOR_TYPES.get(sensor, f"{sensor:#x}"), _STATES.get(state, str(state)),
+        _NODE_TYPES.get(node, f"{node:#x}"),
+        _SENSOR_TYPES.get(sensor, f"{sensor:#x}"),
+        _STATES.get(state, str(state)),
         *known,
-    )  # fmt: skip
+    )

@@ -34,6 +34,8 @@ def brought_by(protection: str, given: Mapping[str, Any]) -> dict[str, Any]:
     refuses = given.get("on_anomaly") != "log"
     looks_again = full and refuses and "adaptive" in given.get("tiers", brought.get("tiers", ()))
     brought |= {
-        "replay": full and refuses, "manifest": full, "confirm": _SHARE_MADE_AGAIN if looks_again else 0.0,
-    }  # fmt: skip
+        "replay": full and refuses,
+        "manifest": full,
+        "confirm": _SHARE_MADE_AGAIN if looks_again else 0.0,
+    }
     return {field: value for field, value in brought.items() if field not in given}

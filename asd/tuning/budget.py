@@ -10,9 +10,18 @@ from asd.errors import ConfigError
 from asd.rules.history.margins import ENOUGH, KEPT, exceeded_by
 
 __all__ = [
-    "CONFIDENCE", "HIGHEST", "HIGHEST_SECOND", "LARGEST_BUDGET", "LOWEST", "MOST_EXCEEDING", "AlarmBudget", "allowed",
-    "needed", "steps_down", "threshold",
-]  # fmt: skip
+    "CONFIDENCE",
+    "HIGHEST",
+    "HIGHEST_SECOND",
+    "LARGEST_BUDGET",
+    "LOWEST",
+    "MOST_EXCEEDING",
+    "AlarmBudget",
+    "allowed",
+    "needed",
+    "steps_down",
+    "threshold",
+]
 
 CONFIDENCE: Final = 0.95
 LARGEST_BUDGET: Final = 0.01

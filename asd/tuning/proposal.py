@@ -129,8 +129,13 @@ def propose(
         needed=needed(share),
         tests=[
             ProposedThreshold(
-                test, free.scores[test.name].count, (firsts[test], chosen[test]), pairs.get(test.setting),
-                getattr(config, test.setting), free.scores[test.name].drivers(), free.scores[test.name],
+                test,
+                free.scores[test.name].count,
+                (firsts[test], chosen[test]),
+                pairs.get(test.setting),
+                getattr(config, test.setting),
+                free.scores[test.name].drivers(),
+                free.scores[test.name],
             )
             for test in tests
         ],
@@ -138,7 +143,7 @@ def propose(
         proposed=proposed,
         unavoidable=free,
         keeps=keeps,
-    )  # fmt: skip
+    )
 
 
 def held_out(

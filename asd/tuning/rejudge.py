@@ -45,9 +45,13 @@ class Replayed:
 
 
 def replay(
-    steps: Iterable[RecordedStep], config: Config, *, keep_flagged: bool = False, measure: bool = False,
+    steps: Iterable[RecordedStep],
+    config: Config,
+    *,
+    keep_flagged: bool = False,
+    measure: bool = False,
     counts: Callable[[RecordedStep], bool] = lambda _: True,
-) -> Replayed:  # fmt: skip
+) -> Replayed:
     """Judges `steps` as a training with `config` would have.
 
     Flagged and refused steps pass through the rules as they did in the training, which learn from their other values;

@@ -29,9 +29,18 @@ FOLDERS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=
 
 def test_an_empty_environment_gives_the_documented_defaults():
     expected = Config(
-        0, (1000000, 10000), (100000, 5000), "stop", "adaptive", "asd_run", "", 0, "127.0.0.1", 16,
+        0,
+        (1000000, 10000),
+        (100000, 5000),
+        "stop",
+        "adaptive",
+        "asd_run",
+        "",
+        0,
+        "127.0.0.1",
+        16,
         protection="full",
-    )  # fmt: skip
+    )
     assert Config.from_env({}) == Config() == expected
 
 
@@ -354,8 +363,10 @@ def test_a_variable_that_is_none_is_known_with_the_nearest_that_is_one():
         "ASD_TIERS": "",
     }
     assert unknown_variables({**given, **ours}) == {
-        "ASD_RUL": "ASD_RULE", "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH", "ASD_OPTIOS": "ASD_OPTIONS"
-    }  # fmt: skip
+        "ASD_RUL": "ASD_RULE",
+        "NPU_ASD_UPER_THRESH": "NPU_ASD_UPPER_THRESH",
+        "ASD_OPTIOS": "ASD_OPTIONS",
+    }
 
 
 MSRUN = {"MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "8118"}

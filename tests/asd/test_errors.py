@@ -36,9 +36,13 @@ EVENT = made_of(
 
 @pytest.mark.parametrize(
     ("error", "builtin"),
-    [(ConfigError, ValueError), (StateError, ValueError), (UnsupportedError, RuntimeError),
-     (AnomalyDetected, RuntimeError)],
-)  # fmt: skip
+    [
+        (ConfigError, ValueError),
+        (StateError, ValueError),
+        (UnsupportedError, RuntimeError),
+        (AnomalyDetected, RuntimeError),
+    ],
+)
 def test_each_error_is_also_a_built_in_one(error, builtin):
     assert issubclass(error, ASDError)
     assert issubclass(error, builtin)
@@ -68,8 +72,11 @@ def test_an_isolation_error_says_which_engine_failed_for_which_device_and_why():
     assert issubclass(IsolationError, RuntimeError)
     assert str(error) == "slurm failed for Ascend:3 on node7: scontrol took more than 10 s."
     assert (error.device, error.engine, error.reason, error.retry) == (
-        device, "slurm", "scontrol took more than 10 s", True
-    )  # fmt: skip
+        device,
+        "slurm",
+        "scontrol took more than 10 s",
+        True,
+    )
     assert IsolationError(device, "slurm", "no such node", retry=False).retry is False
 
 
@@ -80,10 +87,15 @@ def test_an_anomaly_carries_its_event_and_reads_like_the_log_line():
 
 @pytest.mark.parametrize(
     "error",
-    [ConfigError("a", (1, 2), "c"), StateError("s"), UnsupportedError("u"), AnomalyDetected(EVENT),
-     IsolationError(Device("h", "d", 0), "e", "r", retry=False)],
+    [
+        ConfigError("a", (1, 2), "c"),
+        StateError("s"),
+        UnsupportedError("u"),
+        AnomalyDetected(EVENT),
+        IsolationError(Device("h", "d", 0), "e", "r", retry=False),
+    ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_an_error_survives_the_way_back_from_a_worker_process(error):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)

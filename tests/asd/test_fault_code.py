@@ -44,11 +44,19 @@ def test_what_packs_nothing_is_left_opaque(code):
 @pytest.mark.parametrize(
     ("text", "valid"),
     [
-        ("80818C00", True), ("00000000", True), ("FFFFFFFF", True), ("80818c00", False), ("80818C0", False),
-        ("80818C000", False), ("0x80818C", False), ("80818C00\n", False), (" 80818C0", False), ("", False),
+        ("80818C00", True),
+        ("00000000", True),
+        ("FFFFFFFF", True),
+        ("80818c00", False),
+        ("80818C0", False),
+        ("80818C000", False),
+        ("0x80818C", False),
+        ("80818C00\n", False),
+        (" 80818C0", False),
+        ("", False),
         ("\uff180818C00", False),
     ],
-)  # fmt: skip
+)
 def test_a_code_is_eight_upper_case_hex_digits(text, valid):
     assert is_code(text) is valid
 

@@ -13,9 +13,20 @@ from tests.support.events import made_of
 
 ORIGIN = Origin("run1", 3, "node7", "CPU:0")
 EVENT = made_of(
-    Event, **asdict(ORIGIN), step=1, checkpoint="a", value=2e6, limits=(1e6,), level=Level.ERROR, kind="anomaly",
-    rule="threshold", feature="l2", reason="r", refused=True, time=0.0,
-)  # fmt: skip
+    Event,
+    **asdict(ORIGIN),
+    step=1,
+    checkpoint="a",
+    value=2e6,
+    limits=(1e6,),
+    level=Level.ERROR,
+    kind="anomaly",
+    rule="threshold",
+    feature="l2",
+    reason="r",
+    refused=True,
+    time=0.0,
+)
 
 
 @pytest.fixture

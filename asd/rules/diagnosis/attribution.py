@@ -144,10 +144,12 @@ def attribute(step: Mapping[int, Mapping[str, Seen]]) -> Attribution:
         return _of_two(suspects)
     if not outliers:
         return Attribution(
-            None, "", ranks,
+            None,
+            "",
+            ranks,
             f"{_ranks(ranks)} broke a limit, but none stands out from the others by {OUTLIER_BITS} bits: the data or "
             "the software rather than a device",
-        )  # fmt: skip
+        )
     first = min(suspect.position for suspect in outliers)
     earliest = [suspect for suspect in outliers if suspect.position == first]
     chosen = max(earliest, key=lambda suspect: suspect.distance)

@@ -228,9 +228,13 @@ class _Differences:
 
     def state(self) -> dict[str, Any]:
         return {
-            "high": self.high, "low": self.low, "center": self.center.state(), "window": [*map(list, self.window)],
-            "lasting": self.lasting, "lasted": self.lasted,
-        }  # fmt: skip
+            "high": self.high,
+            "low": self.low,
+            "center": self.center.state(),
+            "window": [*map(list, self.window)],
+            "lasting": self.lasting,
+            "lasted": self.lasted,
+        }
 
     @classmethod
     def of(cls, size: int, what: str, state: object) -> _Differences:

@@ -130,9 +130,12 @@ class CombinedScheme:
     def state(self) -> dict[str, Any]:
         """What a resumed training needs; JSON-able."""
         return {
-            "last": self._last, "strikes": list(self._strikes), "started": self._started, "running": self.running,
+            "last": self._last,
+            "strikes": list(self._strikes),
+            "started": self._started,
+            "running": self.running,
             "failed": self._failed,
-        }  # fmt: skip
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from what `state` returned."""

@@ -80,9 +80,12 @@ def test_a_limit_that_is_barely_broken_while_the_others_are_near_it_names_nobody
 def test_of_two_ranks_that_both_broke_a_limit_none_is_named_and_the_order_is_a_hint():
     found = attribute({0: rank(1.0, 2.0, 1e9, 1e9), 1: rank(1e9, 1e9, 1e9, 1e9)})
     assert found == Attribution(
-        None, "", (0, 1), "both of two ranks broke a limit: who was first at fault can't be told; rank 1 broke its "
+        None,
+        "",
+        (0, 1),
+        "both of two ranks broke a limit: who was first at fault can't be told; rank 1 broke its "
         "limit earlier in the backward pass, which is a hint and no proof",
-    )  # fmt: skip
+    )
     alike = attribute({0: rank(1e9, 1e9, 1e9, 1e9), 1: rank(1e9, 1e9, 1e9, 1e9)})
     assert alike.reason == "both of two ranks broke a limit: who was first at fault can't be told"
 

@@ -108,8 +108,12 @@ def test_in_the_backward_pass_the_last_stage_comes_first_and_a_fault_of_the_firs
         == 3
     )
     assert among(TWO_STAGES, own | {1: seen(out=CALM, gradient=LOUD)}, ("out",)).origin == 1
-    assert among(TWO_STAGES, {rank: {"gradient": each["gradient"]} for rank, each in own.items()}
-                 | {1: seen(gradient=LOUD)}).origin == 1  # fmt: skip
+    assert (
+        among(
+            TWO_STAGES, {rank: {"gradient": each["gradient"]} for rank, each in own.items()} | {1: seen(gradient=LOUD)}
+        ).origin
+        == 1
+    )
 
 
 def test_outputs_that_are_looked_at_in_the_backward_pass_are_taken_in_the_order_in_which_they_were_made():

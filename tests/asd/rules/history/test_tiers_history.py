@@ -362,10 +362,17 @@ def test_a_state_that_cant_have_been_saved_is_refused_and_changes_nothing():
         history.update(features(size))
     state = history.state()
     for key, value in [
-        ("cusum", math.nan), ("errors", -1), ("max_abs", {**state["max_abs"], "mu": math.inf}), ("l2", 3),
-        ("l2", {**state["l2"], "low": 1e3}), ("tails", state["tails"][:-1]), ("norm", {}), ("high", -1),
-        ("held", [1.0]), ("held", [1.0, 1.0, math.inf, 1.0]),
-    ]:  # fmt: skip
+        ("cusum", math.nan),
+        ("errors", -1),
+        ("max_abs", {**state["max_abs"], "mu": math.inf}),
+        ("l2", 3),
+        ("l2", {**state["l2"], "low": 1e3}),
+        ("tails", state["tails"][:-1]),
+        ("norm", {}),
+        ("high", -1),
+        ("held", [1.0]),
+        ("held", [1.0, 1.0, math.inf, 1.0]),
+    ]:
         with pytest.raises(StateError):
             history.restore({**state, "norm": {**state["norm"], "count": 7}, key: value})
         assert history.state() == state

@@ -32,8 +32,12 @@ def test_what_a_new_history_remembers_allows_and_names():
     assert (history.feature, history.broken) == ("max_abs", inf)
     state = history.state()
     assert {key: state[key] for key in ("errors", "high", "held", "cusum", "zeros")} == {
-        "errors": 0, "high": 0, "held": [], "cusum": 0.0, "zeros": 0,
-    }  # fmt: skip
+        "errors": 0,
+        "high": 0,
+        "held": [],
+        "cusum": 0.0,
+        "zeros": 0,
+    }
     assert history.least() == dict.fromkeys(FEATURES, 0.0)
     assert history.limit() == history.second_limit() == dict.fromkeys(FEATURES, inf)
     mine, rules = (inspect.signature(each).parameters for each in (History, Threshold))
@@ -139,8 +143,9 @@ def test_a_norm_above_the_published_limit_alone_is_told_in_the_words_of_that_rul
     history = taught("B", size=2.0**14)
     verdict = history.update(Features(2.0**14, 2.0**20, 2.0**12))
     assert (verdict.level, verdict.reason) == (
-        Level.ERROR, "gradient: L2 norm: value above the first absolute threshold 1000000",
-    )  # fmt: skip
+        Level.ERROR,
+        "gradient: L2 norm: value above the first absolute threshold 1000000",
+    )
     verdict = history.update(Features(2.0**40, 2.0**42, 2.0**38))
     assert verdict.reason.startswith("gradient: maximum more than ")
     verdict = history.update(Features(2.0**14, 2.0**42, 2.0**12))

@@ -127,8 +127,10 @@ def test_each_finding_says_of_which_feature_it_is_and_by_how_much():
     )
     assert ranks.feature == "mean_abs"
     assert ranks.update([one, one, Features(0.125, 6.0, 0.5)])[2][:3] == (
-        Level.WARNING, "gradient: maximum 4.0 bits below the median of the other ranks", 0.125,
-    )  # fmt: skip
+        Level.WARNING,
+        "gradient: maximum 4.0 bits below the median of the other ranks",
+        0.125,
+    )
     assert ranks.feature == "max_abs"
     ranks = steady("B", 3, 100)
     found = [ranks.update([one, one, Features(4.0, 12.0, 1.0)])[2] for _ in range(8)]

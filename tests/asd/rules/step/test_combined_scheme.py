@@ -123,8 +123,12 @@ def test_the_checksum_starts_on_all_ranks_runs_for_the_cooldown_and_rests():
         poll = polls.pop()
         if poll.action is not Action.NONE:
             found.append((second, poll.action, poll.ranks))
-    assert found == [(90, Action.START, (1,)), (150, Action.STOP, (1,)), (690, Action.START, (1,)),
-                     (750, Action.STOP, (1,))]  # fmt: skip
+    assert found == [
+        (90, Action.START, (1,)),
+        (150, Action.STOP, (1,)),
+        (690, Action.START, (1,)),
+        (750, Action.STOP, (1,)),
+    ]
 
 
 def test_strikes_while_the_checksum_runs_are_ignored():

@@ -45,9 +45,13 @@ def test_only_what_was_suspicious_and_is_there_again_within_its_limits_has_vanis
     first[3] = reading("nearly", 6.0, "B")
     first += [reading("fine", 1.0), reading("weight", 9.0)]
     again = [
-        reading("gone", 1.0), reading("stays", 9.0), reading("fine", 9.0), reading("nearly", 4.9),
-        reading("counted", 1.0, "B")._replace(calls=2), reading("weight", 1.0)._replace(calls=2),
-    ]  # fmt: skip
+        reading("gone", 1.0),
+        reading("stays", 9.0),
+        reading("fine", 9.0),
+        reading("nearly", 4.9),
+        reading("counted", 1.0, "B")._replace(calls=2),
+        reading("weight", 1.0)._replace(calls=2),
+    ]
     found = vanished(first, again, lambda seen: seen.l2 > 5)
     assert [seen.checkpoint for seen in found] == ["gone", "weight"]
     first[-1] = first[-1]._replace(order=-1)  # seen before all others

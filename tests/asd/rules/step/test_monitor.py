@@ -63,10 +63,13 @@ def test_events_follow_the_backward_pass_and_the_first_error_is_the_fatal_one():
     outcome = monitor().judge(
         7,
         [
-            reading("embedding", 9e9, order=4), reading("fine", 1.0, order=1), reading("norm_out", 2e4, order=0),
-            reading("block.1", 5e6, order=2), reading("block.0", 6e6, order=3),
+            reading("embedding", 9e9, order=4),
+            reading("fine", 1.0, order=1),
+            reading("norm_out", 2e4, order=0),
+            reading("block.1", 5e6, order=2),
+            reading("block.0", 6e6, order=3),
         ],
-    )  # fmt: skip
+    )
     assert [event.checkpoint for event in outcome.events] == ["norm_out", "block.1", "block.0", "embedding"]
     assert outcome.events[0].level is Level.WARNING
     assert outcome.fatal is outcome.events[1]
@@ -84,8 +87,11 @@ def test_an_event_says_where_when_and_how_much():
     assert (event.step, event.checkpoint, event.value, event.limits) == (7, "a", 2e6, (LIMIT,))
     assert (event.level, event.kind, event.rule, event.feature) == (Level.ERROR, "anomaly", "threshold", "l2")
     assert (event.reason, event.refused, event.time, event.code) == (
-        "value above the first absolute threshold 1000000", True, 5.0, "80818C00",
-    )  # fmt: skip
+        "value above the first absolute threshold 1000000",
+        True,
+        5.0,
+        "80818C00",
+    )
 
 
 def test_a_limit_that_does_not_exist_is_not_in_the_event():
@@ -185,9 +191,13 @@ def test_a_sink_is_told_of_the_beginning_of_each_step_and_of_the_end():
     watch.judge(2, [reading("a", 2e6)])
     watch.end()
     assert keeper.calls == [
-        ("step", True, []), ("step", True, []), ("place", 2), ("event", "a"), ("step", True, ["a"]),
+        ("step", True, []),
+        ("step", True, []),
+        ("place", 2),
+        ("event", "a"),
+        ("step", True, ["a"]),
         ("step", False, []),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_first_level_event_names_its_evidence_and_its_micro_batch():

@@ -20,16 +20,32 @@ COUNTS = st.integers(0, 2**63 - 1)
 MOMENTS = st.floats(0, 1e12)
 TEXTS = st.text(max_size=20)
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
-STATUSES = st.builds(partial(made_of, Status),
-    run=TEXTS, rank=st.integers(-1, 2**40), host=TEXTS, device=TEXTS, pid=COUNTS, started=MOMENTS, written=MOMENTS,
-    active=st.booleans(), step=COUNTS, steps=COUNTS, checks=COUNTS, non_finite=COUNTS,
-    anomalies=st.fixed_dictionaries({"first": COUNTS, "second": COUNTS}), refused=COUNTS, problems=COUNTS,
-    dropped=st.dictionaries(TEXTS, COUNTS, max_size=3), evidence_dropped=COUNTS, last_check=MOMENTS,
-    step_seconds=MOMENTS, check_seconds=MOMENTS,
+STATUSES = st.builds(
+    partial(made_of, Status),
+    run=TEXTS,
+    rank=st.integers(-1, 2**40),
+    host=TEXTS,
+    device=TEXTS,
+    pid=COUNTS,
+    started=MOMENTS,
+    written=MOMENTS,
+    active=st.booleans(),
+    step=COUNTS,
+    steps=COUNTS,
+    checks=COUNTS,
+    non_finite=COUNTS,
+    anomalies=st.fixed_dictionaries({"first": COUNTS, "second": COUNTS}),
+    refused=COUNTS,
+    problems=COUNTS,
+    dropped=st.dictionaries(TEXTS, COUNTS, max_size=3),
+    evidence_dropped=COUNTS,
+    last_check=MOMENTS,
+    step_seconds=MOMENTS,
+    check_seconds=MOMENTS,
     ratios=st.lists(COUNTS, min_size=len(RATIO_BOUNDS) + 1, max_size=len(RATIO_BOUNDS) + 1),
     ratio_sum=NUMBERS.filter(math.isfinite),
     checkpoints=st.dictionaries(TEXTS, st.tuples(NUMBERS, NUMBERS), max_size=3),
-)  # fmt: skip
+)
 
 
 def verdict(value, limit=1e6, level=Level.NORMAL):
@@ -85,9 +101,17 @@ def test_a_value_falls_into_the_bucket_whose_bound_it_does_not_exceed(ratio, buc
 
 @pytest.mark.parametrize(
     ("value", "limit", "non_finite"),
-    [(math.inf, 1.0, 1), (-math.inf, 1.0, 1), (math.nan, 1.0, 1), (1.0, math.inf, 0), (1.0, 0.0, 0), (1.0, math.nan, 0),
-     (1.0, -1.0, 0), (1e308, 1e-300, 0)],
-)  # fmt: skip
+    [
+        (math.inf, 1.0, 1),
+        (-math.inf, 1.0, 1),
+        (math.nan, 1.0, 1),
+        (1.0, math.inf, 0),
+        (1.0, 0.0, 0),
+        (1.0, math.nan, 0),
+        (1.0, -1.0, 0),
+        (1e308, 1e-300, 0),
+    ],
+)
 def test_what_has_no_ratio_is_kept_out_of_the_histogram(value, limit, non_finite):
     status = made_of(Status, **ORIGIN)
     status.add("a", verdict(value, limit))
@@ -110,24 +134,38 @@ def test_a_field_of_a_later_version_is_passed_over():
 @pytest.mark.parametrize(
     ("field", "value", "valid"),
     [
-        ("run", 1, "a text"), ("host", None, "a text"), ("device", [], "a text"),
-        ("rank", "3", "a whole number from -1 on"), ("rank", True, "a whole number from -1 on"),
-        ("rank", -2, "a whole number from -1 on"), ("checks", -1, "a whole number from 0 on"),
-        ("step", 1.5, "a whole number from 0 on"), ("checks", 2**63, "a whole number from 0 on"),
-        ("active", 1, "true or false"), ("active", "yes", "true or false"), ("started", "soon", "a number"),
-        ("written", None, "a number"), ("ratio_sum", 10**309, "a number"), ("ratio_sum", "inf", "a number"),
-        ("started", "nan", "a number"), ("ratios", [0] * 13 + [-1], "a list of 14 whole numbers"),
-        ("ratio_sum", True, "a number"), ("anomalies", 3, "an object of whole numbers"),
-        ("anomalies", {"first": "1"}, "an object of whole numbers"), ("dropped", [1], "an object of whole numbers"),
-        ("ratios", [0], "a list of 14 whole numbers"), ("ratios", {}, "a list of 14 whole numbers"),
+        ("run", 1, "a text"),
+        ("host", None, "a text"),
+        ("device", [], "a text"),
+        ("rank", "3", "a whole number from -1 on"),
+        ("rank", True, "a whole number from -1 on"),
+        ("rank", -2, "a whole number from -1 on"),
+        ("checks", -1, "a whole number from 0 on"),
+        ("step", 1.5, "a whole number from 0 on"),
+        ("checks", 2**63, "a whole number from 0 on"),
+        ("active", 1, "true or false"),
+        ("active", "yes", "true or false"),
+        ("started", "soon", "a number"),
+        ("written", None, "a number"),
+        ("ratio_sum", 10**309, "a number"),
+        ("ratio_sum", "inf", "a number"),
+        ("started", "nan", "a number"),
+        ("ratios", [0] * 13 + [-1], "a list of 14 whole numbers"),
+        ("ratio_sum", True, "a number"),
+        ("anomalies", 3, "an object of whole numbers"),
+        ("anomalies", {"first": "1"}, "an object of whole numbers"),
+        ("dropped", [1], "an object of whole numbers"),
+        ("ratios", [0], "a list of 14 whole numbers"),
+        ("ratios", {}, "a list of 14 whole numbers"),
         ("ratios", [0] * 13 + [None], "a list of 14 whole numbers"),
         ("checkpoints", [], "an object of pairs of numbers"),
         ("checkpoints", {"a": [1]}, "an object of pairs of numbers"),
         ("checkpoints", {"a": [1, "x"]}, "an object of pairs of numbers"),
-        ("checkpoints", {"a": 1}, "an object of pairs of numbers"), ("protections", [1], "an object"),
+        ("checkpoints", {"a": 1}, "an object of pairs of numbers"),
+        ("protections", [1], "an object"),
     ],
     ids=lambda value: repr(value)[:20],
-)  # fmt: skip
+)
 def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, valid):
     with pytest.raises(StateError) as caught:
         Status.from_json(changed(**{field: value}))
@@ -141,10 +179,12 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, v
 @pytest.mark.parametrize(
     ("part", "valid"),
     [
-        ({"on": {"gate": 1}}, "an object of texts"), ({"places": {"outputs": "2"}}, "an object of whole numbers"),
-        ({"missing": {"ASD_BUDGET": "slow"}}, "an object of lists of texts"), ({"unseen": []}, "an object of lists of"),
+        ({"on": {"gate": 1}}, "an object of texts"),
+        ({"places": {"outputs": "2"}}, "an object of whole numbers"),
+        ({"missing": {"ASD_BUDGET": "slow"}}, "an object of lists of texts"),
+        ({"unseen": []}, "an object of lists of"),
     ],
-)  # fmt: skip
+)
 def test_wrong_protections_are_named(part, valid):
     ((name, value),) = part.items()
     with pytest.raises(StateError, match=f"^protections field {name} is ") as caught:
