@@ -3,13 +3,12 @@
 import re
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from real_programs import binary, eventually, get
 
 from asd.event import Event
-from asd.exporters.outlets.pushgateway import Pushgateway, push
-from asd.exporters.outlets.text_files import write_textfile
+from asd.exporters.outlets import Outlets
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
@@ -60,7 +59,7 @@ def told(families, *, without=()):
 def test_node_exporter_serves_every_sample_of_the_textfile_and_finds_no_fault(start, registry, tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}/metrics"
-    write_textfile(tmp_path / "asd.prom", registry)
+    Outlets(registry, textfile=tmp_path / "asd.prom")
     start(
         binary("prometheus-node-exporter"), f"--web.listen-address=127.0.0.1:{port}", "--collector.disable-defaults",
         "--collector.textfile", f"--collector.textfile.directory={tmp_path}", ready=url,
@@ -87,33 +86,18 @@ def gateway(start):
 
 def groups(url):
     page = get(f"{url}/metrics")
-    return sorted(
-        sample.labels["rank"]
+    return [
+        sample.labels["instance"]
         for family in text_string_to_metric_families(page)
         for sample in family.samples
         if sample.name == "push_time_seconds"
-    )
+    ]
 
 
-def test_a_pushgateway_keeps_each_rank_until_it_is_deleted(gateway, registry):
-    pushgateway = Pushgateway(gateway)
-    pushgateway.push(registry)
-    pushgateway.push(registry)
-    page = eventually(lambda: groups(gateway) == ["0", "1"] and get(f"{gateway}/metrics"))
-    of_ranks = {key: value for key, value in told(registry.collect()).items() if "run" in dict(key[1])}
-    assert len(of_ranks) > 80
-    assert of_ranks.items() <= told(text_string_to_metric_families(page), without=("job", "instance")).items()
-    failures = [line for line in page.splitlines() if line.startswith("push_failure_time_seconds")]
-    assert failures
-    assert all(line.endswith(" 0") for line in failures)
-    pushgateway.delete()
+def test_a_pushgateway_keeps_the_node_until_it_is_deleted(gateway, registry):
+    outlets = Outlets(registry, push_url=gateway, node="n 1")
+    page = eventually(lambda: groups(gateway) == ["n 1"] and get(f"{gateway}/metrics"))
+    pushed = told(text_string_to_metric_families(page), without=("job", "instance"))
+    assert told(registry.collect()).items() <= pushed.items()
+    outlets.close(delete=True)
     assert eventually(lambda: groups(gateway) == [])
-
-
-def test_a_pushgateway_that_refuses_is_quoted(gateway):
-    made = CollectorRegistry()
-    step = Gauge("asd_step", "x", ("rank",), registry=made)
-    step.labels("0").set(1)
-    step.labels("1").set(2)
-    with pytest.raises(ConnectionError, match=r"it answered 400 Bad Request: .*asd_step"):
-        push(gateway, made, {"rank": "0"})  # in one group, the two series become the same

@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
-    from asd.exporters.outlets.outlets import Outlets
+    from asd.exporters.outlets import Outlets
     from asd.exporters.prometheus.agent import Agent
     from asd.exporters.prometheus.node import collector_of, serve_node
 
