@@ -9,21 +9,13 @@ __all__ = ["Level", "Verdict"]
 
 
 class Level(IntEnum):
-    """How serious a value is; a larger number is more serious.
-
-    The vendor kernels return 0 for normal, 1 for the first level and 2 for the second: `vendor_code` gives that.
-    """
+    """How serious a value is; a larger number is more serious."""
 
     NORMAL = 0
     WARNING = 1
     """Second level: reported, never acted on."""
     ERROR = 2
     """First level: the update is refused and the configured action follows."""
-
-    @property
-    def vendor_code(self) -> int:
-        """The result code of the vendor kernels: 0 normal, 1 first level, 2 second level."""
-        return (0, 2, 1)[self]
 
 
 class Verdict(NamedTuple):

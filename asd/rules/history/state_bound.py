@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any
 
-from asd.errors import ConfigError
 from asd.rules.saved import check_count, check_keys, check_number
 from asd.verdict import Level, Verdict
 
@@ -43,14 +42,8 @@ class StateBound:
 
     A finite value is learned even if it is flagged, for it is there to stay, and one alarm is enough.
 
-    Args:
-        every: Steps from one update to the next, for the warm-up is counted in steps.
-
     Attributes:
         name: The value that the last verdict is about.
-
-    Raises:
-        ConfigError: `every` is not valid.
 
     Examples:
         >>> bound = StateBound()
@@ -62,10 +55,7 @@ class StateBound:
         'state: min_second_moment is negative'
     """
 
-    def __init__(self, every: int = 1) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ConfigError("every", every, "a number of steps of at least 1")
-        self.every = every
+    def __init__(self) -> None:
         self.name = ""
         self._largest: dict[str, float] = {}
         self._updates = 0
@@ -115,7 +105,7 @@ class StateBound:
         if growth is None and name != WEIGHT:
             is_square = MINIMUM + name.removeprefix(MAXIMUM) in values
             return UNKNOWN_FACTOR * UNKNOWN_FACTOR if is_square else UNKNOWN_FACTOR
-        return FACTOR if self._updates * self.every >= WARM else WARM_UP_FACTOR
+        return FACTOR if self._updates >= WARM else WARM_UP_FACTOR
 
     def _limit(self, name: str, values: Mapping[str, float], growth: Mapping[str, float] | None) -> float:
         """The largest value that is not an error."""

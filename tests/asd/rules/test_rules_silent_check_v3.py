@@ -24,8 +24,12 @@ TRACE = [
 ]
 
 
+VENDOR_CODES = (0, 2, 1)
+"""What the vendor kernels return for a level."""
+
+
 def vendor_codes(rule, values):
-    return [rule.update(value).level.vendor_code for value in values]
+    return [VENDOR_CODES[rule.update(value).level] for value in values]
 
 
 def test_the_published_trace_is_reproduced_poisoned_mean_included():
@@ -37,7 +41,7 @@ def test_the_published_trace_is_reproduced_poisoned_mean_included():
             assert rule.limit() == INF
         else:
             assert rule.limit() == pytest.approx(base * 1e6, rel=1e-5)
-        assert rule.update(value).level.vendor_code == code
+        assert VENDOR_CODES[rule.update(value).level] == code
         assert f"{rule.state()['avg']:e}" == mean_after
     assert rule.state()["count"] == len(TRACE)
 

@@ -10,8 +10,12 @@ NAN = math.nan
 INF = math.inf
 
 
+VENDOR_CODES = (0, 2, 1)
+"""What the vendor kernels return for a level."""
+
+
 def vendor_codes(rule, values):
-    return [rule.update(value).level.vendor_code for value in values]
+    return [VENDOR_CODES[rule.update(value).level] for value in values]
 
 
 def printed(numbers):
@@ -24,7 +28,7 @@ def test_vendor_trace_a_keeps_a_nan_as_the_last_value_but_not_in_the_range():
     codes, before = [], []
     for value in values:
         before.append(rule.state())
-        codes.append(rule.update(value).level.vendor_code)
+        codes.append(VENDOR_CODES[rule.update(value).level])
     assert codes == [0, 0, 0, 0, 0, 0, 1, 1, 0]
     last = ["0.000000", "0.130423", "0.115000", "0.098900", "0.089474", "0.105156", "0.100089", "nan", "nan"]
     assert printed(state["pre"] for state in before) == last

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from asd.errors import ConfigError, StateError
+from asd.errors import StateError
 from asd.rules.history import StateBound
 from asd.rules.history.unchanged_output import UnchangedOutput
 from asd.rules.saved import check_number
@@ -40,15 +40,9 @@ def test_an_idle_output_ends_once_it_changes():
     assert seen == [(False, False), (True, False), (False, True), (False, False), (True, False)]
 
 
-@pytest.mark.parametrize("every", [0, True, 1.5])
-def test_a_bound_needs_a_whole_number_of_steps(every):
-    with pytest.raises(ConfigError):
-        StateBound(every)
-
-
 def test_a_bound_without_values_names_nothing_and_is_healthy():
     bound = StateBound()
-    assert (bound.every, bound.name) == (1, "")
+    assert bound.name == ""
     assert bound.update({}) == (Level.NORMAL, "", 0.0, float("inf"))
 
 
