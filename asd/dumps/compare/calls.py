@@ -8,8 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import NamedTuple
 
-from asd.dumps.compare.rows import Row, compare_slots, mode_of
-from asd.dumps.compare.wrong_rows import judge
+from asd.dumps.compare.rows import Row, compare_slots, judge, mode_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
 from asd.dumps.pairing.matching import Matching

@@ -14,12 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from asd.dumps.compare.across import across_ranks, across_steps
 from asd.dumps.compare.calls import CallRows, compare_dumps
-from asd.dumps.compare.first_divergence import Divergence, FirstDivergence
+from asd.dumps.compare.divergence import Divergence, across_ranks, across_steps
+from asd.dumps.compare.first_divergence import FirstDivergence
 from asd.dumps.compare.result_csv import ResultTable
-from asd.dumps.compare.rows import Row, mode_of
-from asd.dumps.compare.wrong_rows import BAD
+from asd.dumps.compare.rows import BAD, Row, mode_of
 from asd.dumps.formats.dump_folder import Dump, cut_short, find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.pairing.mapping_file import match_with

@@ -1,73 +1,27 @@
 """The one answer: where two runs part first, in the order of execution, and what that says about the cause.
 
 A call whose inputs agree and whose output differs computed wrongly. A call whose input differs was given something
-wrong: the call that gave the same tensor is looked at in its place, else the module around it. Whether it was data, a
-weight, or the result of an operation that the dump does not hold is told from where the same tensor stands elsewhere
-in the trusted dump.
+wrong: the call that gave the same tensor is looked at in its place, else the module around it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from asd.dumps.compare.bits import BitDifference
 from asd.dumps.compare.calls import CallRows
-from asd.dumps.compare.rows import Row
-from asd.dumps.compare.within_rounding import Agrees, hidden_and_seen, pair_of, within_rounding
-from asd.dumps.compare.wrong_rows import BAD, UNMATCHED
+from asd.dumps.compare.divergence import Divergence, counted
+from asd.dumps.compare.origin import Origin, fingerprint, suffix_of, trusted_name
+from asd.dumps.compare.rounding import Agrees, hidden_and_seen, pair_of, within_rounding
+from asd.dumps.compare.rows import BAD, UNMATCHED, Row
 from asd.dumps.formats.dump_folder import Dump
-from asd.dumps.formats.slots import Slot, split_name
+from asd.dumps.formats.slots import split_name
 
-__all__ = ["Divergence", "FirstDivergence"]
+__all__ = ["FirstDivergence"]
 
 _COMMUNICATION = ("Distributed.", "MintDistributed.")
 _COMMUNICATION_WORDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "all_reduce", "all_gather")
-_TAKES_WEIGHT = {
-    "linear", "dense", "matmul", "batchmatmul", "conv1d", "conv2d", "conv3d", "embedding", "gather", "layer_norm",
-    "layernorm", "rms_norm", "rmsnorm", "group_norm", "batch_norm", "biasadd",
-}  # fmt: skip
 _LITTLE = 0.03  # of a tensor's size: no two kinds of devices round a first difference by more
 _BASES = {"bits": "bit for bit", "crc": "by CRC32", "statistics": "in their statistics", "value": "in value"}
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """Where two runs part first.
-
-    Attributes:
-        call: Name of the call in the run under test.
-        trusted_call: Its name in the trusted run.
-        slot: Name of the first slot that differs, the one the judgement rests on.
-        kind: `operator`, `weight`, `input` or `communication`; `unknown` where the dumps can't tell.
-        confidence: `high`, `medium` or `low`.
-        basis: What agreement means: `bits`, `crc`, `statistics`, `value`, `rule` for the rule of accuracy, or
-            `rounding` for what that explains.
-        agreeing: Calls before it, all of which agree.
-        reason: Why this kind, in words.
-        difference: The elements that differ, when both tensors are at hand.
-    """
-
-    call: str
-    trusted_call: str
-    slot: str
-    kind: str
-    confidence: str
-    basis: str
-    agreeing: int
-    reason: str
-    difference: BitDifference | None
-
-    @property
-    def sentence(self) -> str:
-        """All of it in one sentence."""
-        lead = {
-            "operator": f"The first wrong operator is {self.call}",
-            "communication": f"The first wrong communication is {self.call}",
-            "weight": f"A weight is wrong before {self.call} uses it",
-            "input": f"What {self.call} is given is wrong already",
-            "unknown": f"Which operator is the first wrong one can't be told, {self.call} is the first to show it",
-        }[self.kind]
-        return f"{lead}: {self.reason}{_bits(self.difference)} ({self.kind}, confidence {self.confidence})."
 
 
 class FirstDivergence:
@@ -75,7 +29,7 @@ class FirstDivergence:
 
     Args:
         trusted: The trusted run.
-        same_bits: Whether equal bits can be expected: both runs are of one framework, tool and mode.
+        same_bits: Whether equal bits can be expected: both runs are of one framework and tool.
         by: `bits`, `rule`, `rounding`, or `auto`: bits where equal bits can be expected, unless the runs differ
             everywhere by a little, as two kinds of devices do: then the rule of accuracy. Else what rounding explains.
 
@@ -88,6 +42,7 @@ class FirstDivergence:
 
     def __init__(self, trusted: Dump, *, same_bits: bool, by: str = "auto", carried: float = 0.0) -> None:
         self._trusted, self._same_bits, self._by = trusted, same_bits, by
+        self._origin = Origin(trusted)
         self.rounding, self.carried = "", carried
         self._calls: list[CallRows] = []
         self._by_trusted: dict[str, CallRows] = {}
@@ -97,7 +52,7 @@ class FirstDivergence:
     def add(self, call: CallRows) -> None:
         """Takes in the next call, in the order of execution."""
         self._calls.append(call)
-        self._by_trusted.setdefault(_trusted_name(call), call)
+        self._by_trusted.setdefault(trusted_name(call), call)
         base, direction, _ = split_name(call.name)
         self._of_module.setdefault((base, direction), []).append(call)
 
@@ -175,7 +130,7 @@ class FirstDivergence:
     def _beside(self, call: CallRows) -> list[Row]:
         """What a call computed from; of a backward call what its forward call took and gave as well."""
         taken = [*self._taken(call), *self._given_inside(call)]
-        forward = self._by_trusted.get(_trusted_name(call).replace("backward", "forward", 1))
+        forward = self._by_trusted.get(trusted_name(call).replace("backward", "forward", 1))
         if split_name(call.name)[1] != "backward" or forward is None:
             return taken
         return taken + [row for row in forward.rows if row.state in ("input", "output")]
@@ -187,7 +142,7 @@ class FirstDivergence:
             for name, parent in self._trusted.parents.items():
                 if parent is not None and name in self._by_trusted:
                     self._inside.setdefault(parent, []).append(self._by_trusted[name])
-        return [row for one in self._inside.get(_trusted_name(call), ()) for row in one.rows if row.state == "output"]
+        return [row for one in self._inside.get(trusted_name(call), ()) for row in one.rows if row.state == "output"]
 
     def _first(self, agrees: Agrees) -> CallRows | None:
         return next((call for call in self._calls if any(agrees(row) is False for row in call.rows)), None)
@@ -195,7 +150,7 @@ class FirstDivergence:
     def _origin_of(self, first: CallRows, agrees: Agrees) -> CallRows:
         """The call where what `first` shows began: what it was given is followed back to who gave it."""
         order = {id(call): place for place, call in enumerate(self._calls)}
-        parameters = self._places(_trusted_name(first))[0]
+        parameters = self._origin.places(trusted_name(first))[0]
         given = self._given(agrees)
         seen, to_visit, ends = {id(first)}, [first], []
         while to_visit:
@@ -215,23 +170,23 @@ class FirstDivergence:
     ) -> list[CallRows]:
         """The calls that gave what this one was given wrong; the module around it where nobody did."""
         wrong = [row for row in self._taken(call) if agrees(row) is False]
-        if not wrong or any(row.state == "parameters" or _print_of(row.trusted) in parameters for row in wrong):
+        if not wrong or any(row.state == "parameters" or fingerprint(row.trusted) in parameters for row in wrong):
             return []
         found = [
-            giver for row in wrong for giver in given.get((_print_of(row.trusted), _print_of(row.tested)), ())
+            giver for row in wrong for giver in given.get((fingerprint(row.trusted), fingerprint(row.tested)), ())
             if _may_follow(giver.name, call.name)
         ]  # fmt: skip
         if found or all(row.trusted is not None and row.trusted.scalar is not None for row in wrong):
             return found
-        around = self._by_trusted.get(self._trusted.parents.get(_trusted_name(call)) or "")
+        around = self._by_trusted.get(self._trusted.parents.get(trusted_name(call)) or "")
         return [around] if around is not None and self._explains(around, wrong, agrees) else []
 
     def _explains(self, around: CallRows, wrong: list[Row], agrees: Agrees) -> bool:
         """Whether a module has wrong inputs or parameters of its own that are not merely what its part was given."""
         taken = [row for row in self._taken(around) if agrees(row) is not None]
         if any(agrees(row) is False for row in taken):
-            prints = {_print_of(row.trusted) for row in wrong}
-            return any(agrees(row) is False and _print_of(row.trusted) not in prints for row in taken)
+            prints = {fingerprint(row.trusted) for row in wrong}
+            return any(agrees(row) is False and fingerprint(row.trusted) not in prints for row in taken)
         return bool(taken) and any(agrees(row) is False for row in around.rows)
 
     def _given(self, agrees: Agrees) -> dict[object, list[CallRows]]:
@@ -239,7 +194,7 @@ class FirstDivergence:
         given: dict[object, list[CallRows]] = {}
         for call in self._calls:
             for row in call.rows:
-                key = (_print_of(row.trusted), _print_of(row.tested))
+                key = (fingerprint(row.trusted), fingerprint(row.tested))
                 if row.state == "output" and agrees(row) is False and None not in key:
                     given.setdefault(key, []).append(call)
         return given
@@ -268,90 +223,24 @@ class FirstDivergence:
         wrong_given = [row for row in call.rows if row.state in ("output", "parameters_grad") and agrees(row) is False]
         row = (wrong_taken or wrong_given)[0]
         if wrong_taken:
-            kind, confidence, reason = self._origin(call, wrong_taken, agrees)
+            kind, confidence, reason = self._origin.of(call, wrong_taken, agrees)
         else:
             kind = "communication" if _communicates(call.name) else "operator"
             known = [row for row in taken if agrees(row) is not None]
             complete = bool(known) and len(known) == len(taken)
             confidence = "high" if complete and row.basis in ("bits", "crc", "value") and not by_rule else "medium"
             reason = (
-                f"its {_counted(len(known), 'input')} {'agrees' if len(known) == 1 else 'agree'} "
+                f"its {counted(len(known), 'input')} {'agrees' if len(known) == 1 else 'agree'} "
                 f"{'within what is allowed' if by_rule else _BASES[_weakest(known, row)]} and "
-                f"{_suffix(call, row)} differs"
+                f"{suffix_of(call, row)} differs"
                 if known
-                else f"{_suffix(call, row)} differs; its inputs are not known"
+                else f"{suffix_of(call, row)} differs; its inputs are not known"
             )
         difference = row.metrics.difference if row.metrics is not None else None
         return Divergence(
-            call.name, _trusted_name(call), row.name, kind, confidence, "rule" if by_rule else row.basis, agreeing,
+            call.name, trusted_name(call), row.name, kind, confidence, "rule" if by_rule else row.basis, agreeing,
             reason, difference,
         )  # fmt: skip
-
-    def _origin(self, call: CallRows, wrong: list[Row], agrees: Agrees) -> tuple[str, str, str]:
-        """Kind, confidence and reason of a call that was given something wrong."""
-        row = wrong[0]
-        what = _suffix(call, row)
-        if row.state == "parameters":
-            confidence = "high" if row.basis in ("bits", "crc") else "medium"
-            return "weight", confidence, f"{what} differs while its inputs agree"
-        parameters, producers = self._places(_trusted_name(call))
-        for row in (one for one in wrong if one.state == "input"):
-            print_ = None if row.trusted is None else _fingerprint(row.trusted)
-            what = _suffix(call, row)
-            if print_ in parameters:
-                return "weight", "high", f"{what} is {parameters[print_]}, and it differs"
-            if print_ in producers:
-                return "input", "medium", f"{what} was right when {producers[print_]} gave it, and was changed since"
-        row = wrong[0]
-        what = _suffix(call, row)
-        if row.trusted is not None and row.trusted.scalar is not None:
-            return "input", "medium", f"the argument {what} differs"
-        if _may_be_weight(call.name, row) and any(agrees(other) for other in call.rows if other.state == "input"):
-            return "weight", "medium", f"{what} differs, which no call before gave, while the other inputs agree"
-        if not self._had_data(_trusted_name(call), parameters):
-            confidence = "high" if row.basis in ("bits", "crc") else "medium"
-            return "input", confidence, f"{what} of the first call that gets data differs"
-        between = f"an operation between {self._last_before(call)} and it that the dump does not hold"
-        given = "what the network was given, or " if split_name(call.name)[1] == "forward" else ""
-        return "unknown", "low", f"{what} differs and no call in the dump gave it, so {given}{between} is wrong"
-
-    def _had_data(self, name: str, parameters: dict[object, str]) -> bool:
-        """Whether a call of its direction comes before, in the trusted run, that gets anything but parameters."""
-        direction = split_name(name)[1]
-        own = set(parameters)
-        for before in self._before(name):
-            if split_name(before)[1] != direction:
-                continue
-            slots = self._trusted.entries[before].slots
-            given = {_fingerprint(slot) for slot in slots if slot.state == "input" and slot.scalar is None}
-            if direction != "forward" or not given <= {*own, None}:
-                return True
-            own |= {_fingerprint(slot) for slot in slots if slot.state == "output"}
-        return False
-
-    def _before(self, name: str) -> list[str]:
-        names = list(self._trusted.entries)
-        return names[: names.index(name)] if name in self._trusted.entries else []
-
-    def _last_before(self, call: CallRows) -> str:
-        names = self._before(_trusted_name(call))
-        return names[-1] if names else "the beginning"
-
-    def _places(self, until: str) -> tuple[dict[object, str], dict[object, str]]:
-        """The parameters of the trusted run, and what its calls before `until` gave, by fingerprint."""
-        parameters: dict[object, str] = {}
-        producers: dict[object, str] = {}
-        before = True
-        for name, entry in self._trusted.entries.items():
-            before = before and name != until
-            for slot in entry.slots:
-                if slot.state == "parameters":
-                    parameters.setdefault(_fingerprint(slot), f"{slot.suffix} of {split_name(name)[0]}")
-                elif slot.state == "output" and before:
-                    producers[_fingerprint(slot)] = name
-        parameters.pop(None, None)
-        producers.pop(None, None)
-        return parameters, producers
 
 
 def _same(row: Row) -> bool | None:
@@ -364,26 +253,9 @@ def _passes(row: Row) -> bool | None:
     return row.verdict not in BAD
 
 
-def _print_of(slot: Slot | None) -> object:
-    return None if slot is None else _fingerprint(slot)
-
-
 def _may_follow(giver: str, taker: str) -> bool:
     """Whether a call can have given another something: a forward call gets nothing from the backward pass."""
     return split_name(taker)[1] != "forward" or split_name(giver)[1] == "forward"
-
-
-def _fingerprint(slot: Slot) -> object:
-    """What tells a tensor from others; None when it could be many."""
-    if slot.scalar is not None or slot.values[0] is None or slot.values[0] == slot.values[1]:
-        return None
-    return slot.shape, slot.md5 or slot.values
-
-
-def _may_be_weight(name: str, row: Row) -> bool:
-    parts = split_name(name)[0].lower().split(".")
-    index = (row.tested or row.trusted).suffix.split(".")[1:2]  # type: ignore[union-attr]
-    return index != ["0"] and any(part in _TAKES_WEIGHT for part in parts[1:])
 
 
 def _communicates(name: str) -> bool:
@@ -394,26 +266,3 @@ def _communicates(name: str) -> bool:
 def _weakest(known: list[Row], row: Row) -> str:
     bases = {one.basis for one in (*known, row)}
     return next(basis for basis in ("statistics", "crc", "bits", "value") if basis in bases)
-
-
-def _trusted_name(call: CallRows) -> str:
-    for row in call.rows:
-        if row.trusted is not None:
-            return row.trusted_name[: -len(row.trusted.suffix) - 1]
-    return call.name
-
-
-def _suffix(call: CallRows, row: Row) -> str:
-    return row.name.removeprefix(call.name).lstrip("._")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _bits(difference: BitDifference | None) -> str:
-    if difference is None or not difference.elements:
-        return ""
-    first = difference.elements[0]
-    sign = ", as one flipped bit leaves it" if difference.is_one_flip else ""
-    return f" in {difference.count} of {_counted(difference.size, 'element')}, first at {first.words}{sign}"

@@ -1,18 +1,33 @@
-"""The rows of a comparison: two slots side by side, and what can be said about them."""
+"""The rows of a comparison: two slots side by side, what can be said about them, and whether they are wrong.
+
+The rule of tensors, in its order:
+
+    1. `No`  when Cosine < 0.99 and MaxAbsErr > 0.001
+    2. `No`  when Cosine < 0.9
+    3. `No`  when MaxAbsErr > 1
+    4. `Yes` otherwise
+
+A metric that there is none for (the cosine of a single element) breaks no rule. A slot that one side lacks, or with
+another shape, is `Unmatched` and never passes.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from asd.dumps.compare.metrics import SHAPE_UNMATCHED, UNSUPPORTED, Metrics, compare_files
+from asd.dumps.compare.metrics import NOT_A_NUMBER, SHAPE_UNMATCHED, UNSUPPORTED, Metrics, compare_files
 from asd.dumps.formats.dump_folder import Dump, tensor_file
 from asd.dumps.formats.npy_file import NpyFile, TensorFile
 from asd.dumps.formats.slots import Entry, Slot
 from asd.dumps.formats.torch_file import TorchFile
 from asd.errors import StateError
 
-__all__ = ["Row", "compare_slots", "mode_of", "same_dtype"]
+__all__ = ["BAD", "UNMATCHED", "Row", "compare_slots", "judge", "mode_of"]
+
+UNMATCHED = "Unmatched"
+BAD = {"No", "Different", "Warning", UNMATCHED}
+"""The verdicts that ask for a look."""
 
 
 @dataclass(slots=True)
@@ -106,15 +121,6 @@ def compare_slots(
     return row
 
 
-def same_dtype(ours: str, theirs: str) -> bool:
-    """Whether two frameworks mean the same type: `Float32` and `torch.float32`."""
-    return _plain_dtype(ours) == _plain_dtype(theirs)
-
-
-def _plain_dtype(dtype: str) -> str:
-    return dtype.lower().rpartition(".")[2].removesuffix("'>").removeprefix("<class '")
-
-
 def _same_numbers(tested: Slot, trusted: Slot) -> tuple[bool | None, str]:
     if tested.md5 is not None and trusted.md5 is not None:
         return tested.md5.lower() == trusted.md5.lower(), "crc"
@@ -157,3 +163,61 @@ def _opened(dump: Dump, slot: Slot, side: str) -> TensorFile:
         file.close()
         raise StateError(f"{path} has the shape {list(file.shape)}, its dump says {list(slot.shape)}.")
     return file
+
+
+def judge(row: Row, mode: str) -> str:
+    """The verdict on a row: `Yes` or `No` of tensors, `pass` or `Warning` of statistics, `Different` of CRCs.
+
+    `None` says that there is nothing to judge by: a missing tensor, or equal scalars.
+
+    Args:
+        row: What was compared.
+        mode: `tensor`, `md5` or `statistics`.
+    """
+    if _is_unmatched(row):
+        return UNMATCHED
+    if mode == "tensor":
+        return _judge_tensor(row)
+    if mode == "md5" and row.basis == "crc":
+        return "pass" if row.same else "Different"
+    if row.same is None:
+        return "None"
+    if row.basis == "value":
+        return "pass" if row.same else "Different" if mode == "md5" else "Warning"
+    return "Warning" if _statistics_differ(row) else "pass"
+
+
+def _is_unmatched(row: Row) -> bool:
+    return (
+        row.tested is None or row.trusted is None or row.tested.shape != row.trusted.shape
+        or (row.tested.scalar is None) != (row.trusted.scalar is None)
+    )  # fmt: skip
+
+
+def _judge_tensor(row: Row) -> str:
+    metrics = row.metrics
+    if metrics is None or (row.basis == "value" and row.same):
+        return "None"
+    if metrics.max_abs == NOT_A_NUMBER or row.basis == "value":
+        return "No"
+    if not isinstance(metrics.max_abs, float):
+        return "None"
+    # One norm alone is 0: the directions have nothing in common.
+    cosine = metrics.cosine if isinstance(metrics.cosine, float) else 0.0 if metrics.cosine == "Nan" else 1.0
+    wrong = (cosine < 0.99 and metrics.max_abs > 0.001) or cosine < 0.9 or metrics.max_abs > 1
+    return "No" if wrong else "Yes"
+
+
+def _statistics_differ(row: Row) -> bool:
+    """|n - b| / (|max(n, b)| + 1e-10) > 0.5 for any of maximum, minimum, mean and norm."""
+    assert row.tested is not None
+    assert row.trusted is not None
+    for n, b in zip(row.tested.values, row.trusted.values, strict=True):
+        if n is None or b is None or n == b:
+            continue
+        if not (math.isfinite(n) and math.isfinite(b)):
+            if not (math.isnan(n) and math.isnan(b)):
+                return True
+        elif abs(n - b) / (abs(max(n, b)) + 1e-10) > 0.5:
+            return True
+    return False

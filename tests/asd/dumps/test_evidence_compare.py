@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from asd.dumps.compare.comparison import Options, compare, compare_runs
 from asd.dumps.compare.metrics import Metrics
-from asd.dumps.compare.rows import Row
-from asd.dumps.compare.wrong_rows import judge
+from asd.dumps.compare.rows import Row, judge
 from asd.dumps.formats.dump_folder import read_dump, stack_of
 from asd.dumps.formats.json_stream import members
 from asd.dumps.formats.slots import Slot
