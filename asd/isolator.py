@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-__all__ = ["Device", "Held", "Isolator"]
+__all__ = ["Device", "IsolationOwner", "Isolator"]
 
 
 class Device(NamedTuple):
@@ -25,7 +25,7 @@ class Device(NamedTuple):
         return f"{self.device} on {self.host}"
 
 
-class Held(str, Enum):
+class IsolationOwner(str, Enum):
     """Who holds a device out of work."""
 
     FREE = "free"
@@ -47,7 +47,7 @@ class Isolator(Protocol):
 
     name: str
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out now.
 
         Raises:

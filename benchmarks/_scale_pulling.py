@@ -134,7 +134,7 @@ def pulling(an_event: Callable[[int, int], Event], devices: int, per_node: int, 
         handler.handle_many = timed  # type: ignore[method-assign]
         wake = threading.Event()
         feed = AgentFeed(handler, [FileTargets(folder / "agents.json")], Access, wake.set)
-        while not feed.caught_up:
+        while not feed.puller.caught_up:
             time.sleep(0.1)
         ours.send("begin")
         rows = _follow(handler, feed, wake, total, resident)

@@ -150,7 +150,7 @@ def flood(rate: int, seconds: float) -> dict[str, Any]:
             assert writer.stdout is not None
             written, took, latest = writer.stdout.read().split()
         caught_up = timed(agent.poll)
-        counted = sum(tally.anomalies["second"] for tally in agent.ledger.tallies().values())
+        counted = sum(each.anomalies["second"] for each in agent.ledger.counts().values())
         agent.close()
     assert counted == int(written), f"{written} events written, {counted} counted"
     return {
@@ -172,7 +172,7 @@ def agent_memory(events: int) -> dict[str, Any]:
                 log(event(each * events // rounds + step))
             busy += timed(agent.poll)
             resident.append(resident_megabytes())
-        counted = sum(tally.anomalies["second"] for tally in agent.ledger.tallies().values())
+        counted = sum(each.anomalies["second"] for each in agent.ledger.counts().values())
         agent.close()
     assert counted == events // rounds * rounds, f"{events} events written, {counted} counted"
     return {

@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from asd.event import Event
 from asd.handler.act.clock import mind_the_clock
 from asd.handler.act.executor import Executor
-from asd.handler.act.leadership import Leadership
-from asd.handler.act.outbox import Outbox
-from asd.handler.act.release import due_releases, request_release, request_test
-from asd.handler.act.succession import adopt, passed_on, record_of
-from asd.handler.crowd import News
+from asd.handler.act.succession import Leadership, adopt, passed_on, record_of
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
 from asd.handler.identity import whole
+from asd.handler.message_limiter import DecisionLimiter
 from asd.handler.policy import Policy
 from asd.isolator import Device, Isolator
 
@@ -50,12 +47,14 @@ class FaultHandler:
         clock: Seconds since the epoch.
         already: Whether an event of this id was published before; asked about what a killed handler left unclear.
         from_beginning: Whether, in a new store, events from before now are reasons to act too.
-        uptime: Which start of the machine this is and the seconds since, such as `asd.handler.uptime.machine_uptime`:
-            what is waited for counts these, not what a clock that is set anew tells. None believes the clock.
+        uptime: Which start of the machine this is and the seconds since: what is waited for counts these, not what a
+            clock that is set anew tells. None believes the clock.
         leadership: Says whether this handler is the one of several that acts; each has a store of its own and takes in
             the same events. None: it is the only one.
 
     Attributes:
+        triage: Decides; it has the strikes and the cases.
+        engine: Has the isolator do what was decided.
         standby: Why this handler does nothing, in one sentence; empty when it is the one that acts.
         backlog: Decisions that no event of the moment led to, such as those of reconciling with the engine when it
             began; `tick` returns them.
@@ -83,15 +82,14 @@ class FaultHandler:
         self._uptime = uptime
         self._from_beginning = from_beginning
         self._lock = threading.RLock()
-        self._judge = Triage(store, policy, isolator.name)
+        self.triage = Triage(store, policy, isolator.name)
         self._leadership = leadership
         self._leads = leadership is None
         self._adopted = ""
-        self._engine = Executor(store, policy, isolator, self._judge.book, self._judge.cases, lambda: self.acts)
-        self._news = News()
+        self.engine = Executor(store, policy, isolator, publish, already, lambda: self.acts)
+        self._limiter = DecisionLimiter()
         self._unpruned = 0
         self._pruned = self._reconciled = clock()
-        self._outbox = Outbox(store, self._judge.cases, publish, already)
         with store.guard():
             self._is_active(self._reconciled)
 
@@ -127,10 +125,10 @@ class FaultHandler:
             self._follow_leadership(now)
             with self._transaction():
                 mind_the_clock(self.store, self._uptime, now)
-                self._judge.begin(now)
-                decisions = [self._judge.take_in(event, now) for event in events]
+                self.triage.begin(now)
+                decisions = [self.triage.take_in(event, now) for event in events]
                 late = [] if self.policy.settle_seconds else self._settle(now)
-                for decision in self._news.of((*decisions, *late), now):
+                for decision in self._limiter.of((*decisions, *late), now):
                     self.store.remember(decision)
                 for name, value in (cursor or {}).items():
                     self.store.set_meta(name, value)
@@ -162,14 +160,12 @@ class FaultHandler:
             decisions, self.backlog = self.backlog, []
             with self._transaction():
                 mind_the_clock(self.store, self._uptime, now)
-                if self._judge.begin(now):
+                if self.triage.begin(now):
                     decisions.append(Decision(action="problem", time=now, reason=_CLOSED))
                 decisions += self._settle(now)
                 if self.acts:
-                    due, untested = due_releases(self._judge.cases, self.policy, self.isolator.name, now)
-                    decisions += [request_release(self._judge, self.policy, case, now) for case in due]
-                    decisions += [request_test(self._judge, case, now) for case in untested]
-                for decision in self._news.of(decisions, now):
+                    decisions += self.triage.quiet(now)
+                for decision in self._limiter.of(decisions, now):
                     self.store.remember(decision)
                 self._prune(now)
             acted = self._carry_out(now)
@@ -178,7 +174,7 @@ class FaultHandler:
                 self._leadership.leave(passed_on(self._adopted, now) if dry else record_of(self.store, now))
             if self._may_ask() and not 0 <= now - self._reconciled < self.policy.reconcile_seconds:
                 self._reconciled = now
-                acted += self._engine.reconcile(now)
+                acted += self.engine.reconcile(now)
                 self._send(now)
             moved = {decision.case for decision in acted}
             return [each for each in decisions if not each.case or each.case not in moved] + acted
@@ -188,22 +184,12 @@ class FaultHandler:
         """Whether it asks the engine; else another handler does, and this one only takes in events."""
         return not self.standby and self._leads and (self._leadership is None or self._leadership.acts)
 
-    @property
-    def failed_tries(self) -> int:
-        """How often the engine was asked since the handler began, and did not do it."""
-        return self._engine.failed_tries
-
-    def next_due(self) -> float | None:
-        """When the next strike stops waiting for others and may take its device out, in seconds since the epoch."""
-        with self._lock:
-            return self._judge.book.next_due()
-
     def know(self, devices: Iterable[Device]) -> None:
         """Notes which devices there are: the circuit breaker's percentage is one of these."""
         with self._lock, self._transaction():
             now = self._clock()
             for host, device, rank in devices:
-                self._judge.book.device(whole(host), whole(device), rank, now)
+                self.triage.strikes.device(whole(host), whole(device), rank, now)
 
     def has_raised(self, host: str, number: str) -> bool:
         """Whether a device of `host`, with this number unless it is empty, has strikes in the store."""
@@ -215,12 +201,8 @@ class FaultHandler:
             ).fetchone()
         return row is not None
 
-    def note(self, reason: str) -> Decision:
-        """Keeps a sentence about something that came from elsewhere, such as an alert."""
-        return self.note_many([reason])[0]
-
-    def note_many(self, reasons: Sequence[str]) -> list[Decision]:
-        """As `note`, in one transaction."""
+    def note(self, reasons: Sequence[str]) -> list[Decision]:
+        """Keeps sentences about what came from elsewhere, such as alerts."""
         if not reasons:
             return []
         with self._lock, self._transaction():
@@ -261,9 +243,9 @@ class FaultHandler:
     def _begin_acting(self, now: float) -> None:
         if not self._may_ask():
             return
-        self._outbox.recover(now)
+        self.engine.note_published(now)
         self._keep(self._carry_out(now))
-        self._keep(self._engine.reconcile(now))
+        self._keep(self.engine.reconcile(now))
         self._send(now)
 
     def _may_ask(self) -> bool:
@@ -280,7 +262,7 @@ class FaultHandler:
         if acts or record != self._adopted or self.store.meta(LED_BY) != leadership.holder:
             with self._transaction():
                 if not self.policy.dry_run:  # which isolates nothing, so nothing is out by it
-                    adopt(self.store, self._judge.book, record, now)
+                    adopt(self.store, self.triage.strikes, record, now)
                 self.store.set_meta(LED_BY, "" if acts else leadership.holder)
             self._adopted = record
         if acts:
@@ -293,11 +275,11 @@ class FaultHandler:
             with self.store.transaction():
                 yield
         except BaseException:
-            self._judge.book.forget_cache()
+            self.triage.strikes.forget_cache()
             raise
 
     def _settle(self, now: float) -> list[Decision]:
-        found = (self._judge.strike_out(device, now) for device in self._judge.book.settle(now))
+        found = (self.triage.strike_out(device, now) for device in self.triage.strikes.settle(now))
         return [decision for decision in found if decision is not None]
 
     def _carry_out(self, now: float) -> list[Decision]:
@@ -305,14 +287,14 @@ class FaultHandler:
             return []
         leadership = self._leadership
         # What is intended is known to the one that may come after us before it happens.
-        if leadership is not None and self._engine.due(now) and not leadership.confirm(record_of(self.store, now)):
+        if leadership is not None and self.engine.due(now) and not leadership.confirm(record_of(self.store, now)):
             return []
-        decisions = self._engine.carry_out(now)
+        decisions = self.engine.carry_out(now)
         self._send(now)
         return decisions
 
     def _send(self, now: float) -> None:
-        problem = self._outbox.send(now)
+        problem = self.engine.publish(now)
         if problem is not None:
             self._keep([problem])
 
@@ -323,15 +305,15 @@ class FaultHandler:
     def _end_dry_cases(self, now: float) -> None:
         """What a dry run decided is no reason to act in earnest."""
         if not self.policy.dry_run:
-            for case in self._judge.cases.in_state("dry"):
-                self._judge.cases.change(case.n, state="released", closed=now, why_released="the dry run has ended")
-                self._judge.book.clear(case.device, now)
+            for case in self.triage.cases.in_state("dry"):
+                self.triage.cases.change(case.n, state="released", closed=now, why_released="the dry run has ended")
+                self.triage.strikes.clear(case.device, now)
 
     def _prune(self, now: float) -> None:
         if self._unpruned >= _PRUNE_EVENTS or not 0 <= now - self._pruned < _PRUNE_SECONDS:
             self._unpruned, self._pruned = 0, now
             self.store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
-            self._judge.book.forget_cache()
+            self.triage.strikes.forget_cache()
 
     def reset_breaker(self) -> bool:
         """Closes the circuit breaker by hand; what happened before is no reason to act. Returns whether it was open."""

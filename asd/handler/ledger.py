@@ -1,29 +1,38 @@
-"""The ledger: what the events add up to.
+"""What the events add up to, for programs that show it and isolate nobody: each event counts once, in any order.
 
-Events are facts and arrive in any order, some of them twice; the ledger counts each once, per rank and per device. It
-takes the same memory after a million events as after some thousands.
+It takes the same memory after a million events as after some thousands.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, VERDICTS, Event
-from asd.handler.decide.strike_counts import StrikeCounts
+from asd.handler.db.store import Store
+from asd.handler.decide.strikes import Strikes
+from asd.handler.device_record import DeviceRecord
+from asd.handler.identity import device_key, whole_event
 from asd.handler.policy import Policy
 from asd.origin import Origin
-from asd.rules.step.strikes import device_key
+from asd.records import members
 from asd.verdict import Level
 
-__all__ = ["DeviceCounts", "DeviceStatus", "Ledger"]
+__all__ = ["Ledger", "RankCounts"]
 
-VERSION = 2
+VERSION = 3
+"""Since 3 counts and strikes have names; in 2 they were lists of values."""
+_READABLE = (2, VERSION)
+_COUNTS_IN_2 = (
+    "run", "rank", "host", "device", "anomalies", "strikes", "verdicts", "last_anomaly", "last_events",
+)  # fmt: skip
+_TABLES = ("device", "strike", "passed", "software", "sighting")
 _MOST_EVENTS = 1000
 _MOST_CHARACTERS = 16 * 1024 * 1024  # of the texts in these events
 _MOST_IDS = 20_000
@@ -31,10 +40,12 @@ _ID = 16  # characters of an id that are kept: that any two of 20,000 agree has 
 _MOST_RUNS = 64
 _MOST_RANKS = 1024
 _MOST_DEVICES = 1024
+_MOST_FACTS = 5000  # strikes, sightings, and steps known to be software
+_PRUNE_EVENTS = 1000
 
 
 @dataclass(slots=True)
-class DeviceCounts:
+class RankCounts:
     """What was counted of one rank of one run.
 
     Attributes:
@@ -51,19 +62,14 @@ class DeviceCounts:
     last_anomaly: float = 0.0
     last_events: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-
-class DeviceStatus(NamedTuple):
-    """How a device stands, whatever run it works for.
-
-    Attributes:
-        strikes_in_window: Its strikes, as the fault handler counts them with the same policy.
-        suspect: Whether these are as many as take a device out.
-        isolated: Whether it was taken out and not given back.
-    """
-
-    strikes_in_window: int = 0
-    suspect: bool = False
-    isolated: bool = False
+    def copy(self) -> RankCounts:
+        """A copy that does not change with what is counted."""
+        return replace(
+            self,
+            anomalies=self.anomalies.copy(),
+            verdicts=self.verdicts.copy(),
+            last_events=self.last_events.copy(),
+        )
 
 
 class Ledger:
@@ -78,20 +84,21 @@ class Ledger:
 
     Attributes:
         policy: As above.
-        recent: The last events, the oldest first; `events()` is a copy for other threads.
     """
 
     def __init__(self, policy: Policy | None = None, clock: Callable[[], float] = time.time) -> None:
         self.policy = policy or Policy()
         self._clock = clock
-        self.recent: deque[Event] = deque()
+        self._recent: deque[Event] = deque()
         self._characters = 0
         self._lock = threading.Lock()
         self._ids: deque[str] = deque()
         self._known: set[str] = set()
-        self._runs: dict[str, dict[Origin, DeviceCounts]] = {}  # the last used stands last
-        self._strikes = StrikeCounts(self.policy)
+        self._runs: dict[str, dict[Origin, RankCounts]] = {}  # the last used stands last
         self._isolated: dict[tuple[str, str, int], None] = {}
+        self._store = Store(None)
+        self._strikes = Strikes(self._store, self.policy)
+        self._unpruned = 0
 
     def add(self, event: Event) -> bool:
         """Counts `event`; returns False for one whose id is among the last 20,000 already."""
@@ -110,9 +117,8 @@ class Ledger:
 
     def recall(self, event: Event) -> bool:
         """Puts an event that was counted before `restore` back among the last ones; returns whether it was counted."""
-        short = event.id[:_ID]
         with self._lock:
-            known = short in self._known
+            known = event.id[:_ID] in self._known
             if known:
                 self._keep(event)
         return known
@@ -120,25 +126,26 @@ class Ledger:
     def events(self) -> list[Event]:
         """The last events, the oldest first; a copy."""
         with self._lock:
-            return list(self.recent)
+            return list(self._recent)
 
-    def tallies(self) -> dict[Origin, DeviceCounts]:
+    def counts(self) -> dict[Origin, RankCounts]:
         """What was counted of each rank; a copy."""
         with self._lock:
             return self._copies()
 
-    def standing(self, host: str, device: str, rank: int, now: float) -> DeviceStatus:
-        """How a device stands at `now`, in seconds since the epoch; `rank` tells apart those that share a `device`."""
-        return self.standings(now).get(device_key(host, device, rank), DeviceStatus())
-
-    def standings(self, now: float) -> dict[tuple[str, str, int], DeviceStatus]:
-        """The same of every device that has strikes or is isolated, by `asd.rules.step.strikes.device_key`."""
+    def records(self, now: float) -> dict[tuple[str, str, int], DeviceRecord]:
+        """Every device that has strikes or is isolated, at `now` in seconds since the epoch, by its `device_key`."""
         with self._lock:
             isolated = self._isolated.copy()
             found = self._strikes.standings(now)
-        strikes = {key: found[key].strikes if key in found else 0 for key in (*found, *isolated)}
+            named = self._store.db.execute("SELECT n, host, name, shared_rank FROM device").fetchall()
+        strikes = {(host, name, rank): found[number].strikes for number, host, name, rank in named if number in found}
+        limit = self.policy.strikes
         return {
-            key: DeviceStatus(count, count >= self.policy.strikes, key in isolated) for key, count in strikes.items()
+            key: DeviceRecord(
+                *key, strikes=strikes.get(key, 0), limit=limit, state="isolated" if key in isolated else "in use"
+            )
+            for key in (*strikes, *(each for each in isolated if each not in strikes))
         }
 
     def state(self) -> dict[str, Any]:
@@ -147,19 +154,9 @@ class Ledger:
             return {
                 "version": VERSION,
                 "ids": "".join(self._ids),
-                "tallies": [
-                    [
-                        *astuple(key),
-                        tally.anomalies,
-                        tally.strikes,
-                        tally.verdicts,
-                        tally.last_anomaly,
-                        tally.last_events,
-                    ]
-                    for key, tally in self._copies().items()
-                ],
+                "tallies": [{**members(origin), **members(counts)} for origin, counts in self._copies().items()],
                 "isolated": [list(key) for key in self._isolated],
-                "strikes": self._strikes.state(),
+                "strikes": {table: self._rows(table) for table in _TABLES},
             }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -168,47 +165,57 @@ class Ledger:
         Raises:
             StateError: It is no such state. Nothing was changed then.
         """
-        if state.get("version") != VERSION:
+        if state.get("version") not in _READABLE:
             raise StateError(f"the saved ledger has version {state.get('version')!r}; valid is {VERSION}.")
+        strikes = Store(None)
         try:
             text = state["ids"].encode("ascii").decode()
             ids = [text[place : place + _ID] for place in range(0, len(text), _ID)][-_MOST_IDS:]
-            runs: dict[str, dict[Origin, DeviceCounts]] = {}
-            for run, rank, host, device, *counts in state["tallies"]:
-                runs.setdefault(str(run), {})[Origin(str(run), int(rank), str(host), str(device))] = _tally(*counts)
+            runs: dict[str, dict[Origin, RankCounts]] = {}
+            for saved in state["tallies"]:
+                origin, counts = _counts_of(saved)
+                runs.setdefault(origin.run, {})[origin] = counts
             isolated = {(str(host), str(device), int(rank)): None for host, device, rank in state["isolated"]}
-            strikes = StrikeCounts(self.policy)
-            strikes.restore(state["strikes"])
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            for table in _TABLES:
+                _fill_table(strikes, table, state["strikes"][table])
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, StateError) as error:
             raise StateError(f"the saved ledger can't be used: {error!r}.") from error
         with self._lock:
             self._ids, self._known = deque(ids), set(ids)
-            self._runs, self._isolated, self._strikes = runs, isolated, strikes
-            self.recent.clear()
+            self._runs, self._isolated = runs, isolated
+            self._store, self._strikes = strikes, Strikes(strikes, self.policy)
+            self._recent.clear()
             self._characters = 0
 
-    def _copies(self) -> dict[Origin, DeviceCounts]:
-        return {key: _copy(tally) for tallies in self._runs.values() for key, tally in tallies.items()}
+    def _rows(self, table: str) -> dict[str, list[Any]]:
+        found = self._store.db.execute(f"SELECT * FROM {table}")
+        return {
+            "columns": [each[0] for each in found.description],
+            "rows": [[{"hex": value.hex()} if isinstance(value, bytes) else value for value in row] for row in found],
+        }
+
+    def _copies(self) -> dict[Origin, RankCounts]:
+        return {origin: counts.copy() for ranks in self._runs.values() for origin, counts in ranks.items()}
 
     def _keep(self, event: Event) -> None:
-        self.recent.append(event)
+        self._recent.append(event)
         self._characters += _size(event)
-        while len(self.recent) > _MOST_EVENTS or self._characters > _MOST_CHARACTERS:
-            self._characters -= _size(self.recent.popleft())
+        while len(self._recent) > _MOST_EVENTS or self._characters > _MOST_CHARACTERS:
+            self._characters -= _size(self._recent.popleft())
 
     def _count(self, event: Event, identity: str) -> None:
-        new = self._strikes.add(event, self._clock())
+        new = self._is_strike(event)
         if event.kind == "anomaly" and event.level is not Level.NORMAL:
             level = LEVEL_NAMES[event.level]
-            tally = self._tally(event)
-            tally.anomalies[level] += 1
-            tally.last_anomaly = event.time
-            tally.last_events[level] = identity, event.time
+            counts = self._counts(event.origin)
+            counts.anomalies[level] += 1
+            counts.last_anomaly = event.time
+            counts.last_events[level] = identity, event.time
         elif event.kind == "replay":
             if event.verdict:
-                self._tally(event).verdicts[event.verdict] += 1
+                self._counts(event.origin).verdicts[event.verdict] += 1
         elif event.kind in ("isolation", "recovery"):
-            self._tally(event)
+            self._counts(event.origin)
             key = device_key(event.host, event.device, event.rank)
             self._isolated.pop(key, None)
             if event.kind == "isolation":
@@ -216,54 +223,82 @@ class Ledger:
                 if len(self._isolated) > _MOST_DEVICES:
                     del self._isolated[next(iter(self._isolated))]
         if new:
-            self._tally(event).strikes += 1
+            self._counts(event.origin).strikes += 1
 
-    def _tally(self, event: Event) -> DeviceCounts:
-        key = event.origin
-        tallies = self._runs.pop(event.run, None)
-        if tallies is None:
-            tallies = {}
-        self._runs[event.run] = tallies
-        tally = tallies.get(key)
-        if tally is None:
-            tally = tallies[key] = DeviceCounts()
+    def _is_strike(self, event: Event) -> bool:
+        """Takes `event` into the strikes; returns whether there is one more."""
+        if not math.isfinite(event.time):
+            return False
+        now = self._clock()
+        try:
+            with self._store.transaction():
+                counted = self._strikes.count(whole_event(event), now)
+        except (OverflowError, ValueError):  # its numbers are out of every range
+            self._strikes.forget_cache()
+            return False
+        self._unpruned += 1
+        if self._unpruned >= _PRUNE_EVENTS:
+            self._prune(now)
+        return counted.new and not (counted.software or event.verdict == "software")
+
+    def _prune(self, now: float) -> None:
+        """Forgets what nothing asks for any more, and the oldest of too much."""
+        self._unpruned = 0
+        with self._store.transaction() as db:
+            self._store.prune(now - self.policy.memory_seconds, now - self.policy.strike_memory_seconds)
+            for table in ("strike", "software", "sighting"):
+                order = "received" if table == "software" else "n"
+                db.execute(
+                    f"DELETE FROM {table} WHERE {order} <= "
+                    f"(SELECT {order} FROM {table} ORDER BY {order} DESC LIMIT 1 OFFSET {_MOST_FACTS})"
+                )
+            kept = f"SELECT n FROM device ORDER BY last DESC LIMIT {_MOST_DEVICES}"
+            db.execute(f"DELETE FROM device WHERE n NOT IN ({kept})")
+            for table in ("strike", "passed"):
+                db.execute(f"DELETE FROM {table} WHERE device NOT IN (SELECT n FROM device)")
+        self._strikes.forget_cache()
+
+    def _counts(self, origin: Origin) -> RankCounts:
+        ranks = self._runs.pop(origin.run, None) or {}
+        self._runs[origin.run] = ranks
+        counts = ranks.get(origin)
+        if counts is None:
+            counts = ranks[origin] = RankCounts()
             self._shrink()
-        return tally
+        return counts
 
     def _shrink(self) -> None:
         """Forgets the runs that were not heard of for longest, and of a single huge one its first ranks."""
-        while len(self._runs) > 1 and (len(self._runs) > _MOST_RUNS or self._ranks() > _MOST_RANKS):
-            del self._runs[next(iter(self._runs))]
-        for tallies in self._runs.values():
-            while len(tallies) > _MOST_RANKS:
-                del tallies[next(iter(tallies))]
-
-    def _ranks(self) -> int:
-        return sum(map(len, self._runs.values()))
+        runs = self._runs
+        while len(runs) > 1 and (len(runs) > _MOST_RUNS or sum(map(len, runs.values())) > _MOST_RANKS):
+            del runs[next(iter(runs))]
+        for ranks in self._runs.values():
+            while len(ranks) > _MOST_RANKS:
+                del ranks[next(iter(ranks))]
 
 
 def _size(event: Event) -> int:
-    texts = (event.run, event.host, event.device, event.checkpoint, event.rule, event.feature, event.reason)
-    return sum(map(len, texts)) + len(event.evidence) + len(event.key) + 8 * len(event.limits)
+    return sum(len(value) for value in members(event).values() if isinstance(value, str)) + 8 * len(event.limits)
 
 
-def _copy(tally: DeviceCounts) -> DeviceCounts:
-    return replace(
-        tally,
-        anomalies=dict(tally.anomalies),
-        verdicts=dict(tally.verdicts),
-        last_events=dict(tally.last_events),
-    )
+def _fill_table(store: Store, table: str, saved: Any) -> None:
+    known = [each[0] for each in store.db.execute(f"SELECT * FROM {table} LIMIT 0").description]
+    columns, rows = (saved["columns"], saved["rows"]) if isinstance(saved, dict) else (known, saved)
+    if not set(columns) <= set(known):
+        raise ValueError(f"{table} has no columns {columns!r:.200}")
+    values = [[bytes.fromhex(each["hex"]) if isinstance(each, dict) else each for each in row] for row in rows]
+    with store.transaction() as db:
+        marks = ", ".join("?" * len(columns))
+        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", values)
 
 
-def _tally(
-    anomalies: Mapping[str, int], strikes: int, verdicts: Mapping[str, int], last_anomaly: float,
-    last_events: Mapping[str, tuple[str, float]],
-) -> DeviceCounts:  # fmt: skip
-    return DeviceCounts(
-        anomalies={level: int(anomalies[level]) for level in ("first", "second")},
-        strikes=int(strikes),
-        verdicts={verdict: int(verdicts[verdict]) for verdict in VERDICTS},
-        last_anomaly=float(last_anomaly),
-        last_events={str(level): (str(event), float(time)) for level, (event, time) in last_events.items()},
+def _counts_of(saved: Any) -> tuple[Origin, RankCounts]:
+    known = dict(zip(_COUNTS_IN_2, saved, strict=True)) if isinstance(saved, list) else saved
+    origin = Origin(**{each.name: known[each.name] for each in fields(Origin) if each.name in known})
+    return origin, RankCounts(
+        anomalies={level: int(known["anomalies"][level]) for level in ("first", "second")},
+        strikes=int(known["strikes"]),
+        verdicts={verdict: int(known["verdicts"][verdict]) for verdict in VERDICTS},
+        last_anomaly=float(known["last_anomaly"]),
+        last_events={str(level): (str(event), float(time)) for level, (event, time) in known["last_events"].items()},
     )

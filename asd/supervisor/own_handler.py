@@ -15,9 +15,9 @@ from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store, job_of
 from asd.handler.db.schema import read_event
-from asd.handler.decide.suspicion import Suspicion
-from asd.handler.files import state_file
-from asd.isolator import Device, Held
+from asd.handler.db.store import state_file
+from asd.handler.decide.strikes import Strikes
+from asd.isolator import Device, IsolationOwner
 from asd.supervisor.devices import Devices
 from asd.supervisor.record import Record
 
@@ -43,9 +43,9 @@ class LocalIsolator(NoIsolator):
         super().__init__(store)
         self._others = {} if others is None else others
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Whether somebody else took it out, or the handler's database says that we did."""
-        return Held.OTHERS if _number(device.device) in self._others else super().held(device)
+        return IsolationOwner.OTHERS if _number(device.device) in self._others else super().held(device)
 
 
 class OwnHandler:
@@ -82,7 +82,7 @@ class OwnHandler:
             raise ConfigError("ASD_RUN_DIR", str(run_dir), "valid is a folder in which no `asd handler` is at work")
         with self._store.transaction():  # for `asd devices release`
             self._store.set_meta("isolator", json.dumps([isolator.name, []]))
-        self._book = Suspicion(self._store, POLICY)
+        self._book = Strikes(self._store, POLICY)
         self._told: set[str] = set()
         self._known: set[Device] = set()
         self._look_up()

@@ -51,7 +51,7 @@ def simulate(events: Sequence[Event], policy: Policy) -> list[TakenOut]:
         for event in ordered:
             decisions += _tick_until(handler, clock, event.time)
             decisions.append(handler.handle(event))
-        while (due := handler.next_due()) is not None:
+        while (due := handler.triage.strikes.next_due()) is not None:
             decisions += _tick_until(handler, clock, due + 2 * _MOMENT)
     finally:
         handler.close()
@@ -65,7 +65,7 @@ def simulate(events: Sequence[Event], policy: Policy) -> list[TakenOut]:
 def _tick_until(handler: FaultHandler, clock: _Clock, until: float) -> list[Decision]:
     """Lets the time pass, with a stop wherever a strike has waited long enough; what is at `until` comes first."""
     decisions: list[Decision] = []
-    while (due := handler.next_due()) is not None and due < until:
+    while (due := handler.triage.strikes.next_due()) is not None and due < until:
         clock.now = max(clock.now, due)
         decisions += handler.tick()
     clock.now = max(clock.now, until - _MOMENT)

@@ -26,8 +26,8 @@ from asd.event import KINDS, LEVEL_NAMES, VERDICTS, Event
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.handler import HandlerCollector
 from asd.exporters.prometheus.rows import LABELS
+from asd.handler.handler_counts import HandlerCounts
 from asd.handler.ledger import Ledger
-from asd.handler.tally import HandlerTally
 from asd.origin import Origin
 from asd.settings.options import ASD_OPTIONS, OPTIONS
 from asd.settings.table import VARIABLES
@@ -220,7 +220,7 @@ def agent_collector() -> AsdCollector:
 
 def handler_metrics() -> str:
     """Every series of the handler about itself."""
-    return _families(HandlerCollector(HandlerTally()).collect())
+    return _families(HandlerCollector(HandlerCounts()).collect())
 
 
 def _families(families: Iterable[object]) -> str:

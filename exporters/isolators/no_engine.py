@@ -7,7 +7,7 @@ from pathlib import Path
 
 from asd.errors import ConfigError, IsolationError, StateError
 from asd.exporters.isolators.marks import label
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 from asd.records import load_if_there
 from asd.rundir.disk import write_whole
 
@@ -32,9 +32,9 @@ class NoEngine:
             raise ConfigError("the option record", str(record), "it must be the path of a file")
         self._out: dict[str, dict[str, str]] = {}
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
-        return Held.OURS if _key(device) in self._read(device) else Held.FREE
+        return IsolationOwner.OURS if _key(device) in self._read(device) else IsolationOwner.FREE
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
         """Remembers that `device` is out, as `Isolator.isolate`."""

@@ -38,7 +38,7 @@ _PLACE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9
 
 
 class KubeLease:
-    """Tries to hold the Lease from `start` to `close`; as `asd.handler.act.leadership.Leadership`.
+    """Tries to hold the Lease from `start` to `close`; as `asd.handler.act.succession.Leadership`.
 
     Args:
         place: `NAMESPACE/NAME` of the Lease, which is made when it is not there.

@@ -74,18 +74,18 @@ _EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
     (
         "asd_strikes_in_window",
         "Strikes of the device in the last {minutes:g} minutes, in all runs; what a replay laid on software is none.",
-        lambda row: row.standing.strikes_in_window,
+        lambda row: row.record.strikes,
     ),
     (
         "asd_device_suspect",
         "1 when these are {strikes} or more, and the fault handler takes the device out.",
-        lambda row: row.standing.suspect,
+        lambda row: row.record.suspect,
     ),
-    ("asd_device_isolated", "1 while the device is taken out of the job.", lambda row: row.standing.isolated),
+    ("asd_device_isolated", "1 while the device is taken out of the job.", lambda row: row.record.isolated),
     (
         "asd_last_anomaly_timestamp_seconds",
         "When the last anomaly was, in seconds since the epoch; 0 before the first.",
-        lambda row: row.tally.last_anomaly,
+        lambda row: row.counts.last_anomaly,
     ),
 )
 
@@ -262,12 +262,12 @@ def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]
     )
     for row in rows:
         for level in LEVELS:
-            last = row.tally.last_events.get(level)
+            last = row.counts.last_events.get(level)
             exemplar = None if last is None else Exemplar({"event_id": last[0]}, 1, last[1])
             anomalies.add_metric((*row.labels, level), row.anomalies(level), exemplar=exemplar)
-        for verdict, count in row.tally.verdicts.items():
+        for verdict, count in row.counts.verdicts.items():
             verdicts.add_metric((*row.labels, verdict), count)
-        strikes.add_metric(row.labels, row.tally.strikes)
+        strikes.add_metric(row.labels, row.counts.strikes)
     yield from (anomalies, verdicts, strikes)
     for name, text, get in _EVENT_GAUGES:
         about = text.format(strikes=policy.strikes, minutes=policy.window_seconds / 60)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from asd.exporters.http.event_query import QueryError
 from asd.handler import Store
-from asd.handler.standing import DeviceStanding, device_standings, policy_of, standings_json
+from asd.handler.device_record import DeviceRecord, device_records, policy_of, records_json
 
 __all__ = ["FILTERS", "DevicePage"]
 
@@ -43,9 +43,9 @@ class DevicePage:
         """
         _check(query)
         with self._lock:
-            standings = self._standings()
-        found = [each for each in standings if all(_value(each, name) in query[name] for name in query)]
-        return f"{standings_json(found)}\n".encode(errors="backslashreplace")
+            records = self._records()
+        found = [each for each in records if all(_value(each, name) in query[name] for name in query)]
+        return f"{records_json(found)}\n".encode(errors="backslashreplace")
 
     def close(self) -> None:
         """Closes the connection."""
@@ -54,17 +54,17 @@ class DevicePage:
                 self._reader.close()
                 self._reader = None
 
-    def _standings(self) -> list[DeviceStanding]:
+    def _records(self) -> list[DeviceRecord]:
         if self._reader is None:
             self._reader = self._handlers.reader()
         with self._reader.snapshot():
-            return device_standings(self._reader, policy_of(self._reader), self._clock())
+            return device_records(self._reader, policy_of(self._reader), self._clock())
 
 
-def _value(standing: DeviceStanding, name: str) -> str:
+def _value(record: DeviceRecord, name: str) -> str:
     if name == "health":
-        return standing.health["Health Status"]
-    return str({"node": standing.host, "device": standing.device, "rank": standing.rank, "state": standing.state}[name])
+        return record.health["Health Status"]
+    return str({"node": record.host, "device": record.device, "rank": record.rank, "state": record.state}[name])
 
 
 def _check(query: Mapping[str, list[str]]) -> None:

@@ -10,11 +10,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from asd.exporters.prometheus.device_map import name_device
-from asd.handler.tally import HandlerTally
+from asd.handler.handler_counts import HandlerCounts
 
 __all__ = ["HandlerCollector", "handler_registry"]
 
-_GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
+_GAUGES: tuple[tuple[str, str, Callable[[HandlerCounts], float]], ...] = (
     ("asd_handler_acting", "1 for the handler that acts, 0 for one that stands by.", lambda tally: tally.acting),
     ("asd_handler_circuit_open", "1 while the circuit breaker is open.", lambda tally: tally.circuit_open),
     ("asd_handler_devices_known", "Devices heard of.", lambda tally: tally.devices_known),
@@ -52,7 +52,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
     ),
 )
 
-_COUNTERS: tuple[tuple[str, str, Callable[[HandlerTally], float]], ...] = (
+_COUNTERS: tuple[tuple[str, str, Callable[[HandlerCounts], float]], ...] = (
     ("asd_handler_events_total", "Events taken in.", lambda tally: tally.events),
     (
         "asd_handler_refused_events_total",
@@ -80,7 +80,7 @@ class HandlerCollector(Collector):
         tally: Where it is counted.
     """
 
-    def __init__(self, tally: HandlerTally) -> None:
+    def __init__(self, tally: HandlerCounts) -> None:
         self._tally = tally
 
     def collect(self) -> Iterable[Metric]:
@@ -105,7 +105,7 @@ class HandlerCollector(Collector):
         yield actions
 
 
-def handler_registry(tally: HandlerTally) -> CollectorRegistry:
+def handler_registry(tally: HandlerCounts) -> CollectorRegistry:
     """A registry with nothing but the metrics of a handler."""
     registry = CollectorRegistry()
     registry.register(HandlerCollector(tally))

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from asd.exporters.prometheus.device_map import DeviceMap
-from asd.handler.ledger import DeviceCounts, DeviceStatus, Ledger
+from asd.handler.device_record import DeviceRecord
+from asd.handler.ledger import Ledger, RankCounts
 from asd.origin import Origin
 from asd.rules.step.status import Status
 from asd.rules.step.strikes import device_key
@@ -27,16 +28,16 @@ class RankRow(NamedTuple):
         device: As in `asd.Event`.
         vdie_id: What the device's maker calls it; empty when it is not known.
         status: What the rank counted; None when it is known from events only.
-        tally: What its events add up to.
-        standing: How its device stands.
+        counts: What its events add up to.
+        record: Its device, in whatever run.
     """
 
     labels: tuple[str, ...]
     device: str
     vdie_id: str
     status: Status | None
-    tally: DeviceCounts
-    standing: DeviceStatus
+    counts: RankCounts
+    record: DeviceRecord
 
     def anomalies(self, level: str) -> int:
         """Anomalies of a level, `first` or `second`.
@@ -45,7 +46,7 @@ class RankRow(NamedTuple):
         log are in the status only.
         """
         counted = self.status.anomalies.get(level, 0) if self.status is not None else 0
-        return max(self.tally.anomalies[level], counted)
+        return max(self.counts.anomalies[level], counted)
 
 
 def clean(text: str) -> str:
@@ -70,18 +71,18 @@ def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, no
         key = status.origin
         if key not in newest or newest[key].written <= status.written:
             newest[key] = status
-    tallies, standings = ledger.tallies(), ledger.standings(now)
-    for key in dict.fromkeys((*newest, *tallies)):
+    counts, records = ledger.counts(), ledger.records(now)
+    for key in dict.fromkeys((*newest, *counts)):
         names = devices(key.host, key.device)
         labels = (clean(names.id), clean(key.host), str(key.rank), clean(key.run))
-        standing = standings.get(device_key(key.host, key.device, key.rank), DeviceStatus())
+        unknown = DeviceRecord(key.host, key.device, key.rank)
         row = RankRow(
             labels,
             clean(key.device),
             clean(names.vdie_id),
             newest.get(key),
-            tallies.get(key) or DeviceCounts(),
-            standing,
+            counts.get(key) or RankCounts(),
+            records.get(device_key(key.host, key.device, key.rank), unknown),
         )
         rows[labels] = _merged(rows[labels], row) if labels in rows else row
     return list(rows.values())
@@ -91,17 +92,15 @@ def _merged(one: RankRow, other: RankRow) -> RankRow:
     """Two devices of one rank whose names give the same labels, for example `NPU:3` and `Ascend:3`."""
     told = [row for row in (one, other) if row.status is not None]
     kept = max(told, key=lambda row: row.status.written if row.status else 0.0) if told else one
-    later, earlier = sorted((one.tally, other.tally), key=lambda tally: tally.last_anomaly, reverse=True)
-    tally = replace(
+    later, earlier = sorted((one.counts, other.counts), key=lambda counts: counts.last_anomaly, reverse=True)
+    counts = replace(
         later,
         anomalies={level: later.anomalies[level] + earlier.anomalies[level] for level in LEVELS},
         strikes=later.strikes + earlier.strikes,
         verdicts={verdict: later.verdicts[verdict] + earlier.verdicts[verdict] for verdict in later.verdicts},
         last_events={**earlier.last_events, **later.last_events},
     )
-    standing = DeviceStatus(
-        max(one.standing.strikes_in_window, other.standing.strikes_in_window),
-        one.standing.suspect or other.standing.suspect,
-        one.standing.isolated or other.standing.isolated,
-    )
-    return kept._replace(tally=tally, standing=standing)
+    both = (one.record, other.record)
+    worse = max(both, key=lambda record: record.strikes)
+    isolated = any(record.isolated for record in both)
+    return kept._replace(counts=counts, record=replace(worse, state="isolated") if isolated else worse)

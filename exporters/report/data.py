@@ -15,7 +15,7 @@ from asd.event import Event
 from asd.exporters.report.bundles import SavedBundle, find_bundles
 from asd.exporters.run_files.liveness import Liveness
 from asd.handler import Policy
-from asd.handler.ledger import DeviceStatus, Ledger
+from asd.handler.ledger import Ledger
 from asd.origin import FromOrigin, Origin
 from asd.rules.step.status import Status
 from asd.rules.step.strikes import device_key
@@ -191,9 +191,10 @@ def read_run(run_dir: Path, *, now: float | None = None, policy: Policy | None =
         ranks.setdefault(event.origin, Rank(event.origin)).add(event)
         starts[event.run] = min(event.time, starts.get(event.run, math.inf))
         ledger.add(event)
-    standings = ledger.standings(now)
+    records = ledger.records(now)
     for rank in ranks.values():
-        rank.strikes = standings.get(device_key(rank.host, rank.device, rank.rank), DeviceStatus()).strikes_in_window
+        record = records.get(device_key(rank.host, rank.device, rank.rank))
+        rank.strikes = record.strikes if record else 0
     by_start = sorted(ranks.values(), key=lambda rank: (starts[rank.run], rank.run, rank.rank, rank.host, rank.device))
     return RunData(run_dir, ordered, by_start, find_bundles(run_dir, unreadable), unreadable, ledger.policy)
 

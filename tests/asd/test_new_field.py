@@ -75,7 +75,7 @@ assert is_whole(read_event(now.store.db.execute("SELECT event FROM strike").fetc
 assert old or (told[0].origin.serial, told[0].chosen) == ("SN7", (3, 4))
 ledger = Ledger()
 ledger.add(event)
-assert list(ledger.tallies()) == [event.origin]
+assert list(ledger.counts()) == [event.origin]
 print("done")
 """
 

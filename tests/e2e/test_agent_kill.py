@@ -103,7 +103,7 @@ def test_every_event_survives_the_death_of_everyone(tmp_path, seed):
     truth = [event for rank in range(RANKS) for event in written(folder, rank)]
     levels = {Level.ERROR: "first", Level.WARNING: "second"}
     expected = Counter((event.rank, levels[event.level]) for event in truth)
-    tallies = {rank: (anomalies, strikes) for _, rank, _, _, anomalies, strikes, *_ in counted["tallies"]}
+    tallies = {each["rank"]: (each["anomalies"], each["strikes"]) for each in counted["tallies"]}
     assert {(rank, level): each[level] for rank, (each, _) in tallies.items() for level in each} == expected
     assert all(strikes == each["first"] for each, strikes in tallies.values())
     for rank in range(RANKS):  # what a fault handler would pull: each once, of every rank in its order

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asd.exporters.run_files.event_log import EventLog, read_events
-from asd.handler.files import events_file
+from asd.handler.db.store import events_file
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 from tests.support.waiting import wait_for

@@ -28,7 +28,7 @@ from isolator_engines import FAR, ONE, ConfigMapEngine, KubeEngine
 
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
-from asd.isolator import Held
+from asd.isolator import IsolationOwner
 from tests.support.ports import free_port
 
 pytestmark = [
@@ -194,7 +194,7 @@ def test_the_shipped_roles_are_enough_for_both_isolators_and_allow_nothing_else(
         isolator.isolate(ONE, WHY, EVENT)
         isolator.isolate(FAR, WHY, EVENT)
         isolator.release(ONE)
-        assert (isolator.held(ONE), isolator.held(FAR)) == (Held.FREE, Held.OURS)
+        assert (isolator.held(ONE), isolator.held(FAR)) == (IsolationOwner.FREE, IsolationOwner.OURS)
     for method, path in (
         ("DELETE", "/api/v1/nodes/n0"), ("GET", "/api/v1/namespaces/kube-system/secrets"), ("GET", "/api/v1/pods"),
         ("DELETE", "/api/v1/namespaces/mindx-dl/configmaps/asd-public-fault"),

@@ -21,7 +21,7 @@ from isolator_engines import ONE, TWO, Engine
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
 from asd.exporters.isolators.slurm.node import parse_node
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
@@ -126,7 +126,7 @@ def test_all_sixteen_devices_of_a_node_fit_in_the_reason(engine):
     isolator, devices = engine.make(), [Device("n1", f"Ascend:{number}", number) for number in range(16)]
     for device in devices:
         isolator.isolate(device, WHY, EVENT)
-    assert [engine.make().held(device) for device in devices] == [Held.OURS] * 16
+    assert [engine.make().held(device) for device in devices] == [IsolationOwner.OURS] * 16
     for device in devices:
         isolator.release(device)
     assert engine.state() == [(False, "")] * 4
@@ -143,7 +143,7 @@ def test_the_reason_of_somebody_else_stands_after_both_calls(engine):
 def test_a_node_that_somebody_else_set_down_is_theirs(engine):
     engine.update("n2", "State=DOWN", "Reason=memory")
     device = Device("n2", "Ascend:0", 0)
-    assert engine.make().held(device) is Held.OTHERS
+    assert engine.make().held(device) is IsolationOwner.OTHERS
     with pytest.raises(IsolationError, match="'memory'"):
         engine.make().isolate(device, WHY, EVENT)
 
@@ -152,7 +152,7 @@ def test_a_drain_that_an_operator_takes_over_is_theirs(engine):
     engine.make().isolate(ONE, WHY, EVENT)
     engine.update("n0", "Reason=kept for analysis")
     engine.make().release(ONE)
-    assert (engine.make().held(ONE), engine.reasons()["n0"][0]) == (Held.OTHERS, "kept for analysis")
+    assert (engine.make().held(ONE), engine.reasons()["n0"][0]) == (IsolationOwner.OTHERS, "kept for analysis")
 
 
 def test_a_node_that_an_operator_resumed_is_free_and_can_be_taken_out_again(engine):
@@ -160,7 +160,7 @@ def test_a_node_that_an_operator_resumed_is_free_and_can_be_taken_out_again(engi
     isolator.isolate(ONE, WHY, EVENT)
     isolator.isolate(TWO, WHY, EVENT)
     engine.update("n0", "State=RESUME")
-    assert isolator.held(ONE) is Held.FREE
+    assert isolator.held(ONE) is IsolationOwner.FREE
     isolator.isolate(ONE, WHY, "new")
     assert engine.reasons()["n0"][0] == "ASD 80818C00 Ascend:3 evt-new"
 
@@ -171,10 +171,10 @@ def test_a_node_that_went_down_meanwhile_stays_down_when_it_is_given_back(engine
     engine.update("n0", "State=DOWN", f"Reason={engine.reasons()['n0'][0]}")
     engine.update("n0", "State=DRAIN", f"Reason={engine.reasons()['n0'][0]}")
     isolator.release(ONE)
-    assert isolator.held(ONE) is Held.FREE
+    assert isolator.held(ONE) is IsolationOwner.FREE
     assert "DOWN" in engine.node("n0").flags
     isolator.isolate(ONE, WHY, EVENT)
-    assert isolator.held(ONE) is Held.OURS
+    assert isolator.held(ONE) is IsolationOwner.OURS
 
 
 def test_hosts_are_nodes_by_another_name_when_it_is_said(engine):
@@ -182,7 +182,7 @@ def test_hosts_are_nodes_by_another_name_when_it_is_said(engine):
     make_isolator("slurm", conf=str(engine.conf), nodes="gpu-7.example=n3").isolate(host, WHY, EVENT)
     assert engine.state() == [(False, "")] * 3 + [(True, f"ASD 80818C00 Ascend:3 evt-{EVENT}")]
     stripped = make_isolator("slurm", conf=str(engine.conf), strip_domain=True)
-    assert stripped.held(Device("n3.example", "Ascend:3", 3)) is Held.OURS
+    assert stripped.held(Device("n3.example", "Ascend:3", 3)) is IsolationOwner.OURS
 
 
 def test_two_handlers_at_once_lose_no_mark_for_ever(engine):
@@ -190,7 +190,7 @@ def test_two_handlers_at_once_lose_no_mark_for_ever(engine):
     one.isolate(ONE, WHY, EVENT)
     two.isolate(ONE, WHY, EVENT)
     two.isolate(TWO, WHY, EVENT)
-    assert (one.held(ONE), one.held(TWO)) == (Held.OURS, Held.OURS)
+    assert (one.held(ONE), one.held(TWO)) == (IsolationOwner.OURS, IsolationOwner.OURS)
 
 
 def test_a_controller_that_is_not_there_is_said_in_one_sentence(engine, start, tmp_path):

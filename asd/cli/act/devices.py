@@ -18,13 +18,11 @@ from asd.config import Config
 from asd.errors import ConfigError, StateError
 from asd.handler import Policy, Store
 from asd.handler.act.executor import Executor
-from asd.handler.act.outbox import Outbox
 from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
 from asd.handler.db.agent_rows import silent_agents
-from asd.handler.db.isolations import Isolations
-from asd.handler.decide.suspicion import Suspicion
-from asd.handler.files import state_file
-from asd.handler.standing import DeviceStanding, device_standings, policy_of, standings_json
+from asd.handler.db.cases import Cases
+from asd.handler.db.store import state_file
+from asd.handler.device_record import DeviceRecord, device_records, policy_of, records_json
 
 __all__ = ["add_arguments", "run"]
 
@@ -89,12 +87,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace, store: Store) -> int:
-    standings = device_standings(store, policy_of(store), time.time())
+    standings = device_records(store, policy_of(store), time.time())
     if args.host is not None:
         number = find_device(store, args.host, args.device, _rank(args.rank))
         standings = [each for each in standings if each.number == number]
     if args.json:
-        print(standings_json(standings))
+        print(records_json(standings))
     elif args.health:
         _print_health(standings, heads=args.host is None)
     else:
@@ -104,7 +102,7 @@ def _list(args: argparse.Namespace, store: Store) -> int:
     return 0
 
 
-def _print_health(standings: list[DeviceStanding], *, heads: bool) -> None:
+def _print_health(standings: list[DeviceRecord], *, heads: bool) -> None:
     for each in standings:
         if heads:
             rank = f" rank {each.rank}" if each.device.startswith("CPU") else ""
@@ -113,7 +111,7 @@ def _print_health(standings: list[DeviceStanding], *, heads: bool) -> None:
             print(f"{name:<30} : {value}")
 
 
-def _print_table(standings: list[DeviceStanding]) -> None:
+def _print_table(standings: list[DeviceRecord]) -> None:
     if not standings:
         print("No device was heard of yet.")
         return
@@ -149,7 +147,7 @@ def _print_silent(store: Store) -> None:
         )
 
 
-def _failure(each: DeviceStanding) -> str:
+def _failure(each: DeviceRecord) -> str:
     """What the engine said last, and when it is asked again."""
     if not each.error:
         return ""
@@ -160,7 +158,7 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds") if seconds else "-"
 
 
-def _row(each: DeviceStanding) -> list[str]:
+def _row(each: DeviceRecord) -> list[str]:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in each.verdicts.items() if count)
     stress = f"{'passed' if each.sound else 'failed'} {_moment(each.tested)}" if each.tested else "-"
     return [
@@ -175,7 +173,7 @@ def _drop(args: argparse.Namespace, store: Store, number: int) -> int:
     name = f"{args.device} on {args.host}"
     if drop_verdict(store, number, time.time()):
         return _answer(args, "dropped", f"{name}: its verdict was dropped, and it is not tried again.")
-    case = Isolations(store).open_case(number)
+    case = Cases(store).open_case(number)
     why = "nobody is to take it out" if case is None else f"its case is {case.state}; `asd devices release` ends it"
     return _answer(args, "nothing", f"{name}: {why}.")
 
@@ -184,7 +182,7 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
     name = f"{args.device} on {args.host}"
     before = ask_release(store, number, time.time())
     if not before:
-        case = Isolations(store).last(number)
+        case = Cases(store).last(number)
         why = (
             "somebody else holds it out, and what is theirs is not undone"
             if case and case.state == "others"
@@ -197,9 +195,9 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
     deadline = time.monotonic() + _PATIENCE
     if not busy:
         _release_here(store, number, folder)
-    while busy and time.monotonic() < deadline and Isolations(store).open_case(number) is not None:
+    while busy and time.monotonic() < deadline and Cases(store).open_case(number) is not None:
         time.sleep(0.05)
-    case = Isolations(store).last(number)
+    case = Cases(store).last(number)
     if case is not None and case.closed is not None:
         why = case.why_released if case.state == "released" else "somebody else holds it out, so it was left alone"
         return _answer(args, case.state, f"{name}: {why}.")
@@ -211,16 +209,14 @@ def _release(args: argparse.Namespace, store: Store, number: int, folder: Path) 
 def _release_here(store: Store, number: int, folder: Path) -> None:
     """Does what the handler would do about this one device, as none is at work."""
     name, options = json.loads(store.meta("isolator", '["none", []]'))
-    policy, cases, now = Policy(), Isolations(store), time.time()
-    case = cases.open_case(number)
+    case, now = Cases(store).open_case(number), time.time()
     if case is None:
         return
-    engine = Executor(store, policy, open_isolator(name, options, store), Suspicion(store, policy), cases)
-    engine.carry_out(now, case.n)
     log = IsolationLog(folder)
-    outbox = Outbox(store, cases, log, log.has)
-    outbox.recover(now)
-    outbox.send(now)
+    engine = Executor(store, Policy(), open_isolator(name, options, store), log, log.has)
+    engine.carry_out(now, case.n)
+    engine.note_published(now)
+    engine.publish(now)
 
 
 def _answer(args: argparse.Namespace, action: str, sentence: str) -> int:

@@ -29,14 +29,14 @@ from asd.config import Config
 from asd.errors import StateError
 from asd.event import Event
 from asd.handler import Decision, FaultHandler, Policy, Store
-from asd.handler.crowd import News
+from asd.handler.act.clock import machine_uptime
+from asd.handler.db.store import state_file
 from asd.handler.decision import NEWS
-from asd.handler.files import state_file
+from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.alerts import AlertBox
 from asd.handler.inputs.feed import LogFeed
-from asd.handler.tally import HandlerTally
-from asd.handler.uptime import machine_uptime
+from asd.handler.message_limiter import DecisionLimiter
 
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.lease import KubeLease
@@ -155,8 +155,8 @@ class _HandlerJob:
         self._said: set[str] = set()
         self._stale = 0
         self._nothing_found = "it has not looked yet"
-        self._tally = HandlerTally()
-        self._news = News()
+        self._tally = HandlerCounts()
+        self._limiter = DecisionLimiter()
         self._published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
         self.alerts = AlertBox(self.wake)
@@ -258,7 +258,7 @@ class _HandlerJob:
 
     def _waits_for_agents(self) -> bool:
         """Waits for agents that were not heard yet, if there are some."""
-        if self._agents is None or self._agents.caught_up:
+        if self._agents is None or self._agents.puller.caught_up:
             return False
         self.wake.wait(_GLANCE_SECONDS)
         self.wake.clear()
@@ -266,7 +266,7 @@ class _HandlerJob:
 
     def _waits(self) -> bool:
         """Waits for the next thing that is due, if there is one."""
-        due = self.handler.next_due()
+        due = self.handler.triage.strikes.next_due()
         row = self.store.db.execute(
             "SELECT min(next_try) FROM cases WHERE closed IS NULL AND state IN ('isolating', 'releasing') "
             "AND attempts < ?",
@@ -310,9 +310,9 @@ class _HandlerJob:
         tally.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
         tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
         if agents is not None:
-            tally.agents = {place: not state.since for place, state in agents.states.items()}
+            tally.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}
             tally.agents_unknown = agents.unknown
-            tally.agent_failures, tally.events_refused = agents.failures, agents.refused
+            tally.agent_failures, tally.events_refused = agents.puller.failures, agents.refused
             tally.events_missed = agents.missed
             self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
 
@@ -325,7 +325,7 @@ class _HandlerJob:
         if self._args.json:
             told = [decision.to_json() for decision in decisions if decision.action in NEWS]
         else:
-            news = self._news.of(decisions, time.time())
+            news = self._limiter.of(decisions, time.time())
             how = "" if self.handler.acts else "standing by, "
             told = [printable(f"{how}{decision.action}: {decision.reason}") for decision in news]
         for line in told:

@@ -13,8 +13,8 @@ from asd.cli.shared.printable import printable
 from asd.errors import ConfigError
 from asd.event import Event
 from asd.handler import Store
+from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.alerts import AlertBox
-from asd.handler.tally import HandlerTally
 
 if TYPE_CHECKING:
     from asd.exporters.http.tls_files import WebConfig
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
     """
 
     store: Store
-    tally: HandlerTally
+    tally: HandlerCounts
     published: Callable[[], Sequence[Event]]
     nothing_found: Callable[[], str]
 

@@ -10,7 +10,7 @@ from typing import TextIO
 from asd.cli.shared.event_head import EventHead
 from asd.cli.shared.printable import printable
 from asd.event import LEVEL_NAMES
-from asd.handler.crowd import SECONDS, Crowd
+from asd.handler.message_limiter import SECONDS, MessageLimiter
 from asd.verdict import Level
 
 __all__ = ["EventTable"]
@@ -34,7 +34,7 @@ class EventTable:
 
     def __init__(self, out: TextIO, environ: Mapping[str, str], *, every: bool = False) -> None:
         self._out = out
-        self._crowd: Crowd[EventHead] | None = None if every else Crowd(_MOST)
+        self._limiter: MessageLimiter[EventHead] | None = None if every else MessageLimiter(_MOST)
         self._colours = out.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._widths = [len(name) for name in _HEAD]
         self._begun = False
@@ -44,7 +44,7 @@ class EventTable:
         shown = []
         for event in events:
             shown += self._due(event.time)
-            if self._crowd is None or self._crowd.passes(_kind(event), event, event.time):
+            if self._limiter is None or self._limiter.passes(_kind(event), event, event.time):
                 shown.append((event, 0))
         self._show(shown)
 
@@ -53,7 +53,7 @@ class EventTable:
         self._show(self._due(now))
 
     def _due(self, now: float) -> list[tuple[EventHead, int]]:
-        return self._crowd.due(now) if self._crowd is not None else []
+        return self._limiter.due(now) if self._limiter is not None else []
 
     def _show(self, shown: Sequence[tuple[EventHead, int]]) -> None:
         if not shown:

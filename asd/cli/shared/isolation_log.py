@@ -6,7 +6,7 @@ from pathlib import Path
 
 from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog, read_events
-from asd.handler.files import events_file
+from asd.handler.db.store import events_file
 from asd.rundir.disk import sync
 
 __all__ = ["IsolationLog"]

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 from asd.handler.db.store import Store
 
-__all__ = ["mind_the_clock"]
+__all__ = ["machine_uptime", "mind_the_clock"]
 
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _STEADY_SECONDS = 1.0  # a clock that is no further off than this was not set anew
+
+
+def machine_uptime() -> tuple[str, float]:
+    """Which start of which machine this is, and the seconds since then, sleep included; nobody can set them.
+
+    >>> machine_uptime()[1] <= machine_uptime()[1]
+    True
+    """
+    try:
+        boot = _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        boot = "unknown"
+    return boot, time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def mind_the_clock(store: Store, uptime: Callable[[], tuple[str, float]] | None, now: float) -> None:
@@ -18,7 +34,7 @@ def mind_the_clock(store: Store, uptime: Callable[[], tuple[str, float]] | None,
 
     Args:
         store: What is known.
-        uptime: As of `asd.handler.handler.FaultHandler`.
+        uptime: As of `FaultHandler`.
         now: Seconds since the epoch.
     """
     if uptime is not None:

@@ -1,7 +1,8 @@
-"""What the handler has the engine do, so that a crash or a failure at any point is made good later.
+"""What the handler has the engine do and then publishes, so that a crash or a failure at any point is made good later.
 
 An intention is in the store before the engine is asked. Whoever finds one asks who holds the device: when it is ours,
-the engine has done it and only the record is missing; when it is free, it is tried (again).
+the engine has done it and only the record is missing; when it is free, it is tried (again). What was done is in the
+outbox together with its record, and is published exactly once, however often the handler is killed.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from asd.errors import IsolationError
-from asd.handler.db.isolations import NO_FAULT, Isolation, Isolations
+from asd.event import Event
+from asd.handler.db.cases import NO_FAULT, Case, Cases
 from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
-from asd.handler.decide.suspicion import Suspicion
+from asd.handler.decide.strikes import Strikes
 from asd.handler.decision import Decision
 from asd.handler.policy import Policy
-from asd.isolator import Device, Held, Isolator
+from asd.isolator import Device, IsolationOwner, Isolator
 
 __all__ = ["Executor"]
 
@@ -29,8 +31,9 @@ class Executor:
         store: What is known.
         policy: The numbers.
         isolator: The engine.
-        book: The strikes in the store.
-        cases: Those of the store.
+        publish: Takes one event; when it raises, the event stays.
+        already: Whether an event of this id was published before; a handler that was killed between publishing and
+            noting it does not know.
         may_act: Is asked before each case; when it says no, the rest waits.
 
     Attributes:
@@ -38,15 +41,23 @@ class Executor:
     """
 
     def __init__(
-        self, store: Store, policy: Policy, isolator: Isolator, book: Suspicion, cases: Isolations,
+        self,
+        store: Store,
+        policy: Policy,
+        isolator: Isolator,
+        publish: Callable[[Event], None],
+        already: Callable[[str], bool],
         may_act: Callable[[], bool] = lambda: True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._policy = policy
         self._isolator = isolator
-        self._book = book
-        self._cases = cases
+        self._strikes = Strikes(store, policy)
+        self._cases = Cases(store)
         self._may_act = may_act
+        self._publish = publish
+        self._already = already
+        self._publishing_fails = False
         self.failed_tries = 0
 
     def carry_out(self, now: float, only: int = 0) -> list[Decision]:
@@ -61,7 +72,7 @@ class Executor:
             decisions.append(self._do(case, work, now))
         return decisions
 
-    def due(self, now: float) -> list[Isolation]:
+    def due(self, now: float) -> list[Case]:
         """The cases about which the engine is to be asked now, the oldest first."""
         return [
             case
@@ -70,23 +81,54 @@ class Executor:
             if not now < case.next_try <= now + self._policy.longest_pause_seconds
         ]
 
+    def note_published(self, now: float) -> None:
+        """Notes what a handler before this one has published without noting it."""
+        for number, event in self._cases.unsent():
+            if self._already(event.id):
+                self._mark_sent(number, now)
+
+    def publish(self, now: float) -> Decision | None:
+        """Publishes what waits; returns what is to be told when that fails for the first time in a row."""
+        for number, event in self._cases.unsent():
+            try:
+                self._publish(event)
+            except Exception as error:  # a full disk, a dead socket
+                return self._not_published(event, error, now)
+            self._publishing_fails = False
+            self._mark_sent(number, now)
+        return None
+
     def reconcile(self, now: float) -> list[Decision]:
         """Asks whether what we took out still is, and closes the cases of what is not."""
         decisions = []
         for case in self._cases.in_state("isolated"):
             if case.isolator != self._isolator.name:  # only the engine that took it out knows
                 continue
-            device = self._book.named(case.device)
+            device = self._strikes.named(case.device)
             try:
                 held = self._isolator.held(device)
             except Exception:  # the next time tells
                 continue
-            if held is not Held.OURS:
+            if held is not IsolationOwner.OURS:
                 decisions.append(self._record(lambda c=case, h=held: self._gone(c, h, now)))  # type: ignore[misc]
         return decisions
 
-    def _do(self, case: Isolation, work: Callable[[Isolation, Device, float], _Record], now: float) -> Decision:
-        device = self._book.named(case.device)
+    def _mark_sent(self, number: int, now: float) -> None:
+        with self._store.transaction():
+            self._cases.mark_sent(number, now)
+
+    def _not_published(self, event: Event, error: Exception, now: float) -> Decision | None:
+        if self._publishing_fails:
+            return None
+        self._publishing_fails = True
+        reason = f"The event {event.id} ({event.kind}) can't be published: {error}; it is tried again."
+        problem = Decision(action="problem", reason=reason, time=now, event_id=event.id)
+        with self._store.transaction():
+            self._store.remember(problem)
+        return problem
+
+    def _do(self, case: Case, work: Callable[[Case, Device, float], _Record], now: float) -> Decision:
+        device = self._strikes.named(case.device)
         try:
             record = work(case, device, now)
         except IsolationError as error:
@@ -97,24 +139,24 @@ class Executor:
             return self._record(record)
         return self._record(lambda: self._failed(case, device, reason, now, retry=retry))
 
-    def _isolate(self, case: Isolation, device: Device, now: float) -> _Record:
+    def _isolate(self, case: Case, device: Device, now: float) -> _Record:
         held = self._isolator.held(device)
-        if held is Held.OTHERS:
+        if held is IsolationOwner.OTHERS:
             return lambda: self._left_alone(case, device, now)
-        if held is Held.FREE:
-            self._isolator.isolate(device, f"{device}: {case.reason}.", self._event_id(case))
+        if held is IsolationOwner.FREE:
+            self._isolator.isolate(device, f"{device}: {case.reason}.", read_event(case.event).id)
         return lambda: self._isolated(case, device, now)
 
-    def _release(self, case: Isolation, device: Device, now: float) -> _Record:
+    def _release(self, case: Case, device: Device, now: float) -> _Record:
         if case.isolator != self._isolator.name:
             raise IsolationError(device, self._isolator.name, f"it was isolated by {case.isolator}", retry=False)
         held = self._isolator.held(device)
-        if held is Held.OURS:
+        if held is IsolationOwner.OURS:
             self._isolator.release(device)
-            held = Held.FREE
+            held = IsolationOwner.FREE
         return lambda: self._gone(case, held, now)
 
-    def _isolated(self, case: Isolation, device: Device, now: float) -> Decision:
+    def _isolated(self, case: Case, device: Device, now: float) -> Decision:
         self._cases.change(case.n, attempts=0, next_try=0.0, error="", isolator=self._isolator.name)
         self._move(case, "isolated")
         if self._cases.get(case.n).state == "dropped":  # while the engine was at work, so it is given back
@@ -123,7 +165,7 @@ class Executor:
         self._cases.tell(case, "isolation", reason, now)
         return self._decide("isolated", reason, case, device, now)
 
-    def _left_alone(self, case: Isolation, device: Device, now: float) -> Decision:
+    def _left_alone(self, case: Case, device: Device, now: float) -> Decision:
         self._cases.change(case.n, state="others", closed=now)
         return self._decide(
             "others",
@@ -133,12 +175,12 @@ class Executor:
             now,
         )
 
-    def _gone(self, case: Isolation, held: Held, now: float) -> Decision:
+    def _gone(self, case: Case, held: IsolationOwner, now: float) -> Decision:
         """Closes a case: the device is not ours any more."""
-        device, name = self._book.named(case.device), self._isolator.name
+        device, name = self._strikes.named(case.device), self._isolator.name
         if self._policy.forgets or NO_FAULT not in case.why_released:
-            self._book.clear(case.device, now)  # people did it
-        if held is Held.OTHERS:
+            self._strikes.clear(case.device, now)  # people did it
+        if held is IsolationOwner.OTHERS:
             self._cases.change(case.n, state="others", closed=now)
             return self._decide(
                 "others", f"{device}: somebody else holds it out by now, so it is left alone.", case, device, now
@@ -150,7 +192,7 @@ class Executor:
             self._cases.tell(case, "recovery", reason, now)
         return self._decide("released", reason, case, device, now)
 
-    def _failed(self, case: Isolation, device: Device, reason: str, now: float, *, retry: bool) -> Decision:
+    def _failed(self, case: Case, device: Device, reason: str, now: float, *, retry: bool) -> Decision:
         """Notes when it is tried again: a right that is missing may be given, and only people drop a verdict."""
         self.failed_tries += 1
         attempts, policy = case.attempts + 1, self._policy
@@ -164,7 +206,7 @@ class Executor:
         action = "failed" if attempts == (policy.retries if retry else 1) else case.state
         return self._decide(action, sentence, case, device, now, remember=action == "failed" or attempts == 1)
 
-    def _move(self, case: Isolation, state: str) -> None:
+    def _move(self, case: Case, state: str) -> None:
         """Changes the state, unless somebody asked for the device while the engine was at work."""
         if self._cases.get(case.n).state == case.state:
             self._cases.change(case.n, state=state)
@@ -174,16 +216,10 @@ class Executor:
             return record()
 
     def _decide(
-        self, action: str, reason: str, case: Isolation, device: Device, now: float,
-        *, remember: bool = True,
-    ) -> Decision:  # fmt: skip
-        decision = Decision(
-            action=action, reason=reason, time=now, device=device, event_id=self._event_id(case),
-            case=case.n,
-        )  # fmt: skip
+        self, action: str, reason: str, case: Case, device: Device, now: float, *, remember: bool = True
+    ) -> Decision:
+        cause = read_event(case.event).id
+        decision = Decision(action=action, reason=reason, time=now, device=device, event_id=cause, case=case.n)
         if remember:
             self._store.remember(decision)
         return decision
-
-    def _event_id(self, case: Isolation) -> str:
-        return read_event(case.event).id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asd.handler.db.store import Store
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 __all__ = ["NoIsolator"]
 
@@ -20,14 +20,14 @@ class NoIsolator:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Whether its case is open and was carried out."""
         row = self._store.db.execute(
             "SELECT state FROM cases JOIN device ON device.n = cases.device "
             "WHERE host = ? AND name = ? AND shared_rank = ? AND closed IS NULL",
             self._store.device_key(*device),
         ).fetchone()
-        return Held.OURS if row is not None and row[0] in ("isolated", "releasing") else Held.FREE
+        return IsolationOwner.OURS if row is not None and row[0] in ("isolated", "releasing") else IsolationOwner.FREE
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
         """Does nothing."""

@@ -10,17 +10,17 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from asd.errors import StateError
-from asd.handler.db.isolations import Isolation, Isolations
+from asd.handler.db.cases import Case, Cases
 from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
-from asd.handler.decide.suspicion import Suspicion
+from asd.handler.decide.strikes import Strikes
 
-__all__ = ["adopt", "passed_on", "record_of"]
+__all__ = ["Leadership", "adopt", "passed_on", "record_of"]
 
 _MOST_CASES = 500
 _MOST_CLOSED = 100  # the circuit breaker counts those of a day
@@ -29,6 +29,31 @@ _ROUND_SECONDS = 30.0
 _STEADY_SECONDS = 60.0  # clocks of two machines that are no further apart agree
 _META = ("ignore_before", "breaker_opened", "breaker_reset")
 _OPEN = ("isolating", "isolated", "releasing")
+
+
+class Leadership(Protocol):
+    """One of several acts; the others take in the same events and stand by.
+
+    Attributes:
+        holder: Who acts, as last heard; empty for nobody.
+        record: What the one that acted until now has left for us, made by `record_of`.
+    """
+
+    holder: str
+    record: str
+
+    @property
+    def acts(self) -> bool:
+        """Whether we are the one, for at least this moment."""
+        ...
+
+    def confirm(self, record: str) -> bool:
+        """Leaves `record` now; returns whether it was taken, which proves that nobody else acts."""
+        ...
+
+    def leave(self, record: str) -> None:
+        """Leaves `record` soon."""
+        ...
 
 
 class _Cleared(msgspec.Struct, array_like=True):
@@ -62,7 +87,7 @@ _OF_CASE = _Case.__struct_fields__[1:]
 
 def record_of(store: Store, now: float) -> str:
     """What has to be known, in a text of letters and digits; within half a minute the same text for the same."""
-    cases, named = Isolations(store), _devices(store)
+    cases, named = Cases(store), _devices(store)
     cleared = store.db.execute(
         "SELECT n, cleared FROM device WHERE cleared > 0 ORDER BY cleared DESC, n LIMIT ?", (_MOST_CLEARED,)
     )
@@ -89,7 +114,7 @@ def passed_on(text: str, now: float) -> str:
     return _packed(record)
 
 
-def adopt(store: Store, book: Suspicion, text: str, now: float) -> None:
+def adopt(store: Store, strikes: Strikes, text: str, now: float) -> None:
     """Makes what was left our own; within a transaction.
 
     Raises:
@@ -102,10 +127,10 @@ def adopt(store: Store, book: Suspicion, text: str, now: float) -> None:
     for name in _META:
         store.set_meta(name, record.meta.get(name, 0.0))
     for cleared in record.cleared:
-        book.clear(book.device(*cleared.device, now), cleared.until)
-    cases, open_there = Isolations(store), set()
+        strikes.clear(strikes.device(*cleared.device, now), cleared.until)
+    cases, open_there = Cases(store), set()
     for each in record.cases:
-        number = book.device(*each.device, now)
+        number = strikes.device(*each.device, now)
         values = {name: getattr(each, name) for name in _OF_CASE}
         _take_over(cases, number, values | {"event": read_event(each.event).to_json()}, now)
         if each.closed is None:
@@ -140,12 +165,12 @@ def _move_along(record: _Record, now: float) -> None:
         record.meta["breaker_opened"] = min(opened + jump, now)
 
 
-def _take_over(cases: Isolations, device: int, values: dict[str, Any], now: float) -> None:
+def _take_over(cases: Cases, device: int, values: dict[str, Any], now: float) -> None:
     """Makes a case that was left ours."""
     same = cases.about(device, values["event"])
     case = cases.open_case(device) if values["closed"] is None else same
     if case is None:
-        case = cases.insert(device, values)
+        case = cases.insert(device=device, **values)
     else:
         if case.event != values["event"]:
             cases.untell(case)
@@ -156,7 +181,7 @@ def _take_over(cases: Isolations, device: int, values: dict[str, Any], now: floa
         cases.tell(cases.get(case.n), "isolation", f"{values['reason']}, so it is isolated.", now)
 
 
-def _end(store: Store, cases: Isolations, case: Isolation, now: float) -> None:
+def _end(store: Store, cases: Cases, case: Case, now: float) -> None:
     """Ends a case that the one before has ended or refused; one that it did not hear of stays: the engine is asked."""
     cleared = store.db.execute("SELECT cleared FROM device WHERE n = ?", (case.device,)).fetchone()[0]
     happened = read_event(case.event).time

@@ -19,7 +19,7 @@ from asd.handler.decision import Decision
 from asd.handler.identity import device_key
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
-__all__ = ["Store"]
+__all__ = ["Store", "events_file", "state_file"]
 
 _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "noise": 100_000, "outbox": 10_000}
@@ -27,6 +27,16 @@ _MOST_DECISIONS = 10_000
 _MOST_DEVICES = 100_000
 _SMALLEST = 100  # bytes: the head of every database of SQLite
 _AGED = ("seen", "sighting", "noise", "software")
+
+
+def state_file(run_dir: Path, *, dry_run: bool = False) -> Path:
+    """The database of the handler; a dry run has its own, so that it takes nothing from the handler in earnest."""
+    return run_dir / ("handler-dry-run.sqlite" if dry_run else "handler.sqlite")
+
+
+def events_file(run_dir: Path) -> Path:
+    """The event log of isolations and recoveries; `asd.rundir.names.event_files` finds it too."""
+    return run_dir / "events-handler.jsonl"
 
 
 class Store:

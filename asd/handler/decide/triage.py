@@ -1,6 +1,6 @@
 """From one event to one decision: the rules, without any engine.
 
-What an event does to the strikes, `asd.handler.decide.suspicion` says. What follows for the device, this says:
+What an event does to the strikes, `asd.handler.decide.strikes` says. What follows for the device, this says:
 
 | event | what follows |
 |---|---|
@@ -18,10 +18,10 @@ import math
 from typing import Any
 
 from asd.event import Event
-from asd.handler.db.isolations import BY_HAND, TEST_WANTED, Isolations
+from asd.handler.db.cases import BY_HAND, NO_FAULT, TEST_WANTED, Case, Cases
 from asd.handler.db.store import Store
 from asd.handler.decide.breaker import Breaker
-from asd.handler.decide.suspicion import Counted, StrikeCount, Suspicion, judged
+from asd.handler.decide.strikes import Counted, StrikeCount, Strikes, judged
 from asd.handler.decision import Decision
 from asd.handler.identity import job_of, names_device, whole_event
 from asd.handler.policy import Policy
@@ -45,8 +45,8 @@ class Triage:
     """
 
     def __init__(self, store: Store, policy: Policy, engine: str) -> None:
-        self.book = Suspicion(store, policy)
-        self.cases = Isolations(store)
+        self.strikes = Strikes(store, policy)
+        self.cases = Cases(store)
         self.breaker = Breaker(store, policy)
         self._store = store
         self._policy = policy
@@ -56,7 +56,7 @@ class Triage:
     def begin(self, now: float) -> bool:
         """To be called when a transaction begins; returns whether the circuit breaker was closed by the time."""
         closed = self.breaker.refresh(now)
-        self.book.begin()
+        self.strikes.begin()
         return closed
 
     def take_in(self, event: Event, now: float) -> Decision:
@@ -83,15 +83,17 @@ class Triage:
             return self._replay(event, now)
         if event.kind == "stress":
             return self._stress(event, now)
-        self.book.count(event, now)
-        more = ", its strikes up to then count no more" if event.kind == "recovery" and self.book.clears(event) else ""
-        return self._say("noted", event, now, _NOTES.get(event.kind, "it says nothing about a device") + more)
+        self.strikes.count(event, now)
+        why = _NOTES.get(event.kind, "it says nothing about a device")
+        if event.kind == "recovery" and self.strikes.clears(event):
+            why += ", its strikes up to then count no more"
+        return self._say("noted", event, now, why)
 
     def strike_out(self, device: int, now: float, standing: StrikeCount | None = None) -> Decision | None:
         """Takes `device` out if enough of its strikes count; None when they do not."""
-        standing = standing or self.book.standing(device, self.book.now_there(device, now))
-        cause = self.book.last_counting(device) if standing.is_enough(self._policy.strikes) else None
-        if cause is None or self.book.is_stale(cause, now) or self.cases.open_case(device) is not None:
+        standing = standing or self.strikes.standing(device, self.strikes.now_there(device, now))
+        cause = self.strikes.last_counting(device) if standing.is_enough(self._policy.strikes) else None
+        if cause is None or self.strikes.is_stale(cause, now) or self.cases.open_case(device) is not None:
             return None
         self._id = cause.id
         minutes = self._policy.window_seconds / 60
@@ -103,7 +105,7 @@ class Triage:
     def _anomaly(self, event: Event, now: float) -> Decision:
         if not names_device(event):
             return self._say("noted", event, now, "it names no device")
-        counted, job = self.book.count(event, now), job_of(event.run)
+        counted, job = self.strikes.count(event, now), job_of(event.run)
         device = counted.device
         if counted.moved is not None:
             why = f"{event.checkpoint} had the very same value in step {event.step} when it was rank {counted.moved}"
@@ -120,7 +122,7 @@ class Triage:
             return self._say(
                 "noted", event, now, f"step {event.step} of job {job} is known to be software or data, no strike"
             )
-        if self.book.is_stale(event, now):
+        if self.strikes.is_stale(event, now):
             return self._say("stale", event, now, "it is too old to be a reason to act, it is only recorded")
         return self._merged(device, event, now) or self._count(device, event, now, new=counted.new)
 
@@ -141,7 +143,7 @@ class Triage:
         if not new:  # and neither are there more strikes than before
             return self._say("strike", event, now, f"it belongs to the strike of step {event.step}")
         policy = self._policy
-        standing = self.book.standing(device, self.book.now_there(device, now))
+        standing = self.strikes.standing(device, self.strikes.now_there(device, now))
         out = self.strike_out(device, now, standing)
         if out is not None:
             return out
@@ -158,7 +160,7 @@ class Triage:
         )
 
     def _replay(self, event: Event, now: float) -> Decision:
-        counted, verdict = self.book.count(event, now), event.verdict
+        counted, verdict = self.strikes.count(event, now), event.verdict
         if verdict == "software":
             return self._say(
                 "software", event, now,
@@ -180,7 +182,7 @@ class Triage:
         return self._convict(device, event, f"the replay of {where} found persistent hardware", now)
 
     def _stress(self, event: Event, now: float) -> Decision:
-        event, device = judged(event), self.book.count(event, now).device
+        event, device = judged(event), self.strikes.count(event, now).device
         if not device:
             return self._say("noted", event, now, "it names no device")
         self._store.db.execute(
@@ -206,7 +208,7 @@ class Triage:
         )
 
     def _too_old(self, device: int, event: Event, now: float) -> Decision | None:
-        if not self.book.is_stale(event, now) and not self._is_cleared(device, event):
+        if not self.strikes.is_stale(event, now) and not self._is_cleared(device, event):
             return None
         return self._say("stale", event, now, f"its verdict {event.verdict} is too old to be a reason to act")
 
@@ -228,18 +230,63 @@ class Triage:
         last = self.cases.last(device)
         if last is not None and last.state == "others" and last.closed and 0 <= now - last.closed < _OTHERS_SECONDS:
             return self._say("others", event, now, f"{why}, but somebody else holds it out, so it is left alone")
-        refusal = self.breaker.refusal(now, self.book.known())
+        refusal = self.breaker.refusal(now, self.strikes.known())
         if refusal:
             return self._say("breaker", event, now, f"{why}, but {refusal}, so it is only reported")
         state, action = ("dry", "would-isolate") if self._policy.dry_run else ("isolating", "isolating")
         verdict = event.verdict if event.kind in _VERDICT_IN else ""
-        number = self.cases.begin(device, state, event, why, verdict, self._engine, now)
+        case = self.cases.insert(
+            device=device,
+            state=state,
+            opened=now,
+            reason=why,
+            verdict=verdict,
+            event=event.to_json(),
+            last_fault=now,
+            isolator=self._engine,
+        )
         what = (
             "it would be isolated, were this no dry run"
             if state == "dry"
             else f"the isolator {self._engine} is to isolate it"
         )
-        return self._say(action, event, now, f"{why}, so {what}", device=self.book.named(device), case=number)
+        return self._say(action, event, now, f"{why}, so {what}", device=self.strikes.named(device), case=case.n)
+
+    def quiet(self, now: float) -> list[Decision]:
+        """What follows from a time without a fault: devices are given back, or have to pass a stress test before.
+
+        A device that is out computes nothing for anybody, so that its silence alone says little.
+        """
+        policy, decisions = self._policy, []
+        for case in self.cases.in_state("dry" if policy.dry_run else "isolated"):
+            silence = now - case.last_fault
+            if not policy.release_after_seconds or silence < policy.release_after_seconds:
+                continue
+            if case.isolator != self._engine or now < case.next_try:
+                continue
+            if policy.forgets or self.cases.passed_a_test(case):
+                decisions.append(self._give_back(case, f"{NO_FAULT} {silence / 3600:g} h", now))
+            elif not case.reason.endswith(TEST_WANTED):
+                decisions.append(self._want_test(case, f"{NO_FAULT} {silence / 3600:g} h", now))
+        return decisions
+
+    def _give_back(self, case: Case, why: str, now: float) -> Decision:
+        device = self.strikes.named(case.device)
+        if case.state == "dry":
+            self.cases.change(case.n, state="released", closed=now, why_released=why)
+            if self._policy.forgets:
+                self.strikes.clear(case.device, now)
+            action, then = "released", "it would be released, were this no dry run"
+        else:
+            self.cases.change(case.n, state="releasing", why_released=why, attempts=0, next_try=0.0)
+            action, then = "releasing", "it is to be released"
+        return Decision(action=action, reason=f"{device}: {why}, so {then}.", time=now, device=device, case=case.n)
+
+    def _want_test(self, case: Case, why: str, now: float) -> Decision:
+        self.cases.change(case.n, reason=case.reason + TEST_WANTED)
+        device = self.strikes.named(case.device)
+        reason = f"{device}: {why}; it is given back after a stress test that it passes (`asd stress`)."
+        return Decision(action="test-wanted", reason=reason, time=now, device=device, case=case.n)
 
     def _is_cleared(self, device: int, event: Event) -> bool:
         """Whether the event is from before the device was cleared, or given back by whomever."""

@@ -18,7 +18,7 @@ from asd.event import Event
 from asd.event_cursor import CURSOR, CURSOR_HEADER
 from asd.handler.inputs.targets import Target
 
-__all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink", "fetch", "nodes_of"]
+__all__ = ["Access", "AgentAnswer", "AgentError", "AgentLink", "nodes_of"]
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
@@ -176,27 +176,6 @@ class _Connection:
         """Whether it may be used once more: certificates are looked at again every minute."""
         young = asyncio.get_running_loop().time() - self.since < _LONGEST_LINK_SECONDS
         return young and access == self.access and not self.writer.is_closing() and not self.reader.at_eof()
-
-
-async def fetch(
-    target: Target,
-    access: Access,
-    cursors: Callable[[frozenset[str]], Sequence[str]],
-    connecting: asyncio.Semaphore,
-    *,
-    limit: int,
-    wait: float = 0.0,
-) -> AgentAnswer:
-    """Asks once, over a connection of its own; see `AgentLink.fetch`.
-
-    Raises:
-        AgentError: It can't be reached, is not who it should be, or answers something else.
-    """
-    link = AgentLink(target, connecting)
-    try:
-        return await link.fetch(access, cursors, limit=limit, wait=wait)
-    finally:
-        link.close()
 
 
 async def _connect(target: Target, access: Access) -> _Connection:

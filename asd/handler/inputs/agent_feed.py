@@ -37,6 +37,7 @@ class AgentFeed:
         clock: Seconds since the epoch.
 
     Attributes:
+        puller: Asks the agents.
         events: Events so far.
         refused: Events so far that their agent may not tell.
         missed: Events that agents had dropped before they were fetched.
@@ -62,46 +63,31 @@ class AgentFeed:
         self._silent = silent_agents(handler.store)
         self._told: set[str] = set()
         self._began = time.monotonic()
-        self._puller = Puller(sources, access, self._cursors_of, wake, clock)
-
-    @property
-    def states(self) -> dict[str, AgentState]:
-        """How each agent stands, by its place."""
-        return self._puller.states.copy()
-
-    @property
-    def failures(self) -> int:
-        """How often an agent was asked in vain."""
-        return self._puller.failures
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether every agent told all it had, or could not be reached, since the beginning."""
-        return self._puller.caught_up
+        self.puller = Puller(sources, access, self._cursors_of, wake, clock)
 
     @property
     def may_settle(self) -> bool:
         """Whether strikes may settle: all agents were heard, or had time enough."""
-        return self.caught_up or time.monotonic() - self._began > _SETTLING_SECONDS
+        return self.puller.caught_up or time.monotonic() - self._began > _SETTLING_SECONDS
 
     @property
     def nothing_found(self) -> str:
         """What to say where no agent is known or none can be reached; empty when one can."""
-        states = self.states.values()
+        states = self.puller.states.copy().values()
         if not states:
-            return "no agent is known" if self._puller.looked else "the agents were not looked up yet"
+            return "no agent is known" if self.puller.looked else "the agents were not looked up yet"
         return "" if any(state.reached and not state.since for state in states) else "no agent can be reached"
 
     @property
     def unknown(self) -> bool:
         """Whether who the agents are can't be looked up now, or there are none."""
-        return any(each.problem for each in self._sources) or (self._puller.looked and not self._puller.states)
+        return any(each.problem for each in self._sources) or (self.puller.looked and not self.puller.states)
 
     @property
     def complaints(self) -> list[str]:
         """What is wrong with the agents now, one sentence each."""
         problems = [f"{each.problem}." for each in self._sources if each.problem]
-        if self._puller.looked and not self._puller.states:
+        if self.puller.looked and not self.puller.states:
             problems.append("no agent is known, so nothing is pulled.")
         return [*problems, *self._complaints.values()]
 
@@ -113,7 +99,7 @@ class AgentFeed:
         """
         batches: list[Batch] = []
         size = 0
-        for batch in tuple(self._puller.batches):
+        for batch in tuple(self.puller.batches):
             size += len(batch.answer.events)
             if batches and size > _AT_ONCE:
                 break
@@ -126,9 +112,9 @@ class AgentFeed:
         self._cursors.update(moved)
         self.events += len(events)
         for batch in batches:
-            self._puller.batches.popleft()
+            self.puller.batches.popleft()
             self._look_at(batch)
-        self._puller.done(batches)
+        self.puller.done(batches)
         return decisions
 
     def news(self) -> list[str]:
@@ -137,8 +123,8 @@ class AgentFeed:
         Raises:
             StateError: The store can't be written; the same is told the next time.
         """
-        states = self.states
-        if not self._puller.looked:
+        states = self.puller.states.copy()
+        if not self.puller.looked:
             return []
         new = [place for place, state in states.items() if state.since and place not in self._told]
         back = [
@@ -171,7 +157,7 @@ class AgentFeed:
 
     def close(self) -> None:
         """Ends the pulling."""
-        self._puller.close()
+        self.puller.close()
 
     def _as_silent(self, place: str, state: AgentState) -> SilentAgent:
         """How it is kept; one that could not be reached before we were started was silent since then."""

@@ -121,4 +121,4 @@ class AlertBox:
                 notes.append(f"The alert {name} names {where}, of which no event log tells.")
         if not self._alerts.empty():
             self._wake.set()
-        return handler.note_many(notes)
+        return handler.note(notes)

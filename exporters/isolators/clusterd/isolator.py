@@ -18,7 +18,7 @@ from asd.exporters.isolators.kubernetes.api import KubeApi, KubeError
 from asd.exporters.isolators.marks import chip
 from asd.exporters.isolators.options import NodeNames, choice, seconds, text
 from asd.exporters.isolators.public_fault import CODES, is_node_name
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 __all__ = ["ClusterD"]
 
@@ -66,7 +66,7 @@ class ClusterD:
         api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
         self._faults = FaultConfigMap(api, *place)
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
         with self._sentences(device):
             return self._held(device, self._faults.read())
@@ -81,9 +81,9 @@ class ClusterD:
 
         def change(saved: SavedFaults) -> dict[str, Any] | None:
             held = self._held(device, saved)
-            if held is Held.OTHERS:
+            if held is IsolationOwner.OTHERS:
                 raise ValueError("somebody else has separated the chip by hand, so it is left alone")
-            if held is Held.OURS:
+            if held is IsolationOwner.OURS:
                 return None
             message, _ = with_occurrence(
                 saved.message, node, number, code=self._code, reason=reason, event_id=event_id, now=self._clock()
@@ -104,12 +104,12 @@ class ClusterD:
 
         self._change(device, change)
 
-    def _held(self, device: Device, saved: SavedFaults) -> Held:
+    def _held(self, device: Device, saved: SavedFaults) -> IsolationOwner:
         node, number = self._place(device)
         fault = latest(saved.message, node, number)
         if fault is not None and fault["assertion"] == "occur":
-            return Held.OURS
-        return Held.OTHERS if number in self._faults.separated(node) else Held.FREE
+            return IsolationOwner.OURS
+        return IsolationOwner.OTHERS if number in self._faults.separated(node) else IsolationOwner.FREE
 
     def _change(self, device: Device, change: Callable[[SavedFaults], dict[str, Any] | None]) -> None:
         with self._sentences(device):

@@ -17,7 +17,7 @@ from asd.errors import ConfigError, IsolationError
 from asd.exporters.isolators.hostfile.host_files import KeptList, Look, merged
 from asd.exporters.isolators.marks import label, plain
 from asd.exporters.isolators.options import NodeNames, seconds
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 from asd.rundir.disk import HeldError, take_lock, write_whole
 
 __all__ = ["HostFile"]
@@ -65,7 +65,7 @@ class HostFile:
         self._node_of = NodeNames(nodes, strip_domain)
         self._timeout = seconds("timeout", timeout)
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
         with self._sentences(device):
             return self._held(device, self._read(), [kept.look() for kept in self._lists])
@@ -79,10 +79,10 @@ class HostFile:
         with self._sentences(device), self._locked():
             record, looks = self._read(), [kept.look() for kept in self._lists]
             held = self._held(device, record, looks)
-            if held is Held.OTHERS:
+            if held is IsolationOwner.OTHERS:
                 raise ValueError("somebody else removed it, so it is left alone")
             before = record["out"].get(_key(device))
-            if held is Held.OURS and not before["returning"]:
+            if held is IsolationOwner.OURS and not before["returning"]:
                 return
             entry = before or {
                 "host": device.host, "device": device.device, "event": event_id, "reason": plain(reason, 500),
@@ -120,21 +120,21 @@ class HostFile:
         base = {str(kept.output): list(look.source) for kept, look in zip(self._lists, looks, strict=True)}
         self._save({"out": {key: entry for key, entry in out.items() if not entry["returning"]}, "base": base})
 
-    def _held(self, device: Device, record: dict[str, Any], looks: list[Look]) -> Held:
+    def _held(self, device: Device, record: dict[str, Any], looks: list[Look]) -> IsolationOwner:
         """As the record says, as long as the files agree with it."""
         mine = record["out"].get(_key(device))
         if mine is not None:
             missing = list(self._missing(mine, looks))
             is_out = any(missing) if mine["returning"] else bool(missing) and all(missing)
-            return Held.OURS if is_out else Held.FREE
+            return IsolationOwner.OURS if is_out else IsolationOwner.FREE
         kept_out = _by_list(record["out"])
         for kept, look in zip(self._lists, looks, strict=True):
             name, base = str(kept.output), self._base(record, kept, look)
             for key in self._keys(device, record, kept, look):
                 is_missing = look.output is not None and key not in look.output
                 if is_missing and key in base and key not in kept_out.get(name, ()):
-                    return Held.OTHERS
-        return Held.FREE
+                    return IsolationOwner.OTHERS
+        return IsolationOwner.FREE
 
     def _missing(self, entry: dict[str, Any], looks: list[Look]) -> Iterator[bool]:
         """Whether each of the things that a device stands for is missing where it should be."""

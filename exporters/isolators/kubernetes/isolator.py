@@ -30,7 +30,7 @@ from asd.exporters.isolators.kubernetes.node_mark import (
 from asd.exporters.isolators.marks import event_mark, label
 from asd.exporters.isolators.options import NodeNames, choice, flag, seconds
 from asd.exporters.isolators.public_fault import is_node_name
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 __all__ = ["Kubernetes"]
 
@@ -78,7 +78,7 @@ class Kubernetes:
         self._clock: Callable[[], float] = time.time
         self._api = KubeApi(kubeconfig=kubeconfig, context=context, timeout=seconds("timeout", timeout))
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
         with self._sentences(device):
             return held_by(self._read(device), label(device))
@@ -93,10 +93,10 @@ class Kubernetes:
 
         def change(node: _Node) -> _Node | None:
             held = held_by(node, name)
-            if held is Held.OTHERS:
+            if held is IsolationOwner.OTHERS:
                 self._tell_condition(node, {})
                 raise ValueError(f"somebody else has cordoned node {self._node(device)}, so it is left alone")
-            return None if held is Held.OURS else isolate_patch(node, name, reason, event_id, self._effect)
+            return None if held is IsolationOwner.OURS else isolate_patch(node, name, reason, event_id, self._effect)
 
         with self._sentences(device):
             node = self._change(device, change)

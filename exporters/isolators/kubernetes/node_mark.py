@@ -10,7 +10,7 @@ from typing import Any
 
 from asd.event import CODE
 from asd.exporters.isolators.marks import plain
-from asd.isolator import Held
+from asd.isolator import IsolationOwner
 
 __all__ = [
     "ANNOTATION", "CONDITION", "EFFECTS", "TAINT", "condition_patch", "event_about", "held_by", "isolate_patch",
@@ -52,7 +52,7 @@ def marks_of(node: Node) -> Marks:
     return devices
 
 
-def held_by(node: Node, device: str) -> Held:
+def held_by(node: Node, device: str) -> IsolationOwner:
     """Who holds the device with this label out; one whose node is out for another device of ours is free.
 
     Raises:
@@ -60,8 +60,8 @@ def held_by(node: Node, device: str) -> Held:
     """
     marks = marks_of(node)
     if marks:
-        return Held.OURS if device in marks and _is_out(node) else Held.FREE
-    return Held.OTHERS if _spec(node).get("unschedulable") else Held.FREE
+        return IsolationOwner.OURS if device in marks and _is_out(node) else IsolationOwner.FREE
+    return IsolationOwner.OTHERS if _spec(node).get("unschedulable") else IsolationOwner.FREE
 
 
 def isolate_patch(node: Node, device: str, reason: str, event_id: str, effect: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from asd.errors import IsolationError
 from asd.exporters.isolators.marks import event_mark, label, plain
 from asd.exporters.isolators.options import NodeNames, seconds, text
 from asd.exporters.isolators.slurm.node import NODE_NAME, NodeState, parse_node, reason_for
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 __all__ = ["Slurm"]
 
@@ -52,7 +52,7 @@ class Slurm:
             self._command.append("SLURM_CONF=" + text("conf", conf, _PATH, "it must be a path"))
         self._command.append(text("scontrol", scontrol, r"[^\0\s=]+", "it must be the name or the path of a program"))
 
-    def held(self, device: Device) -> Held:
+    def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`: its node is drained, and the reason says for whom."""
         return self._read(device).held(label(device))
 
@@ -64,19 +64,19 @@ class Slurm:
         """
         state = self._read(device)
         held = state.held(label(device))
-        if held is Held.OTHERS:
+        if held is IsolationOwner.OTHERS:
             why = f"with the reason {plain(state.reason, 200)!r}" if state.reason else "without a reason"
             raise self._error(
                 device, f"somebody else holds node {state.name} out {why}, so it is left alone", retry=False
             )
-        if held is Held.FREE:
+        if held is IsolationOwner.FREE:
             marks = {**(state.marks if state.drained else {}), label(device): event_mark(event_id)}
             self._update(device, "State=DRAIN", f"Reason={reason_for(marks)}", ours=True)
 
     def release(self, device: Device) -> None:
         """Takes the mark of `device` away and, with the last one, the drain, as `Isolator.release`."""
         state = self._read(device)
-        if state.held(label(device)) is not Held.OURS:
+        if state.held(label(device)) is not IsolationOwner.OURS:
             return
         marks = {name: event for name, event in state.marks.items() if name != label(device)}
         # UNDRAIN leaves a node that is down as it is; RESUME would bring it up.
@@ -99,7 +99,7 @@ class Slurm:
         """Changes the node and looks whether it is as it should be; the exit code may say either in both cases."""
         done = self._run(device, "update", f"NodeName={self._node(device)}", *change)
         state = self._read(device)
-        if (state.held(label(device)) is Held.OURS) is ours:
+        if (state.held(label(device)) is IsolationOwner.OURS) is ours:
             return
         said = plain(done.stderr or done.stdout, 200)
         denied = any(word in said.lower() for word in _DENIED)

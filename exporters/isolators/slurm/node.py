@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from asd.event import CODE
-from asd.isolator import Held
+from asd.isolator import IsolationOwner
 
 __all__ = ["NODE_NAME", "NodeState", "parse_node", "reason_for"]
 
@@ -45,14 +45,14 @@ class NodeState(NamedTuple):
         """Whether the node gets no more work until somebody says so."""
         return bool(self.flags & _DRAINED)
 
-    def held(self, device: str) -> Held:
+    def held(self, device: str) -> IsolationOwner:
         """Who holds the device with this label out; one drained for another device of ours is free."""
         if self.drained and self.marks:
-            return Held.OURS if device in self.marks else Held.FREE
+            return IsolationOwner.OURS if device in self.marks else IsolationOwner.FREE
         by_itself = (
             self.reason == _NOT_RESPONDING or self.marks
         )  # a drain of ours leaves its reason on a node that is down
-        return Held.OTHERS if self.drained or (self.flags & _OUT and not by_itself) else Held.FREE
+        return IsolationOwner.OTHERS if self.drained or (self.flags & _OUT and not by_itself) else IsolationOwner.FREE
 
 
 def parse_node(text: str) -> NodeState | None:

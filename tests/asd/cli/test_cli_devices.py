@@ -14,7 +14,7 @@ from asd.cli import COMMANDS, main
 from asd.errors import IsolationError
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
-from asd.handler.files import events_file, state_file
+from asd.handler.db.store import events_file, state_file
 from asd.isolator import Device
 from tests.support.events import event_maker, growing
 

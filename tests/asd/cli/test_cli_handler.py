@@ -16,9 +16,9 @@ from asd import Level
 from asd.cli import COMMANDS, main
 from asd.exporters.prometheus.handler import HandlerCollector
 from asd.exporters.run_files.event_log import EventLog, read_events
+from asd.handler.db.store import events_file, state_file
 from asd.handler.decision import ACTIONS
-from asd.handler.files import events_file, state_file
-from asd.handler.tally import HandlerTally
+from asd.handler.handler_counts import HandlerCounts
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 from tests.support.waiting import wait_for
@@ -259,7 +259,7 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
             assert actions == {f'asd_handler_actions_total{{action="{action}"}}' for action in ACTIONS}
             from_the_start = {"asd_handler_last_look_timestamp_seconds", "asd_handler_acting"}
             assert {name for name, value in found.items() if value} <= from_the_start
-            told = HandlerCollector(HandlerTally()).collect()  # the page on metrics is made of these
+            told = HandlerCollector(HandlerCounts()).collect()  # the page on metrics is made of these
             names = {family.name + "_total" * (family.type == "counter") for family in told}
             of_somebody = {"asd_handler_agent_up", "asd_handler_device_isolated"}  # it has no agent, and nobody is out
             assert {name.partition("{")[0] for name in found} == names - of_somebody

@@ -3,7 +3,7 @@
 from asd import Level
 from asd.errors import IsolationError
 from asd.handler import FaultHandler, Policy, Store
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 from tests.support.events import event_maker, growing
 
 START = 1_700_000_000.0
@@ -29,7 +29,9 @@ class Engine:
         self.ours, self.others, self.calls, self.failures = set(), set(), [], []
 
     def held(self, device):
-        return Held.OTHERS if device[:2] in self.others else Held.OURS if device[:2] in self.ours else Held.FREE
+        if device[:2] in self.others:
+            return IsolationOwner.OTHERS
+        return IsolationOwner.OURS if device[:2] in self.ours else IsolationOwner.FREE
 
     def isolate(self, device, reason, event_id):
         self.calls.append(("isolate", device, reason, event_id))

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from asd.handler.inputs import agent_client
-from asd.handler.inputs.agent_client import Access, AgentError, fetch
+from asd.handler.inputs.agent_client import Access, AgentError, AgentLink
 from asd.handler.inputs.targets import Target
 from tests.support.events import event_maker
 
@@ -55,7 +55,11 @@ def response(body, status="200 OK", cursor=CURSOR, missed="0"):
 def asked(agent, cursors=(), access=None, **options):
     async def ask():
         known = asyncio.Semaphore(1)
-        return await fetch(agent.target, access or Access(), lambda _: cursors, known, limit=5, **options)
+        link = AgentLink(agent.target, known)
+        try:
+            return await link.fetch(access or Access(), lambda _: cursors, limit=5, **options)
+        finally:
+            link.close()
 
     return asyncio.run(ask())
 

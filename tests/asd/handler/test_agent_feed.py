@@ -109,15 +109,15 @@ def test_it_goes_on_where_it_was_also_when_an_agent_gets_its_earlier_journal_bac
     one, _ = agents
     one.events = [event(1), event(2)]
     feed = running({"node7": one})
-    work(feed, lambda: feed.events == 2 and feed.caught_up)
+    work(feed, lambda: feed.events == 2 and feed.puller.caught_up)
     feed.close()
     one.journal, one.events = "c", [event(3)]
     feed = running({"node7": one})
-    work(feed, lambda: feed.events == 1 and feed.caught_up)
+    work(feed, lambda: feed.events == 1 and feed.puller.caught_up)
     feed.close()
     one.journal, one.events = "a", [event(1), event(2), event(4)]
     feed = running({"node7": one})
-    work(feed, lambda: feed.caught_up)
+    work(feed, lambda: feed.puller.caught_up)
     assert feed.events == 1
     assert read_cursors(running.store)["node7"] == [f"{'c' * 32}.1", f"{'a' * 32}.3"]
 
@@ -126,7 +126,7 @@ def test_an_agent_that_tells_that_a_device_was_given_back_takes_no_strikes_off(r
     one, _ = agents
     one.events = [event(1), event(2), event(2, kind="recovery"), event(3)]
     feed = running({"node7": one})
-    decisions = work(feed, lambda: feed.caught_up)
+    decisions = work(feed, lambda: feed.puller.caught_up)
     assert [each.action for each in decisions] == ["strike", "strike", "waiting"]
     assert (feed.events, feed.refused) == (3, 1)
     assert "none but the handler that took it out can know" in feed.complaints[0]
@@ -155,7 +155,7 @@ def test_no_strike_may_settle_before_all_agents_were_heard_or_had_time_enough(ru
     feed = running({"node7": one, "node8": silent})
     assert not feed.may_settle
     work(feed, lambda: feed.may_settle)
-    assert feed.states[silent.place].since
+    assert feed.puller.states[silent.place].since
     monkeypatch.setattr("asd.handler.inputs.agent_feed._SETTLING_SECONDS", -1.0)
     assert running({"node7": one, "node8": silent}).may_settle
 
@@ -164,7 +164,7 @@ def test_who_can_not_be_reached_is_told_once_and_kept_until_it_can_or_is_not_ask
     one, other = agents
     other.server.server_close()
     feed = running({"node7": one, "node8": other})
-    work(feed, lambda: feed.caught_up)
+    work(feed, lambda: feed.puller.caught_up)
     (sentence,) = feed.news()
     # One that was in the queue of a closed socket is reset.
     told = rf"the agent of node8 at {re.escape(other.place)} can't be reached: Connection (refused|reset by peer); "
@@ -174,13 +174,13 @@ def test_who_can_not_be_reached_is_told_once_and_kept_until_it_can_or_is_not_ask
     feed.close()
 
     feed = running({"node7": one, "node8": other})  # as after a restart
-    work(feed, lambda: feed.caught_up)
+    work(feed, lambda: feed.puller.caught_up)
     assert len(feed.news()) == 1
     assert silent_agents(running.store)[other.place].since == since
     feed.close()
 
     feed = running({"node7": one})
-    work(feed, lambda: feed.caught_up)
+    work(feed, lambda: feed.puller.caught_up)
     assert feed.news() == []
     assert silent_agents(running.store) == {}
 
@@ -192,6 +192,6 @@ def test_nothing_to_pull_from_is_no_reason_to_be_ready(running, agents):
     one, other = agents
     other.server.server_close()
     feed = running({"node8": other})
-    work(feed, lambda: feed.nothing_found == "no agent can be reached" and feed.states[other.place].since)
+    work(feed, lambda: feed.nothing_found == "no agent can be reached" and feed.puller.states[other.place].since)
     feed = running({"node7": one, "node8": other})
     work(feed, lambda: feed.nothing_found == "")

@@ -1,7 +1,6 @@
 """Whatever events come, in whatever order."""
 
 import math
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,7 +90,3 @@ def test_events_in_batches_lead_to_what_they_lead_to_one_by_one(events, size):
         scene.after(61.0)
         isolated.append(scene.isolated)
     assert isolated[0] == isolated[1]
-
-
-def test_a_replaced_clock_and_a_replaced_event_are_what_the_helpers_say():
-    assert replace(event(1), step=2, value=2e6 + 2, evidence="evidence/2") == event(2)

@@ -2,7 +2,7 @@
 
 from asd.handler import Policy, Store
 from asd.handler.act.release import drop_verdict
-from asd.handler.standing import device_standings
+from asd.handler.device_record import device_records
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, failure
 
 
@@ -56,10 +56,10 @@ def test_a_refusal_is_reported_at_once_and_tried_again_as_long_as_the_verdict_st
     )  # fmt: skip
     outcome = [scene.after(10.0) for _ in range(6 * 24)]
     assert {action for actions in outcome for action in actions} == {"isolating"}
-    (standing,) = device_standings(scene.handler.store, scene.policy, scene.clock.now)
+    (standing,) = device_records(scene.handler.store, scene.policy, scene.clock.now)
     assert (standing.state, standing.error, standing.attempts) == ("isolating", "answered 403", 12)
     assert scene.clock.now < standing.next_try <= scene.clock.now + 300.0
-    assert (scene.handler.failed_tries, scene.published) == (12, [])
+    assert (scene.handler.engine.failed_tries, scene.published) == (12, [])
     scene.engine.failures.clear()
     assert scene.after(300.0) == ["isolated"]
     assert (scene.isolated, [told.kind for told in scene.published]) == (["Ascend:3"], ["isolation"])
@@ -85,7 +85,7 @@ def test_a_dropped_verdict_is_not_tried_again_and_its_strikes_count_no_more():
     assert not drop_verdict(scene.handler.store, 1, scene.clock.now)
     assert scene.after(HOUR) == []
     assert (scene.published, len(scene.engine.calls)) == ([], 1)
-    (standing,) = device_standings(scene.handler.store, scene.policy, scene.clock.now)
+    (standing,) = device_records(scene.handler.store, scene.policy, scene.clock.now)
     assert (standing.state, standing.strikes, standing.reason) == ("in use", 0, "its verdict was dropped by hand")
     assert scene.replay("persistent", 2).action == "isolated"
     assert not drop_verdict(scene.handler.store, 1, scene.clock.now)  # what is out is given back by the engine
@@ -128,10 +128,10 @@ def test_a_release_that_fails_is_tried_again():
 
 def test_an_event_that_cannot_be_published_is_published_later():
     scene = Scene()
-    scene.handler._outbox._publish = lambda _: (_ for _ in ()).throw(OSError("disk full"))
+    scene.handler.engine._publish = lambda _: (_ for _ in ()).throw(OSError("disk full"))
     assert scene.replay("persistent").action == "isolated"
     (problem,) = scene.handler.tick()
     assert problem.reason.endswith("(isolation) can't be published: disk full; it is tried again.")
-    scene.handler._outbox._publish = scene.published.append
+    scene.handler.engine._publish = scene.published.append
     scene.after(601.0)
     assert [told.kind for told in scene.published] == ["isolation"]

@@ -14,11 +14,11 @@ from asd.event import event_id
 from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store
 from asd.handler.act.release import ask_release, find_device
 from asd.handler.db.schema import read_event
-from asd.handler.decide.strike_counts import StrikeCounts
-from asd.handler.files import events_file, state_file
+from asd.handler.db.store import events_file, state_file
+from asd.handler.device_record import device_records
 from asd.handler.inputs.feed import LogFeed
-from asd.handler.standing import device_standings
-from asd.isolator import Device, Held
+from asd.handler.ledger import Ledger
+from asd.isolator import Device, IsolationOwner
 from tests.support.events import event_maker, growing
 
 START = 1_700_000_000.0
@@ -50,7 +50,7 @@ class Engine:
         self.before, self.after, self.ours, self.calls = before, after, set(), 0
 
     def held(self, device):
-        return Held.OURS if device in self.ours else Held.FREE
+        return IsolationOwner.OURS if device in self.ours else IsolationOwner.FREE
 
     def isolate(self, device, reason, event_id):
         if self.before:
@@ -327,7 +327,7 @@ def test_the_standing_of_a_device_tells_everything_about_it(tmp_path):
     first.handle(event(1, evidence="evidence/1"))
     first.handle(persistent(2))
     first.know([Device("node7", "Ascend:10", 10)])
-    bad, good = device_standings(first.store, first.policy, START + 1.0)
+    bad, good = device_records(first.store, first.policy, START + 1.0)
     assert (bad.host, bad.device, bad.rank, bad.strikes, bad.limit) == ("node7", "Ascend:3", 3, 2, 3)
     assert (bad.state, bad.isolated_by, bad.since, bad.evidence) == ("isolated", "none", START, "evidence/1")
     assert bad.verdicts == {"transient": 0, "persistent": 1, "software": 0, "undetermined": 0}
@@ -361,7 +361,7 @@ def test_decisions_are_kept_and_are_json(tmp_path):
     }  # fmt: skip
     kept = first.store.db.execute("SELECT action FROM decision ORDER BY n").fetchall()
     assert kept == [("isolating",), ("isolated",)]
-    assert isinstance(first.note("x"), Decision)
+    assert isinstance(first.note(["x"])[0], Decision)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,9 @@ def test_an_event_without_a_time_is_refused_in_a_sentence_and_stops_nothing(tmp_
     decisions = first.handle_many([persistent(1, time=when), event(1, time=when), persistent(2)])
     assert [decision.action for decision in decisions] == ["noted", "noted", "isolated"]
     assert decisions[0].reason.endswith(f": its time is {when}, which is none, so it is refused.")
-    assert not StrikeCounts(Policy()).add(event(1, time=when), START)
+    ledger = Ledger()
+    ledger.add(event(1, time=when))
+    assert ledger.records(START) == {}
 
 
 def test_a_database_that_vanishes_under_it_is_a_sentence(tmp_path):
@@ -467,7 +469,7 @@ def test_alerts_push_out_nothing_that_was_done(tmp_path):
     first = handler(tmp_path / "h")
     first.handle(persistent())
     for _ in range(3):
-        first.note_many(["an alert"] * 5000)
+        first.note(["an alert"] * 5000)
     with first.store.transaction():
         first.store.prune(0.0, 0.0)
     kept = dict(first.store.db.execute("SELECT action, count(*) FROM decision GROUP BY action").fetchall())
@@ -488,7 +490,7 @@ def test_what_another_user_says_was_given_back_keeps_its_strikes(tmp_path):
         first = handler(folder / "h")
         feed = LogFeed(first, [folder])
         feed.step()
-        strikes.append(device_standings(first.store, Policy(), START)[0].strikes)
+        strikes.append(device_records(first.store, Policy(), START)[0].strikes)
         if user:
             assert feed.complaints == [
                 "1 lines of other users' logs say that a device was given back; that is believed of root and of the "

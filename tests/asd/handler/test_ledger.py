@@ -10,14 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd import Level, StateError
-from asd.handler.decide.strike_counts import StrikeCounts
-from asd.handler.ledger import DeviceCounts, DeviceStatus, Ledger
-from asd.handler.policy import Policy
+from asd.handler.device_record import DeviceRecord
+from asd.handler.identity import device_key
+from asd.handler.ledger import Ledger, RankCounts
 from asd.origin import Origin
 from tests.support.events import event_maker
 
 KEY = Origin("run1", 0, "node7", "Ascend:3")
 event = event_maker(**asdict(KEY))
+
+
+def record(ledger, device, rank, now):
+    key = device_key("node7", device, rank)
+    return ledger.records(now).get(key, DeviceRecord(*key))
+
+
+def shown(ledger, device, rank, now):
+    found = record(ledger, device, rank, now)
+    return found.strikes, found.suspect, found.isolated
 
 
 def filled(*events):
@@ -29,16 +39,16 @@ def filled(*events):
 
 def test_a_new_ledger_has_counted_nothing():
     ledger = Ledger()
-    assert ledger.tallies() == {}
+    assert ledger.counts() == {}
     assert ledger.events() == []
-    assert ledger.standing("node7", "Ascend:3", 0, 0.0) == DeviceStatus(0, suspect=False, isolated=False)
+    assert shown(ledger, "Ascend:3", 0, 0.0) == (0, False, False)
 
 
 def test_anomalies_are_counted_by_level_and_strikes_by_step():
     ledger = filled(
         event(1), event(1, checkpoint="b"), event(2), event(3, level=Level.WARNING), event(4, level=Level.WARNING)
     )
-    tally = ledger.tallies()[KEY]
+    tally = ledger.counts()[KEY]
     assert tally.anomalies == {"first": 3, "second": 2}
     assert tally.strikes == 2
     assert tally.last_anomaly == 4.0
@@ -51,13 +61,13 @@ def test_anomalies_are_counted_by_level_and_strikes_by_step():
 def test_an_event_that_comes_twice_counts_once():
     ledger = Ledger()
     assert [ledger.add(event(1)) for _ in range(3)] == [True, False, False]
-    assert ledger.tallies()[KEY].anomalies["first"] == 1
+    assert ledger.counts()[KEY].anomalies["first"] == 1
     assert ledger.events() == [event(1)]
 
 
 def test_ranks_and_runs_are_counted_apart():
     ledger = filled(event(1), event(1, rank=1, device="Ascend:4"), event(1, run="run2"))
-    assert set(ledger.tallies()) == {KEY, replace(KEY, rank=1, device="Ascend:4"), replace(KEY, run="run2")}
+    assert set(ledger.counts()) == {KEY, replace(KEY, rank=1, device="Ascend:4"), replace(KEY, run="run2")}
 
 
 def test_what_counts_nothing_is_remembered_but_makes_no_rank():
@@ -66,8 +76,8 @@ def test_what_counts_nothing_is_remembered_but_makes_no_rank():
         event(4, level=Level.NORMAL),
     ]  # fmt: skip
     ledger = filled(*others)
-    assert ledger.tallies() == {}
-    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus()
+    assert ledger.counts() == {}
+    assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
     assert ledger.events() == others
 
 
@@ -75,40 +85,40 @@ def test_replays_are_counted_by_verdict():
     ledger = filled(*(event(step, kind="replay", verdict="transient") for step in (1, 2)))
     ledger.add(event(3, kind="replay", verdict="software"))
     ledger.add(event(4, kind="replay"))
-    assert ledger.tallies()[KEY].verdicts == {"transient": 2, "persistent": 0, "software": 1, "undetermined": 0}
-    assert ledger.tallies()[KEY].anomalies == {"first": 0, "second": 0}
+    assert ledger.counts()[KEY].verdicts == {"transient": 2, "persistent": 0, "software": 1, "undetermined": 0}
+    assert ledger.counts()[KEY].anomalies == {"first": 0, "second": 0}
 
 
 def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():
     ledger = filled(event(1), event(2), event(3), event(3, kind="isolation"))
-    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(3, suspect=True, isolated=True)
+    assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, True)
     ledger.add(event(3, kind="recovery", time=9.0))
-    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(0, suspect=False, isolated=False)
-    assert ledger.tallies()[KEY].strikes == 3
+    assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
+    assert ledger.counts()[KEY].strikes == 3
 
 
 def test_an_accelerator_keeps_its_strikes_in_the_next_run_and_under_another_rank():
     ledger = filled(event(1), event(1, run="run2"), event(1, run="run3", rank=5), event(1, rank=-1, run="vendor"))
-    assert ledger.standing("node7", "Ascend:3", 7, 10.0) == DeviceStatus(4, suspect=True, isolated=False)
-    assert ledger.tallies()[KEY].strikes == 1
+    assert shown(ledger, "Ascend:3", 7, 10.0) == (4, True, False)
+    assert ledger.counts()[KEY].strikes == 1
 
 
 def test_processes_that_share_a_device_have_strikes_of_their_own():
     ledger = filled(event(1, device="CPU:0"), *(event(step, device="CPU:0", rank=1) for step in (2, 3)))
-    assert [ledger.standing("node7", "CPU:0", rank, 10.0).strikes_in_window for rank in (0, 1, 2)] == [1, 2, 0]
+    assert [record(ledger, "CPU:0", rank, 10.0).strikes for rank in (0, 1, 2)] == [1, 2, 0]
 
 
 @pytest.mark.parametrize("device", ["unknown", ""])
 def test_what_names_no_device_is_counted_and_is_no_strike(device):
     ledger = filled(*(event(step, device=device) for step in (1, 2, 3)))
-    tally = ledger.tallies()[replace(KEY, device=device)]
+    tally = ledger.counts()[replace(KEY, device=device)]
     assert (tally.anomalies["first"], tally.strikes) == (3, 0)
-    assert ledger.standing("node7", device, 0, 10.0) == DeviceStatus()
+    assert shown(ledger, device, 0, 10.0) == (0, False, False)
 
 
 def test_strikes_leave_the_window():
     ledger = filled(event(1), event(2))
-    assert [ledger.standing("node7", "Ascend:3", 0, now).strikes_in_window for now in (28800.0, 28801.0)] == [2, 1]
+    assert [record(ledger, "Ascend:3", 0, now).strikes for now in (28800.0, 28801.0)] == [2, 1]
 
 
 def test_the_last_thousand_events_are_kept():
@@ -119,25 +129,25 @@ def test_the_last_thousand_events_are_kept():
 def test_of_huge_events_fewer_are_kept():
     ledger = filled(*(event(step, reason="x" * 1_000_000) for step in range(1, 31)))
     assert [each.step for each in ledger.events()] == list(range(15, 31))
-    assert ledger.tallies()[KEY].anomalies["first"] == 30
+    assert ledger.counts()[KEY].anomalies["first"] == 30
 
 
 def test_the_last_64_runs_are_kept():
     ledger = filled(*(event(run=f"run{number}") for number in range(70)))
     ledger.add(event(2, run="run7"))
     ledger.add(event(1, run="new"))
-    assert [key.run for key in ledger.tallies()] == [*(f"run{number}" for number in range(8, 70)), "run7", "new"]
-    assert ledger.standing("node7", "Ascend:3", 0, 10.0).strikes_in_window == 72  # of the device, in all runs
+    assert [key.run for key in ledger.counts()] == [*(f"run{number}" for number in range(8, 70)), "run7", "new"]
+    assert record(ledger, "Ascend:3", 0, 10.0).strikes == 72  # of the device, in all runs
 
 
 def test_at_most_1024_ranks_are_kept_and_those_of_the_last_run_go_last():
     ledger = filled(*(event(run="old", rank=rank) for rank in range(10)))
     for rank in range(1020):
         ledger.add(event(run="new", rank=rank))
-    assert {key.run for key in ledger.tallies()} == {"new"}
+    assert {key.run for key in ledger.counts()} == {"new"}
     for rank in range(1020, 1030):
         ledger.add(event(run="new", rank=rank))
-    assert [key.rank for key in ledger.tallies()] == list(range(6, 1030))
+    assert [key.rank for key in ledger.counts()] == list(range(6, 1030))
 
 
 KINDS = [
@@ -157,7 +167,7 @@ def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(events, cut):
     second.restore(json.loads(json.dumps(first.state())))
     for each in events[max(0, cut - 5) :]:  # some of them a second time
         second.add(each)
-    assert second.tallies() == whole.tallies()
+    assert second.counts() == whole.counts()
     assert second.state() == whole.state()
 
 
@@ -165,8 +175,8 @@ def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(events, cut):
 def test_events_count_once_in_whatever_order_they_come(events, random):
     twice = [*events, *events]
     random.shuffle(twice)
-    counts = {key: (tally.anomalies, tally.verdicts) for key, tally in filled(*twice).tallies().items()}
-    assert counts == {key: (tally.anomalies, tally.verdicts) for key, tally in filled(*events).tallies().items()}
+    counts = {key: (tally.anomalies, tally.verdicts) for key, tally in filled(*twice).counts().items()}
+    assert counts == {key: (tally.anomalies, tally.verdicts) for key, tally in filled(*events).counts().items()}
 
 
 def test_a_restored_ledger_still_knows_what_is_software():
@@ -176,15 +186,15 @@ def test_a_restored_ledger_still_knows_what_is_software():
     restored.restore(json.loads(json.dumps(ledger.state())))
     for each in (event(1), event(2, run="job+2")):
         restored.add(each)
-    assert restored.standing("node7", "Ascend:3", 0, 10.0).strikes_in_window == 0
+    assert record(restored, "Ascend:3", 0, 10.0).strikes == 0
 
 
 def test_what_a_replay_lays_on_software_is_no_strike():
     ledger = filled(*(event(step) for step in (1, 2, 3)))
-    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(3, suspect=True, isolated=False)
+    assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, False)
     for step in (1, 2, 3):
         ledger.add(event(step, kind="replay", level=Level.NORMAL, verdict="software"))
-    assert ledger.standing("node7", "Ascend:3", 0, 10.0) == DeviceStatus(0, suspect=False, isolated=False)
+    assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
 
 
 def test_after_a_restore_only_events_that_were_counted_can_be_recalled():
@@ -217,11 +227,11 @@ def test_a_state_that_is_none_is_an_error_and_changes_nothing(change):
 
 def test_a_copy_does_not_change_what_was_counted():
     ledger = filled(event(1))
-    copy = ledger.tallies()
+    copy = ledger.counts()
     copy[KEY].anomalies["first"] = copy[KEY].verdicts["software"] = copy[KEY].strikes = 7
     copy[KEY].last_events.clear()
     ledger.events().clear()
-    assert ledger.tallies()[KEY] == DeviceCounts({"first": 1, "second": 0}, 1, last_anomaly=1.0, last_events={
+    assert ledger.counts()[KEY] == RankCounts({"first": 1, "second": 0}, 1, last_anomaly=1.0, last_events={
         "first": (event(1).id, 1.0)
     })  # fmt: skip
     assert ledger.events() == [event(1)]
@@ -229,7 +239,7 @@ def test_a_copy_does_not_change_what_was_counted():
 
 def test_what_was_copied_does_not_change_with_what_is_counted():
     ledger = filled(event(1))
-    copy = ledger.tallies()[KEY]
+    copy = ledger.counts()[KEY]
     ledger.add(event(2))
     ledger.add(event(2, kind="replay", verdict="persistent"))
     assert (copy.anomalies["first"], copy.strikes, copy.verdicts["persistent"], len(copy.last_events)) == (1, 1, 0, 1)
@@ -243,9 +253,9 @@ def test_threads_may_add_and_read_at_the_same_time():
         try:
             while not stop.is_set():
                 ledger.events()
-                ledger.tallies()
+                ledger.counts()
                 json.dumps(ledger.state())
-                ledger.standing("node7", "Ascend:3", 0, 10.0)
+                ledger.records(10.0)
         except Exception as error:
             failures.append(error)
 
@@ -263,24 +273,35 @@ def test_threads_may_add_and_read_at_the_same_time():
     stop.set()
     reader.join()
     assert failures == []
-    assert sum(tally.anomalies["first"] for tally in ledger.tallies().values()) > 0
+    assert sum(tally.anomalies["first"] for tally in ledger.counts().values()) > 0
 
 
-def test_the_strike_book_forgets_what_is_too_old_and_the_devices_heard_of_first():
-    policy = Policy()
-    counts, sizes = StrikeCounts(policy), []
+def test_a_ledger_forgets_strikes_that_are_too_old_and_the_devices_heard_of_first():
+    now = [0.0]
+    ledger, sizes = Ledger(clock=lambda: now[0]), []
     for number in range(2000):
-        now = 0.0 if number < 10 else policy.strike_memory_seconds + 1.0
-        assert counts.add(event(1, f"host{number}", run=f"run{number}"), now)
+        now[0] = 0.0 if number < 10 else ledger.policy.strike_memory_seconds + 1.0
+        ledger.add(event(1, f"host{number}", run=f"run{number}"))
         if number in (998, 999, 1999):
-            sizes.append([len(counts.state()[name]) for name in ("device", "strike")])
+            sizes.append([len(ledger.state()["strikes"][name]["rows"]) for name in ("device", "strike")])
     assert sizes == [[999, 999], [1000, 990], [1024, 1024]]
 
 
-def test_the_strike_book_counts_no_step_that_is_known_to_be_software():
-    counts = StrikeCounts(Policy())
+def test_a_step_that_is_known_to_be_software_is_no_strike():
     events = (event(1, kind="replay", verdict="software"), event(1, rank=1, device="Ascend:4"), event(2))
-    assert [counts.add(each, 10.0) for each in events] == [False, False, True]
+    assert sum(counts.strikes for counts in filled(*events).counts().values()) == 1
+
+
+def test_what_the_version_before_saved_is_taken_over():
+    whole = filled(event(1), event(2), event(3, kind="isolation"))
+    state = json.loads(json.dumps(whole.state()))
+    state["version"] = 2
+    state["tallies"] = [list(each.values()) for each in state["tallies"]]
+    state["strikes"] = {name: table["rows"] for name, table in state["strikes"].items()}
+    restored = filled()
+    restored.restore(state)
+    assert restored.state() == whole.state()
+    assert restored.records(10.0) == whole.records(10.0)
 
 
 def test_memory_is_flat_over_many_events():

@@ -23,7 +23,10 @@ def test_three_devices_of_a_job_within_thirty_seconds_are_software_and_one_decis
         "Ascend:2 on node7: 3 devices of job llama raised within 30 s: software or data, their strikes are revoked and "
         "nobody is isolated for them unless a replay finds hardware."
     )
-    assert scene.raises(8, "Ascend:4", wait=1.0) == "strike"  # one more of them
+    scene.clock.now += 1.0
+    assert scene.handler.handle(event(8, device="Ascend:4", time=scene.clock.now)).reason == (
+        "Ascend:4 on node7: it is one more of the many devices of job llama at once, the strike is revoked."
+    )
     assert scene.after(HOUR) == []
     assert scene.isolated == []
 

@@ -149,7 +149,7 @@ def test_of_two_verdicts_about_the_same_step_of_a_device_software_holds(order):
     scene = Scene(Policy(strikes=1, max_devices=0))
     for verdict, key in zip(order, "xy", strict=True):
         scene.replay(verdict, 5, key=key)
-    assert scene.handler._judge.book.standing(1, scene.clock.now) == (0, 0, 0.0)
+    assert scene.handler.triage.strikes.standing(1, scene.clock.now) == (0, 0, 0.0)
 
 
 @pytest.mark.parametrize("software_first", [False, True])

@@ -7,7 +7,7 @@ from asd.handler import FaultHandler, Policy, Store
 from asd.handler.act.release import ask_release, clear_device, drop_verdict, find_device
 from asd.handler.act.succession import adopt, record_of
 from asd.handler.decide.breaker import reset_breaker
-from asd.handler.decide.suspicion import Suspicion
+from asd.handler.decide.strikes import Strikes
 from asd.handler.handler import LED_BY
 from tests.asd.handler.scene import HOUR, START, Clock, Engine, event
 
@@ -283,7 +283,7 @@ def test_the_store_of_one_that_stands_by_says_who_acts(two):
 
 def test_what_is_left_is_the_same_text_for_the_same_and_adopting_it_twice_changes_nothing(two):
     two.tell(two.verdict(), event(4, device="Ascend:4", level=Level.ERROR, time=START))
-    store, book = two.handlers["one"].store, two.handlers["one"]._judge.book
+    store, book = two.handlers["one"].store, two.handlers["one"].triage.strikes
     text = record_of(store, two.clock.now)
     for _ in range(2):
         with store.transaction():
@@ -332,4 +332,4 @@ def test_what_is_out_is_known_again_after_a_dry_run_in_between(two):
 def test_what_nobody_left_is_refused(text):
     store = Store(None)
     with store.transaction(), pytest.raises(StateError, match="what the handler before has left can't be read"):
-        adopt(store, Suspicion(store, Policy()), text, START)
+        adopt(store, Strikes(store, Policy()), text, START)

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from asd.errors import ConfigError
 from asd.handler import Policy, Store
-from asd.handler.standing import device_standings, policy_of
+from asd.handler.device_record import device_records, policy_of
 from asd.isolator import Device
 from tests.asd.handler.scene import DAY, FORGETS, HOUR, Scene, event, stress
 
 
 def standing(scene):
-    (found,) = device_standings(scene.handler.store, scene.policy, scene.clock.now)
+    (found,) = device_records(scene.handler.store, scene.policy, scene.clock.now)
     return found
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler import FaultHandler, Policy, Store
-from asd.handler.files import events_file, state_file
+from asd.handler.db.store import events_file, state_file
 from asd.handler.inputs.feed import LogFeed
-from asd.isolator import Held
+from asd.isolator import IsolationOwner
 
 PAUSE = 0.02  # seconds around everything that reaches out, so that kills hit between
 
@@ -30,7 +30,7 @@ class Markers:
 
     def held(self, device):
         time.sleep(PAUSE)
-        return Held.OURS if self._marker(device).exists() else Held.FREE
+        return IsolationOwner.OURS if self._marker(device).exists() else IsolationOwner.FREE
 
     def isolate(self, device, reason, event_id):
         time.sleep(PAUSE)

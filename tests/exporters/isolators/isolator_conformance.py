@@ -4,7 +4,7 @@ import pytest
 from isolator_engines import FAR, ONE, TWO
 
 from asd.errors import IsolationError
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 WHY = "AsdStrikeOut: \"3 of 3\"\nin \x1b[31m480\x00 minutes; $(reboot) `x` 'y' 训练\u2028"
 EVENT = "573d6a3ad8e8c4dba6d5d1b0ff0c5b2e"
@@ -23,11 +23,11 @@ ODD_HOSTS = ("n[0-1]", "n0,n1", "n0 n1", "ALL", "n0\nn1", "../n0", "主机", "-n
 class Conformance:
     def test_a_free_device_is_taken_out_and_given_back(self, engine):
         isolator = engine.make()
-        assert isolator.held(ONE) is Held.FREE
+        assert isolator.held(ONE) is IsolationOwner.FREE
         isolator.isolate(ONE, WHY, EVENT)
-        assert isolator.held(ONE) is Held.OURS
+        assert isolator.held(ONE) is IsolationOwner.OURS
         isolator.release(ONE)
-        assert isolator.held(ONE) is Held.FREE
+        assert isolator.held(ONE) is IsolationOwner.FREE
 
     def test_the_engine_is_as_before_when_everything_was_given_back(self, engine):
         isolator, before = engine.make(), engine.state()
@@ -56,15 +56,15 @@ class Conformance:
 
     def test_a_new_isolator_knows_what_an_earlier_one_did(self, engine):
         engine.make().isolate(ONE, WHY, EVENT)
-        assert engine.make().held(ONE) is Held.OURS
+        assert engine.make().held(ONE) is IsolationOwner.OURS
         engine.make().release(ONE)
-        assert engine.make().held(ONE) is Held.FREE
+        assert engine.make().held(ONE) is IsolationOwner.FREE
 
     def test_what_others_hold_is_not_taken_over(self, engine):
         isolator = engine.make()
         engine.others(ONE)
         theirs = engine.state()
-        assert isolator.held(ONE) is Held.OTHERS
+        assert isolator.held(ONE) is IsolationOwner.OTHERS
         with pytest.raises(IsolationError, match="somebody else .*left alone") as caught:
             isolator.isolate(ONE, WHY, EVENT)
         assert not caught.value.retry
@@ -76,17 +76,17 @@ class Conformance:
         theirs = engine.state()
         isolator.release(ONE)
         assert engine.state() == theirs
-        assert isolator.held(ONE) is Held.OTHERS
+        assert isolator.held(ONE) is IsolationOwner.OTHERS
 
     def test_two_devices_of_one_host_are_out_and_back_one_by_one(self, engine):
         isolator = engine.make()
         isolator.isolate(ONE, WHY, EVENT)
-        assert isolator.held(TWO) is Held.FREE
+        assert isolator.held(TWO) is IsolationOwner.FREE
         only_one = engine.state()
         isolator.isolate(TWO, WHY, EVENT)
-        assert (isolator.held(ONE), isolator.held(TWO)) == (Held.OURS, Held.OURS)
+        assert (isolator.held(ONE), isolator.held(TWO)) == (IsolationOwner.OURS, IsolationOwner.OURS)
         isolator.release(TWO)
-        assert (isolator.held(ONE), isolator.held(TWO)) == (Held.OURS, Held.FREE)
+        assert (isolator.held(ONE), isolator.held(TWO)) == (IsolationOwner.OURS, IsolationOwner.FREE)
         assert engine.state() == only_one
 
     @pytest.mark.parametrize("name", ODD)
@@ -98,8 +98,8 @@ class Conformance:
             assert not error.retry  # noqa: PT017 - either is right
             assert engine.state() == before
             return
-        assert isolator.held(odd) is Held.OURS
-        assert (isolator.held(ONE), isolator.held(TWO), isolator.held(FAR)) == (Held.FREE,) * 3
+        assert isolator.held(odd) is IsolationOwner.OURS
+        assert (isolator.held(ONE), isolator.held(TWO), isolator.held(FAR)) == (IsolationOwner.FREE,) * 3
         isolator.release(odd)
         assert engine.state() == before
 
@@ -114,7 +114,7 @@ class Conformance:
             assert engine.state() == before
         else:
             self.test_an_odd_device_is_refused_or_is_itself_only(engine, "Ascend:7")
-        assert (isolator.held(ONE), isolator.held(FAR)) == (Held.FREE, Held.FREE)
+        assert (isolator.held(ONE), isolator.held(FAR)) == (IsolationOwner.FREE, IsolationOwner.FREE)
 
     def test_a_failing_engine_is_an_error_in_one_sentence_and_nothing_is_half_done(self, engine):
         for how, retry in engine.failures.items():
@@ -132,7 +132,7 @@ class Conformance:
             with engine.failing(how), pytest.raises(IsolationError):
                 isolator.release(ONE)
             assert engine.state() == out, how
-            assert isolator.held(ONE) is Held.OURS
+            assert isolator.held(ONE) is IsolationOwner.OURS
             isolator.release(ONE)
             assert engine.state() == before, how
 
@@ -149,17 +149,17 @@ class Conformance:
             deaths += 1
             isolator = engine.make()
             held = isolator.held(ONE)
-            assert held is not Held.OTHERS
+            assert held is not IsolationOwner.OTHERS
             # What the fault handler does when it starts again: it asks, and acts only when there is something to do.
-            if action == "isolate" and held is Held.FREE:
+            if action == "isolate" and held is IsolationOwner.FREE:
                 isolator.isolate(ONE, "why", "e" * 32)
-            if action == "release" and held is Held.OURS:
+            if action == "release" and held is IsolationOwner.OURS:
                 isolator.release(ONE)
             assert engine.state() == (out if action == "isolate" else before), f"killed at change {at}"
         else:
             pytest.fail("it never got to its end")
         assert deaths >= engine.least_deaths
-        assert engine.make().held(ONE) is (Held.OURS if action == "isolate" else Held.FREE)
+        assert engine.make().held(ONE) is (IsolationOwner.OURS if action == "isolate" else IsolationOwner.FREE)
 
 
 def _isolate(engine):

@@ -11,7 +11,7 @@ from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
 from asd.exporters.isolators.hostfile.host_files import Look, merged
 from asd.exporters.isolators.hostfile.rank_table import devices_in, write_table
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 HOSTS = "# rack 1\nn0 slots=8\nn1:8 # spare\n\nn2\n"
 
@@ -84,7 +84,7 @@ def test_what_others_removed_or_added_stays_so(hosts):
     isolator, out = make_isolator("hostfile", hosts=hosts), hosts.with_name("hosts.asd")
     isolator.isolate(device("n1"), "why", "e")
     out.write_text("n0 slots=4\nn9\n")
-    assert isolator.held(device("n2")) is Held.OTHERS
+    assert isolator.held(device("n2")) is IsolationOwner.OTHERS
     isolator.release(device("n1"))
     assert out.read_text() == "n0 slots=4\nn1:8 # spare\nn9\n"
 
@@ -106,14 +106,14 @@ def test_the_last_host_is_not_taken_out(hosts):
     with pytest.raises(IsolationError, match="nothing would be left in .*hosts.asd") as caught:
         isolator.isolate(device("n2"), "why", "e")
     assert not caught.value.retry
-    assert isolator.held(device("n2")) is Held.FREE
+    assert isolator.held(device("n2")) is IsolationOwner.FREE
 
 
 def test_a_device_that_has_left_the_source_can_still_be_given_back(hosts):
     isolator = make_isolator("hostfile", hosts=hosts)
     isolator.isolate(device("n1"), "why", "e")
     hosts.write_text("n0\nn2\n")
-    assert isolator.held(device("n1")) is Held.OURS
+    assert isolator.held(device("n1")) is IsolationOwner.OURS
     isolator.release(device("n1"))
     assert hosts.with_name("hosts.asd").read_text() == "n0 slots=8\nn2\n"
 

@@ -13,7 +13,7 @@ from isolator_engines import FAR, ONE, TWO, KubeEngine
 from kube_server import TOKEN, KubeServer, RefusedError
 
 from asd.errors import IsolationError
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 EVENT = "573d6a3ad8e8c4dba6d5d1b0ff0c5b2e"
 THEIRS = {"key": "theirs", "value": "x", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
@@ -98,7 +98,7 @@ def test_an_event_that_can_not_be_made_is_logged_and_the_device_is_out_all_the_s
     with caplog.at_level(logging.WARNING, "asd.isolator"):
         engine.make().isolate(ONE, "why", EVENT)
     assert "made no Event: making an Event: the API server answered 403: no events for you" in caplog.text
-    assert engine.make().held(ONE) is Held.OURS
+    assert engine.make().held(ONE) is IsolationOwner.OURS
 
 
 def _refused():
@@ -167,7 +167,7 @@ def test_handlers_that_work_at_once_lose_no_mark(server, engine):
             thread.join()
         assert failures == []
         held = {engine.make().held(device) for device in devices}
-        assert held == {Held.OURS if action == "isolate" else Held.FREE}
+        assert held == {IsolationOwner.OURS if action == "isolate" else IsolationOwner.FREE}
     assert engine_taints(server) == [THEIRS]
 
 
@@ -176,9 +176,9 @@ def test_who_uncordons_by_hand_gives_all_devices_back(server, engine):
     isolator.isolate(ONE, "why", "e1")
     isolator.isolate(TWO, "why", "e2")
     engine.api("PATCH", "/api/v1/nodes/n0", {"spec": {"unschedulable": None, "taints": [THEIRS]}})
-    assert (isolator.held(ONE), isolator.held(TWO)) == (Held.FREE, Held.FREE)
+    assert (isolator.held(ONE), isolator.held(TWO)) == (IsolationOwner.FREE, IsolationOwner.FREE)
     isolator.isolate(TWO, "why", "e3")
-    assert (isolator.held(ONE), isolator.held(TWO)) == (Held.FREE, Held.OURS)
+    assert (isolator.held(ONE), isolator.held(TWO)) == (IsolationOwner.FREE, IsolationOwner.OURS)
     assert condition(engine.node())["message"] == "80818C00: isolated are Ascend:4 (evt-e3)"
 
 
@@ -194,7 +194,7 @@ def test_a_mark_that_is_none_of_ours_is_an_error_and_not_overwritten(server, eng
 def test_nodes_have_other_names_when_it_is_said(server, tmp_path):
     isolator = KubeEngine(tmp_path, server.url, TOKEN, server, nodes="GPU_7=n1").make()
     isolator.isolate(Device("GPU_7", "Ascend:3", 3), "why", EVENT)
-    assert isolator.held(FAR) is Held.OURS
+    assert isolator.held(FAR) is IsolationOwner.OURS
 
 
 def test_condition_and_events_can_be_left_out(server, tmp_path):
@@ -224,7 +224,7 @@ def test_a_token_that_is_renewed_is_used_without_a_new_start(server, tmp_path):
         isolator.held(ONE)
     assert not caught.value.retry
     KubeEngine(tmp_path, server.url, TOKEN, server)  # writes the same kubeconfig
-    assert isolator.held(ONE) is Held.FREE
+    assert isolator.held(ONE) is IsolationOwner.FREE
 
 
 def test_a_kubeconfig_that_is_half_written_is_told_and_tried_again(server, engine, tmp_path):
@@ -236,4 +236,4 @@ def test_a_kubeconfig_that_is_half_written_is_told_and_tried_again(server, engin
         isolator.held(ONE)
     assert caught.value.retry
     kubeconfig.write_text(text)
-    assert isolator.held(ONE) is Held.FREE
+    assert isolator.held(ONE) is IsolationOwner.FREE

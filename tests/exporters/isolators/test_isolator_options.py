@@ -7,7 +7,7 @@ import pytest
 
 from asd.errors import ConfigError
 from asd.exporters.isolators import isolator_names, make_isolator
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 
 def test_the_own_isolators_are_known_by_name():
@@ -99,13 +99,13 @@ def test_texts_of_a_command_line_are_as_good_as_values():
 def test_without_a_file_the_isolator_none_forgets_with_the_process():
     isolator, device = make_isolator("none"), Device("n0", "Ascend:3", 3)
     isolator.isolate(device, "why", "e")
-    assert (isolator.held(device), make_isolator("none").held(device)) == (Held.OURS, Held.FREE)
+    assert (isolator.held(device), make_isolator("none").held(device)) == (IsolationOwner.OURS, IsolationOwner.FREE)
 
 
 def test_ranks_that_share_a_cpu_are_told_apart_and_an_accelerator_is_the_same_under_every_rank():
     isolator = make_isolator("none")
     isolator.isolate(Device("n0", "CPU:0", 1), "why", "e")
     isolator.isolate(Device("n0", "Ascend:3", 1), "why", "e")
-    assert isolator.held(Device("n0", "CPU:0", 0)) is Held.FREE
-    assert isolator.held(Device("n0", "CPU:0", 1)) is Held.OURS
-    assert isolator.held(Device("n0", "Ascend:3", 7)) is Held.OURS
+    assert isolator.held(Device("n0", "CPU:0", 0)) is IsolationOwner.FREE
+    assert isolator.held(Device("n0", "CPU:0", 1)) is IsolationOwner.OURS
+    assert isolator.held(Device("n0", "Ascend:3", 7)) is IsolationOwner.OURS

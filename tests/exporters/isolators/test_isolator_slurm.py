@@ -5,7 +5,7 @@ import pytest
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
 from asd.exporters.isolators.slurm.node import NODE_NAME, parse_node, reason_for
-from asd.isolator import Device, Held
+from asd.isolator import Device, IsolationOwner
 
 LINE = "NodeName=n1 CoresPerSocket=1  CPUAlloc=0 Gres=npu:8 NodeAddr=127.0.0.1 State={} Weight=1 ExtSensorsTemp=n/s{}"
 ONE = Device("n1", "Ascend:3", 3)
@@ -19,22 +19,22 @@ def line(state, reason=None):
 @pytest.mark.parametrize(
     ("state", "reason", "held"),
     [
-        ("IDLE", None, Held.FREE),
-        ("ALLOCATED", None, Held.FREE),
-        ("DOWN*+NOT_RESPONDING", "Not responding", Held.FREE),
-        ("DOWN", None, Held.OTHERS),
-        ("DOWN", "broken", Held.OTHERS),
-        ("IDLE+DRAIN", None, Held.OTHERS),
-        ("MIXED*+DRAIN", "ASD is the name of my dog", Held.OTHERS),
-        ("IDLE+DRAIN", "ASD 80818C00 nonsense", Held.OTHERS),
-        ("IDLE+DRAIN", "not ASD 80818C00 Ascend:3 evt-1", Held.OTHERS),
-        ("IDLE+DRAIN", "ASD 80818C00 Ascend:3 evt-1 and mine", Held.OTHERS),
-        ("IDLE+DRAIN", "x State=IDLE Reason=ASD 80818C00 Ascend:3 evt-1", Held.OTHERS),
-        ("IDLE+DRAIN", "ASD 80818C00 Ascend:3 evt-1", Held.OURS),
-        ("MIXED+DRAIN", "ASD 80818C00 Ascend:4 evt-1, Ascend:3 evt-2", Held.OURS),
-        ("IDLE+DRAIN", "ASD 80818C00 Ascend:4 evt-1", Held.FREE),
-        ("IDLE", "ASD 80818C00 Ascend:3 evt-1", Held.FREE),
-        ("DOWN+NOT_RESPONDING", "ASD 80818C00 Ascend:3 evt-1", Held.FREE),
+        ("IDLE", None, IsolationOwner.FREE),
+        ("ALLOCATED", None, IsolationOwner.FREE),
+        ("DOWN*+NOT_RESPONDING", "Not responding", IsolationOwner.FREE),
+        ("DOWN", None, IsolationOwner.OTHERS),
+        ("DOWN", "broken", IsolationOwner.OTHERS),
+        ("IDLE+DRAIN", None, IsolationOwner.OTHERS),
+        ("MIXED*+DRAIN", "ASD is the name of my dog", IsolationOwner.OTHERS),
+        ("IDLE+DRAIN", "ASD 80818C00 nonsense", IsolationOwner.OTHERS),
+        ("IDLE+DRAIN", "not ASD 80818C00 Ascend:3 evt-1", IsolationOwner.OTHERS),
+        ("IDLE+DRAIN", "ASD 80818C00 Ascend:3 evt-1 and mine", IsolationOwner.OTHERS),
+        ("IDLE+DRAIN", "x State=IDLE Reason=ASD 80818C00 Ascend:3 evt-1", IsolationOwner.OTHERS),
+        ("IDLE+DRAIN", "ASD 80818C00 Ascend:3 evt-1", IsolationOwner.OURS),
+        ("MIXED+DRAIN", "ASD 80818C00 Ascend:4 evt-1, Ascend:3 evt-2", IsolationOwner.OURS),
+        ("IDLE+DRAIN", "ASD 80818C00 Ascend:4 evt-1", IsolationOwner.FREE),
+        ("IDLE", "ASD 80818C00 Ascend:3 evt-1", IsolationOwner.FREE),
+        ("DOWN+NOT_RESPONDING", "ASD 80818C00 Ascend:3 evt-1", IsolationOwner.FREE),
     ],
 )
 def test_who_holds_a_node_is_read_from_its_state_and_reason(state, reason, held):
@@ -119,4 +119,4 @@ def test_a_change_that_has_its_effect_is_done_whatever_the_exit_code_says(progra
         f"cd {tmp_path}; [ $1 = --oneliner ] && cat state && exit 0\ncp after state; echo error >&2; exit 1"
     )
     isolator.isolate(ONE, "why", "e")
-    assert isolator.held(ONE) is Held.OURS
+    assert isolator.held(ONE) is IsolationOwner.OURS

@@ -40,7 +40,7 @@ def write(folder, *events, rank=0):
 
 def second(agent):
     """Anomalies of the second level by rank."""
-    return {key.rank: tally.anomalies["second"] for key, tally in agent.ledger.tallies().items()}
+    return {key.rank: tally.anomalies["second"] for key, tally in agent.ledger.counts().items()}
 
 
 def problems(agent):
@@ -102,7 +102,7 @@ def test_events_of_the_handler_and_of_the_vendor_count_too(agents, folder):
     agent = agents([folder])
     agent.poll()
     assert second(agent) == {0: 1, -1: 1}
-    assert agent.ledger.standing("node7", "Ascend:3", 0, 10.0).isolated
+    assert agent.ledger.records(10.0)["node7", "Ascend:3", -1].isolated
 
 
 def test_it_makes_no_folder_of_a_run_that_has_not_begun(agents, folder):
@@ -184,10 +184,10 @@ def test_after_a_restart_it_goes_on_where_it_was(folder, restart):
     first.poll()
     write(folder, event(3), event(4, level=Level.ERROR))
     again = restart()
-    assert again.ledger.tallies() == first.ledger.tallies()
+    assert again.ledger.counts() == first.ledger.counts()
     assert again.ledger.events() == [event(1, level=Level.ERROR), event(2)]
     again.poll()
-    tally = next(iter(again.ledger.tallies().values()))
+    tally = next(iter(again.ledger.counts().values()))
     assert (tally.anomalies, tally.strikes) == ({"first": 2, "second": 2}, 2)
     assert [each.step for each in again.ledger.events()] == [1, 2, 3, 4]
     assert problems(again) == {}

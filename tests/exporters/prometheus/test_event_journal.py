@@ -223,7 +223,7 @@ def test_what_was_read_before_there_was_a_journal_is_in_it_too(folder):
     again = Agent([folder])
     again.poll()
     assert sorted(steps(again.journal.page((), 10))) == [1, 2, 3]
-    assert again.ledger.state()["tallies"][0][4]["first"] == 3
+    assert again.ledger.state()["tallies"][0]["anomalies"]["first"] == 3
     again.close()
 
 

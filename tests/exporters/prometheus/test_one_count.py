@@ -26,8 +26,8 @@ from asd.exporters.prometheus.node import collector_of
 from asd.exporters.report.data import read_run
 from asd.exporters.report.sections import facts_of_rank
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
+from asd.handler.device_record import device_records
 from asd.handler.inputs.feed import LogFeed
-from asd.handler.standing import device_standings
 from tests.support.events import moved
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # for strike_histories.py
@@ -196,7 +196,7 @@ def test_they_agree_whatever_happens(tmp_path_factory, events, strikes, window, 
         feed = LogFeed(handler, [folder])
         while feed.step() is not None:
             pass
-        handled = {named(e.host, e.device, e.rank): e.strikes for e in device_standings(store, policy, now)}
+        handled = {named(e.host, e.device, e.rank): e.strikes for e in device_records(store, policy, now)}
 
     data = read_run(folder, now=now, policy=policy)
     reported = known((named(rank.host, rank.device, rank.rank), facts_of_rank(rank)["strikes"]) for rank in data.ranks)

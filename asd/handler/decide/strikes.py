@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from asd.event import Event
-from asd.handler.db.isolations import NO_FAULT
+from asd.handler.db.cases import NO_FAULT
 from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.handler.identity import job_of, names_device
@@ -33,7 +33,7 @@ from asd.isolator import Device
 from asd.rules.step.strikes import COOLDOWN_SECONDS, moment
 from asd.verdict import Level
 
-__all__ = ["Counted", "StrikeCount", "Suspicion", "judged"]
+__all__ = ["Counted", "StrikeCount", "Strikes", "judged"]
 
 _SPARE = 50  # strikes of a device that are kept beyond those that are needed
 _MOST_CACHED = 20_000
@@ -96,7 +96,7 @@ class Counted(NamedTuple):
     revoked: int = 0
 
 
-class Suspicion:
+class Strikes:
     """Everything about strikes that the store holds. Used within a transaction, except for `standing`.
 
     Attributes:

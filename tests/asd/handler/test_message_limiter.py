@@ -2,13 +2,11 @@
 
 import math
 
-from asd import Event, Level
-from asd.handler import FaultHandler, Policy, Store
-from asd.handler.act.no_isolator import NoIsolator
-from asd.handler.crowd import Crowd, News
+from asd.handler import Policy
 from asd.handler.decision import Decision
+from asd.handler.message_limiter import DecisionLimiter, MessageLimiter
 from asd.isolator import Device
-from tests.support.events import made_of
+from tests.asd.handler.scene import Scene
 
 ONE, TWO = Device("node7", "Ascend:3", 3), Device("node7", "Ascend:4", 4)
 
@@ -22,7 +20,7 @@ def told(news, decisions, now):
 
 
 def test_of_a_crowd_the_first_is_told_and_the_rest_is_counted_once_a_minute():
-    news, lines = News(), []
+    news, lines = DecisionLimiter(), []
     for tenth in range(1300):  # ten a second for 130 s
         lines += told(news, [decision(number=tenth)], tenth / 10)
     assert lines == [
@@ -36,50 +34,37 @@ def test_of_a_crowd_the_first_is_told_and_the_rest_is_counted_once_a_minute():
 
 
 def test_another_device_and_another_action_are_no_part_of_it():
-    news = News()
+    news = DecisionLimiter()
     assert len(told(news, [decision(), decision(device=TWO), decision("breaker"), decision()], 0.0)) == 3
 
 
 def test_what_is_done_about_a_device_is_always_told():
-    news = News()
+    news = DecisionLimiter()
     actions = ("isolating", "isolated", "released", "would-isolate", "failed")
     assert len(told(news, [decision(action) for action in actions * 2], 0.0)) == 10
 
 
 def test_what_is_about_no_device_is_alike_when_it_says_the_same():
-    news = News()
+    news = DecisionLimiter()
     assert (
         len(told(news, [decision("alert", None, 1), decision("alert", None, 1), decision("alert", None, 2)], 0.0)) == 2
     )
 
 
 def test_a_clock_that_is_set_back_ends_a_crowd():
-    crowd = Crowd(most=1)
-    assert [crowd.passes("a", number, 1000.0) for number in range(3)] == [True, False, False]
-    assert crowd.due(10.0) == [(2, 2)]
-    assert crowd.due(math.inf) == []
+    limiter = MessageLimiter(most=1)
+    assert [limiter.passes("a", number, 1000.0) for number in range(3)] == [True, False, False]
+    assert limiter.due(10.0) == [(2, 2)]
+    assert limiter.due(math.inf) == []
 
 
 def test_a_flapping_device_behind_an_open_breaker_pushes_no_history_out():
-    store = Store(None)
-    now = [1_000_000.0]
-    policy = Policy(strikes=1, settle_seconds=0, max_devices=1, max_percent=100)
-    handler = FaultHandler(store, policy, NoIsolator(store), lambda _event: None, lambda: now[0], from_beginning=True)
-
-    def anomaly(step, device):
-        return made_of(
-            Event, run="llama", rank=0, host="node7", device=device, step=step, checkpoint="a", value=2e6 + step,
-            limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=True,
-            time=now[0],
-        )  # fmt: skip
-
-    handler.handle(anomaly(1, "Ascend:1"))
+    scene = Scene(Policy(strikes=1, settle_seconds=0, max_devices=1, max_percent=100))
+    scene.raises(1, "Ascend:1")
     for step in range(2, 602):
-        now[0] += 0.1
-        handler.handle(anomaly(step, "Ascend:2"))
-    now[0] += 60
-    handler.tick()
-    kept = store.db.execute("SELECT action, reason FROM decision ORDER BY n").fetchall()
+        scene.raises(step, "Ascend:2", wait=0.1)
+    scene.after(60.0)
+    kept = scene.handler.store.db.execute("SELECT action, reason FROM decision ORDER BY n").fetchall()
     assert [action for action, _ in kept if action.startswith("isolat")] == ["isolating", "isolated"]
     assert len(kept) < 10  # of 601 events
     assert [reason.rpartition(". ")[2] for action, reason in kept if action == "breaker"][1:] == [

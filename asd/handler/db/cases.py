@@ -12,15 +12,14 @@ What is intended is written before the engine is asked, what was done together w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from asd.event import Event
 from asd.handler.db.schema import read_event
 from asd.handler.db.store import Store
 from asd.verdict import Level
 
-__all__ = ["BY_HAND", "NO_FAULT", "TEST_WANTED", "Isolation", "Isolations"]
+__all__ = ["BY_HAND", "NO_FAULT", "TEST_WANTED", "Case", "Cases"]
 
 BY_HAND = "it was released by hand"
 NO_FAULT = "it had no fault for"
@@ -28,14 +27,9 @@ NO_FAULT = "it had no fault for"
 TEST_WANTED = "; it had no fault since, and is given back after a stress test that it passes"
 """Ends the reason of a case whose test was asked for."""
 
-_COLUMNS = (
-    "n, device, state, opened, closed, reason, verdict, event, last_fault, attempts, next_try, error, isolator, "
-    "why_released"
-)
-
 
 @dataclass(frozen=True, slots=True)
-class Isolation:
+class Case:
     """One case; times in seconds since the epoch.
 
     Attributes:
@@ -71,93 +65,72 @@ class Isolation:
     why_released: str
 
 
-class Isolations:
+class Cases:
     """The cases in the store. What changes something is used within a transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def open_case(self, device: int) -> Isolation | None:
+    def open_case(self, device: int) -> Case | None:
         """The open case of a device."""
-        return self._one("device = ? AND closed IS NULL", device)
+        return self._last("device = ? AND closed IS NULL", device)
 
-    def last(self, device: int) -> Isolation | None:
+    def last(self, device: int) -> Case | None:
         """The last case of a device, open or not."""
-        return self._one("device = ? ORDER BY n DESC LIMIT 1", device)
+        return self._last("device = ?", device)
 
-    def get(self, number: int) -> Isolation:
+    def about(self, device: int, event: str) -> Case | None:
+        """The case of a device to which this event, as it is kept, has led."""
+        return self._last("device = ? AND event = ?", device, event)
+
+    def get(self, number: int) -> Case:
         """The case of a number."""
-        case = self._one("n = ?", number)
+        case = self._last("n = ?", number)
         if case is None:
             raise KeyError(number)
         return case
 
-    def in_state(self, *states: str) -> list[Isolation]:
+    def in_state(self, *states: str) -> list[Case]:
         """All open cases in one of these states, the oldest first."""
-        marks = ", ".join("?" * len(states))
-        rows = self._store.db.execute(
-            f"SELECT {_COLUMNS} FROM cases WHERE closed IS NULL AND state IN ({marks}) ORDER BY n", states
-        )
-        return [Isolation(*row) for row in rows]
+        return self._select(f"closed IS NULL AND state IN ({', '.join('?' * len(states))}) ORDER BY n", *states)
 
-    def passed_a_test(self, case: Isolation) -> bool:
-        """Whether the last stress test of its device was after its last fault, and found nothing wrong."""
-        return (
-            self._store.db.execute(
-                "SELECT 1 FROM device WHERE n = ? AND sound AND tested > ?", (case.device, case.last_fault)
-            ).fetchone()
-            is not None
-        )
-
-    def closed(self, most: int) -> list[Isolation]:
+    def closed(self, most: int) -> list[Case]:
         """The last cases that ended, the oldest first."""
-        rows = self._store.db.execute(
-            f"SELECT {_COLUMNS} FROM cases WHERE closed IS NOT NULL ORDER BY n DESC LIMIT ?", (most,)
-        ).fetchall()
-        return [Isolation(*row) for row in reversed(rows)]
+        return self._select("closed IS NOT NULL ORDER BY n DESC LIMIT ?", most)[::-1]
 
-    def about(self, device: int, event: str) -> Isolation | None:
-        """The case of a device to which this event, as it is kept, has led."""
-        rows = self._store.db.execute(
-            f"SELECT {_COLUMNS} FROM cases WHERE device = ? AND event = ? ORDER BY n DESC LIMIT 1", (device, event)
-        ).fetchall()
-        return Isolation(*rows[0]) if rows else None
+    def passed_a_test(self, case: Case) -> bool:
+        """Whether the last stress test of its device was after its last fault, and found nothing wrong."""
+        found = self._store.db.execute(
+            "SELECT 1 FROM device WHERE n = ? AND sound AND tested > ?", (case.device, case.last_fault)
+        )
+        return found.fetchone() is not None
 
-    def insert(self, device: int, values: Mapping[str, object]) -> Isolation:
-        """Keeps a case that began elsewhere."""
+    def insert(self, **values: object) -> Case:
+        """Keeps a new case."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         row = self._store.db.execute(
-            f"INSERT INTO cases (device, {names}) VALUES (?, {marks}) RETURNING n", (device, *values.values())
+            f"INSERT INTO cases ({names}) VALUES ({marks}) RETURNING n", tuple(values.values())
         ).fetchone()
         return self.get(int(row[0]))
-
-    def begin(self, device: int, state: str, event: Event, reason: str, verdict: str, isolator: str, now: float) -> int:
-        """Opens a case; returns its number."""
-        row = self._store.db.execute(
-            "INSERT INTO cases (device, state, opened, reason, verdict, event, last_fault, isolator) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING n",
-            (device, state, now, reason, verdict, event.to_json(), now, isolator),
-        ).fetchone()
-        return int(row[0])
 
     def change(self, number: int, **values: object) -> None:
         """Sets fields of a case."""
         columns = ", ".join(f"{name} = ?" for name in values)
         self._store.db.execute(f"UPDATE cases SET {columns} WHERE n = ?", (*values.values(), number))
 
-    def tell(self, case: Isolation, kind: str, reason: str, now: float) -> None:
+    def tell(self, case: Case, kind: str, reason: str, now: float) -> None:
         """Puts the event of an isolation or recovery into the outbox; the same fact always has the same id."""
         event = _event(case, kind, reason, now)
         db = self._store.db
         db.execute("INSERT OR IGNORE INTO outbox (id, event) VALUES (?, ?)", (event.id, event.to_json()))
         db.execute("INSERT OR IGNORE INTO seen (id, received) VALUES (?, ?)", (bytes.fromhex(event.id), now))
 
-    def untell(self, case: Isolation) -> None:
+    def untell(self, case: Case) -> None:
         """Takes the isolation of this case out of the outbox, where it was not published yet."""
         identity = _event(case, "isolation", "", 0.0).id
         self._store.db.execute("DELETE FROM outbox WHERE id = ? AND sent IS NULL", (identity,))
 
-    def was_told(self, case: Isolation) -> bool:
+    def was_told(self, case: Case) -> bool:
         """Whether the isolation of this case was put into the outbox."""
         identity = _event(case, "isolation", "", 0.0).id
         return self._store.db.execute("SELECT 1 FROM outbox WHERE id = ?", (identity,)).fetchone() is not None
@@ -171,11 +144,17 @@ class Isolations:
         """Notes that it was published."""
         self._store.db.execute("UPDATE outbox SET sent = ? WHERE n = ?", (now, number))
 
-    def _one(self, where: str, value: int) -> Isolation | None:
-        row = self._store.db.execute(f"SELECT {_COLUMNS} FROM cases WHERE {where}", (value,)).fetchone()
-        return Isolation(*row) if row else None
+    def _last(self, where: str, *values: object) -> Case | None:
+        found = self._select(f"{where} ORDER BY n DESC LIMIT 1", *values)
+        return found[0] if found else None
+
+    def _select(self, where: str, *values: object) -> list[Case]:
+        return [Case(*row) for row in self._store.db.execute(f"SELECT {_COLUMNS} FROM cases WHERE {where}", values)]
 
 
-def _event(case: Isolation, kind: str, reason: str, now: float) -> Event:
+_COLUMNS = ", ".join(each.name for each in fields(Case))
+
+
+def _event(case: Case, kind: str, reason: str, now: float) -> Event:
     cause = read_event(case.event)
     return replace(cause, kind=kind, reason=reason, time=now, verdict=case.verdict, key=cause.id, level=Level.NORMAL)

@@ -4,8 +4,8 @@ import pytest
 
 from asd import Level
 from asd.handler import Policy, Store
-from asd.handler.decide import suspicion
-from asd.handler.decide.suspicion import Counted, StrikeCount, Suspicion
+from asd.handler.decide import strikes
+from asd.handler.decide.strikes import Counted, StrikeCount, Strikes
 from tests.asd.handler.scene import START, event
 
 
@@ -15,7 +15,7 @@ class Book:
     def __init__(self, **policy):
         self.policy = Policy(**policy)
         self.store = Store(None)
-        self.strikes = Suspicion(self.store, self.policy)
+        self.strikes = Strikes(self.store, self.policy)
         self.now = START
 
     def count(self, step, device, at=0.0, **changes):
@@ -54,7 +54,7 @@ def test_a_device_is_heard_of_with_what_it_did(book):
 
 
 def test_numbers_of_devices_are_kept_until_there_are_too_many(book, monkeypatch):
-    monkeypatch.setattr(suspicion, "_MOST_CACHED", 2)
+    monkeypatch.setattr(strikes, "_MOST_CACHED", 2)
     kept = []
     for number in (1, 2, 3):
         assert book.number(f"Ascend:{number}") == number

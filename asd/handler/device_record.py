@@ -1,33 +1,32 @@
-"""How every device stands, for people and programs to look at."""
+"""What is known of each device, for people and programs to look at."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from asd import fault_code
 from asd.event import VERDICTS
 from asd.handler.db.agent_rows import silent_agents
-from asd.handler.db.isolations import Isolations
+from asd.handler.db.cases import Case, Cases
 from asd.handler.db.store import Store
-from asd.handler.decide.suspicion import Suspicion
+from asd.handler.decide.strikes import StrikeCount, Strikes
 from asd.handler.policy import SUSPICION, Policy
 from asd.rules.step.strikes import LIMIT, WINDOW_SECONDS
 
-__all__ = ["DeviceStanding", "device_standings", "policy_of", "standings_json"]
+__all__ = ["DeviceRecord", "device_records", "policy_of", "records_json"]
 
 _INFORMATION = "node type=SoC, sensor type=Check Sensor, event state=check fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceStanding:
-    """How one device stands.
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """One device.
 
     Attributes:
-        number: Its number in the store.
         host: Its machine.
         device: Its name there.
         rank: Rank of the last event about it; -1 when it is not known.
@@ -47,27 +46,38 @@ class DeviceStanding:
         sound: Whether it passed that.
         unheard_since: Since when the agent of its machine can't be reached, in seconds since the epoch; 0 while it can,
             and where no agent is pulled from.
+        number: Its number in the store; 0 where there is none.
     """
 
-    number: int
     host: str
     device: str
     rank: int
-    strikes: int
-    limit: int
-    suspicion: float
-    verdicts: dict[str, int]
-    state: str
-    isolated_by: str
-    since: float
-    reason: str
-    evidence: str
-    error: str
-    attempts: int
-    next_try: float
-    tested: float
-    sound: bool
+    strikes: int = 0
+    limit: int = LIMIT
+    suspicion: float = 0.0
+    verdicts: dict[str, int] = field(default_factory=dict)
+    state: str = "in use"
+    isolated_by: str = ""
+    since: float = 0.0
+    reason: str = ""
+    evidence: str = ""
+    error: str = ""
+    attempts: int = 0
+    next_try: float = 0.0
+    tested: float = 0.0
+    sound: bool = False
     unheard_since: float = 0.0
+    number: int = 0
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it has as many strikes as take a device out."""
+        return self.strikes >= self.limit
+
+    @property
+    def isolated(self) -> bool:
+        """Whether it was taken out and not given back."""
+        return self.state == "isolated"
 
     @property
     def healthy(self) -> bool:
@@ -103,49 +113,54 @@ def policy_of(store: Store) -> Policy:
     )
 
 
-def standings_json(standings: Sequence[DeviceStanding]) -> str:
+def records_json(records: Sequence[DeviceRecord]) -> str:
     """What `asd devices --json` prints and `/devices` answers, without the end of the line."""
-    return json.dumps([each.to_json() for each in standings], ensure_ascii=False, indent=1)
+    return json.dumps([each.to_json() for each in records], ensure_ascii=False, indent=1)
 
 
-def device_standings(store: Store, policy: Policy, now: float) -> list[DeviceStanding]:
+def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecord]:
     """Every known device, by host and name, as of `now` in seconds since the epoch."""
-    book, cases = Suspicion(store, policy), Isolations(store)
+    cases = Cases(store)
     rows = store.db.execute(
-        "SELECT n, host, name, rank, transient, persistent, software, undetermined, evidence, tested, sound "
+        f"SELECT n, host, name, rank, {', '.join(VERDICTS)}, evidence, tested, sound "
         "FROM device ORDER BY host, length(name), name, shared_rank"
     ).fetchall()
-    strikes = book.standings(now)
+    strikes = Strikes(store, policy).standings(now)
     unheard = {agent.node: agent.since for agent in silent_agents(store).values()}
-    standings = []
+    records = []
     for number, host, name, rank, *counts, evidence, tested, sound in rows:
-        case = cases.last(number)
-        is_open = case is not None and case.closed is None
-        others = case is not None and case.state == "others"
-        standings.append(
-            DeviceStanding(
-                number=number,
-                host=host,
-                device=name,
-                rank=rank,
-                strikes=strikes[number].strikes if number in strikes else 0,
-                limit=policy.strikes,
-                suspicion=0.0 if policy.forgets or number not in strikes else round(strikes[number].score, 3),
-                verdicts=dict(zip(("transient", "persistent", "software", "undetermined"), counts, strict=True)),
-                state=case.state if case is not None and is_open else "in use",
-                isolated_by="others" if others else case.isolator if case is not None and is_open else "",
-                since=case.opened if case is not None and (is_open or others) else 0.0,
-                reason="" if case is None else case.why_released or case.reason,
-                evidence=evidence,
-                error=case.error if case is not None and is_open else "",
-                attempts=case.attempts if case is not None and is_open else 0,
-                next_try=case.next_try if case is not None and is_open else 0.0,
-                tested=tested,
-                sound=bool(sound),
-                unheard_since=unheard.get(host, 0.0),
-            )
+        found = strikes.get(number, StrikeCount(0, 0))
+        record = DeviceRecord(
+            host,
+            name,
+            rank,
+            strikes=found.strikes,
+            limit=policy.strikes,
+            suspicion=0.0 if policy.forgets else round(found.score, 3),
+            verdicts=dict(zip(VERDICTS, counts, strict=True)),
+            evidence=evidence,
+            tested=tested,
+            sound=bool(sound),
+            unheard_since=unheard.get(host, 0.0),
+            number=number,
         )
-    return standings
+        case = cases.last(number)
+        records.append(record if case is None else _with_case(record, case))
+    return records
 
 
-assert set(VERDICTS) == {"transient", "persistent", "software", "undetermined"}
+def _with_case(record: DeviceRecord, case: Case) -> DeviceRecord:
+    reason = case.why_released or case.reason
+    if case.closed is None:
+        return replace(
+            record,
+            reason=reason,
+            state=case.state,
+            isolated_by=case.isolator,
+            since=case.opened,
+            error=case.error,
+            attempts=case.attempts,
+            next_try=case.next_try,
+        )
+    others = case.state == "others"
+    return replace(record, reason=reason, isolated_by="others" if others else "", since=case.opened if others else 0.0)

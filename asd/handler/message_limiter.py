@@ -1,4 +1,4 @@
-"""Order in a crowd: of many things alike the first are told, and the others are one line that counts."""
+"""Of many messages that are alike the first are told, and the others are one line that counts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 from asd.handler.decision import NEWS, Decision
 
-__all__ = ["SECONDS", "Crowd", "News"]
+__all__ = ["SECONDS", "DecisionLimiter", "MessageLimiter"]
 
 SECONDS = 60.0
-"""So long things alike are one crowd."""
+"""So long things alike are one limiter."""
 
 _OF_EVENTS = frozenset({"waiting", "software", "cleared", "breaker", "others", "alert", "problem"})
 """The news that every single event may bring; what is done about a device is always told."""
@@ -28,13 +28,13 @@ class _Kind(Generic[Thing]):
     more: int = 0
 
 
-class Crowd(Generic[Thing]):
+class MessageLimiter(Generic[Thing]):
     """Lets `most` things of a kind through in a minute, and counts the rest.
 
-    >>> crowd = Crowd(most=1)
-    >>> [crowd.passes("a device", number, now=float(number)) for number in range(3)]
+    >>> limiter = MessageLimiter(most=1)
+    >>> [limiter.passes("a device", number, now=float(number)) for number in range(3)]
     [True, False, False]
-    >>> crowd.due(59.0), crowd.due(61.0)
+    >>> limiter.due(59.0), limiter.due(61.0)
     ([], [(2, 2)])
 
     Args:
@@ -44,7 +44,7 @@ class Crowd(Generic[Thing]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._kinds: dict[Hashable, _Kind[Thing]] = {}
-        self._newest, self._soonest = -math.inf, math.inf  # when the last crowd began, and when the first is over
+        self._newest, self._soonest = -math.inf, math.inf  # when the last minute began, and when the first is over
 
     def passes(self, kind: Hashable, thing: Thing, now: float) -> bool:
         """Whether a thing is told; ask for `due` first."""
@@ -60,7 +60,7 @@ class Crowd(Generic[Thing]):
         return False
 
     def due(self, now: float) -> list[tuple[Thing, int]]:
-        """The last of each crowd whose minute is over, and how many were not told; all of them where `now` is inf."""
+        """The last of each kind whose minute is over, and how many were not told; all of them where `now` is inf."""
         if self._newest <= now < self._soonest:
             return []
         over = [name for name, kind in self._kinds.items() if not 0 <= now - kind.began < SECONDS]
@@ -70,14 +70,14 @@ class Crowd(Generic[Thing]):
         return [(kind.last, kind.more) for kind in found if kind.more]
 
 
-class News:
-    """What people are told of decisions."""
+class DecisionLimiter:
+    """Chooses the decisions that people are told of."""
 
     def __init__(self) -> None:
-        self._crowd: Crowd[Decision] = Crowd(most=1)
+        self._limiter: MessageLimiter[Decision] = MessageLimiter(most=1)
 
     def of(self, decisions: Sequence[Decision], now: float) -> list[Decision]:
-        """The news among decisions, and of crowds whose minute is over one more that counts.
+        """The news among decisions, and of kinds whose minute is over one more that counts.
 
         Args:
             decisions: In order; of most there is none to tell.
@@ -85,10 +85,10 @@ class News:
         """
         told = [
             replace(last, reason=f"{last.reason} There were {more} more like this within {SECONDS:g} s.", time=now)
-            for last, more in self._crowd.due(now)
+            for last, more in self._limiter.due(now)
         ]
         for each in decisions:
-            if each.action in NEWS and (each.action not in _OF_EVENTS or self._crowd.passes(_kind(each), each, now)):
+            if each.action in NEWS and (each.action not in _OF_EVENTS or self._limiter.passes(_kind(each), each, now)):
                 told.append(each)
         return told
 

@@ -8,10 +8,10 @@ from asd.handler.decide.breaker import Breaker
 from asd.handler.decision import ACTIONS, Decision
 from asd.handler.handler import FaultHandler
 
-__all__ = ["HandlerTally"]
+__all__ = ["HandlerCounts"]
 
 
-class HandlerTally:
+class HandlerCounts:
     """Plain numbers, so that another thread may read them at any time.
 
     Attributes:
@@ -63,7 +63,7 @@ class HandlerTally:
             self.events, self.last_event = events, now
         self.acting = handler.acts
         self.circuit_open = bool(Breaker(handler.store, handler.policy).opened())
-        self.failed_tries = handler.failed_tries
+        self.failed_tries = handler.engine.failed_tries
         query = (
             "SELECT (SELECT count(*) FROM device), count(*), count(*) FILTER (WHERE attempts > 0) FROM cases "
             "WHERE closed IS NULL"
