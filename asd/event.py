@@ -125,7 +125,7 @@ class Event(FromOrigin):
 
     @property
     def id(self) -> str:
-        """The same for the same fact, made by `event_id`."""
+        """Made by `event_id`: the same fact always has the same one."""
         host, device = (self.host, self.device) if self.id_form > 1 else ("", "")
         return event_id(self.run, self.rank, self.checkpoint, self.step, self.kind, self.key, host=host, device=device)
 

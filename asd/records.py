@@ -75,10 +75,10 @@ def read(
 def load_if_there(
     path: Path, name: str, valid: str, *, version: int | None = None, most: int = 1 << 30
 ) -> dict[str, Any] | None:
-    """As `load`; None when there is no such file.
+    """Loads the JSON object that a file holds; None when there is no such file.
 
     Raises:
-        StateError: As `load`.
+        StateError: The file can't be read, is too large, or holds something else.
     """
     try:
         path.lstat()
@@ -188,7 +188,7 @@ def members(record: Any) -> dict[str, Any]:
 
 
 def floats(data: Any, *names: str) -> Any:
-    """The same with the texts `inf`, `-inf` and `nan` as numbers, in the members with these names and all in them."""
+    """Makes numbers of the texts `inf`, `-inf` and `nan`, in the members with these names and all in them."""
     if isinstance(data, dict):
         return {key: _number(item) if key in names else floats(item, *names) for key, item in data.items()}
     return [floats(item, *names) for item in data] if names and isinstance(data, list) else data
@@ -203,7 +203,7 @@ def _number(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The same with `inf` and `nan` as texts, for JSON has no such numbers."""
+    """Makes texts of `inf` and `nan`, for JSON has no such numbers."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

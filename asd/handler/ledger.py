@@ -30,8 +30,16 @@ VERSION = 3
 """Since 3 counts and strikes have names; in 2 they were lists of values."""
 _READABLE = (2, VERSION)
 _COUNTS_IN_2 = (
-    "run", "rank", "host", "device", "anomalies", "strikes", "verdicts", "last_anomaly", "last_events",
-)  # fmt: skip
+    "run",
+    "rank",
+    "host",
+    "device",
+    "anomalies",
+    "strikes",
+    "verdicts",
+    "last_anomaly",
+    "last_events",
+)
 _TABLES = ("device", "strike", "passed", "software", "sighting")
 _MOST_EVENTS = 1000
 _MOST_CHARACTERS = 16 * 1024 * 1024  # of the texts in these events

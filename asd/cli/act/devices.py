@@ -162,11 +162,18 @@ def _row(each: DeviceRecord) -> list[str]:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in each.verdicts.items() if count)
     stress = f"{'passed' if each.sound else 'failed'} {_moment(each.tested)}" if each.tested else "-"
     return [
-        each.host, each.device, str(each.rank) if each.rank >= 0 else "-", each.health["Health Status"],
-        f"{each.strikes}/{each.limit}", verdicts or "-", each.state, each.isolated_by or "-", _moment(each.since),
+        each.host,
+        each.device,
+        str(each.rank) if each.rank >= 0 else "-",
+        each.health["Health Status"],
+        f"{each.strikes}/{each.limit}",
+        verdicts or "-",
+        each.state,
+        each.isolated_by or "-",
+        _moment(each.since),
         stress,
         each.evidence or "-",
-    ]  # fmt: skip
+    ]
 
 
 def _drop(args: argparse.Namespace, store: Store, number: int) -> int:

@@ -75,9 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd handler`."""
     parser.epilog = _EXAMPLES
     parser.add_argument(
-        "--run-dir", action="append", type=Path, metavar="D",
+        "--run-dir",
+        action="append",
+        type=Path,
+        metavar="D",
         help="folder of a run; may be given several times (default: ASD_RUN_DIR, or none to read with --agents)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--follow", action="append", type=Path, default=[], metavar="LOG", help="one more event log to follow"
     )
@@ -144,9 +147,14 @@ class _HandlerJob:
     """One run of the command."""
 
     def __init__(
-        self, args: argparse.Namespace, home: Path, store: Store, policy: Policy, agents: Agents | None,
+        self,
+        args: argparse.Namespace,
+        home: Path,
+        store: Store,
+        policy: Policy,
+        agents: Agents | None,
         lease: KubeLease | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._args = args
         self._wanted_agents = agents
         self._agents: AgentFeed | None = None
@@ -166,9 +174,15 @@ class _HandlerJob:
             return
         isolator = open_isolator(args.isolator, args.option, store)
         self.handler = FaultHandler(
-            store, policy, isolator, self._publish, already=self._log.has, from_beginning=args.from_beginning,
-            uptime=machine_uptime, leadership=lease,
-        )  # fmt: skip
+            store,
+            policy,
+            isolator,
+            self._publish,
+            already=self._log.has,
+            from_beginning=args.from_beginning,
+            uptime=machine_uptime,
+            leadership=lease,
+        )
 
     def take_over(self, stop: threading.Event) -> bool:
         """Waits until this handler is the one that acts, and begins where the other ended; False when `stop` is set."""

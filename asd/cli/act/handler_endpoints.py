@@ -79,9 +79,14 @@ class Endpoints(NamedTuple):
         address, port = self.metrics_at
         devices = DevicePage(shown.store)
         server = start_server(
-            registry=handler_registry(shown.tally), ledger_events=shown.published, ready=shown.nothing_found,
-            devices=devices, address=address, port=port, web_config=self._web_config(),
-        )  # fmt: skip
+            registry=handler_registry(shown.tally),
+            ledger_events=shown.published,
+            ready=shown.nothing_found,
+            devices=devices,
+            address=address,
+            port=port,
+            web_config=self._web_config(),
+        )
         say(f"metrics are served at {server.url}/metrics")
         try:
             yield

@@ -25,10 +25,11 @@ _GLANCE_SECONDS = 0.2
 def add_lease_argument(parser: argparse.ArgumentParser) -> None:
     """Adds the option."""
     parser.add_argument(
-        "--lease", metavar="NAMESPACE/NAME",
+        "--lease",
+        metavar="NAMESPACE/NAME",
         help="act only while holding this Lease of Kubernetes; of several handlers, each with a database of its own, "
         "one acts and the others stand by",
-    )  # fmt: skip
+    )
 
 
 def read_lease(args: argparse.Namespace) -> KubeLease | None:

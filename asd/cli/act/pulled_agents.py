@@ -34,18 +34,26 @@ class Agents(NamedTuple):
 def add_agent_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument(
-        "--agents", action="append", default=[], metavar="FILE|kubernetes:NAMESPACE/LABEL=VALUE[:PORT]",
+        "--agents",
+        action="append",
+        default=[],
+        metavar="FILE|kubernetes:NAMESPACE/LABEL=VALUE[:PORT]",
         help="pull events from the agents in FILE, JSON as of Prometheus' file_sd, or from the pods of NAMESPACE with "
         "these labels; may be given several times",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--agents-dns", action="append", default=[], metavar="NAME:PORT",
+        "--agents-dns",
+        action="append",
+        default=[],
+        metavar="NAME:PORT",
         help="pull from all addresses of NAME; each agent's certificate has to be for NAME and its node",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--agents-config", type=Path, metavar="FILE",
+        "--agents-config",
+        type=Path,
+        metavar="FILE",
         help="whose certificates agents must show, and ours, as of Prometheus: tls_config",
-    )  # fmt: skip
+    )
 
 
 def read_agents(args: argparse.Namespace) -> Agents | None:

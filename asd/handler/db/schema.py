@@ -13,9 +13,28 @@ VERSION = 4
 """Since 4 an event is its JSON; until then it was a list of values. Since 3 there is the table `passed`."""
 UPGRADABLE = (2, 3)
 _VALUES_UNTIL_3 = (
-    "run", "rank", "host", "device", "step", "checkpoint", "value", "limits", "level", "kind", "rule", "feature",
-    "reason", "refused", "time", "code", "micro_batch", "verdict", "evidence", "key", "id_form",
-)  # fmt: skip
+    "run",
+    "rank",
+    "host",
+    "device",
+    "step",
+    "checkpoint",
+    "value",
+    "limits",
+    "level",
+    "kind",
+    "rule",
+    "feature",
+    "reason",
+    "refused",
+    "time",
+    "code",
+    "micro_batch",
+    "verdict",
+    "evidence",
+    "key",
+    "id_form",
+)
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

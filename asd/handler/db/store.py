@@ -115,7 +115,7 @@ class Store:
                 raise
 
     def reader(self) -> Store:
-        """The same database over another connection, which can't change it, for another thread of this process.
+        """Opens another connection, which can't change the database, for another thread of this process.
 
         Not a second `Store(path)`: that looks at the file itself, and a process that closes a file of SQLite's beside
         SQLite loses all its locks on it.
@@ -151,7 +151,7 @@ class Store:
         return str(row[0]) if row else default
 
     def number(self, name: str, default: float = 0.0) -> float:
-        """The same as a number."""
+        """A number kept under a name."""
         return float(self.meta(name) or default)
 
     def set_meta(self, name: str, value: str | float) -> None:

@@ -223,9 +223,19 @@ class Strikes:
         db.execute(
             "INSERT INTO strike (device, run, job, step, time, received, due, settled, verdict, revoked, event) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
-            (device, event.run, job, step, time, now, now if old else now + policy.settle_seconds, verdict, revoked,
-             event.to_json()),
-        )  # fmt: skip
+            (
+                device,
+                event.run,
+                job,
+                step,
+                time,
+                now,
+                now if old else now + policy.settle_seconds,
+                verdict,
+                revoked,
+                event.to_json(),
+            ),
+        )
         row = db.execute("UPDATE device SET strikes = strikes + 1 WHERE n = ? RETURNING strikes", (device,)).fetchone()
         if row[0] % _SPARE == 0:
             db.execute(
@@ -240,7 +250,7 @@ class Strikes:
         return self._standings("device.n = :device AND", now, device).get(device, StrikeCount(0, 0))
 
     def standings(self, now: float) -> dict[int, StrikeCount]:
-        """The same of every device that has strikes, by number."""
+        """How many strikes count at `now` of every device that has some, by number."""
         return self._standings("", now)
 
     def _standings(self, which: str, now: float, device: int = 0) -> dict[int, StrikeCount]:
@@ -257,9 +267,10 @@ class Strikes:
             before, age = found.get(number, StrikeCount(0, 0)), now - time
             is_recent = age < policy.window_seconds
             found[number] = StrikeCount(
-                before.counting + bool(counts and is_recent), before.waiting + bool(is_recent and not counts),
+                before.counting + bool(counts and is_recent),
+                before.waiting + bool(is_recent and not counts),
                 before.score + (policy.weight(age, tests) if counts else 0.0),
-            )  # fmt: skip
+            )
         return {number: each for number, each in found.items() if each.strikes or each.score}
 
     def now_there(self, device: int, now: float) -> float:
@@ -384,7 +395,7 @@ class Strikes:
         return self._many_within("job = ?", (job,), time)
 
     def _same_step_on_node(self, event: Event, time: float) -> tuple[str, tuple[object, ...]] | None:
-        """The same over all runs of its node: jobs that have nothing to do with one another are in other steps."""
+        """Which strikes of its node, in whatever run, are a burst: jobs with nothing in common are in other steps."""
         on_node = "step = ? AND device IN (SELECT n FROM device WHERE host = ?)"
         return self._many_within(on_node, (moment(event), event.host), time) if moment(event) else None
 

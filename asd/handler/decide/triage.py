@@ -112,10 +112,12 @@ class Triage:
             return self._merged(device, event, now) or self._take_out(device, event, why, now)
         if counted.repeated:
             return self._say(
-                "software", event, now,
+                "software",
+                event,
+                now,
                 f"job {job} had the very same value at {event.checkpoint} in step {event.step} in another attempt: "
                 "software or data, the strikes of this step are revoked and nobody is isolated for them",
-            )  # fmt: skip
+            )
         if counted.burst:
             return self._burst(event, now, counted)
         if counted.software:
@@ -129,14 +131,18 @@ class Triage:
     def _burst(self, event: Event, now: float, counted: Counted) -> Decision:
         if not counted.first:
             return self._say(
-                "strike", event, now,
+                "strike",
+                event,
+                now,
                 f"it is one more of the many devices of {counted.of} at once, the strike is revoked",
-            )  # fmt: skip
+            )
         return self._say(
-            "software", event, now,
+            "software",
+            event,
+            now,
             f"{counted.burst} devices of {counted.of} raised within {self._policy.burst_seconds:g} s: software or "
             "data, their strikes are revoked and nobody is isolated for them unless a replay finds hardware",
-        )  # fmt: skip
+        )
 
     def _count(self, device: int, event: Event, now: float, *, new: bool) -> Decision:
         """What the strikes of a device come to, now that there is this one."""
@@ -150,10 +156,12 @@ class Triage:
         total = standing.strikes
         if standing.is_enough(policy.strikes, waiting=True):
             return self._say(
-                "waiting", event, now,
+                "waiting",
+                event,
+                now,
                 f"it has {_count(total, 'strike')} of {policy.strikes}{_with(standing)}, and is isolated unless "
                 f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
-            )  # fmt: skip
+            )
         minutes = policy.window_seconds / 60
         return self._say(
             "strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes{_with(standing)}"
@@ -163,10 +171,12 @@ class Triage:
         counted, verdict = self.strikes.count(event, now), event.verdict
         if verdict == "software":
             return self._say(
-                "software", event, now,
+                "software",
+                event,
+                now,
                 f"the replay of step {event.step} of {event.run} found software or data: "
                 f"{_count(counted.revoked, 'more strike')} of this step revoked, nobody is isolated for it",
-            )  # fmt: skip
+            )
         device = counted.device
         if not device:
             return self._say("noted", event, now, "it names no device")
@@ -195,9 +205,12 @@ class Triage:
         stays = f", but it stays out: its case is {case.state}" if case is not None else ""
         less = "count no more" if self._policy.forgets else "count a little less"
         return self._say(
-            "cleared", event, now, f"it made no mistake in a stress test, its strikes {less}{stays}",
+            "cleared",
+            event,
+            now,
+            f"it made no mistake in a stress test, its strikes {less}{stays}",
             case=case.n if case is not None else 0,
-        )  # fmt: skip
+        )
 
     def _convict(self, device: int, event: Event, why: str, now: float) -> Decision:
         """What follows from proof that the hardware is broken."""

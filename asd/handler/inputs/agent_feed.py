@@ -187,22 +187,25 @@ class AgentFeed:
         own = " or ".join(sorted(answer.nodes))
         if strange:
             self._complain(
-                batch.place, "stranger",
+                batch.place,
+                "stranger",
                 f"the agent at {batch.place} speaks of devices of {next(iter(strange))!r:.100}, and may speak of those "
                 f"of {own} alone; what it tells of other nodes is refused.",
-            )  # fmt: skip
+            )
         if any(event.kind == "recovery" for event in answer.events):
             self._complain(
-                batch.place, "recovery",
+                batch.place,
+                "recovery",
                 f"the agent at {batch.place} tells that a device was given back, which none but the handler that took "
                 "it out can know; it is refused.",
-            )  # fmt: skip
+            )
         if answer.missed:
             self._complain(
-                batch.place, "missed",
+                batch.place,
+                "missed",
                 f"the agent at {batch.place} had dropped {answer.missed} events, for there were too many, before they "
                 "were fetched.",
-            )  # fmt: skip
+            )
         if answer.bad:
             self._complain(
                 batch.place, "bad", f"the agent at {batch.place} tells what are no events; they are left out."

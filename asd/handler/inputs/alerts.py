@@ -85,7 +85,7 @@ class AlertBox:
         """Takes a message of Alertmanager; returns what to answer.
 
         Raises:
-            StateError: As `parse_alerts`.
+            StateError: It is no message of Alertmanager.
         """
         alerts = parse_alerts(body)
         self.receive(alerts)

@@ -75,7 +75,6 @@ class Puller:
         batches: What was told and not taken in yet, the oldest first.
         states: How each agent stands, by its place.
         failures: How often an agent was asked in vain.
-        caught_up: Whether every agent has told all it had, or could not be reached, since this was made.
         looked: Whether the agents are known.
     """
 
@@ -108,7 +107,7 @@ class Puller:
 
     @property
     def caught_up(self) -> bool:
-        """See the class."""
+        """Whether every agent has told all it had, or could not be reached, since this was made."""
         return self.looked and not self._behind and not self.batches
 
     def done(self, batches: Sequence[Batch]) -> None:

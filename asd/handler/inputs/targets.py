@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
     @property
     def place(self) -> str:
-        """As people write it."""
+        """Host and port in one text."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -104,7 +104,7 @@ class FileTargets:
         self._targets = _read(path)
 
     def look(self) -> list[Target]:
-        """As it stands in the file; as it stood before where a change of it is not valid."""
+        """The agents that the file names; those of before where a change of it is not valid."""
         seen = self._stamp()
         if seen != self._seen or self.problem:
             self._seen = seen
