@@ -104,7 +104,7 @@ def test_who_asks_neither_sees_half_a_transaction_nor_takes_a_lock_from_the_hand
     handler.handle(event())
     assert names(server) == ["node7 Ascend:3"]
     with store.transaction():
-        handler._judge.book.device("node9", "Ascend:0", 0, time.time())
+        handler.triage.strikes.device("node9", "Ascend:0", 0, time.time())
         assert names(server) == ["node7 Ascend:3"]
         # Another process still can't write, as it could if reading had ended the locks of this one.
         other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0.1).execute('BEGIN IMMEDIATE')"
