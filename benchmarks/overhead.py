@@ -1,7 +1,7 @@
-"""What detection costs: whole steps in turns, one check alone, the kernel, the host's work, and memory.
+"""What detection costs: whole steps in turns, one check alone, and memory.
 
     python benchmarks/overhead.py                        all of it, about two hours on 2 cores
-    python benchmarks/overhead.py --parts kernel host    only these
+    python benchmarks/overhead.py --parts chain memory   only these
     python benchmarks/overhead.py --parts steps --rows 'large, graph'
     python benchmarks/overhead.py --quick --json out.json
 
@@ -15,14 +15,11 @@ the same time.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
 import os
 import platform
 import re
 import resource
-import statistics as stats
 import tempfile
 from collections.abc import Callable
 from importlib.metadata import version
@@ -36,7 +33,6 @@ import mindspore as ms
 import numpy as np
 from _timing import spread, timed
 from _turns import Step, in_turns
-from asd.operators.kernel import library as kernel
 from asd.operators.measure.state.snapshot import SELDOM
 from mindspore import Tensor, nn, ops
 
@@ -56,8 +52,7 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: i
     Returns:
         `ratio` of the times of a turn, which is one step, or with tiers as many as it takes until everything that is
         not read in every step has been read; and `in_checks`, the share of the checked steps that detection measured
-        itself: its kernel, as it runs between the others, and its work on the host. It leaves out what starting a
-        kernel takes and what its reading costs the next kernel, and varies less than the time of whole steps.
+        itself on the host. It leaves out what its operators take on the device.
     """
     use_mode(mode)
     monitors: list[StepMonitor] = []
@@ -72,7 +67,7 @@ def whole_step(workload: Workload, mode: str, include: str | tuple[()], turns: i
         monitors.append(monitor)
         cell = nn.TrainOneStepCell(net, optimizer)
         monitor.attach(cell, optimizer)
-        watched = monitor.watch_step(cell)  # so that the seal is asked too, as `Model.train` does
+        watched = monitor.watch_step(cell)  # as `Model.train` does
 
         def step(batch: Tensor) -> float:
             loss = watched(batch)
@@ -141,47 +136,6 @@ def chain(mode: str, elements: int, repeats: int) -> dict[str, Any]:
     readings = slots.table().read(sites)
     assert all(reading.calls == repeats for reading in readings)
     return {"bytes": elements * 4, "microseconds_a_check": spread(costs)}
-
-
-def kernel_against_max(elements: int, repeats: int) -> dict[str, Any]:
-    """Bytes a second of the kernel and of NumPy's maximum over the same buffer."""
-    data = np.random.default_rng(0).standard_normal(elements).astype(np.float32)
-    out = (ctypes.c_double * 4)()
-    address = data.ctypes.data
-
-    def ours() -> None:
-        kernel.library.asd_statistics(address, elements, b"float32", out)
-
-    ours_times, max_times = [], []
-    for _ in range(repeats):
-        ours_times.append(timed(ours))
-        max_times.append(timed(data.max))
-    ratio = [theirs / mine for mine, theirs in zip(ours_times, max_times, strict=True)]
-    return {
-        "bytes": elements * 4,
-        "kernel_gigabytes_a_second": elements * 4 / stats.median(ours_times) / 1e9,
-        "max_gigabytes_a_second": elements * 4 / stats.median(max_times) / 1e9,
-        "share_of_max": spread(ratio),
-    }
-
-
-def host(rule: str, checkpoints: int, steps: int) -> dict[str, Any]:
-    """The host's work after a step, without waiting for the device: read, judge, write the limits."""
-    monitor = StepMonitor(Config(protection="document", enable=1, rule=rule), sinks=[])
-    layers = checkpoints // 2 if rule == "adaptive" else checkpoints  # tiers look at a layer's output too
-    net = nn.SequentialCell([nn.LayerNorm((2,)) for _ in range(layers)])
-    gc.collect()  # the sites of other networks
-    monitor.attach(net)
-    sites = slots.table().sites()
-    values = np.random.default_rng(0).lognormal(-3, 0.3, (steps, checkpoints)).astype(np.float32)
-    times = []
-    for row in values:
-        for site, value in zip(sites, row, strict=True):
-            buffer = (ctypes.c_float * 1)(value)
-            kernel.library.asd_observe_buffer(site.slot, ctypes.addressof(buffer), 1, b"float32")
-        times.append(timed(monitor.step) / checkpoints * 1e6)
-    assert monitor.monitor.status.checks == steps * checkpoints
-    return {"checkpoints": checkpoints, "microseconds_a_checkpoint": spread(times[len(times) // 5 :])}
 
 
 def memory(mode: str, steps: int) -> dict[str, Any]:
@@ -264,7 +218,7 @@ def shares(result: dict[str, Any]) -> dict[str, float]:
 def main() -> None:
     """Runs the chosen parts and prints them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ("kernel", "host", "chain", "steps", "memory")
+    names = ("chain", "steps", "memory")
     parser.add_argument("--parts", nargs="+", choices=names, default=names, help="default: all")
     parser.add_argument("--rows", default="", metavar="REGEX", help="of the whole steps only these, by their names")
     parser.add_argument("--turns", type=int, help="of a whole step (default: as many as two hours take)")
@@ -318,10 +272,6 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool, most: int | None = None)
 
 
 PARTS: dict[str, Callable[[bool], Any]] = {
-    "kernel": lambda quick: [kernel_against_max(n, 20 if quick else 200) for n in (4096, 65536, 524288, 2097152)],
-    "host": lambda quick: {
-        rule: host(rule, 200, 50 if quick else 500) for rule in ("threshold", "silent_check_v3", "combined", "adaptive")
-    },
     "chain": lambda quick: {
         mode: [chain(mode, n, 5 if quick else 60) for n in (8192, 524288)] for mode in ("graph", "pynative")
     },

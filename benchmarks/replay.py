@@ -26,7 +26,6 @@ import mindspore as ms
 import numpy as np
 from _timing import spread, timed
 from _turns import Step, in_turns
-from asd.operators.kernel import library as kernel
 from mindspore import Tensor, nn
 
 from asd import Config
@@ -106,14 +105,10 @@ def one_replay(workload: Workload, mode: str, rounds: int) -> dict[str, Any]:
 
 
 def hashing(megabytes: int, repeats: int) -> dict[str, Any]:
-    """Milliseconds for so many megabytes of weights, by the kernel and without it."""
+    """Milliseconds for so many megabytes of weights."""
     weights = np.random.default_rng(0).standard_normal(megabytes * 250_000).astype(np.float32)
-    found = {}
-    for name, use_kernel in (("kernel", True), ("numpy", False)):
-        if not use_kernel or kernel.library is not None:
-            times = [1000 * timed(lambda way=use_kernel: hash_of(weights, use_kernel=way)) for _ in range(repeats)]
-            found[f"milliseconds_{name}"] = spread(times)
-    return {"megabytes": megabytes, **found}
+    times = [1000 * timed(lambda: hash_of(weights)) for _ in range(repeats)]
+    return {"megabytes": megabytes, "milliseconds": spread(times)}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What MkDocs does around the pages: pictures before the build, figures and generated parts in each page.
+"""What MkDocs does around the pages: figures and generated parts in each page.
 
 A page writes `<!-- generated: NAME -->`, and what `generated.PARTS` makes of the name stands there in the site.
 """
@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import figures
 import flow
 import generated
-import plots
 
 _DOCS = Path(__file__).resolve().parents[1]
 _PART = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
@@ -23,14 +22,13 @@ _MARK = re.compile(r"^<!-- (run|check|cluster|shape|with)\b.*? -->\n", re.MULTIL
 
 
 def on_config(config: Any) -> Any:
-    """Refuses figures that are not what the results say, draws the plots, and lists the zoo if it is there."""
+    """Refuses figures that are not what the results say, and lists the zoo if it is there."""
     for path in figures.documents():
         wrong = figures.differences(path.read_text(encoding="utf-8"))
         if wrong:
             raise SystemExit(f"{path.name} {wrong[0]}\n`python docs/build/figures.py` fills the figures in.")
     if stale := [name for name, text in flow.drawn().items() if (flow.PICTURES / name).read_text("utf-8") != text]:
         raise SystemExit(f"{stale[0]} is not what docs/build/flow.py draws; run it.")
-    plots.draw(_DOCS / "pictures" / "made")
     if (_DOCS / "zoo.md").is_file():
         section = next(pages for entry in config.nav for name, pages in entry.items() if name == "Results")
         section.append({"The zoo": "zoo.md"})

@@ -19,6 +19,9 @@ from asd.rules.readings.features import FEATURES
 __all__ = ["Write", "statistics_of"]
 
 _ZERO, _ONE, _SMALLEST = (Tensor(value, ms.float32) for value in (0.0, 1.0, 1.1754944e-38))
+_ABS, _CAST, _FINITE, _SELECT, _LARGER, _SQRT = P.Abs(), P.Cast(), P.IsFinite(), P.Select(), P.Maximum(), P.Sqrt()
+_MAX, _SUM, _MEAN, _STACK, _CONCAT = P.ReduceMax(), P.ReduceSum(), P.ReduceMean(), P.Stack(), P.Concat()
+_EXPAND, _ZEROS = P.ExpandDims(), P.ZerosLike()
 
 
 def statistics_of(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,7 +35,7 @@ def statistics_of(x: Tensor) -> tuple[Tensor, Tensor]:
         when an element is. And float32 of shape (), how many elements are not finite.
     """
     largest, unit, squares, mean, bad = _reductions(x)
-    return P.Stack()((largest, unit * P.Sqrt()(squares), unit * mean)), bad
+    return _STACK((largest, unit * _SQRT(squares), unit * mean)), bad
 
 
 def _reductions(x):
@@ -41,27 +44,27 @@ def _reductions(x):
     The squares are summed, and the mean taken, of x divided by the second number, so that none overflows or vanishes.
     Scalars stand for tensors of them, which the compiler would make constants, as large as x.
     """
-    magnitude = P.Abs()(P.Cast()(x, ms.float32))
-    finite = P.IsFinite()(magnitude)
-    largest = P.ReduceMax()(P.Select()(finite, magnitude, _ZERO))  # it drops NaN on CPU: only finite ones get there
+    magnitude = _ABS(_CAST(x, ms.float32))
+    finite = _FINITE(magnitude)
+    largest = _MAX(_SELECT(finite, magnitude, _ZERO))  # it drops NaN on CPU: only finite ones get there
     # At least the smallest normal float32: a division may be made as a product with the reciprocal, which must be
     # finite.
-    unit = P.Maximum()(largest, _SMALLEST)
+    unit = _LARGER(largest, _SMALLEST)
     scaled = magnitude / unit
-    bad = P.ReduceSum()(P.Select()(finite, _ZERO, _ONE))
-    return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(scaled), bad
+    bad = _SUM(_SELECT(finite, _ZERO, _ONE))
+    return largest, unit, _SUM(scaled * scaled), _MEAN(scaled), bad
 
 
 def _reductions_in_pipeline(x):
     """The same of operators that the passes of a pipeline know: they refuse a selection from a scalar."""
-    g = P.Cast()(x, ms.float32)
-    finite = P.IsFinite()(g)
-    zeros = P.ZerosLike()(g)
-    largest = P.ReduceMax()(P.Abs()(P.Select()(finite, g, zeros)))
-    unit = P.Maximum()(largest, _SMALLEST)
+    g = _CAST(x, ms.float32)
+    finite = _FINITE(g)
+    zeros = _ZEROS(g)
+    largest = _MAX(_ABS(_SELECT(finite, g, zeros)))
+    unit = _LARGER(largest, _SMALLEST)
     scaled = g / unit
-    bad = P.ReduceSum()(1.0 - P.Cast()(finite, ms.float32))
-    return largest, unit, P.ReduceSum()(scaled * scaled), P.ReduceMean()(P.Abs()(scaled)), bad
+    bad = _SUM(1.0 - _CAST(finite, ms.float32))
+    return largest, unit, _SUM(scaled * scaled), _MEAN(_ABS(scaled)), bad
 
 
 class Write(CheckCell):
@@ -93,22 +96,22 @@ class Write(CheckCell):
             return self.one_by_one(tensors[0], worst, tallies)
         if self.alone:
             features, bad = statistics_of(tensors[0])
-            calls = P.Stack()((_ONE, bad))
+            calls = _STACK((_ONE, bad))
         else:
             features, bads = _together(tensors)
-            calls = P.Concat()((self.ones, bads))
+            calls = _CONCAT((self.ones, bads))
         done = self.keep_worst(worst, self.features_at, features)
         return F.depend(self.add(tallies, self.counts_at, calls), done)
 
     def one_by_one(self, x, worst, tallies):
         """The same of one tensor, each number by itself."""
         largest, unit, squares, mean, bad = _reductions_in_pipeline(x)
-        in_vector, at = P.ExpandDims(), self.each_at
-        done = self.keep_worst(worst, at[0], in_vector(largest, 0))
-        done = F.depend(self.keep_worst(worst, at[1], in_vector(unit * P.Sqrt()(squares), 0)), done)
-        done = F.depend(self.keep_worst(worst, at[2], in_vector(unit * mean, 0)), done)
+        at = self.each_at
+        done = self.keep_worst(worst, at[0], _EXPAND(largest, 0))
+        done = F.depend(self.keep_worst(worst, at[1], _EXPAND(unit * _SQRT(squares), 0)), done)
+        done = F.depend(self.keep_worst(worst, at[2], _EXPAND(unit * mean, 0)), done)
         done = F.depend(self.add(tallies, at[3], self.ones), done)
-        return F.depend(self.add(tallies, at[4], in_vector(bad, 0)), done)
+        return F.depend(self.add(tallies, at[4], _EXPAND(bad, 0)), done)
 
 
 def _together(tensors):
@@ -118,6 +121,5 @@ def _together(tensors):
         one, unit, square, mean, bad = _reductions(x)
         largest, units, squares = (*largest, one), (*units, unit), (*squares, square)  # type: ignore[assignment]
         means, bads = (*means, mean), (*bads, bad)  # type: ignore[assignment]
-    stack = P.Stack()
-    of_each = stack(units)
-    return P.Concat()((stack(largest), of_each * P.Sqrt()(stack(squares)), of_each * stack(means))), stack(bads)
+    of_each = _STACK(units)
+    return _CONCAT((_STACK(largest), of_each * _SQRT(_STACK(squares)), of_each * _STACK(means))), _STACK(bads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asd.operators.gate.part import Part
 from asd.operators.step.state_checks import StateChecks
-from asd.rules.step.budget import PLACES, Allocation, TimeBudget
+from asd.rules.step.budget import PLACES, STATE, Allocation, TimeBudget
 
 __all__ = ["Spending"]
 
@@ -35,18 +35,18 @@ class Spending(Part):
             self._share_out()
 
     def _share_out(self) -> None:
-        grants = self._budget.share_out({"state": self._state.price})
-        if "state" in grants:
-            seconds = grants["state"].coverage * self._state.price
-            grants["state"] = grants["state"]._replace(coverage=self._state.pace(seconds))
+        grants = self._budget.share_out(self._state.price)
+        if STATE in grants:
+            seconds = grants[STATE].coverage * self._state.price
+            grants[STATE] = grants[STATE]._replace(coverage=self._state.pace(seconds))
         self._tell(grants)
 
     def _tell(self, grants: dict[str, Allocation]) -> None:
         monitor = self.monitor
         monitor.status.budget = {part: (grant.cost, grant.coverage) for part, grant in grants.items()}
-        words = {PLACES: "all places", "state": "weights and moments"}
+        words = {PLACES: "all places", STATE: "weights and moments"}
         told = (
-            f"{words[part]} {100 * grant.cost:.2g} %" + (f" ({grant.coverage:.0%} a step)" if part == "state" else "")
+            f"{words[part]} {100 * grant.cost:.2g} %" + (f" ({grant.coverage:.0%} a step)" if part == STATE else "")
             for part, grant in grants.items()
         )
         monitor.protections.has(budget=f"{100 * self._budget.share:.3g} % of a step: {', '.join(told)}")

@@ -27,6 +27,7 @@ class Site:
 
     Attributes:
         slot: Its number in the table.
+        made: The how many-th it is of all that were ever made.
         name: Its name in the network, which is known once `install` has seen the network it belongs to.
         kind: Which kind of tensor it sees, see `asd.rules.readings.reading.Reading`.
         claimed: Whether `install` has seen it.
@@ -34,8 +35,9 @@ class Site:
         owner: The gate of that monitor, if it lives.
     """
 
-    def __init__(self, slot: int, name: str, kind: str) -> None:
+    def __init__(self, slot: int, made: int, name: str, kind: str) -> None:
         self.slot = slot
+        self.made = made
         self.name = name
         self.kind = kind
         self.claimed = False
@@ -72,9 +74,8 @@ class Sites:
         slot = next((i for i in range(self.capacity) if i not in self.living), None)
         if slot is None:
             raise UnsupportedError(f"checkpoint {name} can't be added: all {self.capacity} slots are in use.")
-        site = Site(slot, name, kind)
-        self.living[slot] = site
         self.made += 1
+        site = self.living[slot] = Site(slot, self.made, name, kind)
         return site
 
     def dead(self, used: int) -> np.ndarray:

@@ -15,9 +15,12 @@ from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_par
 from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
 from asd.operators.table.unread import Unread
 from asd.rules.readings.features import FEATURES
-from asd.rules.readings.reading import GRADIENT, Reading, divisor
+from asd.rules.readings.reading import AVERAGED, GRADIENT, SAMPLE, WEIGHT_GRADIENT, Reading, divisor
 
 __all__ = ["Table"]
+
+_AT_GATE = (WEIGHT_GRADIENT, AVERAGED, SAMPLE)
+_LATER = 1 << 40
 
 
 class Table:
@@ -147,9 +150,8 @@ class Table:
                 emptied = rows.copy()
                 emptied[:, slots] = 0
                 write(parameter, emptied.reshape(-1))
-        # No operator tells the order of the checks; a network is mostly built from its input to its output.
         return [
-            Reading(site.name, largest, norm, int(bad), int(calls), -site.slot, mean_abs=mean, kind=site.kind)
+            Reading(site.name, largest, norm, int(bad), int(calls), _order(site), mean_abs=mean, kind=site.kind)
             for site, (largest, norm, mean), (calls, bad) in zip(sites, features, counts, strict=True)
             if calls
         ]
@@ -313,3 +315,11 @@ class Table:
         """Updates of `gate` that were refused since the last call."""
         before, gate.refused = gate.refused, self.refused(gate)
         return gate.refused - before
+
+
+def _order(site: Site) -> int:
+    """Where it is in the backward pass, which no operator tells: networks are mostly built from input to output.
+
+    Gradients of parameters are looked at behind all others.
+    """
+    return (_LATER if site.kind in _AT_GATE else 0) - site.made

@@ -57,30 +57,6 @@ def _used(row: dict[str, Any]) -> str:
     return f"{row['processor_seconds']:.1f} s, {row['most_memory_mib']:.0f} MiB"
 
 
-def devices() -> str:
-    """How soon an intermittent device is out, by the size of the job and how often the device is wrong."""
-    rows = []
-    for kind in result("devices")["kinds"]:
-        low, high = kind["interval"]
-        rows.append((
-            kind["ranks"], f"{100 * kind['chance']:g} %", kind["jobs"], f"{kind['wrong'][0]} to {kind['wrong'][-1]}",
-            f"{kind['isolated_within']['jobs']} ({100 * low:.0f} to {100 * high:.0f} %)",
-            ", ".join(map(str, kind["wrong_results_until_isolated"])), f"{kind['loss_off']:.2g}",
-            kind["another_isolated"],
-        ))  # fmt: skip
-    head = (
-        "ranks",
-        "a product is wrong",
-        "jobs",
-        "wrong results in a job",
-        "isolated",
-        "after so many wrong results",
-        "loss off by at most",
-        "another isolated",
-    )
-    return table(head, [tuple(map(str, row)) for row in rows])
-
-
 def fleet() -> str:
     """What both policies make of healthy and of bad devices."""
     found = result("fleet")
