@@ -42,7 +42,6 @@ class Config:
         run: Name of the run in its events, the same on all ranks; empty for one that ranks find.
         metrics_port: Port, 1..65535, where this process serves its metrics; 0 for nowhere.
         metrics_address: Address where it serves them.
-        evidence_mb: How much of a bad tensor is kept as evidence, 0..4096 MiB.
         replay: Whether a step whose update was refused is made again, to tell hardware from software.
         manifest: Whether each checkpoint file gets a manifest with its hash and the health of the steps before it.
         combined: The vendor's combined scheme: sampled gradients, strikes and the checksum they switch on.
@@ -67,7 +66,6 @@ class Config:
     run: str = ""
     metrics_port: int = 0
     metrics_address: str = "127.0.0.1"
-    evidence_mb: int = 16
     replay: bool = _BY_PROTECTION
     manifest: bool = _BY_PROTECTION
     device: str = ""

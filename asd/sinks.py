@@ -8,8 +8,8 @@ A sink may have more than `__call__(event)`:
 
 - `values(step, checkpoint, verdict)`: is called with every judged value when `NPU_ASD_ENABLE=3`.
 - `after_step(monitor, events)`: is called after every judged step and its events, when the training begins, and when it
-  ends. It may read `monitor.status`, `monitor.history`, `monitor.readings`, `monitor.loss_scale` and
-  `monitor.captures`.
+  ends. It may read `monitor.status`, `monitor.history`, `monitor.readings` and
+  `monitor.loss_scale`.
 - `place(step) -> str`: names the folder where it will keep the evidence of `step`, empty for none; asked before the
   first-level events of that step are made.
 

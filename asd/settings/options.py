@@ -23,7 +23,6 @@ TIERS = {
     "checksum": "checks of matrix products, norms, and means of gradients over ranks",
 }
 """The detector tiers by name, and what each looks at."""
-_LARGEST_EVIDENCE = 4096  # MiB
 _MOST_STEPS = 10**9 - 1
 
 
@@ -81,14 +80,6 @@ OPTIONS = (
         FLAG,
         "`1` writes a manifest with a hash beside every checkpoint file, so that a resume can pick the last good one",
         lambda on: f"{'each' if on else 'no'} checkpoint file gets a manifest with its hash",
-    ),
-    Variable(
-        "evidence_mb",
-        "evidence_mb",
-        count(_LARGEST_EVIDENCE, f"it must be a whole number of MiB from 0 to {_LARGEST_EVIDENCE}"),
-        "how much of a bad tensor is kept as evidence, in MiB; a window around the worst element when the tensor is "
-        "larger",
-        lambda size: "MiB of a bad tensor kept as evidence" if size else "no tensor is kept as evidence",
     ),
     Variable(
         "record",

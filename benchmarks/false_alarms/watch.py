@@ -43,9 +43,7 @@ def watch(name: str, seed: int, clip: bool) -> dict[str, Any]:
     loss.set_train()
     events, losses, checks = [], [], 0
     with tempfile.TemporaryDirectory() as folder:
-        config = Config(
-            protection="document", enable=1, rule="adaptive", on_anomaly="log", run_dir=folder, evidence_mb=0
-        )
+        config = Config(protection="document", enable=1, rule="adaptive", on_anomaly="log", run_dir=folder)
         monitor = StepMonitor(config, sinks=[events.append])
         monitor.attach(loss, optimizer)
         step = _Step(loss, optimizer, clip=clip)

@@ -82,7 +82,7 @@ def settings() -> str:
         for rows in _with_defaults()
     )
     head = "default", "what it is for", "valid"
-    words = "`ASD_OPTIONS` is for experts: `name:value` pairs with commas between them, as `record:1,evidence_mb:64`."
+    words = "`ASD_OPTIONS` is for experts: `name:value` pairs with commas between them, as `record:1,weight_hash:50`."
     return f"{_table(('variable', *head), variables)}\n{words}\n\n{_table(('option', *head), options)}"
 
 
@@ -93,7 +93,7 @@ def settings_in_chinese() -> str:
         for rows in _with_defaults()
     )
     head = "默认值", "作用", "取值"
-    words = "`ASD_OPTIONS` 供高级用户使用：以逗号分隔的 `name:value` 列表，例如 `record:1,evidence_mb:64`。"
+    words = "`ASD_OPTIONS` 供高级用户使用：以逗号分隔的 `name:value` 列表，例如 `record:1,weight_hash:50`。"
     return f"{_table(('环境变量', *head), variables)}\n{words}\n\n{_table(('选项', *head), options)}"
 
 

@@ -7,8 +7,6 @@ import dataclasses
 import importlib.metadata
 import io
 import json
-import math
-import os
 import platform
 import sys
 import textwrap
@@ -16,22 +14,20 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from asd.config import Config
 from asd.errors import StateError
 from asd.event import LEVEL_NAMES, Event
-from asd.exporters.bundle import tensor_facts
 from asd.exporters.pictures.values import draw_history
 from asd.records import plain
-from asd.rules.readings.reading import Capture
 from asd.rules.step.monitor import Monitor
 from asd.rules.step.status import Status
 from asd.rundir.disk import sync
 from asd.rundir.names import status_file, status_files
 from asd.verdict import Level
 
-__all__ = ["VALUES", "Bundle", "write"]
+__all__ = ["VALUES", "write"]
 
 VALUES = 200
 """Values of each checkpoint that `values.csv` holds at most."""
@@ -44,8 +40,6 @@ _TEXTS = {
     "values.csv": f"the last {VALUES} values of every checkpoint, with the limit and the verdict of each",
     "readings.json": "what every checkpoint saw in this step: largest magnitude, L2 norm, elements that are not finite,"
     " calls, order of the first call, and which call was the worst",
-    "tensor.npy": "the tensor that broke its limit first, as it was in memory (numpy.load reads it)",
-    "tensor.json": "its statistics, its worst elements with their bit patterns, and what part of it was kept",
     "config.json": "every setting in force",
     "versions.json": "versions of Python and of the packages",
     "devices.json": "which rank ran on which device, as far as this folder of the run tells",
@@ -53,39 +47,25 @@ _TEXTS = {
 }
 
 
-class Bundle(NamedTuple):
-    """What a bundle is made of.
+def write(folder: Path, config: Config, monitor: Monitor, events: Sequence[Event]) -> None:
+    """Writes the evidence of a step into `folder`, which is there and empty, and syncs each file.
 
-    Attributes:
+    Args:
+        folder: Where to.
         config: The settings.
         monitor: Its history, readings and status as they are after the step.
         events: The events of the step, in the order of the backward pass; at least one.
-        capture: The tensor that broke its limit first, where it was kept.
-        room: Bytes that the tensor may take.
-    """
-
-    config: Config
-    monitor: Monitor
-    events: Sequence[Event]
-    capture: Capture | None
-    room: int
-
-
-def write(folder: Path, bundle: Bundle) -> None:
-    """Writes all files of `bundle` into `folder`, which is there and empty, and syncs each.
 
     Raises:
-        OSError: One can't be written.
+        OSError: A file can't be written.
     """
-    monitor = bundle.monitor
-    _write(folder / "events.jsonl", "".join(f"{event.to_json()}\n" for event in bundle.events))
+    _write(folder / "events.jsonl", "".join(f"{event.to_json()}\n" for event in events))
     _write(folder / "values.csv", _values(monitor))
     _write_json(folder / "readings.json", [reading._asdict() for reading in sorted(monitor.readings, key=_order)])
-    _write_json(folder / "config.json", dataclasses.asdict(bundle.config))
+    _write_json(folder / "config.json", dataclasses.asdict(config))
     _write_json(folder / "versions.json", _versions())
-    _write_json(folder / "devices.json", _devices(bundle))
-    missing = [note for note in (_write_tensor(folder, bundle), _draw(folder, bundle)) if note]
-    _write(folder / "README.txt", _readme(folder, bundle, missing))
+    _write_json(folder / "devices.json", _devices(config, monitor))
+    _write(folder / "README.txt", _readme(folder, events, _draw(folder, monitor, events)))
 
 
 def _order(reading: Any) -> int:
@@ -116,9 +96,9 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _devices(bundle: Bundle) -> dict[str, Any]:
+def _devices(config: Config, monitor: Monitor) -> dict[str, Any]:
     """This rank from its own status, the others from their files; a file may be of a run before."""
-    own, run_dir = bundle.monitor.status, Path(bundle.config.run_dir)
+    own, run_dir = monitor.status, Path(config.run_dir)
     others, unreadable = [], {}
     for path in status_files(run_dir):
         if path == status_file(run_dir, own.rank):
@@ -135,31 +115,11 @@ def _whereabouts(status: Status) -> dict[str, Any]:
     return {name: getattr(status, name) for name in names}
 
 
-def _write_tensor(folder: Path, bundle: Bundle) -> str:
-    """Returns why there is no tensor; empty when there is."""
-    capture = bundle.capture
-    if capture is None:
-        if bundle.config.evidence_mb == 0:
-            return "tensor.npy: ASD_OPTIONS:evidence_mb is 0, so no tensor is kept"
-        return (
-            "tensor.npy: no tensor was kept; the C++ kernel keeps it, on the CPU and if there is memory for it, checks "
-            "made of MindSpore operators do not"
-        )
-    _write_json(folder / "tensor.json", tensor_facts.describe(capture))
-    if len(capture.data) > bundle.room:
-        return "tensor.npy: the evidence of this rank and run has no room left; tensor.json still describes the tensor"
-    with (folder / "tensor.npy").open("wb") as file:
-        tensor_facts.save(file, capture)
-        file.flush()
-        os.fsync(file.fileno())
-    return ""
-
-
-def _draw(folder: Path, bundle: Bundle) -> str:
+def _draw(folder: Path, monitor: Monitor, events: Sequence[Event]) -> str:
     """Returns why there is no picture; empty when there is."""
-    errors = [event for event in bundle.events if event.level is Level.ERROR]
+    errors = [event for event in events if event.level is Level.ERROR]
     broken = list(dict.fromkeys(event.checkpoint for event in errors))
-    history = {name: _last(bundle.monitor.history.get(name, ())) for name in broken[:_DRAWN]}
+    history = {name: _last(monitor.history.get(name, ())) for name in broken[:_DRAWN]}
     drawn = f"; the first {_DRAWN} are drawn" if len(broken) > _DRAWN else ""
     title = f"rank {errors[0].rank}, step {errors[0].step}: {len(broken)} checkpoint(s) broke their limits{drawn}"
     try:
@@ -169,8 +129,8 @@ def _draw(folder: Path, bundle: Bundle) -> str:
     return ""
 
 
-def _readme(folder: Path, bundle: Bundle, missing: Sequence[str]) -> str:
-    errors = [event for event in bundle.events if event.level is Level.ERROR]
+def _readme(folder: Path, events: Sequence[Event], missing: str) -> str:
+    errors = [event for event in events if event.level is Level.ERROR]
     first = errors[0]
     limit = f"{first.limits[0]:.6g}" if first.limits else "none"
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(first.time))
@@ -188,26 +148,13 @@ def _readme(folder: Path, bundle: Bundle, missing: Sequence[str]) -> str:
         "Files",
         *(_item(f"{name:<14}{text}") for name, text in _TEXTS.items() if (folder / name).exists()),
     ]
-    if bundle.capture is not None and (folder / "tensor.npy").exists():
-        lines += ["", *_about_tensor(bundle.capture)]
     if missing:
-        lines += ["", "Not kept", *map(_item, missing)]
+        lines += ["", "Not kept", _item(missing)]
     return "\n".join(lines) + "\n"
 
 
 def _item(text: str) -> str:
     return textwrap.fill(text, 110, initial_indent="  ", subsequent_indent=" " * 16)
-
-
-def _about_tensor(capture: Capture) -> list[str]:
-    whole = math.prod(capture.shape)
-    kept = tensor_facts.count(capture)
-    part = "whole" if kept == whole else f"elements {capture.offset} to {capture.offset + kept - 1} of {whole}"
-    lines = [f"The tensor is that of {capture.checkpoint}, call {capture.call} of the step, {capture.dtype}, {part}."]
-    if part != "whole":
-        lines.append("Only this part, around the worst element, was kept: ASD_OPTIONS:evidence_mb says how much.")
-    lines.append("Its values are as the training computed them, with the loss scale still in them where there is one.")
-    return lines
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -12,19 +12,16 @@ from typing import NamedTuple
 
 from asd.config import Config
 from asd.event import Event
-from asd.exporters.bundle import files as evidence_files
-from asd.exporters.bundle.files import Bundle
+from asd.exporters.bundle.files import write
 from asd.origin import Origin
 from asd.rules.step.monitor import Monitor
 from asd.rundir.disk import lock, sync
 from asd.rundir.names import evidence_folder
 
-__all__ = ["MOST_BUNDLES", "MOST_BYTES", "Evidence", "open_evidence"]
+__all__ = ["MOST_BUNDLES", "Evidence", "open_evidence"]
 
 MOST_BUNDLES = 20
 """Bundles of a rank and run; a fault that stays says the same in each."""
-MOST_BYTES = 512 << 20
-"""Of all bundles of a rank and run, unless one tensor alone may be larger; what goes beyond is written without it."""
 _PART = ".part"
 
 
@@ -40,24 +37,21 @@ class Evidence:
     left is removed when the next one of that rank begins.
 
     Args:
-        config: Where the run leaves its files, how much of a tensor may be kept, and what is told in the bundle.
+        config: Where the run leaves its files, and what is told in the bundle.
         origin: Whose evidence it is.
     """
 
     def __init__(self, config: Config, origin: Origin) -> None:
         self.config = config
         self.origin = origin
-        self._room = max(MOST_BYTES, config.evidence_mb << 20)
         self._place: _Place | None = None
         self._remove_leftovers()
-        found = self._bundles()
-        self._count = len(found)
-        self._bytes = sum(map(_size, found))
+        self._count = len(self._bundles())
 
     def place(self, step: int) -> str:
         """The folder that will hold the evidence of `step`; empty when there are too many already."""
         if self._place is None or self._place.step != step:
-            full = self._count >= MOST_BUNDLES or self._bytes >= self._room
+            full = self._count >= MOST_BUNDLES
             self._place = _Place(step, "" if full else str(self._free_folder(step)))
         return self._place.folder
 
@@ -83,14 +77,11 @@ class Evidence:
             raise
 
     def _write(self, folder: Path, monitor: Monitor, events: Sequence[Event]) -> None:
-        captures = monitor.captures
-        room = self._room - self._bytes
-        bundle = Bundle(self.config, monitor, events, capture=captures[0] if captures else None, room=room)
         part = folder.with_name(f".{folder.name}.{os.getpid()}-{time.time_ns()}{_PART}")
         part.mkdir(parents=True)
         with _held(part):
             try:
-                evidence_files.write(part, bundle)
+                write(part, self.config, monitor, events)
                 sync(part)
                 part.rename(folder)
             except BaseException:
@@ -98,7 +89,6 @@ class Evidence:
                 raise
         sync(folder.parent)
         self._count += 1
-        self._bytes += _size(folder)
 
     def _free_folder(self, step: int) -> Path:
         """The folder of `step`; with a number behind it when a training made this step before and was resumed."""
@@ -151,10 +141,3 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
         return sorted(folder.glob(pattern))
     except OSError:
         return []
-
-
-def _size(folder: Path) -> int:
-    try:
-        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    except OSError:
-        return 0

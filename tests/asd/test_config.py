@@ -38,7 +38,6 @@ def test_an_empty_environment_gives_the_documented_defaults():
         "",
         0,
         "127.0.0.1",
-        16,
         protection="full",
     )
     assert Config.from_env({}) == Config() == expected
@@ -121,7 +120,6 @@ def test_a_wrong_word_is_refused_with_the_valid_ones(variable, text, listed):
     ("option", "text", "listed"),
     [
         *(("metrics_address", text, "an address or host name") for text in ("a b", "a\0", "http://a")),
-        *(("evidence_mb", text, "from 0 to 4096") for text in ("4097", "-1", "1.5", "16M", "²")),
         *(("confirm", text, "for never, to 1") for text in ("1.1", "-0", "1e-2", "nan", "1 %", "²", "." * 99)),
         *(("record", text, "0 or 1") for text in ("2", "true")),
     ],
@@ -179,7 +177,6 @@ def test_the_sentence_says_what_where_and_what_is_valid():
         *(("run_dir", value) for value in ("", "a\0b", None)),
         *(("metrics_port", value) for value in (-1, 65536, True, 1.0, "9464", None)),
         *(("metrics_address", value) for value in ("", " ", None)),
-        *(("evidence_mb", value) for value in (-1, 4097, False, 16.0, None)),
     ],
 )
 def test_settings_made_by_hand_are_checked_too(field, value):
@@ -216,7 +213,6 @@ def test_settings_can_not_be_changed_afterwards():
     rule=st.sampled_from(sorted(RULES)),
     run_dir=FOLDERS,
     metrics_port=st.integers(0, 65535),
-    evidence_mb=st.integers(0, 4096),
     replay=st.booleans(),
 )
 def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigma, replay, **given):
@@ -242,7 +238,6 @@ def test_what_describe_shows_reads_back_as_the_same_settings(enable, upper, sigm
         "replay": str(int(replay)),
         "weight_hash": str(config.weight_hash),
         "manifest": str(int(not replay)),
-        "evidence_mb": str(config.evidence_mb),
         "record": str(int(replay)),
         "metrics_address": "::1",
     }
@@ -290,8 +285,6 @@ def test_describe_says_where_a_value_comes_from():
         ("ASD_METRICS_PORT", "9464", "this process serves its metrics there"),
         ("ASD_OPTIONS:tiers", "", "no detector tier is on"),
         ("ASD_OPTIONS:tiers", "state", "bounds on the weights and on the optimizer's state"),
-        ("ASD_OPTIONS:evidence_mb", "0", "no tensor is kept as evidence"),
-        ("ASD_OPTIONS:evidence_mb", "64", "MiB of a bad tensor kept as evidence"),
         ("ASD_OPTIONS:confirm", ".0", "no step is made again before its update"),
     ],
 )

@@ -19,7 +19,6 @@ __all__ = [
     "SCORES",
     "SOFTMAX",
     "WEIGHT_GRADIENT",
-    "Capture",
     "Reading",
     "divisor",
 ]
@@ -89,23 +88,3 @@ def divisor(kind: str, loss_scale: float) -> float:
     summed up; an optimizer is called with gradients that are divided by it already.
     """
     return loss_scale if kind in _SCALED else 1.0
-
-
-class Capture(NamedTuple):
-    """The tensor that broke a limit, as it was in memory; a part of it when it was too large.
-
-    Attributes:
-        checkpoint: Name of the checkpoint.
-        call: Which call of the step it was, from 1.
-        shape: Shape of the whole tensor.
-        dtype: NumPy's name of its type; `bfloat16` for the one that NumPy lacks.
-        offset: Elements of the flattened tensor before the first kept one.
-        data: The kept elements.
-    """
-
-    checkpoint: str
-    call: int
-    shape: tuple[int, ...]
-    dtype: str
-    offset: int
-    data: bytes

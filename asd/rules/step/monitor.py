@@ -21,7 +21,7 @@ from asd.event import LEVEL_NAMES, Event
 from asd.origin import Origin
 from asd.rules.diagnosis.attribution import Attribution, Seen
 from asd.rules.readings.features import Features, features_of, value_of
-from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, SCORES, Capture, Reading
+from asd.rules.readings.reading import OF_ALL_RANKS, OUTPUT, SCORES, Reading
 from asd.rules.step.delivery import Delivery, Sink
 from asd.rules.step.detector import Judged
 from asd.rules.step.detectors import Detectors
@@ -69,7 +69,6 @@ class Monitor:
         step: The last judged step.
         readings: What the checkpoints saw in that step.
         loss_scale: What these readings are divided by.
-        captures: Tensors of that step that broke a limit, where the backend can keep them.
         sinks: Who is told of events.
         clock: Seconds since the epoch.
         judges: Who judges what; it knows the limits of the next step.
@@ -97,7 +96,6 @@ class Monitor:
         self.step = 0
         self.readings: Sequence[Reading] = ()
         self.loss_scale = 1.0
-        self.captures: Sequence[Capture] = ()
         self.history: dict[str, deque[tuple[int, float, float, Level]]] = {}
         self._history = history
         self.judges = Detectors(config, clock)
@@ -113,7 +111,6 @@ class Monitor:
         loss_scale: float = 1.0,
         overflow_expected: bool = False,
         refused: bool = False,
-        captures: Sequence[Capture] = (),
         attribution: Attribution | None = None,
         ranks: Mapping[str, Sequence[Features]] | None = None,
         place: int | None = None,
@@ -128,7 +125,6 @@ class Monitor:
             overflow_expected: A dynamic loss scaler is at work: it finds its scale by overflowing and skips such steps
                 itself, so a value that is not finite is a second-level anomaly as long as the scale is above 1.
             refused: Whether the gate kept the update of this step away from the weights.
-            captures: Tensors of this step that broke a limit.
             attribution: Whose fault it was, when the ranks compared what they saw. If it was another rank's,
                 first-level anomalies of this one become followers, which name that rank.
             ranks: What each rank saw at each checkpoint, by rank, for the tier that compares them; where only some
@@ -138,7 +134,7 @@ class Monitor:
                 `readings`, which come from a second one: first-level anomalies of a device that failed once.
         """
         self.step = step
-        self.readings, self.loss_scale, self.captures = readings, loss_scale, captures
+        self.readings, self.loss_scale = readings, loss_scale
         self.status.step = step
         self.status.steps += 1
         self.status.refused += refused
