@@ -48,7 +48,7 @@ _STATUS_COUNTERS: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
     ("asd_step_seconds_total", "Time of the training steps, in seconds.", lambda status: status.step_seconds),
     (
         "asd_check_seconds_total",
-        "Time of detection in these on the host and in its CPU kernel, in seconds.",
+        "Time of detection in these on the host, in seconds.",
         lambda status: status.check_seconds,
     ),
 )

@@ -16,7 +16,7 @@ __all__ = ["DTYPES", "SMALLEST", "cases", "features_of", "number_of_bits", "read
 DTYPES = ("float32", "float16", "bfloat16")
 SMALLEST = 1.2e-38
 """Of float32 that every device keeps: a smaller number may count as zero."""
-_SHAPE = (5, 827)  # more than two blocks of the C++ kernel, and no multiple of its lanes
+_SHAPE = (5, 827)  # no multiple of any width that a device computes at once
 _BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 _LARGEST = {"float32": 1e36, "float16": 6e4, "bfloat16": 1e36}  # whose norm is no inf in float32
 _DENORMAL = {"float32": 1e-40, "float16": 6e-8, "bfloat16": 1e-39}

@@ -96,7 +96,7 @@ class Status(FromOrigin):
         evidence_dropped: Evidence that was not kept, because there was too much or it could not be written.
         last_check: When a value was last judged, in seconds since the epoch; 0 before the first.
         step_seconds: Time from the end of a step to the end of the next, summed.
-        check_seconds: Time of the detector in these, summed: on the host, and in the CPU kernel where it is used.
+        check_seconds: Time of the detector in these, summed: on the host.
         ratios: How many values fell into each bucket of value / limit; finite values only.
         ratio_sum: Sum of value / limit over these.
         checkpoints: Per checkpoint its last value and its limit then, either may be `inf`, the value `nan`.

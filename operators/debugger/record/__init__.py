@@ -1,4 +1,4 @@
 """What becomes of the values of a call: encoded, delivered, compared, kept.
 
-May import: `kernel`, and `asd.dumps`.
+May import: `asd.dumps`.
 """

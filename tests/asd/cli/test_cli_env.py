@@ -59,7 +59,7 @@ def test_json_has_the_same_for_programs(monkeypatch, capsys):
     folder = next(setting for setting in report["settings"] if setting["name"] == "ASD_RUN_DIR")
     assert (folder["value"], folder["source"]) == ("a folder", "environment")
     assert report["unread"] == []
-    assert set(report["machine"]) == {"python", "mindspore", "mindformers", "numpy", "prometheus_client", "C++ kernel"}
+    assert set(report["machine"]) == {"python", "mindspore", "mindformers", "numpy", "prometheus_client"}
 
 
 def test_it_shows_where_metrics_are_served(monkeypatch, capsys):
@@ -88,17 +88,6 @@ def test_a_wrong_value_ends_with_one_sentence_and_code_2(monkeypatch, capsys):
         "asd: NPU_ASD_ENABLE has the value 'yes', which is not valid: "
         "it must be 0 (off), 1 or 2 (detect and act) or 3 (the same, and log every value).\n"
     )
-
-
-@pytest.mark.parametrize(("built", "expected"), [(True, "_kernel.abi3.so"), (False, "not built")])
-def test_it_says_whether_the_kernel_is_built(monkeypatch, tmp_path, capsys, built, expected):
-    if built:
-        (tmp_path / "kernel").mkdir()
-        (tmp_path / "kernel" / "_kernel.abi3.so").touch()
-    spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
-    monkeypatch.setattr(machine, "find_spec", lambda name: spec)
-    assert main(["env"]) == 0
-    assert expected in rows(capsys.readouterr().out)["C++"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["env", "--help"]])
