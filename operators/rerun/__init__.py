@@ -1,4 +1,4 @@
-"""A step that is made again: where it begins, its random numbers, and the search for the first wrong operator.
+"""A step that is made again: where it begins, and its random numbers.
 
-May import: `debugger`, `precheck` and what is below them.
+May import: `gate` and what is below it.
 """
