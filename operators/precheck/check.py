@@ -41,16 +41,13 @@ class _CheckJob:
     function: Callable[..., Any]
     args: Any
     kwargs: Any
-    parameters: dict[str, Any]
     gradients: Values = field(default_factory=dict)
 
     def forward(self, function: Callable[..., Any], convert: Callable[[Any], Any]) -> Values:
-        return call_forward(function, self.args, self.kwargs, self.parameters, convert).values
+        return call_forward(function, self.args, self.kwargs, convert)
 
     def backward(self, function: Callable[..., Any], convert: Callable[[Any], Any]) -> Values:
-        return call_backward(
-            function, self.args, self.kwargs, self.parameters, convert, self.gradients
-        ).values  # fmt: skip
+        return call_backward(function, self.args, self.kwargs, convert, self.gradients)
 
 
 class _Reference(NamedTuple):
@@ -80,7 +77,6 @@ class Check:
         real: Whether the dump holds tensors; otherwise inputs are made from statistics.
         rule: One of `asd.dumps.precheck.rules.RULES`.
         abs_limit: Largest absolute error of the rules `seed` and `literal`.
-        once: Names of modules that ran once: only of those the gradients of parameters are those of one call.
     """
 
     def __init__(
@@ -90,12 +86,10 @@ class Check:
         real: bool,
         rule: str = "seed",
         abs_limit: float = ABS_LIMIT,
-        once: frozenset[str] = frozenset(),
     ) -> None:
         ms.set_context(mode=ms.PYNATIVE_MODE)
         self._inputs = Inputs(path, real=real)
         self._rule, self._abs_limit = rule, abs_limit
-        self._once = once
 
     def check(self, call: Call) -> ApiResult:
         """Checks one call; whatever is wrong with it is in the result."""
@@ -107,9 +101,8 @@ class Check:
         if call.problem:
             return ApiResult(call.name, SKIP, SKIP if call.backward else "", call.problem)
         try:
-            dtypes = {name: each.dtype for name, each in call.parameters.items() if isinstance(each, TensorArgument)}
-            function = find(call.label, call.attributes, dtypes)
-            job = _CheckJob(call, function, *(mapped(each, made) for each in (call.args, call.kwargs, call.parameters)))
+            function = find(call.label, call.attributes)
+            job = _CheckJob(call, function, mapped(call.args, made), mapped(call.kwargs, made))
             forward, messages = self._direction(job, call.forward, call.outputs, _CheckJob.forward)
         except (NotCheckable, StateError) as error:
             return ApiResult(call.name, SKIP, SKIP if call.backward else "", str(error))
@@ -140,8 +133,6 @@ class Check:
             raise NotCheckable("the dump has no gradient of an output")
         messages = []
         dumped = self._dumped(described, job) if self._inputs.real else {}
-        if run is _CheckJob.backward and self._inputs.real and job.call.label in self._once:
-            dumped |= self._dumped({"parameters": job.call.parameter_gradients}, job)
         again: Values = {}
         try:
             again = run(job, job.function, to_tensor)
@@ -237,9 +228,7 @@ class Check:
                 message += f"; {_RIGHT_NOW}"
         if tested.dtype == "Float64" and not message:
             message = "the reference has the same type"
-        is_parameter = place[:1] == ("parameters",)
-        slot = ".".join(map(str, place[1:] if is_parameter else ("output", *place)))
-        name = f"{job.call.parameters_grad if is_parameter else entry}.{slot}"
+        name = f"{entry}.{'.'.join(map(str, ('output', *place)))}"
         return Detail(
             name, reference.dtype, tested.dtype, tuple(tested.array.shape), judgement.cosine, judgement.max_abs,
             judgement.max_relative, PASS if judgement.passed else ERROR, message,

@@ -3,75 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from asd.dumps.precheck.calls import leaves
 from asd.dumps.precheck.inputs import Value
 from asd.operators.precheck.arguments import FLOATING, NotCheckable, from_tensor, mapped
-from asd.operators.private.cells import own_parameters
 from asd.operators.private.compiler import clear_pynative
 
-__all__ = ["Made", "Place", "call_backward", "call_forward"]
+__all__ = ["Place", "call_backward", "call_forward"]
 
 Place = tuple[Any, ...]
 Convert = Callable[[Any], Any]
 
 
-class Made(NamedTuple):
-    """What one pass gave.
-
-    Attributes:
-        values: By place: of an output, of an input, or `("parameters", name)`.
-    """
-
-    values: dict[Place, Value]
-
-
-def call_forward(function: Callable[..., Any], args: Any, kwargs: Any, parameters: dict[str, Any],
-                 convert: Convert) -> Made:  # fmt: skip
-    """Runs the call.
+def call_forward(function: Callable[..., Any], args: Any, kwargs: Any, convert: Convert) -> dict[Place, Value]:
+    """Runs the call and returns its outputs by their places.
 
     Args:
         function: It.
         args: Its arguments with a `Value` for each tensor.
         kwargs: Its keyword arguments.
-        parameters: Parameters of a module.
         convert: Makes a tensor of a `Value`.
 
     Raises:
         NotCheckable: It can't run here.
     """
-    _set_parameters(function, parameters, convert)
     try:
         output = function(*mapped(args, convert), **mapped(kwargs, convert))
-        return Made({place: from_tensor(leaf) for place, leaf in leaves(_outputs(output)) if isinstance(leaf, Tensor)})
+        return {place: from_tensor(leaf) for place, leaf in leaves(_outputs(output)) if isinstance(leaf, Tensor)}
     except NotCheckable:
         raise
     except Exception as error:
         raise _refused(error) from None
 
 
-def call_backward(function: Callable[..., Any], args: Any, kwargs: Any, parameters: dict[str, Any], convert: Convert,
-                  gradients: dict[Place, Value]) -> Made:  # fmt: skip
-    """Runs the call and its backward pass.
+def call_backward(
+    function: Callable[..., Any], args: Any, kwargs: Any, convert: Convert, gradients: dict[Place, Value]
+) -> dict[Place, Value]:
+    """Runs the call and its backward pass, and returns the gradients of the floating-point arguments by their places.
 
     Args:
         function: It.
-        args: As in `call_forward`; so are the next three.
-        kwargs: As above.
-        parameters: As above.
-        convert: As above.
-        gradients: Of the outputs, by their place.
-
-    Returns:
-        The gradients of the floating-point arguments and of the parameters of a module.
+        args: Its arguments with a `Value` for each tensor.
+        kwargs: Its keyword arguments.
+        convert: Makes a tensor of a `Value`.
+        gradients: Of the outputs, by their places.
 
     Raises:
         NotCheckable: It can't run here.
     """
-    _set_parameters(function, parameters, convert)
     places = [place for place, leaf in leaves(args) if isinstance(leaf, Value) and leaf.dtype in FLOATING]
     wanted = list(gradients)
     known = mapped(kwargs, convert)
@@ -85,19 +67,12 @@ def call_backward(function: Callable[..., Any], args: Any, kwargs: Any, paramete
         chosen = tuple(outputs[place] for place in wanted)
         return chosen[0] if len(chosen) == 1 else chosen
 
-    weights = _weights(function)
     inputs = [_at(converted, place) for place in places]
     sens = tuple(convert(value) for value in gradients.values())
     try:
-        if weights:
-            grad = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)(run, list(weights.values()))
-            of_inputs, of_weights = grad(*inputs, sens[0] if len(sens) == 1 else sens)
-        else:
-            grad = ops.GradOperation(get_all=True, sens_param=True)(run)
-            of_inputs, of_weights = grad(*inputs, sens[0] if len(sens) == 1 else sens), ()
-        found = dict(zip(places, of_inputs, strict=True))
-        found |= {("parameters", name): each for name, each in zip(weights, of_weights, strict=True)}
-        return Made({place: from_tensor(each) for place, each in found.items()})
+        grad = ops.GradOperation(get_all=True, sens_param=True)(run)
+        of_inputs = grad(*inputs, sens[0] if len(sens) == 1 else sens)
+        return {place: from_tensor(each) for place, each in zip(places, of_inputs, strict=True)}
     except Exception as error:
         raise _refused(error) from None
 
@@ -110,29 +85,6 @@ def _refused(error: Exception) -> NotCheckable:
 
 def _outputs(output: Any) -> Any:
     return output if isinstance(output, (tuple, list)) else (output,)
-
-
-def _weights(function: Any) -> dict[str, Parameter]:
-    if not isinstance(function, nn.Cell):
-        return {}
-    return {name: each for name, each in own_parameters(function).items() if each is not None and each.requires_grad}
-
-
-def _set_parameters(function: Any, parameters: dict[str, Any], convert: Convert) -> None:
-    if not isinstance(function, nn.Cell):
-        return
-    own = {name: each for name, each in own_parameters(function).items() if each is not None}
-    if len(list(function.get_parameters())) > len(own):
-        raise NotCheckable("the parameters of the modules in it are not with it; the operators in it are checked")
-    if set(own) != set(parameters):
-        raise NotCheckable(f"the module has the parameters {sorted(own)}, and the dump {sorted(parameters)}")
-    for name, value in parameters.items():
-        tensor = convert(value)
-        if tuple(own[name].shape) != tuple(tensor.shape):
-            raise NotCheckable(f"{name} has the shape {own[name].shape}, and that of the dump {tensor.shape}")
-        # A Parameter keeps its type, and the reference has another one.
-        own_parameters(function)[name] = Parameter(tensor, name=own[name].name, requires_grad=own[name].requires_grad)
-    function.set_train(True)
 
 
 def _at(tree: Any, place: Sequence[Any]) -> Any:

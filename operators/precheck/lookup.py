@@ -1,9 +1,8 @@
 """From the name of a call to the function, in MindSpore's own namespaces alone.
 
 A dump is a file that anybody may have written, so a name is never evaluated: it is looked up among the public functions
-of `mindspore.ops`, `mint` and `mint.nn.functional`, the methods of Tensor, the operators of `mindspore.ops` and the
-modules of `mindspore.nn` and `mint.nn`. What reads or writes files, loads code, prints or talks to other ranks is
-refused.
+of `mindspore.ops`, `mint` and `mint.nn.functional`, the methods of Tensor and the operators of `mindspore.ops`. What
+reads or writes files, loads code, prints or talks to other ranks is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from mindspore.ops import auto_generate
 from mindspore.ops import operations as P  # noqa: N812
 
 from asd.operators.precheck.arguments import NotCheckable, from_json
-from asd.operators.precheck.modules import make_module
 
 __all__ = ["find"]
 
@@ -53,13 +51,12 @@ _TENSOR_EXTRAS = frozenset(
 _NAMESPACES = {"Functional": (ops, ops.functional), "Mint": (mint,), "MintFunctional": (mint.nn.functional,)}
 
 
-def find(label: str, attributes: dict[str, Any] | None, dtypes: dict[str, str]) -> Callable[..., Any]:
+def find(label: str, attributes: dict[str, Any] | None) -> Callable[..., Any]:
     """The function of a call.
 
     Args:
-        label: Its name without the number: `Mint.mul`, `Primitive.matmul.MatMul`, `Cell.fc.Dense`.
-        attributes: What an operator or module was made with.
-        dtypes: Of a module, the type of each parameter.
+        label: Its name without the number: `Mint.mul`, `Primitive.matmul.MatMul`.
+        attributes: What an operator was made with.
 
     Raises:
         NotCheckable: It can't be made again; the text says why.
@@ -67,8 +64,6 @@ def find(label: str, attributes: dict[str, Any] | None, dtypes: dict[str, str]) 
     prefix, _, rest = label.partition(".")
     name = rest.rpartition(".")[2]
     _refuse(prefix, name)
-    if prefix == "Cell":
-        return make_module(name, attributes, dtypes)
     if prefix == "Primitive":
         return _primitive(name, attributes)
     if prefix == "Tensor":

@@ -43,24 +43,18 @@ class Recorder:
             return {"type": "slice", "value": [value.start, value.stop, value.step]}
         return None if value is None else {"type": type(value).__name__, "value": value}
 
-    def call(self, name, function, *args, attributes=None, parameters=None, backward=True, output=None, **kwargs):
+    def call(self, name, function, *args, attributes=None, backward=True, output=None, **kwargs):
         """Runs a call and records it, with its backward pass for the gradient of ones."""
         if output is None:
             output = function(*args, **kwargs)
         outputs = output if isinstance(output, (tuple, list)) else (output,)
-        module = name.startswith("Cell.")
-        forward, back = (
-            (f"{name}.forward.0", f"{name}.backward.0") if module else (f"{name}.forward", f"{name}.backward")
-        )
+        forward, back = f"{name}.forward", f"{name}.backward"
         self.data[forward] = {
             "input_args": [self.value(each, f"{forward}.input.{index}") for index, each in enumerate(args)],
             "input_kwargs": {key: self.value(each, f"{forward}.kwargs.{key}") for key, each in kwargs.items()},
             "output": [self.value(each, f"{forward}.output.{index}") for index, each in enumerate(outputs)],
             **({} if attributes is None else {"attributes": attributes}),
-            **({} if parameters is None else {
-                "parameters": {key: self.value(each, f"{forward}.parameters.{key}") for key, each in parameters.items()}
-            }),
-        }  # fmt: skip
+        }
         if backward:
             floating = [isinstance(each, Tensor) and "Float" in str(each.dtype) for each in args]
             gradient = ops.ones_like(outputs[0])

@@ -78,14 +78,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(path: Path, task: str, calls: list[Call], tables: Tables, args: argparse.Namespace) -> None:
     from asd.operators.precheck.check import Check
 
-    counts = Counter(call.label for call in calls)
-    check = Check(
-        path,
-        real=task == "tensor",
-        rule=args.rule,
-        abs_limit=args.abs_limit,
-        once=frozenset(label for label, count in counts.items() if count == 1),
-    )
+    check = Check(path, real=task == "tensor", rule=args.rule, abs_limit=args.abs_limit)
     bar = Bar("pre-check", len(calls)) if sys.stderr.isatty() else None
     for number, call in enumerate(calls, 1):
         tables.add(check.check(call))

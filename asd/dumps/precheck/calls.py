@@ -55,20 +55,19 @@ class DtypeArgument:
 
 @dataclass
 class Call:
-    """One call of an API, an operator or a module.
+    """One call of an API or an operator.
 
     Attributes:
-        name: Such as `Mint.mul.0`, or `Cell.fc.Dense.0`.
+        name: Such as `Mint.mul.0`.
         label: Without the number: `Mint.mul`.
-        forward: The name of the forward entry; likewise `backward`, empty when the dump has none, `parameters_grad`.
+        forward: The name of the forward entry.
+        backward: The name of the backward entry; empty when the dump has none.
         args: Arguments; each a `TensorArgument`, a `DtypeArgument`, a plain value, or a tuple or dictionary of them.
         kwargs: Keyword arguments.
-        parameters: Parameters of a module.
-        attributes: What an operator or module was made with; None when the dump does not tell it.
+        attributes: What an operator was made with; None when the dump does not tell it.
         outputs: What the call returned.
         gradients: Gradients of the outputs, the input of the backward pass.
         input_gradients: Gradients of the inputs, its output.
-        parameter_gradients: Gradients of the parameters.
         problem: Why the call can't be checked, in words; empty when it can.
     """
 
@@ -76,22 +75,19 @@ class Call:
     label: str
     forward: str = ""
     backward: str = ""
-    parameters_grad: str = ""
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
-    parameters: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, Any] | None = None
     outputs: tuple[Any, ...] = ()
     gradients: tuple[Any, ...] = ()
     input_gradients: tuple[Any, ...] = ()
-    parameter_gradients: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
 
 def read_calls(path: Path) -> tuple[str, list[Call]]:
     """The task of a dump, and its calls in the order in which they ended.
 
-    A call whose description can't be understood is there with its `problem`; calls of shapes are not.
+    A call whose description can't be understood is there with its `problem`; calls of shapes and of modules are not.
 
     Raises:
         StateError: The file is cut short, no dump, or has a name that is none of an API.
@@ -137,7 +133,7 @@ def _take(path: Path, name: str, value: object, calls: dict[str, Call]) -> None:
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise StateError(f"{path}: {name[:80]!r} is not the name of a call.")
     label, direction, number = split_name(name)
-    if not direction:
+    if not direction or label.startswith("Cell."):
         return
     key = f"{label}.{number or 0}"
     call = calls.setdefault(key, Call(key, label))
@@ -150,15 +146,10 @@ def _take(path: Path, name: str, value: object, calls: dict[str, Call]) -> None:
     try:
         if direction == "forward":
             call.args, call.outputs = _sequence(value.get("input_args")), _sequence(value.get("output"))
-            call.kwargs, call.parameters = _mapping(value.get("input_kwargs")), _mapping(value.get("parameters"))
+            call.kwargs = _mapping(value.get("input_kwargs"))
             call.attributes = _attributes(value.get("attributes"))
-        elif direction == "backward":
-            call.gradients, call.input_gradients = _sequence(value.get("input")), _sequence(value.get("output"))
         else:
-            call.parameter_gradients = {
-                key: found[0] if isinstance(found, tuple) and len(found) == 1 else found
-                for key, found in _mapping(value).items()
-            }
+            call.gradients, call.input_gradients = _sequence(value.get("input")), _sequence(value.get("output"))
     except StateError as error:
         call.problem = str(error)
 

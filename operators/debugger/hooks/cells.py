@@ -17,7 +17,6 @@ from mindspore import Parameter, nn, ops
 from asd.operators.checks.base import ASDBase
 from asd.operators.debugger.hooks.session import Label, eager_session
 from asd.operators.debugger.record.values import attributes_of
-from asd.operators.precheck.modules import module_attributes
 from asd.operators.private.cells import own_parameters
 from asd.operators.private.class_swap import put_on
 from asd.operators.table.site import is_ours
@@ -39,11 +38,11 @@ class _Hook:
 
     Attributes:
         label: Its name.
-        attributes: Of an operator, or of a module of MindSpore's own, else None.
+        attributes: Of an operator; None of a module.
     """
 
     label: Label
-    attributes: dict[str, Any] | None
+    attributes: dict[str, Any] | None = None
 
 
 def hook_modules(nets: Sequence[nn.Cell]) -> None:
@@ -99,10 +98,10 @@ def _hook_module(cell: nn.Cell, label: Label) -> None:
             hook: _Hook = getattr(self, _HOOK)
             own = _own_parameters(self)
             run = super().__call__
-            return session.call(hook.label, run, args, kwargs, attributes=hook.attributes, parameters=own)
+            return session.call(hook.label, run, args, kwargs, parameters=own)
 
     # Past Cell's own __setattr__: a registered child would be called by a SequentialCell and listed by everybody.
-    object.__setattr__(cell, _HOOK, _Hook(label, module_attributes(cell)))
+    object.__setattr__(cell, _HOOK, _Hook(label))
     put_on(cell, Hooked)
 
 
