@@ -52,10 +52,15 @@ def statistics_of(rng: np.random.Generator) -> dict:
     """A tensor as dump.json describes it."""
     values = rng.standard_normal(4)
     return {
-        "type": "mindspore.Tensor", "dtype": "Float32", "shape": [4, 1024, 512], "Max": float(values.max()),
-        "Min": float(values.min()), "Mean": float(values.mean()), "Norm": float(np.abs(values).sum()),
+        "type": "mindspore.Tensor",
+        "dtype": "Float32",
+        "shape": [4, 1024, 512],
+        "Max": float(values.max()),
+        "Min": float(values.min()),
+        "Mean": float(values.mean()),
+        "Norm": float(np.abs(values).sum()),
         "md5": f"{rng.integers(1 << 32):08x}",
-    }  # fmt: skip
+    }
 
 
 def write_calls(folder: Path, calls: int, wrong: int, *, md5: bool) -> None:
@@ -67,8 +72,10 @@ def write_calls(folder: Path, calls: int, wrong: int, *, md5: bool) -> None:
         if index >= wrong:
             output = {**output, "Max": output["Max"] + 0.5, "md5": f"{int(output['md5'], 16) ^ 1:08x}"}
         data[f"Mint.matmul.{index}.forward"] = {
-            "input_args": [previous, weight], "input_kwargs": {}, "output": [output]
-        }  # fmt: skip
+            "input_args": [previous, weight],
+            "input_kwargs": {},
+            "output": [output],
+        }
         previous = output
     if not md5:
         for entry in data.values():
@@ -92,12 +99,14 @@ def many_calls(scale: float, repeats: int) -> dict:
             size = (folder / "golden" / "dump.json").stat().st_size
         answers = {run["answer"]["call"] for run in runs}
         found[mode] = {
-            "calls": calls, "rows": 3 * calls, "dump_json_megabytes": size / 1e6,
+            "calls": calls,
+            "rows": 3 * calls,
+            "dump_json_megabytes": size / 1e6,
             "seconds": stats.median(run["seconds"] for run in runs),
             "cpu_seconds": stats.median(run["cpu_seconds"] for run in runs),
             "megabytes": max(run["megabytes"] for run in runs),
             "named_right": answers == {f"Mint.matmul.{calls // 2}.forward"},
-        }  # fmt: skip
+        }
     return found
 
 
@@ -117,9 +126,15 @@ def write_tensors(folder: Path, count: int, flip: int | None, *, drift: bool) ->
         name = f"Mint.add.{index}.forward"
         np.save(data_dir / f"{name}.output.0.npy", array)
         output = {
-            "type": "mindspore.Tensor", "dtype": "Float32", "shape": [elements], "Max": 1.0, "Min": 0.0, "Mean": 0.5,
-            "Norm": 1.0, "data_name": f"{name}.output.0.npy",
-        }  # fmt: skip
+            "type": "mindspore.Tensor",
+            "dtype": "Float32",
+            "shape": [elements],
+            "Max": 1.0,
+            "Min": 0.0,
+            "Mean": 0.5,
+            "Norm": 1.0,
+            "data_name": f"{name}.output.0.npy",
+        }
         data[name] = {"input_args": [], "input_kwargs": {}, "output": [output]}
     head = {"task": "tensor", "level": "L1", "framework": "mindspore", "dump_data_dir": str(data_dir), "data": data}
     (folder / "dump.json").write_text(json.dumps(head, indent=1))
@@ -157,7 +172,7 @@ def many_bytes(scale: float, repeats: int, where: str | None) -> dict:
             "plain_read_seconds": stats.median(plain),
             "megabytes": max(run["megabytes"] for run in runs),
             "named_right": all(run["answer"]["call"] == right for run in runs),
-        }  # fmt: skip
+        }
     return found
 
 
@@ -179,9 +194,11 @@ def main() -> None:
     args.scale = 0.02 if args.quick else 1.0
     figures = json.loads(args.json.read_text()) if args.json is not None and args.json.is_file() else {}
     figures["machine"] = {
-        "cpus": os.cpu_count(), "arch": platform.machine(), "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "arch": platform.machine(),
+        "python": platform.python_version(),
         "numpy": version("numpy"),
-    }  # fmt: skip
+    }
     for part in args.parts:
         figures[part] = PARTS[part](args)
         for kind, row in figures[part].items():

@@ -76,8 +76,12 @@ def summed_up(counts: Mapping[str, int], ways: tuple[str, ...]) -> dict[str, dic
         wrong = sum(count for verdict, count in verdicts.items() if verdict.startswith("wrong"))
         right = verdicts.get("right", 0)
         found[way] = {
-            "faults": faults, "right": right, "can't tell": verdicts.get("can't tell", 0),
-            "not seen": verdicts.get("not seen", 0), "wrong": wrong,
-            "right, of 1": wilson(right, faults), "wrong, of 1": wilson(wrong, faults),
-        }  # fmt: skip
+            "faults": faults,
+            "right": right,
+            "can't tell": verdicts.get("can't tell", 0),
+            "not seen": verdicts.get("not seen", 0),
+            "wrong": wrong,
+            "right, of 1": wilson(right, faults),
+            "wrong, of 1": wilson(wrong, faults),
+        }
     return found

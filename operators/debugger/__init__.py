@@ -1,4 +1,4 @@
-"""The debugger: dumps of modules, APIs and operators, and the search for an overflow. See `precision_debugger.py`.
+"""The debugger: dumps of modules, APIs and operators, and the search for an overflow.
 
 May import: `gate`, `precheck` and what is below them.
 """

@@ -51,9 +51,9 @@ class PrecisionDebugger:
         config_path: A `config.json`, see `asd.dumps.record.debugger_config`; or a `DumpConfig`, `NPURunConfig` or
             `DebuggerConfig`.
         task: In place of what the file says, as the three that follow. Without a file the others have their defaults.
-        dump_path: See `DebuggerConfig`.
-        level: See `DebuggerConfig`.
-        step: See `DebuggerConfig`.
+        dump_path: Folder that the dumps are written below.
+        level: `L0`, `L1` or `mix`.
+        step: Steps to record, from 0; empty: all.
 
     Raises:
         ConfigError: A setting is wrong, or `dump_path` can't be written.

@@ -16,10 +16,22 @@ __all__ = ["FLOATING", "NotCheckable", "from_json", "from_tensor", "mapped", "to
 
 FLOATING = ("Float16", "BFloat16", "Float32", "Float64")
 _TYPES: dict[str, Any] = {
-    "Bool": ms.bool_, "Int8": ms.int8, "Int16": ms.int16, "Int32": ms.int32, "Int64": ms.int64, "UInt8": ms.uint8,
-    "UInt16": ms.uint16, "UInt32": ms.uint32, "UInt64": ms.uint64, "Float16": ms.float16, "Float32": ms.float32,
-    "Float64": ms.float64, "BFloat16": ms.bfloat16, "Complex64": ms.complex64, "Complex128": ms.complex128,
-}  # fmt: skip
+    "Bool": ms.bool_,
+    "Int8": ms.int8,
+    "Int16": ms.int16,
+    "Int32": ms.int32,
+    "Int64": ms.int64,
+    "UInt8": ms.uint8,
+    "UInt16": ms.uint16,
+    "UInt32": ms.uint32,
+    "UInt64": ms.uint64,
+    "Float16": ms.float16,
+    "Float32": ms.float32,
+    "Float64": ms.float64,
+    "BFloat16": ms.bfloat16,
+    "Complex64": ms.complex64,
+    "Complex128": ms.complex128,
+}
 _WIDE = {"Float16": "Float64", "BFloat16": "Float64", "Float32": "Float64", "Complex64": "Complex128"}
 
 
@@ -44,7 +56,7 @@ def to_tensor(value: Any) -> Any:
 
 
 def wide_tensor(value: Any) -> Any:
-    """The same with float64 in place of every other floating-point type."""
+    """A tensor with float64 in place of every other floating-point type."""
     if isinstance(value, Value):
         wide = _WIDE.get(value.dtype, value.dtype)
         array = value.array.astype(DTYPES[wide])

@@ -230,22 +230,33 @@ class Check:
             message = "the reference has the same type"
         name = f"{entry}.{'.'.join(map(str, ('output', *place)))}"
         return Detail(
-            name, reference.dtype, tested.dtype, tuple(tested.array.shape), judgement.cosine, judgement.max_abs,
-            judgement.max_relative, PASS if judgement.passed else ERROR, message,
-        )  # fmt: skip
+            name,
+            reference.dtype,
+            tested.dtype,
+            tuple(tested.array.shape),
+            judgement.cosine,
+            judgement.max_abs,
+            judgement.max_relative,
+            PASS if judgement.passed else ERROR,
+            message,
+        )
 
     def _judge(self, tested: Value, reference: Value, noise: Value | None) -> Judgement:
         return judge(
-            tested.array, reference.array, tested.dtype, rule=self._rule, abs_limit=self._abs_limit,
+            tested.array,
+            reference.array,
+            tested.dtype,
+            rule=self._rule,
+            abs_limit=self._abs_limit,
             noise=None if noise is None else noise.array,
-        )  # fmt: skip
+        )
 
 
 class TolerantCheck(Check):
     """One for who wants the calls and no judgement: a call that fails in a way of its own is told, and no error."""
 
     def check(self, call: Call) -> ApiResult:
-        """See `Check.check`."""
+        """Checks one call, and returns a failure of whatever kind in its result."""
         try:
             return super().check(call)
         except Exception as error:  # the dump is a file that anybody may have written

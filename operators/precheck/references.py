@@ -152,14 +152,31 @@ def _cumsum(x, dim):
 
 
 _MINT: dict[str, Callable[..., Any]] = {
-    "argmax": _argmax, "cumsum": _cumsum, "index_select": _index_select, "logsumexp": _logsumexp, "norm": _norm,
-    "sort": _sort, "stack": _stack, "std": _std, "topk": _topk, "tril": _tril, "triu": _triu, "var": _var,
-}  # fmt: skip
+    "argmax": _argmax,
+    "cumsum": _cumsum,
+    "index_select": _index_select,
+    "logsumexp": _logsumexp,
+    "norm": _norm,
+    "sort": _sort,
+    "stack": _stack,
+    "std": _std,
+    "topk": _topk,
+    "tril": _tril,
+    "triu": _triu,
+    "var": _var,
+}
 _MINT_FUNCTIONAL: dict[str, Callable[..., Any]] = {
-    "cross_entropy": _cross_entropy, "elu": _elu, "embedding": _embedding, "gelu": _gelu, "layer_norm": _layer_norm,
-    "leaky_relu": _leaky_relu, "log_softmax": _log_softmax, "mse_loss": _mse_loss, "one_hot": _one_hot,
+    "cross_entropy": _cross_entropy,
+    "elu": _elu,
+    "embedding": _embedding,
+    "gelu": _gelu,
+    "layer_norm": _layer_norm,
+    "leaky_relu": _leaky_relu,
+    "log_softmax": _log_softmax,
+    "mse_loss": _mse_loss,
+    "one_hot": _one_hot,
     "softplus": _softplus,
-}  # fmt: skip
+}
 REFERENCES: dict[str, Callable[..., Any]] = {
     **{f"Mint.{name}": function for name, function in _MINT.items()},
     **{f"MintFunctional.{name}": function for name, function in _MINT_FUNCTIONAL.items()},
@@ -179,10 +196,16 @@ def _conv2d(attributes: dict[str, Any]) -> Callable[..., Any]:
 
     def convolve(x, w):
         rows, columns = (
-            _selections(x.shape[2 + i], w.shape[2 + i], stride[i], dilation[i],
-                        None if mode == "same" else pads[2 * i : 2 * i + 2] if mode == "pad" else (0, 0), x.dtype)
+            _selections(
+                x.shape[2 + i],
+                w.shape[2 + i],
+                stride[i],
+                dilation[i],
+                None if mode == "same" else pads[2 * i : 2 * i + 2] if mode == "pad" else (0, 0),
+                x.dtype,
+            )
             for i in range(2)
-        )  # fmt: skip
+        )
         inputs, outputs = w.shape[1], w.shape[0] // groups
         found = []
         for group in range(groups):
@@ -225,8 +248,10 @@ def _selections(size, kernel, stride, dilation, pads, dtype):
 
 
 def _layer_norm_operator(attributes: dict[str, Any]) -> Callable[..., Any]:
-    begin, params, eps = (attributes.get(key, default) for key, default in (
-        ("begin_norm_axis", 1), ("begin_params_axis", 1), ("epsilon", 1e-7)))  # fmt: skip
+    begin, params, eps = (
+        attributes.get(key, default)
+        for key, default in (("begin_norm_axis", 1), ("begin_params_axis", 1), ("epsilon", 1e-7))
+    )
 
     def normalise(x, gamma, beta):
         axes = tuple(range(begin % x.ndim, x.ndim))

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from mindspore import Parameter, nn
 
-__all__ = ["callbacks_in", "checkpoint_folder", "children", "own_parameters", "primitives"]
-
-
-def children(cell: nn.Cell) -> Mapping[str, nn.Cell | None]:
-    """The cells that are attributes of `cell`."""
-    found: Mapping[str, nn.Cell | None] = cell._cells
-    return found
+__all__ = ["callbacks_in", "checkpoint_folder", "own_parameters", "primitives"]
 
 
 def own_parameters(cell: nn.Cell) -> MutableMapping[str, Parameter | None]:

@@ -14,14 +14,17 @@ class Answer:
     confidence: str
 
 
-@pytest.mark.parametrize(("answer", "right", "expected"), [
-    (Answer("operator", "high"), True, "right"),
-    (Answer("operator", "high"), False, "wrong, confidence high"),
-    (Answer("input", "medium"), False, "wrong, confidence medium"),
-    (Answer("operator", "low"), False, "can't tell"),
-    (Answer("unknown", "low"), False, "can't tell"),
-    (None, False, "not seen"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "right", "expected"),
+    [
+        (Answer("operator", "high"), True, "right"),
+        (Answer("operator", "high"), False, "wrong, confidence high"),
+        (Answer("input", "medium"), False, "wrong, confidence medium"),
+        (Answer("operator", "low"), False, "can't tell"),
+        (Answer("unknown", "low"), False, "can't tell"),
+        (None, False, "not seen"),
+    ],
+)
 def test_an_answer_that_is_not_right_is_wrong_unless_it_says_that_it_can_t_tell(answer, right, expected):
     assert judged(answer, right=right) == expected
 

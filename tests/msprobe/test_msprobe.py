@@ -73,8 +73,16 @@ def test_our_comparison_finds_a_partner_for_each_row_and_no_difference(turned, d
 @pytest.mark.parametrize("turned", [False, True])
 def test_msprobes_comparison_reads_both_and_misses_no_row_but_of_gradients_it_lists_elsewhere(turned, dumps, tmp_path):
     tested, trusted = (next(step.glob("*/dump.json")) for step in (reversed(dumps) if turned else dumps))
-    command = [str(Path(PYTHON).with_name("msprobe")), "compare", "-tp", str(tested), "-gp", str(trusted),
-               "-o", str(tmp_path)]  # fmt: skip
+    command = [
+        str(Path(PYTHON).with_name("msprobe")),
+        "compare",
+        "-tp",
+        str(tested),
+        "-gp",
+        str(trusted),
+        "-o",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
     (file,) = tmp_path.glob("compare_result_*.csv")

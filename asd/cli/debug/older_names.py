@@ -11,7 +11,7 @@ _OPTIONS = {"--input_dir": "--input_path", "--output_dir": "--output_path"}
 
 
 def of_today(arguments: list[str]) -> list[str]:
-    """The same command line under today's name; one sentence on stderr says what that is.
+    """Puts today's name into a command line; one sentence on stderr says what it is.
 
     Args:
         arguments: Without the program's name.

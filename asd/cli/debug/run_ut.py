@@ -94,10 +94,14 @@ def _answer(calls: list[Call], tables: Tables, *, as_json: bool) -> int:
     wrong = [result for result in results if result.verdict == "error"]
     if as_json:
         facts = {
-            "calls": len(results), "pass": counts["pass"], "error": counts["error"], "skip": counts["SKIP"],
+            "calls": len(results),
+            "pass": counts["pass"],
+            "error": counts["error"],
+            "skip": counts["SKIP"],
             "errors": [{"name": each.name, "message": each.message} for each in wrong],
-            "result": str(tables.result), "details": str(tables.details),
-        }  # fmt: skip
+            "result": str(tables.result),
+            "details": str(tables.details),
+        }
         print(json.dumps(facts, indent=1))
         return 0
     for each in wrong[:_LISTED]:

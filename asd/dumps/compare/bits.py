@@ -44,9 +44,11 @@ class Element:
         bits = ""
         if self.flipped is not None:
             which = "bit" if len(self.flipped) == 1 else "bits"
-            bits = f", {which} {', '.join(map(str, self.flipped))} flipped" if len(self.flipped) <= 4 else (
-                f", {self.distance} bits differ"
-            )  # fmt: skip
+            bits = (
+                f", {which} {', '.join(map(str, self.flipped))} flipped"
+                if len(self.flipped) <= 4
+                else (f", {self.distance} bits differ")
+            )
         return (
             f"index {list(self.index)}: {self.trusted:.9g} ({self.trusted_bits}) became "
             f"{self.tested:.9g} ({self.tested_bits}){bits}"
@@ -122,10 +124,13 @@ def _element(place: int, ours: Any, theirs: Any, start: int, tested: TensorFile,
     flipped = tuple(bit for bit in range(8 * mine.dtype.itemsize) if (left ^ right) >> bit & 1) if same_type else None
     return Element(
         tuple(int(i) for i in np.unravel_index(start + place, tested.shape)),
-        _number(mine, tested), _number(other, trusted),
-        f"0x{left:0{2 * mine.dtype.itemsize}x}", f"0x{right:0{2 * other.dtype.itemsize}x}",
-        None if flipped is None else len(flipped), flipped,
-    )  # fmt: skip
+        _number(mine, tested),
+        _number(other, trusted),
+        f"0x{left:0{2 * mine.dtype.itemsize}x}",
+        f"0x{right:0{2 * other.dtype.itemsize}x}",
+        None if flipped is None else len(flipped),
+        flipped,
+    )
 
 
 def _whole(one: Any) -> int:

@@ -207,8 +207,9 @@ def _compare_pair(
     stacks = None if request.stack is None else stack_of(_stack_file(request.stack, files[0]))
     table = ResultTable(mode, ptdbg=files[0].suffix == ".pkl", stacks=stacks)
     pair = Pair(*key, mode)
-    divergence = FirstDivergence(trusted, same_bits=_same_bits(tested, trusted), by=options.by,
-                                 carried=carried.get(key[1], 0.0))  # fmt: skip
+    divergence = FirstDivergence(
+        trusted, same_bits=_same_bits(tested, trusted), by=options.by, carried=carried.get(key[1], 0.0)
+    )
     with ExitStack() as results:
         csv_path = target.with_name(f"{target.name}.csv")
         raw = results.enter_context(new_file(csv_path))

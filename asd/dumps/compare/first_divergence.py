@@ -92,11 +92,15 @@ class FirstDivergence:
         wrong = [(call, row) for call in self._calls for row in call.rows if agrees(row) is False]
         taken = {pair_of(row) for call, row in wrong if row.state != "output" or not call.name.startswith("Primitive.")}
         unread = [
-            row for call, row in wrong
-            if row.state == "output" and call.name.startswith("Primitive.") and pair_of(row) not in taken
-            and row.name.rpartition(".")[2] != "0" and call.name.endswith("forward")
+            row
+            for call, row in wrong
+            if row.state == "output"
+            and call.name.startswith("Primitive.")
+            and pair_of(row) not in taken
+            and row.name.rpartition(".")[2] != "0"
+            and call.name.endswith("forward")
             and any(agrees(other) for other in call.rows if other.state == "output")
-        ]  # fmt: skip
+        ]
         if unread:
             told = f"{unread[0].name} differs, which nothing in the dump takes"
             self.rounding = f"{self.rounding}; {told}" if self.rounding else told
@@ -155,9 +159,7 @@ class FirstDivergence:
         seen, to_visit, ends = {id(first)}, [first], []
         while to_visit:
             call = to_visit.pop()
-            above = [
-                one for one in self._upstream(call, agrees, parameters, given) if one is not call
-            ]  # fmt: skip
+            above = [one for one in self._upstream(call, agrees, parameters, given) if one is not call]
             if not above:
                 ends.append(call)
             new = {id(one): one for one in above if id(one) not in seen}
@@ -173,9 +175,11 @@ class FirstDivergence:
         if not wrong or any(row.state == "parameters" or fingerprint(row.trusted) in parameters for row in wrong):
             return []
         found = [
-            giver for row in wrong for giver in given.get((fingerprint(row.trusted), fingerprint(row.tested)), ())
+            giver
+            for row in wrong
+            for giver in given.get((fingerprint(row.trusted), fingerprint(row.tested)), ())
             if _may_follow(giver.name, call.name)
-        ]  # fmt: skip
+        ]
         if found or all(row.trusted is not None and row.trusted.scalar is not None for row in wrong):
             return found
         around = self._by_trusted.get(self._trusted.parents.get(trusted_name(call)) or "")
@@ -238,9 +242,16 @@ class FirstDivergence:
             )
         difference = row.metrics.difference if row.metrics is not None else None
         return Divergence(
-            call.name, trusted_name(call), row.name, kind, confidence, "rule" if by_rule else row.basis, agreeing,
-            reason, difference,
-        )  # fmt: skip
+            call.name,
+            trusted_name(call),
+            row.name,
+            kind,
+            confidence,
+            "rule" if by_rule else row.basis,
+            agreeing,
+            reason,
+            difference,
+        )
 
 
 def _same(row: Row) -> bool | None:

@@ -152,10 +152,15 @@ class _Sums:
             message = "Inf or NaN stand at different places"
             return Metrics.without_numbers(NOT_A_NUMBER, message, same_bits=same_bits, difference=self._difference)
         return Metrics(
-            self._cosine() if size > 1 else UNSUPPORTED, float(np.sqrt(self._squares)), self._max_abs,
-            self._max_relative, self._thousandth / self._seen, self._five / self._seen,
-            same_bits=same_bits, difference=self._difference,
-        )  # fmt: skip
+            self._cosine() if size > 1 else UNSUPPORTED,
+            float(np.sqrt(self._squares)),
+            self._max_abs,
+            self._max_relative,
+            self._thousandth / self._seen,
+            self._five / self._seen,
+            same_bits=same_bits,
+            difference=self._difference,
+        )
 
     def _cosine(self) -> Number:
         ours, theirs = np.sqrt(self._ours), np.sqrt(self._theirs)

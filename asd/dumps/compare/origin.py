@@ -14,9 +14,23 @@ from asd.dumps.formats.slots import Slot, split_name
 __all__ = ["Origin", "fingerprint", "suffix_of", "trusted_name"]
 
 _TAKES_WEIGHT = {
-    "linear", "dense", "matmul", "batchmatmul", "conv1d", "conv2d", "conv3d", "embedding", "gather", "layer_norm",
-    "layernorm", "rms_norm", "rmsnorm", "group_norm", "batch_norm", "biasadd",
-}  # fmt: skip
+    "linear",
+    "dense",
+    "matmul",
+    "batchmatmul",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "embedding",
+    "gather",
+    "layer_norm",
+    "layernorm",
+    "rms_norm",
+    "rmsnorm",
+    "group_norm",
+    "batch_norm",
+    "biasadd",
+}
 
 
 class Origin:

@@ -19,17 +19,41 @@ _NAMES = ["NPU Name", "Bench Name"]
 _BASIC = [*_NAMES, "NPU Dtype", "Bench Dtype", "NPU Tensor Shape", "Bench Tensor Shape"]
 _GRAD = ["NPU Requires_grad", "Bench Requires_grad"]
 _TENSOR = [
-    "Cosine", "EucDist", "MaxAbsErr", "MaxRelativeErr", "One Thousandth Err Ratio", "Five Thousandths Err Ratio",
-]  # fmt: skip
+    "Cosine",
+    "EucDist",
+    "MaxAbsErr",
+    "MaxRelativeErr",
+    "One Thousandth Err Ratio",
+    "Five Thousandths Err Ratio",
+]
 _STATISTICS = [
-    "Max diff", "Min diff", "Mean diff", "L2norm diff",
-    "MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr",
-]  # fmt: skip
+    "Max diff",
+    "Min diff",
+    "Mean diff",
+    "L2norm diff",
+    "MaxRelativeErr",
+    "MinRelativeErr",
+    "MeanRelativeErr",
+    "NormRelativeErr",
+]
 _VALUES = [f"{side} {what}" for side in ("NPU", "Bench") for what in ("max", "min", "mean", "l2norm")]
 _PTDBG = [
-    *_NAMES, "NPU Tensor Dtype", "Bench Tensor Dtype", "NPU Tensor Shape", "Bench Tensor Shape", "Cosine", "MaxAbsErr",
-    "NPU max", "NPU min", "NPU mean", "Bench max", "Bench min", "Bench mean", "Accuracy Reached or Not", "Err_message",
-]  # fmt: skip
+    *_NAMES,
+    "NPU Tensor Dtype",
+    "Bench Tensor Dtype",
+    "NPU Tensor Shape",
+    "Bench Tensor Shape",
+    "Cosine",
+    "MaxAbsErr",
+    "NPU max",
+    "NPU min",
+    "NPU mean",
+    "Bench max",
+    "Bench min",
+    "Bench mean",
+    "Accuracy Reached or Not",
+    "Err_message",
+]
 _NONE = "N/A"
 _FORMULA = "=+-@\t\r"
 
@@ -48,12 +72,24 @@ class ResultTable:
         self._ptdbg = ptdbg
         verdict = "Accuracy Reached or Not" if mode == "tensor" else "Result"
         middle = {
-            "tensor": [*_TENSOR, *_VALUES], "statistics": [*_STATISTICS, *_VALUES], "md5": ["NPU MD5", "BENCH MD5"],
-        }[mode]  # fmt: skip
-        self.header = list(_PTDBG) if ptdbg else [
-            *_BASIC, *_GRAD, *middle, "Requires_grad Consistent", verdict, "Err_message",
-            *(["NPU_Stack_Info"] if stacks is not None else []), *(["Data_name"] if mode == "tensor" else []),
-        ]  # fmt: skip
+            "tensor": [*_TENSOR, *_VALUES],
+            "statistics": [*_STATISTICS, *_VALUES],
+            "md5": ["NPU MD5", "BENCH MD5"],
+        }[mode]
+        self.header = (
+            list(_PTDBG)
+            if ptdbg
+            else [
+                *_BASIC,
+                *_GRAD,
+                *middle,
+                "Requires_grad Consistent",
+                verdict,
+                "Err_message",
+                *(["NPU_Stack_Info"] if stacks is not None else []),
+                *(["Data_name"] if mode == "tensor" else []),
+            ]
+        )
 
     def line(self, row: Row, entry: str, *, first: bool) -> list[Any]:
         """One line.
@@ -66,12 +102,18 @@ class ResultTable:
         if self._ptdbg:
             return self._ptdbg_line(row)
         middle: Callable[[Row], list[Any]] = {
-            "tensor": self._tensor, "statistics": self._statistics, "md5": self._md5,
-        }[self._mode]  # fmt: skip
+            "tensor": self._tensor,
+            "statistics": self._statistics,
+            "md5": self._md5,
+        }[self._mode]
         cells = [
-            *self._basic(row), *(_grad(slot) for slot in (row.tested, row.trusted)), *middle(row), _consistent(row),
-            row.verdict, row.message,
-        ]  # fmt: skip
+            *self._basic(row),
+            *(_grad(slot) for slot in (row.tested, row.trusted)),
+            *middle(row),
+            _consistent(row),
+            row.verdict,
+            row.message,
+        ]
         if self._stacks is not None:
             cells.append(self._stacks.get(entry, _NONE) if first else "None")
         if self._mode == "tensor":
@@ -90,17 +132,23 @@ class ResultTable:
     @staticmethod
     def _basic(row: Row) -> list[Any]:
         return [
-            row.name, row.trusted_name, *(slot.dtype if slot else _NONE for slot in (row.tested, row.trusted)),
+            row.name,
+            row.trusted_name,
+            *(slot.dtype if slot else _NONE for slot in (row.tested, row.trusted)),
             *(str(list(slot.shape)) if slot else _NONE for slot in (row.tested, row.trusted)),
-        ]  # fmt: skip
+        ]
 
     @staticmethod
     def _tensor(row: Row) -> list[Any]:
         m = row.metrics
-        found = [_NONE] * 6 if m is None else [
-            _cosine(m.cosine),
-            *map(_rounded, (m.euclidean, m.max_abs, m.max_relative, m.thousandth, m.five_thousandths)),
-        ]  # fmt: skip
+        found = (
+            [_NONE] * 6
+            if m is None
+            else [
+                _cosine(m.cosine),
+                *map(_rounded, (m.euclidean, m.max_abs, m.max_relative, m.thousandth, m.five_thousandths)),
+            ]
+        )
         return [*found, *_values(row.tested), *_values(row.trusted)]
 
     @staticmethod

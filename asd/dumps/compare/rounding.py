@@ -185,13 +185,16 @@ def _own_scale(row: Row, scale: Scale) -> Scale:
 def _is_pair(row: Row) -> bool:
     """Whether there is a tensor on both sides, of one shape."""
     ours, theirs = row.tested, row.trusted
-    return ours is not None and theirs is not None and ours.scalar is None is theirs.scalar and (
-        ours.shape == theirs.shape
-    )  # fmt: skip
+    return (
+        ours is not None
+        and theirs is not None
+        and ours.scalar is None is theirs.scalar
+        and (ours.shape == theirs.shape)
+    )
 
 
 def _distance(row: Row, scale: Scale) -> float | None:
-    """See `difference_of`; 0 for what is equal."""
+    """How far apart a row's tensors are; 0 where they are equal, None where that is not known."""
     assert row.tested is not None
     assert row.trusted is not None
     if row.same and row.basis in ("bits", "crc"):

@@ -189,9 +189,11 @@ def judge(row: Row, mode: str) -> str:
 
 def _is_unmatched(row: Row) -> bool:
     return (
-        row.tested is None or row.trusted is None or row.tested.shape != row.trusted.shape
+        row.tested is None
+        or row.trusted is None
+        or row.tested.shape != row.trusted.shape
         or (row.tested.scalar is None) != (row.trusted.scalar is None)
-    )  # fmt: skip
+    )
 
 
 def _judge_tensor(row: Row) -> str:

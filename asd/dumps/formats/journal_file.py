@@ -114,9 +114,12 @@ def _is_ours(line: dict[str, Any]) -> bool:
     if "parent" in line:
         return True
     path = line.get("path")
-    return isinstance(line.get("part"), str) and "value" in line and isinstance(path, list) and all(
-        isinstance(each, str) or (type(each) is int and 0 <= each < _LARGEST_INDEX) for each in path
-    )  # fmt: skip
+    return (
+        isinstance(line.get("part"), str)
+        and "value" in line
+        and isinstance(path, list)
+        and all(isinstance(each, str) or (type(each) is int and 0 <= each < _LARGEST_INDEX) for each in path)
+    )
 
 
 def placed(container: Any, path: list[int | str], value: Any) -> Any:

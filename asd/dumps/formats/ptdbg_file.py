@@ -62,16 +62,23 @@ def _read_line(line: str, found: dict[str, list[Slot]], where: str) -> None:
         return
     dtype, shape, statistics = values[3:6]
     if (
-        not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape)
+        not isinstance(shape, list)
+        or not all(type(size) is int and size >= 0 for size in shape)
         or not isinstance(statistics, list)
         or not all(value is None or isinstance(value, (int, float)) for value in statistics)
-    ):  # fmt: skip
+    ):
         raise StateError(f"{where}: the shape or the statistics of {values[0][:80]!r} are not lists of numbers.")
     maximum, minimum, mean, norm, *_ = [*statistics, None, None, None, None]
     scalar = None if str(dtype).startswith(("torch.", "mindspore.")) else str(maximum)
     data_name = f"{values[0]}.npy" if values[1] and scalar is None else None
     slot = Slot(
-        match["suffix"], match["state"], str(dtype), tuple(shape), (maximum, minimum, mean, norm), None, data_name,
+        match["suffix"],
+        match["state"],
+        str(dtype),
+        tuple(shape),
+        (maximum, minimum, mean, norm),
+        None,
+        data_name,
         scalar=scalar,
-    )  # fmt: skip
+    )
     found.setdefault(match["call"], []).append(slot)

@@ -17,8 +17,12 @@ STATES = ("input", "parameters", "output", "parameters_grad")
 """The kinds of slots, in the order of the rows of one operator."""
 
 _KEYS = {
-    "input_args": "input", "input": "input", "input_kwargs": "input", "parameters": "parameters", "output": "output",
-}  # fmt: skip
+    "input_args": "input",
+    "input": "input",
+    "input_kwargs": "input",
+    "parameters": "parameters",
+    "output": "output",
+}
 _SCALARS = {"int", "float", "bool", "str", "slice", "complex", "ellipsis", "mindspore.dtype", "torch.dtype"}
 _DIRECTIONS = ("forward", "backward", "parameters_grad")
 _OLD_NAME = re.compile(r"(.+)_(\d+)_(forward|backward)")
@@ -163,10 +167,15 @@ def _tensor(found: dict[str, Any], suffix: str, state: str) -> Slot:
             raise StateError(f"a statistic of {suffix[:80]!r} is not a number: {values!r:.80}.")
     md5, data_name, requires_grad = get("md5"), get("data_name"), get("requires_grad")
     return Slot(
-        sys.intern(suffix), state, sys.intern(str(get("dtype"))), _shape(tuple(shape)), values,
-        md5 if isinstance(md5, str) else None, data_name if isinstance(data_name, str) else None,
+        sys.intern(suffix),
+        state,
+        sys.intern(str(get("dtype"))),
+        _shape(tuple(shape)),
+        values,
+        md5 if isinstance(md5, str) else None,
+        data_name if isinstance(data_name, str) else None,
         requires_grad if isinstance(requires_grad, bool) else None,
-    )  # fmt: skip
+    )
 
 
 @lru_cache(4096)

@@ -24,10 +24,19 @@ from asd.errors import StateError
 __all__ = ["TorchFile"]
 
 _TYPES = {
-    "FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "BFloat16Storage": "<u2", "LongStorage": "<i8",
-    "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?",
-    "ComplexFloatStorage": "<c8", "ComplexDoubleStorage": "<c16",
-}  # fmt: skip
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+    "HalfStorage": "<f2",
+    "BFloat16Storage": "<u2",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "?",
+    "ComplexFloatStorage": "<c8",
+    "ComplexDoubleStorage": "<c16",
+}
 _LARGEST_PICKLE = 1 << 16
 _LOCAL_HEADER = 30
 _MARK = object()
@@ -80,9 +89,11 @@ class TorchFile(TensorFile):
         self.dtype, self.is_bfloat16 = np.dtype(_TYPES[kind]), kind == "BFloat16Storage"
         info = archive.getinfo(f"{description.filename.removesuffix('data.pkl')}data/{key}")
         last = offset + sum((size - 1) * stride for size, stride in zip(self.shape, strides, strict=True)) + 1
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size < count * self.dtype.itemsize or (
-            self.size and not 0 < last <= count
-        ):  # fmt: skip
+        if (
+            info.compress_type != zipfile.ZIP_STORED
+            or info.file_size < count * self.dtype.itemsize
+            or (self.size and not 0 < last <= count)
+        ):
             raise StateError(f"{self.path} is cut short or foreign: its elements are not where it says.")
         if self.size and not _is_dense(self.shape, strides):
             self.fortran = _is_dense(self.shape[::-1], strides[::-1])
@@ -176,10 +187,19 @@ class _Machine:
 
 _LITERALS = {"BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE"}
 _CONSTANTS: dict[str, object] = {
-    "MARK": _MARK, "NEWTRUE": True, "NEWFALSE": False, "NONE": None, "EMPTY_TUPLE": (), "EMPTY_DICT": (),
-}  # fmt: skip
+    "MARK": _MARK,
+    "NEWTRUE": True,
+    "NEWFALSE": False,
+    "NONE": None,
+    "EMPTY_TUPLE": (),
+    "EMPTY_DICT": (),
+}
 _BUILDERS: dict[str, tuple[int, Callable[[list[Any]], object]]] = {
-    "TUPLE": (-1, tuple), "TUPLE1": (1, tuple), "TUPLE2": (2, tuple), "TUPLE3": (3, tuple),
-    "REDUCE": (2, lambda taken: _Call(*taken)), "BINPERSID": (1, lambda taken: _Stored(*taken)),
+    "TUPLE": (-1, tuple),
+    "TUPLE1": (1, tuple),
+    "TUPLE2": (2, tuple),
+    "TUPLE3": (3, tuple),
+    "REDUCE": (2, lambda taken: _Call(*taken)),
+    "BINPERSID": (1, lambda taken: _Stored(*taken)),
     "BUILD": (2, lambda taken: taken[0]),
-}  # fmt: skip
+}

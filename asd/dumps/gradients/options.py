@@ -18,9 +18,22 @@ __all__ = ["LEVELS", "GradientOptions"]
 
 LEVELS = ("L0", "L1", "L2")
 _OTHERS = {
-    "level", "precision", "async_dump", "tensor", "statistics", "overflow_check", "free_benchmark", "run_ut",
-    "structure", "exception_dump", "md5", "acc_check", "extra_info", "seed", "is_deterministic",
-}  # fmt: skip
+    "level",
+    "precision",
+    "async_dump",
+    "tensor",
+    "statistics",
+    "overflow_check",
+    "free_benchmark",
+    "run_ut",
+    "structure",
+    "exception_dump",
+    "md5",
+    "acc_check",
+    "extra_info",
+    "seed",
+    "is_deterministic",
+}
 """Keys of other tasks, whose settings a file may hold as well."""
 
 

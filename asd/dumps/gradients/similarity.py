@@ -76,9 +76,11 @@ class GradComparator:
 
     @staticmethod
     def compare_distributed(
-        path1: str | Path, path2: str | Path, output_dir: str | Path,
+        path1: str | Path,
+        path2: str | Path,
+        output_dir: str | Path,
         draw: Callable[[Path, RankSimilarity], None] | None = None,
-    ) -> list[RankSimilarity]:  # fmt: skip
+    ) -> list[RankSimilarity]:
         """Compares all ranks and steps that both runs have; writes `rank{R}/similarities.csv` for each rank.
 
         Args:
@@ -99,8 +101,10 @@ class GradComparator:
         ranks = sorted(set(runs[0]) & set(runs[1]))
         if not ranks:
             raise ConfigError(
-                "path2", str(path2), f"it has ranks {sorted(runs[1])}, and {path1} has {sorted(runs[0])}: one in "
-                "common is needed")  # fmt: skip
+                "path2",
+                str(path2),
+                f"it has ranks {sorted(runs[1])}, and {path1} has {sorted(runs[0])}: one in common is needed",
+            )
         results = []
         for rank in ranks:
             target = Path(output_dir) / f"rank{rank}" / "similarities.csv"
@@ -127,13 +131,17 @@ class GradComparator:
             others = sum(each.step == first.step for each in suspects) - 1
             before = "" if first.before is None else f", after {first.before:.4f} the step before"
             more = f"; {others} more part in that step" if others else ""
-            return (f"The runs part at step {first.step}: the gradient of {first.parameter} on rank {first.rank} has a "
-                    f"similarity of {first.similarity:.4f}{before}{more}.")  # fmt: skip
+            return (
+                f"The runs part at step {first.step}: the gradient of {first.parameter} on rank {first.rank} has a "
+                f"similarity of {first.similarity:.4f}{before}{more}."
+            )
         differences = sorted((*result.first_difference, result.rank) for result in results if result.first_difference)
         if differences:
             step, parameter, rank = differences[0]
-            return (f"The runs do not part by the rule of directions; their gradients first differ at step {step}, in "
-                    f"{parameter} on rank {rank}.")  # fmt: skip
+            return (
+                f"The runs do not part by the rule of directions; their gradients first differ at step {step}, in "
+                f"{parameter} on rank {rank}."
+            )
         steps = {step for result in results for step in result.steps}
         ranks = ", ".join(str(result.rank) for result in results)
         return f"The gradients of both runs are the same, as far as recorded: ranks {ranks}, {len(steps)} steps."
@@ -180,7 +188,8 @@ def _alike(one: Path, other: Path) -> tuple[int, int]:
         if left.shape != right.shape:
             raise StateError(
                 f"{one} has the shape {list(left.shape)}, and {other} has {list(right.shape)}: the runs have not the "
-                "same parameters.")  # fmt: skip
+                "same parameters."
+            )
         pieces = zip(left.pieces(1 << 20), right.pieces(1 << 20), strict=True)
         return sum(int(np.count_nonzero(a == b)) for a, b in pieces), left.size
 

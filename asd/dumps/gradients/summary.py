@@ -36,9 +36,11 @@ def columns(options: GradientOptions) -> list[str]:
     elif options.grad_level == "L2":
         ends = [*map(str, options.bounds)]
         middle = [
-            f"(-inf, {ends[0]}]", *(f"({a}, {b}]" for a, b in pairwise(ends)), f"({ends[-1]}, inf)",
+            f"(-inf, {ends[0]}]",
+            *(f"({a}, {b}]" for a, b in pairwise(ends)),
+            f"({ends[-1]}, inf)",
             "=0",
-        ]  # fmt: skip
+        ]
     return ["param_name", *middle, "max", "min", "norm", "shape"]
 
 

@@ -43,14 +43,15 @@ class Anomaly:
             "op_name": self.name,
             "data_info": {
                 slot.suffix: {
-                    "dtype": slot.dtype, "shape": list(slot.shape),
+                    "dtype": slot.dtype,
+                    "shape": list(slot.shape),
                     **dict(zip(("Max", "Min", "Mean", "Norm"), map(_plain, slot.values), strict=True)),
                 }
                 for slot in self.entry.slots
             },
             "construct_info": list(self.parents),
             "stack_info": self.stack.split("\n") if self.stack else [],
-        }  # fmt: skip
+        }
 
 
 def is_anomalous(slot: Slot) -> bool:

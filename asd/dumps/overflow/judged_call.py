@@ -26,8 +26,12 @@ TRANSIENT = "neither inputs nor outputs overflow: transient"
 
 HALF_MARKS = frozenset({65504.0, 65472.0, 51200.0, 38400.0})
 """What an overflowing float16 computation leaves behind, beside inf; 65500 is 65504 or 65472 in that type."""
-_LARGEST = {"Float16": 65504.0, "BFloat16": 3.3895313892515355e38, "Float32": 3.4028234663852886e38,
-            "Float64": 1.7976931348623157e308}  # fmt: skip
+_LARGEST = {
+    "Float16": 65504.0,
+    "BFloat16": 3.3895313892515355e38,
+    "Float32": 3.4028234663852886e38,
+    "Float64": 1.7976931348623157e308,
+}
 _ACCUMULATES = re.compile(
     r"sum|mean|matmul|linear|dense|bmm|baddbmm|addmm|einsum|conv|scatter|index_add|addn|norm|cumsum|all_?reduce|prod|var"
     r"|std|dot|embedding|gather|biasadd",

@@ -18,9 +18,12 @@ from asd.dumps.pairing.module_tree import ModuleTree
 __all__ = ["PARAMETER_NAMES", "Matching", "match_by_place", "match_names", "rename_parameter"]
 
 PARAMETER_NAMES = {
-    "gamma": "weight", "beta": "bias", "embedding_table": "weight", "moving_mean": "running_mean",
+    "gamma": "weight",
+    "beta": "bias",
+    "embedding_table": "weight",
+    "moving_mean": "running_mean",
     "moving_variance": "running_var",
-}  # fmt: skip
+}
 """Names of parameters in MindSpore, and what PyTorch calls them."""
 
 _APIS = (

@@ -13,12 +13,19 @@ from asd.errors import ConfigError, StateError
 __all__ = ["Request", "parse_request", "read_request"]
 
 _KEYS = {
-    "npu_path": "tested", "bench_path": "trusted", "stack_path": "stack",
-    "target_path": "tested", "golden_path": "trusted",
-    "npu_pkl_path": "tested", "bench_pkl_path": "trusted",
-    "npu_json_path": "tested", "bench_json_path": "trusted", "stack_json_path": "stack",
-    "npu_dump_data_dir": "tested_data", "bench_dump_data_dir": "trusted_data",
-}  # fmt: skip
+    "npu_path": "tested",
+    "bench_path": "trusted",
+    "stack_path": "stack",
+    "target_path": "tested",
+    "golden_path": "trusted",
+    "npu_pkl_path": "tested",
+    "bench_pkl_path": "trusted",
+    "npu_json_path": "tested",
+    "bench_json_path": "trusted",
+    "stack_json_path": "stack",
+    "npu_dump_data_dir": "tested_data",
+    "bench_dump_data_dir": "trusted_data",
+}
 _LOG = "is_print_compare_log"
 
 

@@ -225,6 +225,10 @@ def _tensor(found: dict[str, Any], kind: str) -> TensorArgument:
     if not all(value is None or isinstance(value, (bool, int, float)) for value in (low, high)):
         raise StateError(f"{(low, high)!r:.60} are no smallest and largest element")
     return TensorArgument(
-        str(found.get("dtype")), tuple(shape), low, high, name if isinstance(name, str) else None,
+        str(found.get("dtype")),
+        tuple(shape),
+        low,
+        high,
+        name if isinstance(name, str) else None,
         kind == "numpy.ndarray",
-    )  # fmt: skip
+    )

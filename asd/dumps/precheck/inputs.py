@@ -23,11 +23,22 @@ LARGEST = 1 << 28
 """Elements of one tensor; a larger one is not made."""
 
 DTYPES: dict[str, str] = {
-    "Bool": "bool", "Int8": "int8", "Int16": "int16", "Int32": "int32", "Int64": "int64",
-    "UInt8": "uint8", "UInt16": "uint16", "UInt32": "uint32", "UInt64": "uint64",
-    "Float16": "float16", "Float32": "float32", "Float64": "float64", "BFloat16": "float32",
-    "Complex64": "complex64", "Complex128": "complex128",
-}  # fmt: skip
+    "Bool": "bool",
+    "Int8": "int8",
+    "Int16": "int16",
+    "Int32": "int32",
+    "Int64": "int64",
+    "UInt8": "uint8",
+    "UInt16": "uint16",
+    "UInt32": "uint32",
+    "UInt64": "uint64",
+    "Float16": "float16",
+    "Float32": "float32",
+    "Float64": "float64",
+    "BFloat16": "float32",
+    "Complex64": "complex64",
+    "Complex128": "complex128",
+}
 """Types as dumps name them, and NumPy's; bfloat16 is held as the float32 of equal value."""
 
 

@@ -30,9 +30,11 @@ STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16
 _EPSILON = 1e-8
 _EPSILONS = {"Float64": 2.0**-52, "Float32": 2.0**-23, "Float16": 2.0**-10, "BFloat16": 2.0**-7}
 _LARGEST = {
-    "Float64": float(np.finfo(np.float64).max), "Float32": float(np.finfo(np.float32).max), "Float16": 65504.0,
+    "Float64": float(np.finfo(np.float64).max),
+    "Float32": float(np.finfo(np.float32).max),
+    "Float16": 65504.0,
     "BFloat16": float.fromhex("0x1.fep127"),
-}  # fmt: skip
+}
 _SMALLEST = {"Float64": 2.0**-1022, "Float32": 2.0**-126, "Float16": 2.0**-14, "BFloat16": 2.0**-126}
 
 Array = np.ndarray[Any, Any]
@@ -62,8 +64,15 @@ def epsilon_of(dtype: str) -> float:
     return _EPSILONS.get(dtype, 0.0)
 
 
-def judge(tested: Array, reference: Array, dtype: str, *, rule: str = "seed", abs_limit: float = ABS_LIMIT,
-          noise: Array | None = None) -> Judgement:  # fmt: skip
+def judge(
+    tested: Array,
+    reference: Array,
+    dtype: str,
+    *,
+    rule: str = "seed",
+    abs_limit: float = ABS_LIMIT,
+    noise: Array | None = None,
+) -> Judgement:
     """Compares an output with its reference.
 
     Args:

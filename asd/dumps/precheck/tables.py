@@ -21,8 +21,16 @@ __all__ = ["DETAILS", "RESULT", "ApiResult", "Detail", "Tables"]
 
 RESULT = ["API Name", "Forward Test Success", "Backward Test Success", "Message"]
 DETAILS = [
-    "API Name", "Bench Dtype", "Tested Dtype", "Shape", "Cosine", "MaxAbsErr", "MaxRelativeErr", "Status", "Message",
-]  # fmt: skip
+    "API Name",
+    "Bench Dtype",
+    "Tested Dtype",
+    "Shape",
+    "Cosine",
+    "MaxAbsErr",
+    "MaxRelativeErr",
+    "Status",
+    "Message",
+]
 PASS, ERROR, SKIP = "pass", "error", "SKIP"
 
 _RESULT_NAME, _DETAILS_NAME = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
@@ -39,7 +47,7 @@ class Detail:
         bench_dtype: Type of the reference, as dumps name types.
         tested_dtype: Type of the output.
         shape: Of the output.
-        cosine: See `rules.Judgement`; the next two likewise.
+        cosine: Cosine similarity.
         max_abs: Largest absolute error.
         max_relative: Largest relative error.
         status: `pass` or `error`.
@@ -60,8 +68,14 @@ class Detail:
         """Its row."""
         numbers = [repr(float(number)) for number in (self.cosine, self.max_abs, self.max_relative)]
         return [
-            self.name, self.bench_dtype, self.tested_dtype, str(self.shape), *numbers, self.status, _text(self.message)
-        ]  # fmt: skip
+            self.name,
+            self.bench_dtype,
+            self.tested_dtype,
+            str(self.shape),
+            *numbers,
+            self.status,
+            _text(self.message),
+        ]
 
 
 @dataclass(frozen=True)

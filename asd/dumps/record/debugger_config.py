@@ -25,8 +25,12 @@ TASKS = ("statistics", "tensor", "md5", "overflow_check")
 OTHER_TASKS = ("grad_probe",)
 LEVELS = ("L0", "L1", "mix")
 CHECK_MODES = {
-    "all": "all", "aicore": "aicore", "atomic": "atomic", "aicore_overflow": "aicore", "atomic_overflow": "atomic"
-}  # fmt: skip
+    "all": "all",
+    "aicore": "aicore",
+    "atomic": "atomic",
+    "aicore_overflow": "aicore",
+    "atomic_overflow": "atomic",
+}
 DIRECTIONS = {"forward", "backward"}
 SIDES = {"input", "output"}
 MAX_BYTES = 1024 * 1024

@@ -35,8 +35,14 @@ class GradientWatch:
     def __init__(self) -> None:
         self._edges: dict[int, _Node] = {}  # keeps nodes alive, so numbers stay unique
 
-    def watch(self, inputs: Sequence[Any], outputs: Sequence[Any], begin: Callable[[], bool], tell: Tell,
-              done: Callable[[], None]) -> None:  # fmt: skip
+    def watch(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        begin: Callable[[], bool],
+        tell: Tell,
+        done: Callable[[], None],
+    ) -> None:
         """Tells the gradients of one call when the backward pass comes to it.
 
         Args:

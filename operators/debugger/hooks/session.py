@@ -175,8 +175,15 @@ class Session:
         else:
             self.recording.drop(name)
 
-    def _watch(self, label: Label, number: int, back: str, args: tuple[Any, ...], output: Any,
-               parameters: dict[str, Parameter] | None) -> None:  # fmt: skip
+    def _watch(
+        self,
+        label: Label,
+        number: int,
+        back: str,
+        args: tuple[Any, ...],
+        output: Any,
+        parameters: dict[str, Parameter] | None,
+    ) -> None:
         above = [backward for _, backward in self._running]
         ins, outs = list(leaves(args)), list(leaves(output if isinstance(output, (tuple, list)) else (output,)))
 

@@ -59,8 +59,11 @@ class OverflowCounter:
         where = f"'{path}'" if path is not None else "nowhere, the record can't be written"
         _LOG.warning(
             "[overflow %d times]: module name :'%s' is overflow and dump file is saved in %s. (%s)",
-            self.count, name, where, kind,
-        )  # fmt: skip
+            self.count,
+            name,
+            where,
+            kind,
+        )
         if self._config.overflow_nums != -1 and self.count >= self._config.overflow_nums:
             self._pending = OverflowDetected(name, self.count, str(path) if path is not None else "")
 
@@ -88,9 +91,14 @@ class OverflowRecording:
     """
 
     def __init__(
-        self, config: DebuggerConfig, folder: Path, counter: OverflowCounter, *, sees_all: bool,
+        self,
+        config: DebuggerConfig,
+        folder: Path,
+        counter: OverflowCounter,
+        *,
+        sees_all: bool,
         weights: Iterable[Parameter] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._config, self._folder, self._counter, self._sees_all = config, folder, counter, sees_all
         self._calls: dict[str, JudgedCall] = {}
         self._data: dict[str, dict[str, list[tuple[Place, Any]]]] = {}
@@ -104,12 +112,12 @@ class OverflowRecording:
                 self._bad_weights.add((array.shape, crc32(array)))
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
-        """See `Recording`."""
+        """Notes where a call belongs."""
         self._opened[name] = (parent, frames, attributes)
         self._calls.setdefault(name, JudgedCall())
 
     def put(self, name: str, part: str, path: Place, value: Any) -> None:
-        """See `Recording`."""
+        """Judges one value of a call."""
         call = self._calls.setdefault(name, JudgedCall())
         if part in _INPUTS:
             magnitude = magnitude_of(value)
@@ -120,13 +128,13 @@ class OverflowRecording:
         self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
 
     def put_array(self, name: str, part: str, path: Place, array: np.ndarray, dtype: str) -> None:
-        """See `Recording`."""
+        """Judges one tensor of a call."""
         call = self._calls.setdefault(name, JudgedCall())
         told = self._judge(call, part, array, dtype)
         self._data.setdefault(name, {}).setdefault(part, []).append((path, told))
 
     def close(self, name: str) -> None:
-        """See `Recording`."""
+        """Says whether a call overflowed; only then it is kept."""
         call = self._calls.pop(name, None)
         parts = self._data.pop(name, {})
         opened = self._opened.pop(name, (None, (), None))
@@ -143,12 +151,12 @@ class OverflowRecording:
             self._counter.add(name, kind, self._keep(name, kind, parts, opened))
 
     def drop(self, name: str) -> None:
-        """See `Recording`."""
+        """Forgets a call."""
         for known in (self._calls, self._data, self._opened):
             known.pop(name, None)
 
     def finish(self) -> None:
-        """See `Recording`."""
+        """Judges what is still open and ends the dump."""
         for name in list(self._calls):
             self.close(name)
         if self._writer is not None:

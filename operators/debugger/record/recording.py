@@ -47,7 +47,7 @@ class DumpRecording:
         self._writer = writer
 
     def open(self, name: str, parent: str | None, frames: tuple[str, ...], attributes: dict[str, Any] | None) -> None:
-        """See `StepRecording`."""
+        """Writes where an entry belongs."""
         self._writer.parent(name, parent)
         if frames:
             self._writer.stack(name, frames)
@@ -55,25 +55,25 @@ class DumpRecording:
             self._writer.value(name, "attributes", [], attributes)
 
     def put(self, name: str, part: str, path: Path, value: Any) -> None:
-        """See `StepRecording`."""
+        """Writes a value."""
         file_name = file_name_of(name, part, path)
         told = encode(value, lambda array, dtype: self._writer.tensor(file_name, array, dtype, name))
         self._writer.value(name, part, path, told)
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
-        """See `StepRecording`."""
+        """Writes a tensor."""
         told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
         self._writer.value(name, part, path, told)
 
     def close(self, name: str) -> None:
-        """See `StepRecording`."""
+        """Does nothing: values are written as they come."""
 
     def drop(self, name: str) -> None:
-        """See `StepRecording`."""
+        """Leaves out an entry that was written."""
         self._writer.drop(name)
 
     def finish(self) -> None:
-        """See `StepRecording`."""
+        """Ends the dump."""
         self._writer.finish()
 
 

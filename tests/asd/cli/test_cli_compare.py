@@ -23,10 +23,16 @@ def place(tmp_path, monkeypatch):
     arrays["a"] = arrays["a"].copy()
     arrays["a"].view(np.uint32)[1, 2] ^= np.uint32(1 << 30)
     dumps.write_network(tmp_path / "run/step0/rank0", arrays)
-    (tmp_path / "compare.json").write_text(json.dumps({
-        "npu_path": "run/step0/rank0/dump.json", "bench_path": "golden/step0/rank0/dump.json",
-        "stack_path": "run/step0/rank0/stack.json", "is_print_compare_log": False,
-    }))  # fmt: skip
+    (tmp_path / "compare.json").write_text(
+        json.dumps(
+            {
+                "npu_path": "run/step0/rank0/dump.json",
+                "bench_path": "golden/step0/rank0/dump.json",
+                "stack_path": "run/step0/rank0/stack.json",
+                "is_print_compare_log": False,
+            }
+        )
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -70,13 +76,20 @@ def test_a_row_each_is_logged_when_the_file_asks_for_it(place, capsys):
     assert "Mint.add.0.forward.output.0: No cosine" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"npu_pth": "x"}, "a key of compare.json has the value 'npu_pth'"),
-    ({"bench_path": None}, "bench_path has the value None"),
-    ({"npu_path": "nowhere"}, "npu_path has the value 'nowhere', which is not valid: there is nothing at that path"),
-    ({"npu_path": 7}, "npu_path has the value 7"), ({"is_print_compare_log": "yes"}, "true or false"),
-    ({"npu_path": "golden/step0/rank0/dump_tensor_data"}, "a dump.json, or a folder that holds one, is needed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"npu_pth": "x"}, "a key of compare.json has the value 'npu_pth'"),
+        ({"bench_path": None}, "bench_path has the value None"),
+        (
+            {"npu_path": "nowhere"},
+            "npu_path has the value 'nowhere', which is not valid: there is nothing at that path",
+        ),
+        ({"npu_path": 7}, "npu_path has the value 7"),
+        ({"is_print_compare_log": "yes"}, "true or false"),
+        ({"npu_path": "golden/step0/rank0/dump_tensor_data"}, "a dump.json, or a folder that holds one, is needed"),
+    ],
+)
 def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change, sentence):
     content = json.loads((place / "compare.json").read_text()) | change
     (place / "compare.json").write_text(json.dumps(content))
@@ -87,13 +100,21 @@ def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change, sentence):
     assert not (place / "out").exists()
 
 
-@pytest.mark.parametrize("arguments", [
-    [], ["-i", "nowhere.json"],
-    ["-i", "compare.json", "-tp", "run"], ["-tp", "run"], ["-i", "run/step0/rank0/dump.json"],
-    ["-i", "compare.json", "-lm", "nowhere.yaml"], ["-i", "compare.json", "--by", "mine"],
-    ["--merge", "-i", "run"], ["--gradients", "-tp", "run"],
-    ["-i", "compare.json", "-o", "compare.json"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-i", "nowhere.json"],
+        ["-i", "compare.json", "-tp", "run"],
+        ["-tp", "run"],
+        ["-i", "run/step0/rank0/dump.json"],
+        ["-i", "compare.json", "-lm", "nowhere.yaml"],
+        ["-i", "compare.json", "--by", "mine"],
+        ["--merge", "-i", "run"],
+        ["--gradients", "-tp", "run"],
+        ["-i", "compare.json", "-o", "compare.json"],
+    ],
+)
 def test_wrong_usage_is_one_sentence_and_exit_code_2(place, capsys, arguments):
     assert main(["compare", *arguments]) == 2
     error = capsys.readouterr().err
@@ -110,12 +131,17 @@ def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
     assert "the mapping file has the value 'map.yaml'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("content", "sentence"), [
-    ('{"task": "tensor", "data": {', "is not a whole JSON object"),
-    ("[1]", "is not a whole JSON object"), ("{}", "is no dump"),
-    ('{"task": "structure", "data": {}}', "holds no data of any operator"), ("\udcff", "is not UTF-8 text"),
-    ('{"task": "tensor", "data": {"Mint.other.0.forward": {"output": []}}}', "have no call in common"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"task": "tensor", "data": {', "is not a whole JSON object"),
+        ("[1]", "is not a whole JSON object"),
+        ("{}", "is no dump"),
+        ('{"task": "structure", "data": {}}', "holds no data of any operator"),
+        ("\udcff", "is not UTF-8 text"),
+        ('{"task": "tensor", "data": {"Mint.other.0.forward": {"output": []}}}', "have no call in common"),
+    ],
+)
 def test_a_dump_that_can_not_be_read_fails_the_job_and_leaves_no_result(place, capsys, content, sentence):
     (place / "run/step0/rank0/dump.json").write_bytes(content.encode(errors="surrogateescape"))
     assert main(["compare", "-i", "compare.json", "-o", "out"]) == 1

@@ -41,10 +41,15 @@ def test_each_column_of_each_rank_is_a_column_and_the_older_name_says_its_new_on
     assert float(rows[-1][4]) == pytest.approx(5)
 
 
-@pytest.mark.parametrize(("config", "code", "sentence"), [
-    ("compare_index: []", 2, "are needed, and no others"), ("other: 1", 2, "are needed, and no others"),
-    ("compare_index: [7]", 2, "lists of names"), ("compare_index: [Nothing]", 1, "has no column 'Nothing'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "code", "sentence"),
+    [
+        ("compare_index: []", 2, "are needed, and no others"),
+        ("other: 1", 2, "are needed, and no others"),
+        ("compare_index: [7]", 2, "lists of names"),
+        ("compare_index: [Nothing]", 1, "has no column 'Nothing'"),
+    ],
+)
 def test_a_wrong_setting_is_one_sentence(results, capsys, config, code, sentence):
     (results / "merge.yaml").write_text(config)
     capsys.readouterr()

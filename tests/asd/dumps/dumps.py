@@ -23,9 +23,16 @@ def tensor(array, framework=MS, *, data_name=None, md5=False, requires_grad=None
     }
     with np.errstate(all="ignore"):
         wide = array.astype(np.float32)
-        statistics = [None] * 4 if not array.size else [
-            float(wide.max()), float(wide.min()), float(wide.mean()), float(np.sqrt((wide * wide).sum())),
-        ]  # fmt: skip
+        statistics = (
+            [None] * 4
+            if not array.size
+            else [
+                float(wide.max()),
+                float(wide.min()),
+                float(wide.mean()),
+                float(np.sqrt((wide * wide).sum())),
+            ]
+        )
     found |= dict(zip(("Max", "Min", "Mean", "Norm"), statistics, strict=True))
     if data_name is not None:
         found["data_name"] = data_name
@@ -48,11 +55,25 @@ def save_pt(path, array):
 
     strides = [stride // array.itemsize for stride in array.strides]
     pickled = (
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nq\x00((" + text("storage") + b"q\x01ctorch\n" + storage.encode()
-        + b"\nq\x02" + text("0") + b"q\x03" + text("cpu") + b"q\x04" + number(array.size) + b"tq\x05Q" + number(0)
-        + b"(" + b"".join(map(number, array.shape)) + b"t(" + b"".join(map(number, strides)) + b"t\x89"
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nq\x00(("
+        + text("storage")
+        + b"q\x01ctorch\n"
+        + storage.encode()
+        + b"\nq\x02"
+        + text("0")
+        + b"q\x03"
+        + text("cpu")
+        + b"q\x04"
+        + number(array.size)
+        + b"tq\x05Q"
+        + number(0)
+        + b"("
+        + b"".join(map(number, array.shape))
+        + b"t("
+        + b"".join(map(number, strides))
+        + b"t\x89"
         + b"ccollections\nOrderedDict\nq\x06)Rq\x07tq\x08Rq\x09."
-    )  # fmt: skip
+    )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", pickled)
         archive.writestr("archive/byteorder", "little")
@@ -140,10 +161,20 @@ def golden_arrays(seed=0):
     return {
         name: rng.standard_normal(shape).astype(np.float32)
         for name, shape in {
-            "x": (4, 8), "w1": (16, 8), "h": (4, 16), "a": (4, 16), "w2": (4, 16), "y": (4, 4), "gy": (4, 4),
-            "ga": (4, 16), "gw2": (4, 16), "gh": (4, 16), "gw1": (16, 8), "gx": (4, 8),
+            "x": (4, 8),
+            "w1": (16, 8),
+            "h": (4, 16),
+            "a": (4, 16),
+            "w2": (4, 16),
+            "y": (4, 4),
+            "gy": (4, 4),
+            "ga": (4, 16),
+            "gw2": (4, 16),
+            "gh": (4, 16),
+            "gw1": (16, 8),
+            "gx": (4, 8),
         }.items()
-    }  # fmt: skip
+    }
 
 
 def write_network(folder, arrays, framework=MS, task="tensor", md5=False, **kwargs):

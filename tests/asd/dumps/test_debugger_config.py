@@ -9,9 +9,13 @@ from asd.dumps.record.selection import Selection
 from asd.errors import ConfigError
 
 SEED = {
-    "task": "tensor", "dump_path": "/path/to/dump/data", "rank": [], "step": [0], "level": "L0",
+    "task": "tensor",
+    "dump_path": "/path/to/dump/data",
+    "rank": [],
+    "step": [0],
+    "level": "L0",
     "tensor": {"scope": [], "list": [], "data_mode": ["all"]},
-}  # fmt: skip
+}
 
 
 def test_the_documented_file_is_read(tmp_path):
@@ -70,12 +74,17 @@ def test_a_wrong_value_is_one_sentence_that_says_what_is_valid(content, said):
 
 
 SHIPPED = {
-    "task": "statistics", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1", "extra_info": True,
+    "task": "statistics",
+    "dump_path": "./dump_path",
+    "rank": [],
+    "step": [],
+    "level": "L1",
+    "extra_info": True,
     "async_dump": False,
     "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
     "tensor": {"scope": [], "list": [], "data_mode": ["all"], "file_format": "npy"},
     "acc_check": {"white_list": [], "black_list": [], "error_data_path": "./"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
@@ -88,8 +97,13 @@ def test_what_asks_for_something_that_is_not_done_is_named_with_the_reason():
     content["tensor"] = {"file_format": "bin", "backward_input": ["a.npy"], "online_run_ut": True}
     told = DebuggerConfig.of(content).not_done
     assert [each.partition(" ")[0] for each in told] == [
-        "extra_info", "seed", "is_deterministic", "file_format", "backward_input", "online_run_ut",
-    ]  # fmt: skip
+        "extra_info",
+        "seed",
+        "is_deterministic",
+        "file_format",
+        "backward_input",
+        "online_run_ut",
+    ]
 
 
 def test_a_byte_order_mark_is_passed_over(tmp_path):

@@ -28,12 +28,14 @@ FRAME = "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor
 FRAME += "NPU Requires_grad,Bench Requires_grad,"
 VALUES = "NPU max,NPU min,NPU mean,NPU l2norm,Bench max,Bench min,Bench mean,Bench l2norm,Requires_grad Consistent,"
 HEADERS = {
-    "tensor": FRAME + "Cosine,EucDist,MaxAbsErr,MaxRelativeErr,One Thousandth Err Ratio,Five Thousandths Err Ratio,"
-    + VALUES + "Accuracy Reached or Not,Err_message,Data_name",
+    "tensor": FRAME
+    + "Cosine,EucDist,MaxAbsErr,MaxRelativeErr,One Thousandth Err Ratio,Five Thousandths Err Ratio,"
+    + VALUES
+    + "Accuracy Reached or Not,Err_message,Data_name",
     "statistics": FRAME + "Max diff,Min diff,Mean diff,L2norm diff,MaxRelativeErr,MinRelativeErr,MeanRelativeErr,"
     "NormRelativeErr," + VALUES + "Result,Err_message",
     "md5": FRAME + "NPU MD5,BENCH MD5,Requires_grad Consistent,Result,Err_message",
-}  # fmt: skip
+}
 
 
 def compared(tmp_path, ours, theirs, *, output="out", **options):
@@ -60,9 +62,14 @@ def write_both(tmp_path, arrays, change=None, **kwargs):
     return dumps.write_network(tmp_path / "run", changed, **kwargs), golden
 
 
-@pytest.mark.parametrize(("mode", "kwargs"), [
-    ("tensor", {}), ("statistics", {"task": "statistics"}), ("md5", {"task": "statistics", "md5": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "kwargs"),
+    [
+        ("tensor", {}),
+        ("statistics", {"task": "statistics"}),
+        ("md5", {"task": "statistics", "md5": True}),
+    ],
+)
 def test_equal_runs_pass_in_every_row_under_the_documented_columns(tmp_path, arrays, mode, kwargs):
     outcome = compared(tmp_path, *write_both(tmp_path, arrays, **kwargs))
     (pair,) = outcome.pairs
@@ -75,18 +82,34 @@ def test_equal_runs_pass_in_every_row_under_the_documented_columns(tmp_path, arr
 def test_the_rows_of_a_call_are_inputs_parameters_outputs(tmp_path, arrays):
     names = [row["NPU Name"] for row in table(compared(tmp_path, *write_both(tmp_path, arrays)).pairs[0])]
     assert names[:7] == [
-        "Cell.net.fc1.Dense.forward.0.input.0", "Cell.net.fc1.Dense.forward.0.parameters.gamma",
-        "Cell.net.fc1.Dense.forward.0.output.0", "Mint.add.0.forward.input.0", "Mint.add.0.forward.input.1",
-        "Mint.add.0.forward.input.alpha", "Mint.add.0.forward.output.0",
-    ]  # fmt: skip
+        "Cell.net.fc1.Dense.forward.0.input.0",
+        "Cell.net.fc1.Dense.forward.0.parameters.gamma",
+        "Cell.net.fc1.Dense.forward.0.output.0",
+        "Mint.add.0.forward.input.0",
+        "Mint.add.0.forward.input.1",
+        "Mint.add.0.forward.input.alpha",
+        "Mint.add.0.forward.output.0",
+    ]
     assert "Cell.net.fc2.Dense.parameters_grad.0.gamma" in names
 
 
-@pytest.mark.parametrize(("cosine", "error", "verdict"), [
-    (0.98, 0.0011, "No"), (0.98, 0.001, "Yes"), (0.99, 0.5, "Yes"), (0.8999, 0.0, "No"), (0.9, 0.001, "Yes"),
-    (1.0, 1.0, "Yes"), (1.0, 1.0001, "No"), ("unsupported", 1.1, "No"), ("unsupported", 0.0, "Yes"), ("Nan", 0.1, "No"),
-    ("N/A", "N/A", "No"), ("unsupported", "unsupported", "None"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cosine", "error", "verdict"),
+    [
+        (0.98, 0.0011, "No"),
+        (0.98, 0.001, "Yes"),
+        (0.99, 0.5, "Yes"),
+        (0.8999, 0.0, "No"),
+        (0.9, 0.001, "Yes"),
+        (1.0, 1.0, "Yes"),
+        (1.0, 1.0001, "No"),
+        ("unsupported", 1.1, "No"),
+        ("unsupported", 0.0, "Yes"),
+        ("Nan", 0.1, "No"),
+        ("N/A", "N/A", "No"),
+        ("unsupported", "unsupported", "None"),
+    ],
+)
 def test_the_classic_rule_of_accuracy(cosine, error, verdict):
     slot = Slot("output.0", "output", "Float32", (2,))
     row = Row("a", "a", slot, slot, Metrics(cosine, 0.0, error, 0.0, 1.0, 1.0))
@@ -111,10 +134,14 @@ def test_what_has_no_counterpart_or_another_shape_never_passes(tmp_path, arrays,
         if row[verdict] == "Unmatched"
     }
     assert unmatched == {
-        "Mint.add.0.forward.input.0", "Mint.add.0.forward.input.1", "Mint.add.0.forward.input.alpha",
-        "Mint.add.0.forward.output.0", "Mint.add.0.backward.input.0", "Mint.add.0.backward.output.0",
+        "Mint.add.0.forward.input.0",
+        "Mint.add.0.forward.input.1",
+        "Mint.add.0.forward.input.alpha",
+        "Mint.add.0.forward.output.0",
+        "Mint.add.0.backward.input.0",
+        "Mint.add.0.backward.output.0",
         "Cell.net.fc2.Dense.forward.0.output.0",
-    }  # fmt: skip
+    }
 
 
 def bend(name, bit=20):
@@ -125,12 +152,17 @@ def bend(name, bit=20):
 
 
 FAULTS = [
-    ("h", "Cell.net.fc1.Dense.forward.0", "operator"), ("a", "Mint.add.0.forward", "operator"),
-    ("y", "Cell.net.fc2.Dense.forward.0", "operator"), ("gw2", "Cell.net.fc2.Dense.parameters_grad.0", "operator"),
-    ("ga", "Cell.net.fc2.Dense.backward.0", "operator"), ("gh", "Mint.add.0.backward", "operator"),
-    ("gx", "Cell.net.fc1.Dense.backward.0", "operator"), ("w1", "Cell.net.fc1.Dense.forward.0", "weight"),
-    ("w2", "Cell.net.fc2.Dense.forward.0", "weight"), ("x", "Cell.net.fc1.Dense.forward.0", "input"),
-]  # fmt: skip
+    ("h", "Cell.net.fc1.Dense.forward.0", "operator"),
+    ("a", "Mint.add.0.forward", "operator"),
+    ("y", "Cell.net.fc2.Dense.forward.0", "operator"),
+    ("gw2", "Cell.net.fc2.Dense.parameters_grad.0", "operator"),
+    ("ga", "Cell.net.fc2.Dense.backward.0", "operator"),
+    ("gh", "Mint.add.0.backward", "operator"),
+    ("gx", "Cell.net.fc1.Dense.backward.0", "operator"),
+    ("w1", "Cell.net.fc1.Dense.forward.0", "weight"),
+    ("w2", "Cell.net.fc2.Dense.forward.0", "weight"),
+    ("x", "Cell.net.fc1.Dense.forward.0", "input"),
+]
 
 
 @pytest.mark.parametrize("bit", [0, 30])
@@ -278,18 +310,24 @@ def test_the_older_dumps_are_compared_by_the_older_call(tmp_path):
     write_pkl(tmp_path / "npu/ptdbg_dump_v2.0/rank0", np.float32(2))
     write_pkl(tmp_path / "cpu/ptdbg_dump_v2.0/rank0", np.float32(1))
     npu, cpu = (str(tmp_path / side / "ptdbg_dump_v2.0/rank0") for side in ("npu", "cpu"))
-    outcome = compare({
-        "npu_pkl_path": f"{npu}/dump.pkl", "bench_pkl_path": f"{cpu}/dump.pkl",
-        "npu_dump_data_dir": f"{npu}/dump", "bench_dump_data_dir": f"{cpu}/dump",
-    }, str(tmp_path / "out"))  # fmt: skip
+    outcome = compare(
+        {
+            "npu_pkl_path": f"{npu}/dump.pkl",
+            "bench_pkl_path": f"{cpu}/dump.pkl",
+            "npu_dump_data_dir": f"{npu}/dump",
+            "bench_dump_data_dir": f"{cpu}/dump",
+        },
+        str(tmp_path / "out"),
+    )
     rows = table(outcome.pairs[0])
     assert ",".join(rows[0]) == (
         "NPU Name,Bench Name,NPU Tensor Dtype,Bench Tensor Dtype,NPU Tensor Shape,Bench Tensor Shape,Cosine,MaxAbsErr,"
         "NPU max,NPU min,NPU mean,Bench max,Bench min,Bench mean,Accuracy Reached or Not,Err_message"
     )
     assert [(row["NPU Name"], row["MaxAbsErr"], row["Accuracy Reached or Not"]) for row in rows] == [
-        ("Functional_linear_0_forward_input.0", "0.0", "Yes"), ("Functional_linear_0_forward_output", "4.0", "No"),
-    ]  # fmt: skip
+        ("Functional_linear_0_forward_input.0", "0.0", "Yes"),
+        ("Functional_linear_0_forward_output", "4.0", "No"),
+    ]
     assert outcome.sentence.startswith(
         "The first wrong operator is Functional_linear_0_forward: its 1 input agrees bit"
     )
@@ -311,8 +349,9 @@ def test_both_forms_of_stacks_tell_the_same(tmp_path, arrays):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5), st.sampled_from([None, 1, "\t"]), st.integers(1, 40))
@@ -340,14 +379,19 @@ def test_a_dump_that_is_cut_short_anywhere_is_told_and_never_half_read(tmp_path_
         read_dump(folder / "cut.json")
 
 
-@pytest.mark.parametrize(("entry", "sentence"), [
-    ("[]", "is not an object"), ('{"output": [{"type": "mindspore.Tensor", "shape": "x"}]}', "a list of sizes"),
-    ('{"output": [{"type": "mindspore.Tensor", "shape": [-1]}]}', "a list of sizes"),
-    ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": "x"}]}', "not a number"),
-    ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": 1' + "0" * 400 + "}]}", "not a number"),
-    ('{"output": [7]}', "may stand"), ('{"output": ' + "[" * 60 + "]" * 60 + "}", "nested more than 20 deep"),
-    ('{"output": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ("[]", "is not an object"),
+        ('{"output": [{"type": "mindspore.Tensor", "shape": "x"}]}', "a list of sizes"),
+        ('{"output": [{"type": "mindspore.Tensor", "shape": [-1]}]}', "a list of sizes"),
+        ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": "x"}]}', "not a number"),
+        ('{"output": [{"type": "mindspore.Tensor", "shape": [1], "Max": 1' + "0" * 400 + "}]}", "not a number"),
+        ('{"output": [7]}', "may stand"),
+        ('{"output": ' + "[" * 60 + "]" * 60 + "}", "nested more than 20 deep"),
+        ('{"output": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+    ],
+)
 def test_a_foreign_entry_is_told_in_one_sentence(tmp_path, entry, sentence):
     (tmp_path / "dump.json").write_text('{"task": "tensor", "data": {"Mint.add.0.forward": ' + entry + "}}")
     with pytest.raises(StateError, match=sentence) as caught:

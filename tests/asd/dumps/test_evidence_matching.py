@@ -35,8 +35,9 @@ def test_a_gradient_that_msprobe_lists_first_as_the_one_before_has_none_meets_it
 
 def test_two_dumps_of_one_tool_are_matched_by_place_alone():
     assert partners(dump("", (0, (4, 8)), (1, (8, 8))), dump("", (0, (8, 8)), (1, (4, 8)))) == [
-        ("output.0", "output.0"), ("output.1", "output.1")
-    ]  # fmt: skip
+        ("output.0", "output.0"),
+        ("output.1", "output.1"),
+    ]
 
 
 def test_a_norm_that_float16_can_not_hold_tells_nothing_and_an_infinite_element_does():

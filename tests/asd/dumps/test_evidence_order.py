@@ -33,21 +33,39 @@ def noise(*shape, seed=0):
 
 
 def test_gradients_of_parameters_come_after_the_calls_they_are_computed_in():
-    names = [f"{B}.parameters_grad.0", f"{A}.parameters_grad.0", f"{A}.forward.0", f"{B}.forward.0",
-             f"{B}.backward.0", f"{A}.backward.0"]  # fmt: skip
-    assert computed_order(names) == [
-        f"{A}.forward.0", f"{B}.forward.0", f"{B}.backward.0", f"{B}.parameters_grad.0", f"{A}.backward.0",
+    names = [
+        f"{B}.parameters_grad.0",
         f"{A}.parameters_grad.0",
-    ]  # fmt: skip
+        f"{A}.forward.0",
+        f"{B}.forward.0",
+        f"{B}.backward.0",
+        f"{A}.backward.0",
+    ]
+    assert computed_order(names) == [
+        f"{A}.forward.0",
+        f"{B}.forward.0",
+        f"{B}.backward.0",
+        f"{B}.parameters_grad.0",
+        f"{A}.backward.0",
+        f"{A}.parameters_grad.0",
+    ]
 
 
 def test_one_gradient_of_several_calls_comes_after_all_of_them_and_one_of_none_at_the_end():
-    names = ["Cell.a.Dense.parameters_grad.0", "Cell.b.Dense.parameters_grad.0", "Cell.a.Dense.backward.1",
-             "Cell.a.Dense.backward.0", "Mint.add.0.forward"]  # fmt: skip
-    assert computed_order(names) == [
-        "Cell.a.Dense.backward.1", "Cell.a.Dense.backward.0", "Cell.a.Dense.parameters_grad.0", "Mint.add.0.forward",
+    names = [
+        "Cell.a.Dense.parameters_grad.0",
         "Cell.b.Dense.parameters_grad.0",
-    ]  # fmt: skip
+        "Cell.a.Dense.backward.1",
+        "Cell.a.Dense.backward.0",
+        "Mint.add.0.forward",
+    ]
+    assert computed_order(names) == [
+        "Cell.a.Dense.backward.1",
+        "Cell.a.Dense.backward.0",
+        "Cell.a.Dense.parameters_grad.0",
+        "Mint.add.0.forward",
+        "Cell.b.Dense.parameters_grad.0",
+    ]
 
 
 def test_a_module_comes_after_the_calls_inside_it_and_calls_inside_one_another_are_not_lost():

@@ -16,11 +16,17 @@ from asd.dumps.gradients.summary import columns, row, write_step
 from asd.errors import ConfigError, StateError
 
 GRADIENT = np.array([[-2.0, -1.0, 0.0], [0.5, 1.0, 3.0]], np.float32)
-HEAD = {"L0": b"param_name,MD5,max,min,norm,shape\r\n", "L1": b"param_name,max,min,norm,shape\r\n",
-        "L2": b'param_name,"(-inf, -1]","(-1, 0]","(0, 1]","(1, inf)",=0,max,min,norm,shape\r\n'}  # fmt: skip
-ROW = {"L0": b'w,c4e89550,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n', "L1": b'w,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n',
-       "L2": b"w,0.3333333333333333,0.16666666666666666,0.3333333333333333,0.16666666666666666,0.16666666666666666,"
-             b'3.0,-2.0,3.905124837953327,"(2, 3)"\r\n'}  # fmt: skip
+HEAD = {
+    "L0": b"param_name,MD5,max,min,norm,shape\r\n",
+    "L1": b"param_name,max,min,norm,shape\r\n",
+    "L2": b'param_name,"(-inf, -1]","(-1, 0]","(0, 1]","(1, inf)",=0,max,min,norm,shape\r\n',
+}
+ROW = {
+    "L0": b'w,c4e89550,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n',
+    "L1": b'w,3.0,-2.0,3.905124837953327,"(2, 3)"\r\n',
+    "L2": b"w,0.3333333333333333,0.16666666666666666,0.3333333333333333,0.16666666666666666,0.16666666666666666,"
+    b'3.0,-2.0,3.905124837953327,"(2, 3)"\r\n',
+}
 
 
 def options(tmp_path, **more):
@@ -182,9 +188,12 @@ def test_runs_that_do_not_fit_end_with_one_sentence(tmp_path, capsys):
     broken = write_run(tmp_path / "broken", [{"w": gradient}])
     (broken / "rank0" / "grad_summary_0.csv").write_text("a,b\n1\n")
     for path, code, sentence in [
-        (tmp_path / "none", 2, "it must be the folder"), (shapes, 1, "the runs have not the same parameters"),
-        (ranks, 2, "one in common is needed"), (pickled, 1, "unpickled"), (broken, 1, "is no table of gradients"),
-    ]:  # fmt: skip
+        (tmp_path / "none", 2, "it must be the folder"),
+        (shapes, 1, "the runs have not the same parameters"),
+        (ranks, 2, "one in common is needed"),
+        (pickled, 1, "unpickled"),
+        (broken, 1, "is no table of gradients"),
+    ]:
         command = ["compare", "--gradients", "-tp", str(one), "-gp", str(path), "-o", str(tmp_path / "out")]
         assert main(command) == code
         said = capsys.readouterr().err

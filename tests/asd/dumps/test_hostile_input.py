@@ -29,10 +29,12 @@ TREES = st.recursive(
     max_leaves=20,
 )
 READERS = {
-    "config": lambda path: DebuggerConfig.read(path), "dump": lambda path: read_dump(path),
-    "stack": lambda path: stack_of(path), "request": lambda path: read_request(path),
+    "config": lambda path: DebuggerConfig.read(path),
+    "dump": lambda path: read_dump(path),
+    "stack": lambda path: stack_of(path),
+    "request": lambda path: read_request(path),
     "calls": lambda path: read_calls(path),
-}  # fmt: skip
+}
 
 
 def one_sentence(error):

@@ -66,8 +66,9 @@ def test_the_record_is_json_lines_with_the_older_names(tmp_path):
     path = OverflowRecord(tmp_path).write(1, "Functional.linear.145.backward", {"input": [tensor], "output": [tensor]})
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line[0] for line in lines] == [
-        "Functional_linear_145_backward_input.0", "Functional_linear_145_backward_output"
-    ]  # fmt: skip
+        "Functional_linear_145_backward_input.0",
+        "Functional_linear_145_backward_output",
+    ]
     assert lines[1][3:] == ["mindspore.float16", [3], [float("inf"), 0.0, 1.0]]
     assert path.name.startswith("Overflow_info_")
     path = OverflowRecord(tmp_path).write(2, "Cell.fc.Dense.parameters_grad.0", {"weight": [tensor]})

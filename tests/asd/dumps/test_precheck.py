@@ -20,9 +20,15 @@ NOW = datetime(2026, 1, 2, 3, 4, 5)
 
 def tensor(shape=(2, 3), dtype="Float32", low=-1.0, high=2.0, name=None):
     return {
-        "type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape), "Max": high, "Min": low, "Mean": 0.0,
-        "Norm": 1.0, **({"data_name": name} if name else {}),
-    }  # fmt: skip
+        "type": "mindspore.Tensor",
+        "dtype": dtype,
+        "shape": list(shape),
+        "Max": high,
+        "Min": low,
+        "Mean": 0.0,
+        "Norm": 1.0,
+        **({"data_name": name} if name else {}),
+    }
 
 
 def write_dump(folder: Path, data, task="statistics", **more) -> Path:
@@ -34,21 +40,31 @@ def write_dump(folder: Path, data, task="statistics", **more) -> Path:
 def test_forward_and_backward_of_a_call_come_together_with_their_arguments_nested(tmp_path):
     forward = {
         "input_args": [
-            [tensor(), tensor()], {"type": "int", "value": 1}, {"type": "slice", "value": [1, None, 2]},
-            {"type": "mindspore.dtype", "value": "Float16"}, None, {"type": "ellipsis", "value": "..."},
+            [tensor(), tensor()],
+            {"type": "int", "value": 1},
+            {"type": "slice", "value": [1, None, 2]},
+            {"type": "mindspore.dtype", "value": "Float16"},
+            None,
+            {"type": "ellipsis", "value": "..."},
         ],
         "input_kwargs": {"alpha": {"type": "float", "value": 0.5}, "mode": {"type": "str", "value": "sum"}},
         "output": [tensor()],
-    }  # fmt: skip
+    }
     data = {"Mint.cat.0.forward": forward, "Mint.cat.0.backward": {"input": [tensor()], "output": [[tensor(), None]]}}
     task, (call,) = read_calls(write_dump(tmp_path, data))
     one = TensorArgument("Float32", (2, 3), -1.0, 2.0, None)
     assert task == "statistics"
     assert call == Call(
-        "Mint.cat.0", "Mint.cat", "Mint.cat.0.forward", "Mint.cat.0.backward",
+        "Mint.cat.0",
+        "Mint.cat",
+        "Mint.cat.0.forward",
+        "Mint.cat.0.backward",
         args=((one, one), 1, slice(1, None, 2), DtypeArgument("Float16"), None, ...),
-        kwargs={"alpha": 0.5, "mode": "sum"}, outputs=(one,), gradients=(one,), input_gradients=((one, None),),
-    )  # fmt: skip
+        kwargs={"alpha": 0.5, "mode": "sum"},
+        outputs=(one,),
+        gradients=(one,),
+        input_gradients=((one, None),),
+    )
     assert [place for place, _ in leaves(call.input_gradients)] == [(0, 0), (0, 1)]
 
 

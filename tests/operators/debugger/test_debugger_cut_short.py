@@ -68,8 +68,11 @@ def test_after_ctrl_c_in_a_step_every_command_reads_the_journal(tmp_path, capsys
     assert (rank / JOURNAL).is_file()
     assert not (rank / "dump.json").exists()
     told = f"{rank / JOURNAL} is the journal of a step that was cut short"
-    named = {"npu_path": str(rank / "dump.json"), "stack_path": str(rank / "stack.json"),
-             "bench_path": str(tmp_path / "healthy/step0/rank0/dump.json")}  # fmt: skip
+    named = {
+        "npu_path": str(rank / "dump.json"),
+        "stack_path": str(rank / "stack.json"),
+        "bench_path": str(tmp_path / "healthy/step0/rank0/dump.json"),
+    }
     (tmp_path / "compare.json").write_text(json.dumps(named))
     folders = ["-tp", str(tmp_path / "run/step0"), "-gp", str(tmp_path / "healthy/step0")]
     for which in (folders, ["-i", str(tmp_path / "compare.json")]):

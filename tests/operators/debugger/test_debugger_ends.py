@@ -93,8 +93,9 @@ def test_a_process_killed_within_a_step_leaves_files_that_the_next_debugger_comp
     assert not list(tmp_path.rglob("dump.json"))
     PrecisionDebugger(DebuggerConfig.of({"dump_path": str(tmp_path)}))
     dump, stack, construct = dump_of(tmp_path)
-    names = [f"Cell.{name}.forward.0" for name in
-             ("first.Dense", "branches.dense.Dense", "branches.Branches", "head.Dense")]  # fmt: skip
+    names = [
+        f"Cell.{name}.forward.0" for name in ("first.Dense", "branches.dense.Dense", "branches.Branches", "head.Dense")
+    ]
     assert list(dump["data"]) == names
     assert set(stack) == set(construct) == set(names)
     output = dump["data"]["Cell.head.Dense.forward.0"]["output"][0]
@@ -125,8 +126,12 @@ def main():
 main()
 """
     side = '''"{path}": "{root}/dump_data_new/{side}/ptdbg_dump_v2.0/rank0/dump{end}"'''
-    keys = [("npu_pkl_path", "npu", ".pkl"), ("bench_pkl_path", "cpu", ".pkl"), ("npu_dump_data_dir", "npu", ""),
-            ("bench_dump_data_dir", "cpu", "")]  # fmt: skip
+    keys = [
+        ("npu_pkl_path", "npu", ".pkl"),
+        ("bench_pkl_path", "cpu", ".pkl"),
+        ("npu_dump_data_dir", "npu", ""),
+        ("bench_dump_data_dir", "cpu", ""),
+    ]
     lines = ",\n    ".join(side.format(path=path, root=tmp_path, side=which, end=end) for path, which, end in keys)
     compare = f"""
 from asd.operators.ptdbg import compare

@@ -65,10 +65,15 @@ def test_what_is_compiled_is_not_recorded_and_that_is_said_once(kind, name, tmp_
     data, _, construct = dump_of(tmp_path, step=1)
     names = list(data["data"])
     order = [
-        "Cell.first.Dense.forward.0", "Cell.branches.JitBranches.forward.0", "Tensor.__add__.0.forward",
-        "Cell.head.Dense.forward.0", "Cell.head.Dense.backward.0", "Tensor.__add__.0.backward",
-        "Cell.branches.JitBranches.backward.0", "Cell.first.Dense.backward.0",
-    ]  # fmt: skip
+        "Cell.first.Dense.forward.0",
+        "Cell.branches.JitBranches.forward.0",
+        "Tensor.__add__.0.forward",
+        "Cell.head.Dense.forward.0",
+        "Cell.head.Dense.backward.0",
+        "Tensor.__add__.0.backward",
+        "Cell.branches.JitBranches.backward.0",
+        "Cell.first.Dense.backward.0",
+    ]
     assert [each for each in names if each in order] == order
     products = [each for each in names if ".MatMul." in each and each.endswith("forward")]
     assert [construct[each].split(".")[1] for each in products] == ["first", "head"]

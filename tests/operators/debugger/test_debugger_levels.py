@@ -75,16 +75,22 @@ def test_a_scope_of_the_backward_pass_has_the_gradients_of_its_own_modules_param
     scope = ["Cell.head.Dense.backward.0", LAST.format("backward")]
     one_step({"task": "md5", "level": "L0", "dump_path": str(tmp_path), "md5": {"scope": scope}})
     assert set(dump_of(tmp_path)[0]["data"]) == {
-        *scope, "Cell.head.Dense.parameters_grad.0", "Cell.branches.dense.Dense.parameters_grad.0"
-    }  # fmt: skip
+        *scope,
+        "Cell.head.Dense.parameters_grad.0",
+        "Cell.branches.dense.Dense.parameters_grad.0",
+    }
 
 
 def test_a_journal_forgets_what_was_found_to_be_outside_the_scope(tmp_path):
     lines = [
-        {"header": {"task": "tensor", "level": "L0"}}, {"name": "a", "parent": None}, {"name": "a", "stack": 0},
-        {"frames": [], "number": 0}, {"name": "a", "part": "output", "path": [0], "value": 1}, {"dropped": "a"},
+        {"header": {"task": "tensor", "level": "L0"}},
+        {"name": "a", "parent": None},
+        {"name": "a", "stack": 0},
+        {"frames": [], "number": 0},
+        {"name": "a", "part": "output", "path": [0], "value": 1},
+        {"dropped": "a"},
         {"name": "b", "part": "output", "path": [0], "value": 1},
-    ]  # fmt: skip
+    ]
     (tmp_path / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     gathered = read_journal(tmp_path / JOURNAL)
     assert (list(gathered.data), gathered.stacks, gathered.parents) == (["b"], {}, {})

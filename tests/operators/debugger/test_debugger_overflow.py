@@ -52,11 +52,14 @@ def checked(tmp_path, where, check_mode="all", level="L1", count=1):
     return None
 
 
-@pytest.mark.parametrize(("where", "name", "kind"), [
-    ("exp", "Primitive.exp.Exp.0.forward", "aicore_overflow"),
-    ("matmul", "Primitive.matmul.MatMul.0.forward", "atomic_overflow"),
-    ("sqrt", "Primitive.sqrt.Sqrt.0.backward", "aicore_overflow"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("where", "name", "kind"),
+    [
+        ("exp", "Primitive.exp.Exp.0.forward", "aicore_overflow"),
+        ("matmul", "Primitive.matmul.MatMul.0.forward", "atomic_overflow"),
+        ("sqrt", "Primitive.sqrt.Sqrt.0.backward", "aicore_overflow"),
+    ],
+)
 def test_the_first_overflow_ends_training_by_its_name_under_the_mode_that_seeks_it(tmp_path, where, name, kind):
     found = checked(tmp_path, where, kind)
     assert (found.name, found.count) == (name, 1)

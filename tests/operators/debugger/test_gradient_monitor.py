@@ -66,8 +66,13 @@ def test_the_gradients_are_those_of_the_network_and_nothing_else_changes(clean, 
     for name, weight in plain[1].items():
         assert weight.tobytes() == watched[1][name].tobytes()
     assert sorted(file.name for file in (tmp_path / "rank0").iterdir()) == [
-        "grad_summary_0.csv", "grad_summary_1.csv", "grad_summary_2.csv", "step0", "step1", "step2"
-    ]  # fmt: skip
+        "grad_summary_0.csv",
+        "grad_summary_1.csv",
+        "grad_summary_2.csv",
+        "step0",
+        "step1",
+        "step2",
+    ]
     net, _, _ = prepared()
     x, y = batches()[:2]
     expected = ms.value_and_grad(nn.WithLossCell(net, nn.MSELoss()), None, net.trainable_params())(x, y)[1]
@@ -111,8 +116,14 @@ def test_the_debugger_records_gradients_with_the_task_grad_probe(clean, tmp_path
 
 
 def test_only_the_steps_and_parameters_that_are_asked_for_are_recorded(clean, tmp_path):
-    train({"task": "grad_probe", "dump_path": str(tmp_path / "d"), "step": [1],
-           "grad_probe": {"grad_level": "L0", "param_list": ["second.bias"]}})  # fmt: skip
+    train(
+        {
+            "task": "grad_probe",
+            "dump_path": str(tmp_path / "d"),
+            "step": [1],
+            "grad_probe": {"grad_level": "L0", "param_list": ["second.bias"]},
+        }
+    )
     assert [file.name for file in (tmp_path / "d" / "rank0").iterdir()] == ["grad_summary_1.csv"]
     assert list(rows(tmp_path / "d" / "rank0" / "grad_summary_1.csv")) == ["second.bias"]
 
@@ -131,8 +142,9 @@ def test_an_update_that_the_guard_refuses_is_no_step(clean, tmp_path):
         assert (net.first.weight.asnumpy() == before).all() == (limit == 1e-9)
     assert table.refused() == refused + 1
     assert sorted(file.name for file in (tmp_path / "rank0").glob("*.csv")) == [
-        "grad_summary_0.csv", "grad_summary_1.csv"
-    ]  # fmt: skip
+        "grad_summary_0.csv",
+        "grad_summary_1.csv",
+    ]
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(clean, tmp_path):

@@ -40,12 +40,24 @@ def record(folder, task="tensor"):
     made.data["Tensor.astype.0.forward"]["input_args"].append({"type": "mindspore.dtype", "value": "Float16"})
     made.call("Tensor.__gt__.0", Tensor.__gt__, x, 0, backward=False)
     primitive = ops.MatMul(transpose_b=True)
-    made.call("Primitive.mm.MatMul.0", lambda a, b: primitive(a, b), x, y,
-              attributes={"name": "MatMul", "transpose_a": False, "transpose_b": True})  # fmt: skip
+    made.call(
+        "Primitive.mm.MatMul.0",
+        lambda a, b: primitive(a, b),
+        x,
+        y,
+        attributes={"name": "MatMul", "transpose_a": False, "transpose_b": True},
+    )
     settings = {"begin_norm_axis": -1, "begin_params_axis": -1, "epsilon": 1e-5}
     norm = ops.LayerNorm(**settings)
-    made.call("Primitive.norm.LayerNorm.0", lambda a, b, c: norm(a, b, c), x, random(6, seed=3), random(6, seed=4),
-              backward=False, attributes={"name": "LayerNorm", **settings})  # fmt: skip
+    made.call(
+        "Primitive.norm.LayerNorm.0",
+        lambda a, b, c: norm(a, b, c),
+        x,
+        random(6, seed=3),
+        random(6, seed=4),
+        backward=False,
+        attributes={"name": "LayerNorm", **settings},
+    )
     return made
 
 
@@ -127,10 +139,20 @@ def test_convolution_and_losses_have_references_of_their_own(tmp_path, capsys):
     x, w, labels = random(2, 3, 6, 6), random(4, 3, 3, 3, seed=1), Tensor([1, 0, 4], ms.int32)
     conv, loss = ops.Conv2D(4, 3, pad_mode="pad", pad=1, stride=2), ops.SparseSoftmaxCrossEntropyWithLogits()
     made = Recorder(tmp_path / "dump")
-    made.call("Primitive.conv.Conv2D.0", lambda a, b: conv(a, b), x, w, attributes={
-        "name": "Conv2D", "out_channel": 4, "kernel_size": 3, "pad_mode": "pad", "pad": 1, "stride": 2})  # fmt: skip
-    made.call("Primitive.loss.SparseSoftmaxCrossEntropyWithLogits.0", lambda a, b: loss(a, b), random(3, 5), labels,
-              attributes={"name": "SparseSoftmaxCrossEntropyWithLogits", "is_grad": False})  # fmt: skip
+    made.call(
+        "Primitive.conv.Conv2D.0",
+        lambda a, b: conv(a, b),
+        x,
+        w,
+        attributes={"name": "Conv2D", "out_channel": 4, "kernel_size": 3, "pad_mode": "pad", "pad": 1, "stride": 2},
+    )
+    made.call(
+        "Primitive.loss.SparseSoftmaxCrossEntropyWithLogits.0",
+        lambda a, b: loss(a, b),
+        random(3, 5),
+        labels,
+        attributes={"name": "SparseSoftmaxCrossEntropyWithLogits", "is_grad": False},
+    )
     _, result, _ = check(made.write(), capsys)
     assert [(name, row["Message"]) for name, row in result.items() if row["Forward Test Success"] != "pass"] == []
     assert {row["Backward Test Success"] for row in result.values()} == {"pass"}
@@ -141,8 +163,9 @@ def test_a_square_has_one_gradient_for_both_of_its_arguments(tmp_path, capsys):
     made = Recorder(tmp_path / "dump")
     made.call("Mint.mul.0", mint.mul, x, x, backward=False)
     made.data["Mint.mul.0.backward"] = {
-        "input": [made.tensor(ops.ones_like(x), "g")], "output": [made.tensor(2 * x, "d"), None]
-    }  # fmt: skip
+        "input": [made.tensor(ops.ones_like(x), "g")],
+        "output": [made.tensor(2 * x, "d"), None],
+    }
     _, result, _ = check(made.write(), capsys)
     assert result["Mint.mul.0"]["Backward Test Success"] == "pass"
 
