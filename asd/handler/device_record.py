@@ -125,7 +125,7 @@ def device_records(store: Store, policy: Policy, now: float) -> list[DeviceRecor
         f"SELECT n, host, name, rank, {', '.join(VERDICTS)}, evidence, tested, sound "
         "FROM device ORDER BY host, length(name), name, shared_rank"
     ).fetchall()
-    strikes = Strikes(store, policy).standings(now)
+    strikes = Strikes(store, policy).of_all(now)
     unheard = {agent.node: agent.since for agent in silent_agents(store).values()}
     records = []
     for number, host, name, rank, *counts, evidence, tested, sound in rows:

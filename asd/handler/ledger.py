@@ -145,7 +145,7 @@ class Ledger:
         """Every device that has strikes or is isolated, at `now` in seconds since the epoch, by its `device_key`."""
         with self._lock:
             isolated = self._isolated.copy()
-            found = self._strikes.standings(now)
+            found = self._strikes.of_all(now)
             named = self._store.db.execute("SELECT n, host, name, shared_rank FROM device").fetchall()
         strikes = {(host, name, rank): found[number].strikes for number, host, name, rank in named if number in found}
         limit = self.policy.strikes

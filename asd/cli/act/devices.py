@@ -87,23 +87,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace, store: Store) -> int:
-    standings = device_records(store, policy_of(store), time.time())
+    records = device_records(store, policy_of(store), time.time())
     if args.host is not None:
         number = find_device(store, args.host, args.device, _rank(args.rank))
-        standings = [each for each in standings if each.number == number]
+        records = [each for each in records if each.number == number]
     if args.json:
-        print(records_json(standings))
+        print(records_json(records))
     elif args.health:
-        _print_health(standings, heads=args.host is None)
+        _print_health(records, heads=args.host is None)
     else:
-        _print_table(standings)
+        _print_table(records)
         if args.host is None:
             _print_silent(store)
     return 0
 
 
-def _print_health(standings: list[DeviceRecord], *, heads: bool) -> None:
-    for each in standings:
+def _print_health(records: list[DeviceRecord], *, heads: bool) -> None:
+    for each in records:
         if heads:
             rank = f" rank {each.rank}" if each.device.startswith("CPU") else ""
             print(printable(f"{each.host} {each.device}{rank}"))
@@ -111,8 +111,8 @@ def _print_health(standings: list[DeviceRecord], *, heads: bool) -> None:
             print(f"{name:<30} : {value}")
 
 
-def _print_table(standings: list[DeviceRecord]) -> None:
-    if not standings:
+def _print_table(records: list[DeviceRecord]) -> None:
+    if not records:
         print("No device was heard of yet.")
         return
     head = [
@@ -128,11 +128,11 @@ def _print_table(standings: list[DeviceRecord]) -> None:
         "STRESS TEST",
         "EVIDENCE",
     ]
-    rows = [head, *([printable(text) for text in _row(each)] for each in standings)]
+    rows = [head, *([printable(text) for text in _row(each)] for each in records)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-    for each in standings:
+    for each in records:
         if each.state != "in use" or each.isolated_by == "others":
             print(printable(f"{each.device} on {each.host}: {each.reason}.{_failure(each)}"))
 

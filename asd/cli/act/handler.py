@@ -163,7 +163,7 @@ class _HandlerJob:
         self._said: set[str] = set()
         self._stale = 0
         self._nothing_found = "it has not looked yet"
-        self._tally = HandlerCounts()
+        self._counts = HandlerCounts()
         self._limiter = DecisionLimiter()
         self._published: deque[Event] = deque(maxlen=1000)
         self.wake = threading.Event()
@@ -233,7 +233,7 @@ class _HandlerJob:
 
     def shown(self) -> Shown:
         """What others may see of it."""
-        return Shown(self.store, self._tally, lambda: list(self._published), lambda: self._nothing_found)
+        return Shown(self.store, self._counts, lambda: list(self._published), lambda: self._nothing_found)
 
     def follow(self, stop: threading.Event, interval: float) -> int:
         """Works until `stop` is set."""
@@ -264,10 +264,10 @@ class _HandlerJob:
         if not self._args.json:
             devices = self.store.db.execute("SELECT count(*) FROM device").fetchone()[0]
             out = self.store.db.execute("SELECT count(*) FROM cases WHERE state = 'isolated'").fetchone()[0]
-            print(f"{self._tally.events} events taken in, {devices} devices known, {out} isolated.")
+            print(f"{self._counts.events} events taken in, {devices} devices known, {out} isolated.")
             if self._stale:
                 print(f"{self._stale} events were too old to act upon; see --from-beginning.")
-        silent = self._agents is not None and not all(self._tally.agents.values())
+        silent = self._agents is not None and not all(self._counts.agents.values())
         return 1 if silent or (open_cases and not self._args.dry_run) else 0
 
     def _waits_for_agents(self) -> bool:
@@ -320,14 +320,14 @@ class _HandlerJob:
 
     def _count(self) -> None:
         """Lets others see how it stands."""
-        tally, agents = self._tally, self._agents
-        tally.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
-        tally.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
+        counts, agents = self._counts, self._agents
+        counts.look(self.handler, self.feed.events + (agents.events if agents else 0), time.time())
+        counts.run_folders, self._nothing_found = self.feed.run_folders, self.feed.nothing_found
         if agents is not None:
-            tally.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}
-            tally.agents_unknown = agents.unknown
-            tally.agent_failures, tally.events_refused = agents.puller.failures, agents.refused
-            tally.events_missed = agents.missed
+            counts.agents = {place: not state.since for place, state in agents.puller.states.copy().items()}
+            counts.agents_unknown = agents.unknown
+            counts.agent_failures, counts.events_refused = agents.puller.failures, agents.refused
+            counts.events_missed = agents.missed
             self._nothing_found = agents.nothing_found or (self._nothing_found if self._run_dirs else "")
 
     def _publish(self, event: Event) -> None:
@@ -335,7 +335,7 @@ class _HandlerJob:
         self._published.append(event)
 
     def _print(self, decisions: Sequence[Decision]) -> None:
-        self._tally.count(decisions)
+        self._counts.count(decisions)
         if self._args.json:
             told = [decision.to_json() for decision in decisions if decision.action in NEWS]
         else:

@@ -27,13 +27,13 @@ class Shown(NamedTuple):
 
     Attributes:
         store: For `/devices`.
-        tally: For `/metrics`.
+        counts: For `/metrics`.
         published: For `/events`.
         nothing_found: For `/readyz`: why it is not ready; empty when it is.
     """
 
     store: Store
-    tally: HandlerCounts
+    counts: HandlerCounts
     published: Callable[[], Sequence[Event]]
     nothing_found: Callable[[], str]
 
@@ -79,7 +79,7 @@ class Endpoints(NamedTuple):
         address, port = self.metrics_at
         devices = DevicePage(shown.store)
         server = start_server(
-            registry=handler_registry(shown.tally),
+            registry=handler_registry(shown.counts),
             ledger_events=shown.published,
             ready=shown.nothing_found,
             devices=devices,

@@ -97,7 +97,7 @@ class Counted(NamedTuple):
 
 
 class Strikes:
-    """Everything about strikes that the store holds. Used within a transaction, except for `standing`.
+    """Everything about strikes that the store holds. Used within a transaction, except for `of`.
 
     Attributes:
         ignore_before: What happened earlier, in seconds since the epoch, is no reason to act; as of `begin`.
@@ -245,15 +245,15 @@ class Strikes:
             )
         return True
 
-    def standing(self, device: int, now: float) -> StrikeCount:
+    def of(self, device: int, now: float) -> StrikeCount:
         """How many strikes of `device` count at `now`."""
-        return self._standings("device.n = :device AND", now, device).get(device, StrikeCount(0, 0))
+        return self._select("device.n = :device AND", now, device).get(device, StrikeCount(0, 0))
 
-    def standings(self, now: float) -> dict[int, StrikeCount]:
+    def of_all(self, now: float) -> dict[int, StrikeCount]:
         """How many strikes count at `now` of every device that has some, by number."""
-        return self._standings("", now)
+        return self._select("", now)
 
-    def _standings(self, which: str, now: float, device: int = 0) -> dict[int, StrikeCount]:
+    def _select(self, which: str, now: float, device: int = 0) -> dict[int, StrikeCount]:
         policy = self._policy
         rows = self._store.db.execute(
             "SELECT device.n, time, settled OR verdict <> '', (SELECT count(*) FROM passed "

@@ -89,17 +89,17 @@ class Triage:
             why += ", its strikes up to then count no more"
         return self._say("noted", event, now, why)
 
-    def strike_out(self, device: int, now: float, standing: StrikeCount | None = None) -> Decision | None:
+    def strike_out(self, device: int, now: float, count: StrikeCount | None = None) -> Decision | None:
         """Takes `device` out if enough of its strikes count; None when they do not."""
-        standing = standing or self.strikes.standing(device, self.strikes.now_there(device, now))
-        cause = self.strikes.last_counting(device) if standing.is_enough(self._policy.strikes) else None
+        count = count or self.strikes.of(device, self.strikes.now_there(device, now))
+        cause = self.strikes.last_counting(device) if count.is_enough(self._policy.strikes) else None
         if cause is None or self.strikes.is_stale(cause, now) or self.cases.open_case(device) is not None:
             return None
         self._id = cause.id
         minutes = self._policy.window_seconds / 60
         why = f"it has {_count(self._policy.strikes, 'strike')} within {minutes:g} minutes"
-        if standing.counting < self._policy.strikes:
-            why = f"its strikes of the last months come to {standing.score:.2f} of {self._policy.strikes}"
+        if count.counting < self._policy.strikes:
+            why = f"its strikes of the last months come to {count.score:.2f} of {self._policy.strikes}"
         return self._take_out(device, cause, why, now)
 
     def _anomaly(self, event: Event, now: float) -> Decision:
@@ -149,22 +149,22 @@ class Triage:
         if not new:  # and neither are there more strikes than before
             return self._say("strike", event, now, f"it belongs to the strike of step {event.step}")
         policy = self._policy
-        standing = self.strikes.standing(device, self.strikes.now_there(device, now))
-        out = self.strike_out(device, now, standing)
+        count = self.strikes.of(device, self.strikes.now_there(device, now))
+        out = self.strike_out(device, now, count)
         if out is not None:
             return out
-        total = standing.strikes
-        if standing.is_enough(policy.strikes, waiting=True):
+        total = count.strikes
+        if count.is_enough(policy.strikes, waiting=True):
             return self._say(
                 "waiting",
                 event,
                 now,
-                f"it has {_count(total, 'strike')} of {policy.strikes}{_with(standing)}, and is isolated unless "
+                f"it has {_count(total, 'strike')} of {policy.strikes}{_with(count)}, and is isolated unless "
                 f"many devices of job {job_of(event.run)} raise within {policy.settle_seconds:g} s",
             )
         minutes = policy.window_seconds / 60
         return self._say(
-            "strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes{_with(standing)}"
+            "strike", event, now, f"strike {total} of {policy.strikes} within {minutes:g} minutes{_with(count)}"
         )
 
     def _replay(self, event: Event, now: float) -> Decision:
@@ -329,10 +329,10 @@ _NOTES = {
 }
 
 
-def _with(standing: StrikeCount) -> str:
+def _with(count: StrikeCount) -> str:
     """The score too, where earlier strikes make it more."""
-    more = standing.score + standing.waiting
-    return f", {more:.2f} with earlier ones" if more > standing.strikes + 0.005 else ""
+    more = count.score + count.waiting
+    return f", {more:.2f} with earlier ones" if more > count.strikes + 0.005 else ""
 
 
 def _count(number: int, noun: str) -> str:

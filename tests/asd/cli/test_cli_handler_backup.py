@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 import asd
-from asd import Event, Level
 from asd.cli import main
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
-from tests.support.events import made_of
+from tests.support.events import event_maker
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
 pytestmark = pytest.mark.skipif(not DOCUMENT.exists(), reason="the page with the commands is in the checkout only")
@@ -27,13 +26,12 @@ def _plain_environment(monkeypatch):
     monkeypatch.delenv("ASD_RUN_DIR", raising=False)
 
 
+made = event_maker(run="llama", kind="replay", verdict="persistent")
+
+
 def raises(run_dir, device):
     """A replay finds that the hardware of a device is broken."""
-    told = made_of(
-        Event, run="llama", rank=3, host="node7", device=device, step=1, checkpoint="a", value=2e6, limits=(1e6,),
-        level=Level.ERROR, kind="replay", rule="threshold", feature="l2", reason="r", refused=True, time=time.time(),
-        verdict="persistent",
-    )  # fmt: skip
+    told = made(1, "node7", device, 3, time=time.time())
     EventLog(event_file(run_dir, 3))(told)
 
 

@@ -3,6 +3,7 @@
 from asd import Level
 from asd.errors import IsolationError
 from asd.handler import FaultHandler, Policy, Store
+from asd.handler.device_record import device_records
 from asd.isolator import Device, IsolationOwner
 from tests.support.events import event_maker, growing
 
@@ -64,18 +65,36 @@ class Scene:
         self.policy = policy or self.policy
         self.begin()
 
-    def raises(self, step, device="Ascend:3", wait=100.0, **changes):
-        """A first-level anomaly that happens `wait` seconds after what was before; returns what is done about it."""
+    def tell(self, step=1, device="Ascend:3", wait=0.0, **changes):
+        """A first-level anomaly, `wait` seconds after what was before; returns the decision about it."""
         self.clock.now += wait
-        return self.handler.handle(event(step, device=device, time=self.clock.now, **changes)).action
+        return self.handler.handle(event(step, device=device, **{"time": self.clock.now, **changes}))
+
+    def raises(self, step, device="Ascend:3", wait=100.0, **changes):
+        """The same some time later; returns what is done about it."""
+        return self.tell(step, device, wait, **changes).action
 
     def replay(self, verdict, step=1, device="Ascend:3", **changes):
-        changes.setdefault("time", self.clock.now)
-        return self.handler.handle(event(step, device=device, kind="replay", verdict=verdict, **changes))
+        return self.tell(step, device, kind="replay", verdict=verdict, **changes)
+
+    def stress(self, *, failed, device="Ascend:3", **changes):
+        """A stress test that ends now; returns the decision about it."""
+        level = Level.ERROR if failed else Level.NORMAL
+        fields = {"kind": "stress", "level": level, "key": str(self.clock.now), "checkpoint": ""}
+        return self.tell(0, device, **{**fields, **changes})
 
     def after(self, seconds):
         self.clock.now += seconds
         return [decision.action for decision in self.handler.tick()]
+
+    def record(self, device="Ascend:3"):
+        """What is known of a device."""
+        found = device_records(self.handler.store, self.policy, self.clock.now)
+        return next(each for each in found if each.device == device)
+
+    def rows(self, query):
+        """What the store has."""
+        return self.handler.store.db.execute(query).fetchall()
 
     @property
     def isolated(self):
@@ -96,10 +115,3 @@ def breaker_scene(devices=2, **policy):
 
 def failure(reason="no answer", **more):
     return IsolationError(Device("node7", "Ascend:3", 3), "set", reason, **more)
-
-
-def stress(scene, *, failed, device="Ascend:3", **changes):
-    """A stress test that ends now; returns the decision about it."""
-    level = Level.ERROR if failed else Level.NORMAL
-    fields = {"time": scene.clock.now, "kind": "stress", "level": level, "key": str(scene.clock.now), "checkpoint": ""}
-    return scene.handler.handle(event(0, device=device, **{**fields, **changes}))

@@ -66,12 +66,12 @@ def test_what_follows_from_strikes_in_words():
     assert said(scene.handler.handle(again)) == ("strike", f"{WHO}it belongs to the strike of step 1.")
     scene.raises(2)
     scene.clock.now += 100.0
-    assert said(scene.handler.handle(event(3, time=scene.clock.now))) == (
+    assert said(scene.tell(3)) == (
         "waiting",
         f"{WHO}it has 3 strikes of 3, and is isolated unless many devices of job llama raise within 30 s.",
     )
     scene.after(31.0)
-    merged = scene.handler.handle(event(4, time=scene.clock.now))
+    merged = scene.tell(4)
     assert said(merged) == ("merged", f"{WHO}it belongs to its case, which is isolated.")
     assert merged.case == 1
 
@@ -103,9 +103,7 @@ def test_a_dry_run_in_words():
         f"{WHO}the replay of step 7 of llama found persistent hardware, so it would be isolated, were this no dry run.",
     )
     assert said(scene.replay("persistent", 8)) == ("merged", f"{WHO}it belongs to its case, which is dry.")
-    assert scene.handler.store.db.execute("SELECT state, verdict, isolator FROM cases").fetchall() == [
-        ("dry", "persistent", "set")
-    ]
+    assert scene.rows("SELECT state, verdict, isolator FROM cases") == [("dry", "persistent", "set")]
 
 
 def test_a_replay_of_an_unknown_step_is_told_by_its_run():

@@ -2,7 +2,6 @@
 
 from asd.handler import Policy, Store
 from asd.handler.act.release import drop_verdict
-from asd.handler.device_record import device_records
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, failure
 
 
@@ -56,9 +55,9 @@ def test_a_refusal_is_reported_at_once_and_tried_again_as_long_as_the_verdict_st
     )  # fmt: skip
     outcome = [scene.after(10.0) for _ in range(6 * 24)]
     assert {action for actions in outcome for action in actions} == {"isolating"}
-    (standing,) = device_records(scene.handler.store, scene.policy, scene.clock.now)
-    assert (standing.state, standing.error, standing.attempts) == ("isolating", "answered 403", 12)
-    assert scene.clock.now < standing.next_try <= scene.clock.now + 300.0
+    record = scene.record()
+    assert (record.state, record.error, record.attempts) == ("isolating", "answered 403", 12)
+    assert scene.clock.now < record.next_try <= scene.clock.now + 300.0
     assert (scene.handler.engine.failed_tries, scene.published) == (12, [])
     scene.engine.failures.clear()
     assert scene.after(300.0) == ["isolated"]
@@ -85,8 +84,8 @@ def test_a_dropped_verdict_is_not_tried_again_and_its_strikes_count_no_more():
     assert not drop_verdict(scene.handler.store, 1, scene.clock.now)
     assert scene.after(HOUR) == []
     assert (scene.published, len(scene.engine.calls)) == ([], 1)
-    (standing,) = device_records(scene.handler.store, scene.policy, scene.clock.now)
-    assert (standing.state, standing.strikes, standing.reason) == ("in use", 0, "its verdict was dropped by hand")
+    record = scene.record()
+    assert (record.state, record.strikes, record.reason) == ("in use", 0, "its verdict was dropped by hand")
     assert scene.replay("persistent", 2).action == "isolated"
     assert not drop_verdict(scene.handler.store, 1, scene.clock.now)  # what is out is given back by the engine
 

@@ -53,7 +53,7 @@ def test_events_from_before_the_first_start_are_recorded_and_cause_nothing():
         assert scene.handler.handle(event(step + 1, time=START - 61.0)).action == "stale"
     assert scene.replay("persistent", 4, time=START - 61.0).action == "stale"
     assert scene.after(HOUR) == []
-    assert scene.handler.store.db.execute("SELECT count(*) FROM strike").fetchone() == (4,)
+    assert scene.rows("SELECT count(*) FROM strike")[0] == (4,)
 
 
 def test_a_clock_that_is_a_minute_behind_hides_nothing():
@@ -89,8 +89,8 @@ def test_a_clock_that_goes_back_blocks_nothing(tmp_path):
 def test_a_strike_from_the_far_future_leaves_the_window_all_the_same():
     scene = Scene()
     scene.handler.handle(event(1, time=START + 1000 * HOUR))
-    assert scene.handler.triage.strikes.standing(1, START) == (0, 1, 0.0)
-    assert scene.handler.triage.strikes.standing(1, START + 8 * HOUR + 61.0)[:2] == (0, 0)
+    assert scene.handler.triage.strikes.of(1, START) == (0, 1, 0.0)
+    assert scene.handler.triage.strikes.of(1, START + 8 * HOUR + 61.0)[:2] == (0, 0)
 
 
 # The clock

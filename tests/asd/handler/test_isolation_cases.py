@@ -35,7 +35,7 @@ def test_for_a_minute_nobody_asks_again_who_holds_a_device():
     scene.engine.others.add(("node7", "Ascend:3"))
     for step in (1, 2, 3):
         assert scene.replay("persistent", step).action == "others"
-    assert len(asked) == scene.handler.store.db.execute("SELECT count(*) FROM cases").fetchone()[0] == 1
+    assert len(asked) == scene.rows("SELECT count(*) FROM cases")[0][0] == 1
 
 
 def test_who_holds_a_device_is_asked_again_when_the_clock_has_gone_back():

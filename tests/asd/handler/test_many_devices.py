@@ -17,14 +17,14 @@ def test_three_devices_of_a_job_within_thirty_seconds_are_software_and_one_decis
     assert scene.raises(5, "Ascend:0") == "waiting"
     assert scene.raises(6, "Ascend:1", wait=15.0) == "waiting"
     scene.clock.now += 14.0
-    decision = scene.handler.handle(event(7, device="Ascend:2", time=scene.clock.now))
+    decision = scene.tell(7, device="Ascend:2")
     assert decision.action == "software"
     assert decision.reason == (
         "Ascend:2 on node7: 3 devices of job llama raised within 30 s: software or data, their strikes are revoked and "
         "nobody is isolated for them unless a replay finds hardware."
     )
     scene.clock.now += 1.0
-    assert scene.handler.handle(event(8, device="Ascend:4", time=scene.clock.now)).reason == (
+    assert scene.tell(8, device="Ascend:4").reason == (
         "Ascend:4 on node7: it is one more of the many devices of job llama at once, the strike is revoked."
     )
     assert scene.after(HOUR) == []
@@ -45,7 +45,7 @@ def test_devices_further_apart_or_of_other_jobs_are_no_burst():
         scene.raises(number + 1, f"Ascend:{number}", wait=wait, run=run)
     scene.after(31.0)
     assert len(scene.isolated) == 5
-    assert scene.handler.store.db.execute("SELECT count(*) FROM strike WHERE revoked <> ''").fetchone() == (0,)
+    assert scene.rows("SELECT count(*) FROM strike WHERE revoked <> ''")[0] == (0,)
 
 
 def test_ranks_of_a_node_that_found_no_common_name_lose_no_device_to_the_same_steps():
@@ -62,7 +62,7 @@ def test_ranks_of_a_node_that_found_no_common_name_lose_no_device_to_the_same_st
     scene = Scene()
     for number in range(2):
         scene.raises(1, f"Ascend:{number}", 0.1, run=f"asd_run-{number}")
-    decision = scene.handler.handle(event(1, device="Ascend:2", run="another", time=scene.clock.now))
+    decision = scene.tell(1, device="Ascend:2", run="another")
     assert decision.reason.startswith("Ascend:2 on node7: 3 devices of node node7 raised within 30 s: software or data")
 
 
@@ -125,7 +125,7 @@ def test_the_same_value_in_another_attempt_is_software(value, second):
     first = "llama" if second != "llama" else "llama+2"
     assert scene.raises(5, run=first, value=value) == "strike"
     assert scene.raises(5, run=second, value=value) == "software"
-    (sentence,) = scene.handler.store.db.execute("SELECT reason FROM decision").fetchone()
+    (sentence,) = scene.rows("SELECT reason FROM decision")[0]
     assert sentence == (
         "Ascend:3 on node7: job llama had the very same value at a in step 5 in another attempt: software or data, the "
         "strikes of this step are revoked and nobody is isolated for them."
@@ -161,7 +161,7 @@ def test_a_value_that_moves_with_a_device_that_is_out_belongs_to_its_case():
     scene.clock.now += 100.0
     again = moved(event(5, run="llama+2", value=3e6, time=scene.clock.now), rank=0)
     assert scene.handler.handle(again).action == "merged"
-    assert scene.handler.store.db.execute("SELECT last_fault FROM cases").fetchall() == [(scene.clock.now,)]
+    assert scene.rows("SELECT last_fault FROM cases") == [(scene.clock.now,)]
 
 
 def test_where_another_device_was_at_fault_in_that_step_too_the_same_value_is_software():

@@ -64,7 +64,7 @@ def test_a_flapping_device_behind_an_open_breaker_pushes_no_history_out():
     for step in range(2, 602):
         scene.raises(step, "Ascend:2", wait=0.1)
     scene.after(60.0)
-    kept = scene.handler.store.db.execute("SELECT action, reason FROM decision ORDER BY n").fetchall()
+    kept = scene.rows("SELECT action, reason FROM decision ORDER BY n")
     assert [action for action, _ in kept if action.startswith("isolat")] == ["isolating", "isolated"]
     assert len(kept) < 10  # of 601 events
     assert [reason.rpartition(". ")[2] for action, reason in kept if action == "breaker"][1:] == [

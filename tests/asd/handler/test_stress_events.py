@@ -3,14 +3,13 @@
 import pytest
 
 from asd import Level
-from asd.handler.device_record import device_records
 from asd.isolator import Device
-from tests.asd.handler.scene import FORGETS, HOUR, START, Scene, event, stress
+from tests.asd.handler.scene import FORGETS, HOUR, START, Scene, event
 
 
 def test_a_device_that_fails_its_stress_test_is_isolated_at_once():
     scene = Scene()
-    assert stress(scene, failed=True).action == "isolated"
+    assert scene.stress(failed=True).action == "isolated"
     assert scene.isolated == ["Ascend:3"]
     (told,) = scene.published
     assert (told.kind, told.verdict) == ("isolation", "persistent")
@@ -23,7 +22,7 @@ def test_a_device_that_passes_its_stress_test_has_no_strikes_from_before():
     scene = Scene(FORGETS)
     assert [scene.raises(step) for step in (1, 2)] == ["strike", "strike"]
     scene.clock.now += 1.0
-    decision = stress(scene, failed=False)
+    decision = scene.stress(failed=False)
     assert (decision.action, decision.case) == ("cleared", 0)
     assert decision.reason == "Ascend:3 on node7: it made no mistake in a stress test, its strikes count no more."
     assert [scene.raises(step) for step in (3, 4)] == ["strike", "strike"]
@@ -37,11 +36,10 @@ def test_strikes_of_other_devices_and_from_after_the_stress_test_still_count():
     for step in (1, 2):
         scene.raises(step)
         scene.raises(10 + step, device="Ascend:5")
-    assert stress(scene, failed=False, time=began + 150.0).action == "cleared"  # after the first, before the second
-    standings = {each.device: each for each in device_records(scene.handler.store, scene.policy, scene.clock.now)}
-    assert [standings[name].strikes for name in ("Ascend:3", "Ascend:5")] == [1, 2]
-    assert (standings["Ascend:3"].tested, standings["Ascend:3"].sound) == (began + 150.0, True)
-    assert (standings["Ascend:5"].tested, standings["Ascend:5"].sound) == (0.0, False)
+    assert scene.stress(failed=False, time=began + 150.0).action == "cleared"  # after the first, before the second
+    tested, other = scene.record(), scene.record("Ascend:5")
+    assert (tested.strikes, tested.tested, tested.sound) == (1, began + 150.0, True)
+    assert (other.strikes, other.tested, other.sound) == (2, 0.0, False)
 
 
 def test_a_device_that_somebody_gave_back_has_no_strikes_from_before():
@@ -51,7 +49,7 @@ def test_a_device_that_somebody_gave_back_has_no_strikes_from_before():
     told = event(2, kind="recovery", level=Level.NORMAL, time=scene.clock.now)
     assert scene.handler.handle(told).reason.endswith("it was given back, its strikes up to then count no more.")
     assert scene.raises(3) == "strike"
-    assert device_records(scene.handler.store, scene.policy, scene.clock.now)[0].strikes == 1
+    assert scene.record().strikes == 1
 
 
 def test_a_recovery_with_a_clock_that_went_ahead_hides_no_later_strike():
@@ -63,7 +61,7 @@ def test_a_recovery_with_a_clock_that_went_ahead_hides_no_later_strike():
 def test_a_passed_stress_test_gives_no_isolated_device_back():
     scene = Scene(FORGETS)
     scene.replay("persistent")
-    decision = stress(scene, failed=False)
+    decision = scene.stress(failed=False)
     assert (decision.action, decision.case) == ("cleared", 1)
     assert decision.reason.endswith("its strikes count no more, but it stays out: its case is isolated.")
     scene.after(3600.0)
@@ -72,32 +70,32 @@ def test_a_passed_stress_test_gives_no_isolated_device_back():
 
 def test_the_verdict_of_a_replay_from_before_a_passed_stress_test_comes_too_late():
     scene = Scene(FORGETS)
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     assert scene.replay("persistent", time=scene.clock.now).action == "stale"
     assert scene.replay("persistent", step=2, time=scene.clock.now + 0.1).action == "isolated"
 
 
 def test_a_failed_stress_test_from_before_the_first_start_isolates_nobody_and_a_double_is_one():
     scene = Scene()
-    assert stress(scene, failed=True, time=START - HOUR).action == "stale"
-    assert stress(scene, failed=True, time=START - HOUR).action == "duplicate"
-    (standing,) = device_records(scene.handler.store, scene.policy, scene.clock.now)
-    assert (standing.verdicts["persistent"], standing.sound, standing.state) == (1, False, "in use")
+    assert scene.stress(failed=True, time=START - HOUR).action == "stale"
+    assert scene.stress(failed=True, time=START - HOUR).action == "duplicate"
+    record = scene.record()
+    assert (record.verdicts["persistent"], record.sound, record.state) == (1, False, "in use")
 
 
 def test_the_circuit_breaker_holds_for_stress_tests_too():
     scene = Scene()
-    actions = [stress(scene, failed=True, device=f"Ascend:{number}").action for number in range(3)]
+    actions = [scene.stress(failed=True, device=f"Ascend:{number}").action for number in range(3)]
     assert actions == ["isolated", "isolated", "breaker"]
 
 
 def test_a_stress_test_that_knows_no_rank_leaves_the_known_one():
     scene = Scene()
     scene.raises(1)
-    assert stress(scene, failed=True, rank=-1).action == "isolated"
+    assert scene.stress(failed=True, rank=-1).action == "isolated"
     assert scene.engine.calls[0][1] == Device("node7", "Ascend:3", 3)
 
 
 @pytest.mark.parametrize("failed", [True, False])
 def test_a_stress_test_without_a_device_is_only_noted(failed):
-    assert stress(Scene(), failed=failed, device="unknown").action == "noted"
+    assert Scene().stress(failed=failed, device="unknown").action == "noted"

@@ -50,7 +50,7 @@ def test_a_device_is_heard_of_with_what_it_did(book):
     assert book.count(3, "Ascend:1") == Counted(device=1)
     book.count(0, "Ascend:1", kind="recovery", level=Level.NORMAL, reason="by hand")
     assert book.rows("anomalies, persistent, strikes", "device") == [(2, 0, 1)]
-    assert book.strikes.standing(1, book.now) == StrikeCount(0, 0)
+    assert book.strikes.of(1, book.now) == StrikeCount(0, 0)
 
 
 def test_numbers_of_devices_are_kept_until_there_are_too_many(book, monkeypatch):

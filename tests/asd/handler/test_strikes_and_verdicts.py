@@ -23,7 +23,7 @@ def test_three_strikes_isolate_once_nobody_else_has_raised_for_the_settling_time
 def test_a_decision_says_in_one_sentence_what_was_decided_and_why():
     scene = Scene()
     scene.raises(1)
-    decision = scene.handler.handle(event(2, time=scene.clock.now))
+    decision = scene.tell(2)
     assert decision.reason == "Ascend:3 on node7: strike 2 of 3 within 480 minutes."
     assert (decision.device, decision.event_id) == (Device("node7", "Ascend:3", 3), event(2).id)
     assert decision.time == scene.clock.now
@@ -149,7 +149,7 @@ def test_of_two_verdicts_about_the_same_step_of_a_device_software_holds(order):
     scene = Scene(Policy(strikes=1, max_devices=0))
     for verdict, key in zip(order, "xy", strict=True):
         scene.replay(verdict, 5, key=key)
-    assert scene.handler.triage.strikes.standing(1, scene.clock.now) == (0, 0, 0.0)
+    assert scene.handler.triage.strikes.of(1, scene.clock.now) == (0, 0, 0.0)
 
 
 @pytest.mark.parametrize("software_first", [False, True])

@@ -8,18 +8,13 @@ from hypothesis import strategies as st
 
 from asd.errors import ConfigError
 from asd.handler import Policy, Store
-from asd.handler.device_record import device_records, policy_of
+from asd.handler.device_record import policy_of
 from asd.isolator import Device
-from tests.asd.handler.scene import DAY, FORGETS, HOUR, Scene, event, stress
-
-
-def standing(scene):
-    (found,) = device_records(scene.handler.store, scene.policy, scene.clock.now)
-    return found
+from tests.asd.handler.scene import DAY, FORGETS, HOUR, Scene
 
 
 def score(scene):
-    return standing(scene).suspicion
+    return scene.record().suspicion
 
 
 def test_a_device_that_errs_every_few_days_is_taken_out_though_no_window_holds_three_strikes():
@@ -42,7 +37,7 @@ def test_what_is_said_of_a_strike_names_the_earlier_ones():
     scene.raises(1)
     scene.after(31.0)
     scene.clock.now += 30 * DAY + 8 * HOUR - 131.0
-    decision = scene.handler.handle(event(2, time=scene.clock.now))
+    decision = scene.tell(2)
     assert decision.reason == "Ascend:3 on node7: strike 1 of 3 within 480 minutes, 1.50 with earlier ones."
 
 
@@ -54,10 +49,10 @@ def test_a_passed_stress_test_lowers_suspicion_a_little_and_the_same_test_only_o
     assert score(scene) == 2.0
     at = scene.clock.now
     for _ in range(2):
-        decision = stress(scene, failed=False, time=at)
+        decision = scene.stress(failed=False, time=at)
     assert score(scene) == pytest.approx(1.6)
     scene.after(60.0)
-    decision = stress(scene, failed=False, time=scene.clock.now)
+    decision = scene.stress(failed=False, time=scene.clock.now)
     assert decision.reason == "Ascend:3 on node7: it made no mistake in a stress test, its strikes count a little less."
     assert score(scene) == pytest.approx(1.28)
     assert scene.raises(3) == "waiting"  # three strikes in the window are what the published rule takes
@@ -83,50 +78,50 @@ def test_a_device_that_is_out_is_given_back_after_a_test_that_it_passes_not_afte
         "(`asd stress`)."
     )
     assert scene.after(90 * DAY) == []  # asked for once
-    assert standing(scene).reason == (
+    assert scene.record().reason == (
         "it has 3 strikes within 480 minutes; it had no fault since, and is given back after a stress test that it "
         "passes"
     )
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     assert scene.after(1.0) == ["released"]
     assert scene.isolated == []
 
 
 def test_a_test_that_was_passed_before_the_last_fault_gives_nothing_back_and_one_since_then_needs_no_other():
     scene = taken_out()
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     scene.clock.now += HOUR
     assert scene.raises(5) == "merged"
     assert scene.after(48 * HOUR) == ["test-wanted"]
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     scene.clock.now += 1.0
     assert scene.raises(6) == "merged"  # no test is asked for as long as this fault is young
-    assert standing(scene).reason == "it has 3 strikes within 480 minutes"
+    assert scene.record().reason == "it has 3 strikes within 480 minutes"
     scene.clock.now += 1.0
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     assert scene.after(47 * HOUR) == []
     assert scene.after(HOUR) == ["released"]
 
 
 def test_a_test_that_is_not_passed_keeps_a_device_out():
     scene = taken_out()
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     scene.clock.now += 1.0
-    stress(scene, failed=True)
+    scene.stress(failed=True)
     assert scene.after(48 * HOUR) == ["test-wanted"]
 
 
 def test_a_dry_run_asks_for_the_test_too():
     scene = taken_out(Policy(dry_run=True))
     assert scene.after(48 * HOUR) == ["test-wanted"]
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     assert scene.after(1.0) == ["released"]
 
 
 def test_a_device_that_the_handler_gave_back_is_out_again_with_the_next_strike():
     scene = taken_out()
     scene.clock.now += 1.0
-    stress(scene, failed=False)
+    scene.stress(failed=False)
     assert scene.after(48 * HOUR) == ["released"]
     assert score(scene) == pytest.approx(3 * 0.8 * 0.5 ** (40 / 24 / 30), abs=1e-2)
     assert scene.raises(4) == "waiting"
@@ -183,5 +178,5 @@ def test_a_database_of_the_version_before_is_taken_over(tmp_path):
         db.execute("PRAGMA user_version = 2")
     scene.begin()
     assert scene.raises(2) == "strike"
-    assert stress(scene, failed=False).action == "cleared"
+    assert scene.stress(failed=False).action == "cleared"
     assert Store(tmp_path / "h.sqlite").db.execute("PRAGMA user_version").fetchone() == (4,)
