@@ -23,8 +23,6 @@ def attribution_of(
     own: Mapping[str, Seen],
     averaged: Mapping[str, Seen],
     outputs: Collection[str] = (),
-    *,
-    reversed_outputs: bool = False,
 ) -> Attribution | None:
     """Whose fault it was; None when there is no other rank. A call of all ranks.
 
@@ -34,7 +32,6 @@ def attribution_of(
         averaged: The means over the ranks, which should be the same on all that hold the same. They count where no rank
             has a fault of its own: one whose copy is bad while others are not.
         outputs: Which checkpoints are outputs of the forward pass.
-        reversed_outputs: Whether these are looked at in the backward pass, the last one first.
 
     Raises:
         RankLostError: A rank did not answer, see `Exchange.gather`.
@@ -56,21 +53,16 @@ def attribution_of(
     if groups.whole:
         return whose_fault(alone, means)
     called = {names.get(name, name) for name in outputs}
-    return origin_among(
-        _told(exchange, report_of(exchange.rank, alone, means(), called, reversed_outputs=reversed_outputs)), groups
-    )
+    return origin_among(_told(exchange, report_of(exchange.rank, alone, means(), called)), groups)
 
 
-def words_of_vanished(
-    exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading], *, reversed_outputs: bool
-) -> list[RankReport]:
+def words_of_vanished(exchange: Exchange, gone: Sequence[Reading], first: Sequence[Reading]) -> list[RankReport]:
     """Of each rank where it began what a second run of a step did not show again; a call of all ranks.
 
     Args:
         exchange: The ranks.
         gone: What was suspicious in the first run and is not in the second.
         first: All that the first run showed.
-        reversed_outputs: Whether outputs are looked at in the backward pass, the last one first.
 
     Raises:
         RankLostError: A rank did not answer.
@@ -84,7 +76,7 @@ def words_of_vanished(
     outputs = {each.checkpoint for each in first if each.kind == OUTPUT}
     mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
     rank = exchange.rank
-    word = report_of(rank, {rank: own}, {rank: {}}, outputs, reversed_outputs=reversed_outputs)
+    word = report_of(rank, {rank: own}, {rank: {}}, outputs)
     return _told(exchange, word._replace(mean=mean))
 
 

@@ -119,7 +119,7 @@ class Confirming(Part):
     def _whose(self, gone: Sequence[Reading], first: Sequence[Reading]) -> tuple[bool, Attribution | None]:
         """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
         if not self.ranks.groups.whole:
-            words = words_of_vanished(self.ranks, gone, first, reversed_outputs=True)
+            words = words_of_vanished(self.ranks, gone, first)
             found = blame_among(words, self.ranks.groups)
             return found is not None, found
         own = next((reading.checkpoint for reading in gone if reading.kind not in OF_ALL_RANKS), "")

@@ -170,7 +170,6 @@ class StepReader(Part):
                 monitor.seen(readings, loss_scale=self.scale),
                 monitor.seen(readings, loss_scale=self.scale, averaged=True),
                 {reading.checkpoint for reading in readings if reading.kind == OUTPUT},
-                reversed_outputs=True,
             )
         except RankLostError:
             pass  # what this one saw is judged all the same; the exchange keeps the error, which ends the step

@@ -51,8 +51,6 @@ def report_of(
     own: Mapping[int, Mapping[str, Seen]],
     averaged: Mapping[int, Mapping[str, Seen]],
     outputs: Collection[str],
-    *,
-    reversed_outputs: bool = False,
 ) -> RankReport:
     """What `rank` tells the others.
 
@@ -60,15 +58,15 @@ def report_of(
         rank: This one.
         own: Of each rank that holds the same, this one included, what it saw alone, per checkpoint.
         averaged: The same of means over ranks.
-        outputs: Which of the checkpoints are outputs of the forward pass.
-        reversed_outputs: Whether these are looked at in the backward pass, the last one first.
+        outputs: Which of the checkpoints are outputs of the forward pass; they are looked at in the backward pass, the
+            last one first.
     """
     ordered = sorted(own[rank].items(), key=lambda item: item[1].order)
     forward = [item for item in ordered if item[0] in outputs]
     backward = [item for item in ordered if item[0] not in outputs]
     mean = whose_mean(averaged)
     bad_mean = next((name for name, seen in averaged[rank].items() if seen.broken), "") if rank in mean.ranks else ""
-    for is_forward, items in ((True, forward[::-1] if reversed_outputs else forward), (False, backward)):
+    for is_forward, items in ((True, forward[::-1]), (False, backward)):
         for position, (name, seen) in enumerate(items):
             if seen.broken:
                 distance = distances(own, name)[rank]

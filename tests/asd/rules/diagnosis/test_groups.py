@@ -119,7 +119,7 @@ def test_in_the_backward_pass_the_last_stage_comes_first_and_a_fault_of_the_firs
 def test_outputs_that_are_looked_at_in_the_backward_pass_are_taken_in_the_order_in_which_they_were_made():
     own = {rank: seen(last=CALM, first=CALM) for rank in range(4)}
     own[0], own[1] = seen(last=LOUD, first=CALM), seen(last=LOUD, first=LOUD)
-    assert among(FOUR_PARTS, own, ("first", "last"), reversed_outputs=True).origin == 1
+    assert among(FOUR_PARTS, own, ("first", "last")).origin == 1
 
 
 def test_a_mean_is_blamed_on_a_rank_whose_copy_alone_is_bad_and_on_none_where_all_that_share_it_have_it():
