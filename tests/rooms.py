@@ -35,7 +35,6 @@ RERUN = (
     "operators/rerun",
     "operators/recompute",
     "operators/selftest",
-    "operators/stress",
     "operators/drill",
     "asd/injection",
 )

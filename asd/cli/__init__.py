@@ -17,16 +17,19 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from asd.cli.debug.older_names import of_today
+from asd.cli.shared.older_names import of_today
 from asd.errors import ASDError, ConfigError
 
-__all__ = ["ALIASES", "COMMANDS", "GROUPS", "RENAMED", "main", "parser_of"]
+__all__ = ["ALIASES", "COMMANDS", "GROUPS", "main", "parser_of"]
 
 GROUPS = {
     "train": {
         "demo": ("asd.cli.train.demo", "train while a device computes wrongly; watch it found, judged and replaced"),
         "run": ("asd.cli.train.run", "run a training command with detection on"),
-        "selftest": ("asd.cli.train.selftest", "test all that detection is made of, on this device"),
+        "selftest": (
+            "asd.cli.train.selftest",
+            "test a device: all that detection is made of, or work whose answers are known",
+        ),
         "env": ("asd.cli.train.env", "show the settings in force and what this machine has"),
     },
     "watch": {
@@ -38,8 +41,6 @@ GROUPS = {
     "act": {
         "handler": ("asd.cli.act.handler", "follow events and have a device that is at fault isolated"),
         "devices": ("asd.cli.act.devices", "show every device: health, strikes, verdicts, who isolated it"),
-        "stress": ("asd.cli.act.stress", "test a device with work whose answers are known, as fault diagnosis does"),
-        "recheck": ("asd.cli.act.recheck", "compute the operator that an alarm kept again and again, on any device"),
     },
     "debug": {
         "compare": ("asd.cli.debug.compare", "compare the dumps of two runs and name the first wrong operator"),
@@ -63,9 +64,6 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 ALIASES = {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
 """The other name of a sub-command, by which other tools know it."""
-
-RENAMED = {"drill": ("demo", "demo --fault")}
-"""Old names, which go with the next release: the command that has the work now, and how it is called."""
 
 _EXTRAS = {"mindspore": "mindspore", "mindformers": "mindformers", "lightkube": "k8s", "yaml": "web"}
 """Packages a command may lack on a machine that does without them, and the extra that brings each."""
@@ -124,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The arguments without the program's name; `sys.argv` when None.
     """
-    arguments = _renamed(_without_framework(list(sys.argv[1:] if argv is None else argv)))
+    arguments = _without_framework(list(sys.argv[1:] if argv is None else argv))
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - `>&-` closed it
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -156,18 +154,6 @@ def _without_framework(arguments: list[str]) -> list[str]:
     """Leaves out `-f mindspore` before the command, as other tools have it: the dumps say themselves whose they are."""
     given = arguments[:1] in (["-f"], ["--framework"]) and arguments[1:2] in (["mindspore"], ["pytorch"])
     return arguments[2:] if given else arguments
-
-
-def _renamed(arguments: list[str]) -> list[str]:
-    """The arguments with the new name of a command that was called by its old one, which is said."""
-    if arguments[:1] == [] or arguments[0] not in RENAMED:
-        return arguments
-    old, *rest = arguments
-    command, now = RENAMED[old]
-    print(f"asd: {old!r} is now {now!r}; the old name goes with the next release.", file=sys.stderr)
-    if old == "drill":  # its fault had no option
-        rest = [f"--fault={word}" if ":" in word and not word.startswith("-") else word for word in rest]
-    return [command, *rest]
 
 
 def _run(arguments: list[str]) -> int:

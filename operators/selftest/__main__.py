@@ -9,29 +9,24 @@ import sys
 from collections.abc import Sequence
 
 from asd.errors import ConfigError
-from asd.operators.selftest.costs import measure_costs
-from asd.operators.selftest.hashing import test_hashes
-from asd.operators.selftest.measuring import test_measuring
+from asd.operators.selftest.known_answers import use_device
+from asd.operators.selftest.measuring import test_hashes, test_measuring
 from asd.operators.selftest.outcome import Report
 from asd.operators.selftest.primitives import test_primitives
-from asd.operators.selftest.recomputing.calls import test_calls
-from asd.operators.selftest.recomputing.products import test_products
+from asd.operators.selftest.recomputing import test_recomputing
 from asd.operators.selftest.refusing import test_refusing
 from asd.operators.selftest.repeating import test_repeating
 from asd.operators.start.enable import disable
-from asd.operators.stress import use_device
 
 __all__ = ["PARTS", "main"]
 
 PARTS = {
     "operators": test_primitives,
     "measuring": test_measuring,
-    "recomputing": test_products,
-    "calls": test_calls,
+    "recomputing": test_recomputing,
     "hashes": test_hashes,
     "gate": test_refusing,
     "repeating": test_repeating,
-    "costs": measure_costs,
 }
 """What there is to test, in its order."""
 

@@ -1,4 +1,4 @@
-"""What measures: statistics, taps, looks and check operators give NumPy's numbers and change no bit."""
+"""What measures: statistics, taps, looks, check operators and hashes give NumPy's numbers and change no bit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from asd.operators.checks.ready_made import GatherASD, LayerNormASD, RmsNormASD
 from asd.operators.measure.look import make_look, make_observer
 from asd.operators.measure.statistics import statistics_of
 from asd.operators.measure.tap import make_tap
-from asd.operators.selftest.cells import Differentiated, FirstOutput
-from asd.operators.selftest.outcome import Report, Wrong, expect, expect_bits, expect_near, try_bare
+from asd.operators.ranks.weights import hash_of, hashes_of, total_of
+from asd.operators.selftest.outcome import Absent, Report, Wrong, expect, expect_bits, expect_near, try_bare
 from asd.operators.selftest.values import (
     DTYPES,
     SMALLEST,
+    Differentiated,
+    FirstOutput,
     cases,
     features_of,
     number_of_bits,
@@ -29,7 +31,7 @@ from asd.operators.table.slots import renew, table
 from asd.rules.readings.features import Features
 from asd.rules.readings.reading import OUTPUT, WEIGHT_GRADIENT, Reading
 
-__all__ = ["Differentiated", "test_measuring"]
+__all__ = ["test_hashes", "test_measuring"]
 
 _OF_SUMS = 1e-5
 """Relative, of a float32 sum of some thousand positive numbers."""
@@ -218,3 +220,47 @@ def _checked(
     if not seen:
         raise Wrong(f"the check of {what} saw nothing")
     _seen(f"the gradient of {what}", seen[0], found[1])
+
+
+def test_hashes(report: Report) -> None:
+    """Known answers, flipped bits, and weights of each type."""
+    report.check("hashes", "known answers", _known)
+    report.check("hashes", "a flipped bit", _flipped)
+    for dtype in DTYPES:
+        report.check("hashes", "of a weight on the device", _of_weight, dtype, dtype=dtype)
+
+
+def _bytes(count: int) -> np.ndarray:
+    return (np.arange(count) % 251).astype(np.uint8)
+
+
+def _known() -> None:
+    words = [int.from_bytes(bytes(_bytes(1000)[i : i + 4]), "little") for i in range(0, 1000, 4)]
+    truth = sum(word * (2 * i + 1) for i, word in enumerate(words)) % 2**64
+    found = hash_of(_bytes(1000))
+    expect(found == truth, f"the hash of 1000 known bytes is {found:#x}, by whole numbers it is {truth:#x}")
+    found = total_of([1, 2, 2**64 - 1])
+    truth = (31 * 31 * 1 + 31 * 2 + 2**64 - 1) % 2**64
+    expect(found == truth, f"the total of three hashes is {found:#x}, by whole numbers it is {truth:#x}")
+
+
+def _flipped() -> None:
+    data = np.random.default_rng(1).integers(0, 256, 1003).astype(np.uint8)
+    right = hash_of(data)
+    expect(hash_of(data.copy()) == right, "a copy has another hash")
+    for bit in (*range(64), *range(64, 8 * data.size, 61)):
+        other = data.copy()
+        other[bit // 8] ^= 1 << bit % 8
+        expect(hash_of(other) != right, f"bit {bit} of {8 * data.size} flips unseen")
+
+
+def _of_weight(dtype: str) -> None:
+    for name, array in cases(dtype).items():
+        weight = tensor(array, dtype)
+        if read(weight).tobytes() != array.tobytes():
+            if name in ("denormal", "tiny"):
+                continue  # made by a conversion on the device, which takes it for zero
+            raise Absent(f"the device does not keep the bits of {name} in {dtype}")
+        (found,) = hashes_of([weight])
+        truth = hash_of(array)
+        expect(found == truth, f"{name}: the hash of a weight is {found:#x}, of the same bits in NumPy {truth:#x}")

@@ -57,17 +57,9 @@ class Report:
             state, detail = WRONG, _first_words(error)
         self._tell(area, name, state, dtype, detail)
 
-    def cost(self, name: str, measure: Callable[[], float]) -> None:
-        """Tells how many microseconds `measure` finds."""
-        try:
-            found, state, detail = measure(), OK, ""
-        except Exception as error:
-            found, state, detail = 0.0, WRONG, _first_words(error)
-        self._tell("cost", name, state, "", detail, found)
-
-    def _tell(self, area: str, name: str, state: str, dtype: str, detail: str = "", microseconds: float = 0.0) -> None:
+    def _tell(self, area: str, name: str, state: str, dtype: str, detail: str = "") -> None:
         detail = " ".join(detail.split())[:_LONGEST]
-        finding = Finding(area, name, state, self.mode, dtype, detail, microseconds, self._rank)
+        finding = Finding(area, name, state, self.mode, dtype, detail, self._rank)
         print(line_of(finding), flush=True)  # noqa: T201 - this is how a child speaks
 
 

@@ -39,7 +39,7 @@ def test_nothing_is_wrong_with_the_operators_the_hashes_and_the_gate_in_both_mod
         pytest.param("ReduceMax", "measuring", "statistics", "of a tensor", marks=pytest.mark.slow),
         pytest.param("checksum", "recomputing", "checksums", "of a product", marks=pytest.mark.slow),
         *(
-            pytest.param(what, "calls", area, name, marks=pytest.mark.slow)
+            pytest.param(what, "recomputing", area, name, marks=pytest.mark.slow)
             for what, area, name in (
                 ("softmax", "results computed a second way", "softmax of attention"),
                 ("convolution", "results computed a second way", "convolution"),
@@ -99,7 +99,6 @@ FINDINGS = [
     Finding("statistics", "of a tensor", OK, "graph", "float32"),
     Finding("statistics", "of a tensor", WRONG, "pynative", "float32", "the norm is 1, NumPy's is 2"),
     Finding("gate", "refuses and applies", ABSENT, "graph", "bfloat16", "no such update"),
-    Finding("cost", "tap on a gradient", OK, "graph", "", "", 12.5),
 ]
 MACHINE = {"host": "node7", "device": "Ascend:3", "mindspore": "2.10.0"}
 
@@ -117,22 +116,8 @@ def test_the_table_has_words_for_people(capsys):
     assert row.split("  ")[0] == "statistics: of a tensor"
     assert "WRONG" in row
     assert "  statistics: of a tensor (pynative, float32): the norm is 1, NumPy's is 2" in lines
-    assert lines[-1] == "2 right, 1 wrong, 1 absent."
+    assert lines[-1] == "1 right, 1 wrong, 1 absent."
     assert "\x1b" not in "".join(lines)
-
-
-def test_the_ocp_form_begins_with_its_version_counts_its_lines_and_ends_with_a_result():
-    lines = [json.loads(line) for line in selftest.as_ocp(FINDINGS, MACHINE)]
-    assert lines[0]["schemaVersion"] == {"major": 2, "minor": 0}
-    assert [line["sequenceNumber"] for line in lines] == list(range(len(lines)))
-    assert all(line["timestamp"].endswith("Z") for line in lines)
-    assert lines[1]["testRunArtifact"]["testRunStart"]["dutInfo"]["dutInfoId"] == "node7"
-    assert lines[-1]["testRunArtifact"]["testRunEnd"] == {"status": "COMPLETE", "result": "FAIL"}
-    kinds = [line["testStepArtifact"].get("diagnosis", {}).get("type") for line in lines[2:-1]]
-    assert [kind for kind in kinds if kind] == ["PASS", "FAIL", "UNKNOWN"]
-    steps = [line["testStepArtifact"] for line in lines[2:-1]]
-    (cost,) = [step["measurement"] for step in steps if "measurement" in step]
-    assert (cost["value"], cost["unit"]) == (12.5, "us")
 
 
 def test_the_parts_are_those_of_the_child():

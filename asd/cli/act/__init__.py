@@ -1,4 +1,4 @@
-"""Commands of who acts: `handler`, `devices`, `stress`, `recheck`.
+"""Commands of who acts: `handler`, `devices`.
 
 May import: `shared`, and everything below the command line.
 """

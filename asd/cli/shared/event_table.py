@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
 
-from asd.cli.shared.event_head import EventHead
 from asd.cli.shared.printable import printable
-from asd.event import LEVEL_NAMES
+from asd.event import LEVEL_NAMES, Event
 from asd.handler.message_limiter import SECONDS, MessageLimiter
 from asd.verdict import Level
 
@@ -34,12 +33,12 @@ class EventTable:
 
     def __init__(self, out: TextIO, environ: Mapping[str, str], *, every: bool = False) -> None:
         self._out = out
-        self._limiter: MessageLimiter[EventHead] | None = None if every else MessageLimiter(_MOST)
+        self._limiter: MessageLimiter[Event] | None = None if every else MessageLimiter(_MOST)
         self._colours = out.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._widths = [len(name) for name in _HEAD]
         self._begun = False
 
-    def add(self, events: Sequence[EventHead]) -> None:
+    def add(self, events: Sequence[Event]) -> None:
         """Prints `events`, in the order of their times, and flushes."""
         shown = []
         for event in events:
@@ -52,10 +51,10 @@ class EventTable:
         """Prints the lines that count what was not printed by `now`, in seconds since the epoch; all by default."""
         self._show(self._due(now))
 
-    def _due(self, now: float) -> list[tuple[EventHead, int]]:
+    def _due(self, now: float) -> list[tuple[Event, int]]:
         return self._limiter.due(now) if self._limiter is not None else []
 
-    def _show(self, shown: Sequence[tuple[EventHead, int]]) -> None:
+    def _show(self, shown: Sequence[tuple[Event, int]]) -> None:
         if not shown:
             return
         events = [event for event, _ in shown]
@@ -76,23 +75,23 @@ class EventTable:
         """All but the last, which is as wide as it is."""
         return list(zip(_HEAD[:-1], self._widths[:-1], strict=True))
 
-    def _colour(self, event: EventHead) -> str:
+    def _colour(self, event: Event) -> str:
         if not self._colours:
             return ""
-        if event.level == LEVEL_NAMES[Level.ERROR]:
+        if event.level is Level.ERROR:
             return _RED
-        return _COLOURS.get(event.kind, _YELLOW if event.level == LEVEL_NAMES[Level.WARNING] else "")
+        return _COLOURS.get(event.kind, _YELLOW if event.level is Level.WARNING else "")
 
 
-def _kind(event: EventHead) -> tuple[str | int, ...]:
-    return event.run, event.host, event.device, event.rank, event.kind, event.level
+def _kind(event: Event) -> tuple[str | int, ...]:
+    return event.run, event.host, event.device, event.rank, event.kind, LEVEL_NAMES[event.level]
 
 
-def _cells(event: EventHead, more: int) -> tuple[str, ...]:
+def _cells(event: Event, more: int) -> tuple[str, ...]:
     has_value = event.kind in ("anomaly", "replay")
     cells = (
         _local_time(event.time),
-        event.level,
+        LEVEL_NAMES[event.level],
         event.kind,
         str(event.rank) if event.rank >= 0 else "-",
         event.device,
@@ -105,7 +104,7 @@ def _cells(event: EventHead, more: int) -> tuple[str, ...]:
     return cells if "".join(cells).isprintable() else tuple(map(printable, cells))
 
 
-def _what(event: EventHead) -> str:
+def _what(event: Event) -> str:
     parts = [
         event.verdict,
         event.reason,

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from asd.cli.shared.event_head import EventHead, read_head
 from asd.cli.shared.event_spool import EventSpool, SpooledLine
 from asd.cli.shared.event_table import EventTable
 from asd.config import Config
 from asd.errors import ConfigError, StateError
-from asd.event import KINDS, LEVEL_NAMES
+from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.records import read_time
 from asd.rundir.follow import Follower, Line
 from asd.rundir.names import event_files
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 class _EventReader:
     """Reads the events of a run that pass a filter, each once."""
 
-    def __init__(self, run_dir: Path, wanted: Callable[[EventHead], bool]) -> None:
+    def __init__(self, run_dir: Path, wanted: Callable[[Event], bool]) -> None:
         self._run_dir = run_dir
         self._wanted = wanted
         self._follower = Follower(lambda: event_files(run_dir))
@@ -135,18 +134,18 @@ class _EventReader:
     def _items(self, lines: Iterable[Line]) -> Iterator[SpooledLine]:
         for line in lines:
             try:
-                head = read_head(line.text)
+                event = Event.from_json(line.text)
             except StateError:
                 self._bad += 1
                 continue
-            is_wanted = self._wanted(head)
+            is_wanted = self._wanted(event)
             self._any, self._found = True, self._found or is_wanted
-            yield head.identity, head.time, line.text if is_wanted else None
+            yield bytes.fromhex(event.id), event.time, line.text if is_wanted else None
 
 
 def _print(texts: Sequence[str], table: EventTable | None) -> None:
     if table is not None:
-        table.add([read_head(text) for text in texts])
+        table.add([Event.from_json(text) for text in texts])
     elif texts:
         sys.stdout.write("\n".join(texts) + "\n")
         sys.stdout.flush()
@@ -159,7 +158,7 @@ def _make_robust(args: argparse.Namespace) -> None:
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def _filter(args: argparse.Namespace, now: float) -> Callable[[EventHead], bool]:
+def _filter(args: argparse.Namespace, now: float) -> Callable[[Event], bool]:
     since = _moment("--since", args.since, now) if args.since is not None else -float("inf")
     until = _moment("--until", args.until, now) if args.until is not None else float("inf")
     ranks = {_rank(text) for text in args.rank or ()}
@@ -167,12 +166,12 @@ def _filter(args: argparse.Namespace, now: float) -> Callable[[EventHead], bool]
     kinds = {_one_of("--kind", text, KINDS) for text in args.kind or ()}
     devices = set(args.device or ())
 
-    def wanted(event: EventHead) -> bool:
+    def wanted(event: Event) -> bool:
         return (
             since <= event.time <= until
             and (not ranks or event.rank in ranks)
             and (not devices or event.device in devices)
-            and (not levels or event.level in levels)
+            and (not levels or LEVEL_NAMES[event.level] in levels)
             and (not kinds or event.kind in kinds)
         )
 

@@ -298,7 +298,7 @@ class Triage:
     def _want_test(self, case: Case, why: str, now: float) -> Decision:
         self.cases.change(case.n, reason=case.reason + TEST_WANTED)
         device = self.strikes.named(case.device)
-        reason = f"{device}: {why}; it is given back after a stress test that it passes (`asd stress`)."
+        reason = f"{device}: {why}; it is given back once it passes `asd selftest --seconds 60`."
         return Decision(action="test-wanted", reason=reason, time=now, device=device, case=case.n)
 
     def _is_cleared(self, device: int, event: Event) -> bool:

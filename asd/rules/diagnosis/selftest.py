@@ -23,7 +23,6 @@ class Finding:
         mode: `graph` or `pynative`.
         dtype: `float32`, `float16` or `bfloat16`; empty where it does not matter.
         detail: What was expected and what came, or why it is absent; empty where nothing is to be said.
-        microseconds: Of a cost, what one call takes; 0 for all else.
         rank: Which rank tells it; -1 where there are no ranks.
     """
 
@@ -33,7 +32,6 @@ class Finding:
     mode: str
     dtype: str = ""
     detail: str = ""
-    microseconds: float = 0.0
     rank: int = -1
 
 

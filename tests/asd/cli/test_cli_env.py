@@ -142,7 +142,7 @@ def test_the_help_lists_the_commands_by_who_needs_them_and_aliases_beside(capsys
     }
     aliases = {name: alias for rows in found.values() for name, alias in rows if alias}
     assert aliases == {"overflow_check": "nan_analyze", "run_ut": "acc_check"}
-    assert sum(len(rows) for rows in found.values()) <= 20
+    assert sum(len(rows) for rows in found.values()) == 14
 
 
 def test_every_command_is_in_one_group():

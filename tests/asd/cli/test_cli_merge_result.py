@@ -31,7 +31,7 @@ def test_each_column_of_each_rank_is_a_column_and_the_older_name_says_its_new_on
     capsys.readouterr()
     assert main(["merge_result", "--input_dir", "out", "--output_dir", "merged", "-config", "merge.yaml"]) == 0
     assert capsys.readouterr().err == (
-        "asd: `asd merge_result` is `asd compare --merge` now; the older name goes with the next release.\n"
+        "asd: 'merge_result' is now 'compare --merge'; the old name goes with the next release.\n"
     )
     with next((results / "merged").glob("multi_ranks_compare_merge_*.csv")).open(newline="") as file:
         rows = list(csv.reader(file))

@@ -1,10 +1,4 @@
-"""Tests one device: computes for a time what has a known answer, and compares bit for bit.
-
-Matrix products forward and backward, attention, and reductions. Numbers are integers that float32 and float16 hold
-exactly, so NumPy's int64 answer is the truth; attention must come to the same bits each time and near float64's answer.
-On Ascend MindSpore's own stress test follows. The result is an event: `asd handler` isolates a device that failed, and
-lets the strikes of one that passed count no more; whoever is isolated stays so until it is released.
-"""
+"""`asd selftest --seconds`: computes for a time what has a known answer, and compares bit for bit."""
 
 from __future__ import annotations
 
@@ -32,82 +26,55 @@ from asd.rundir.names import status_files, stress_file
 from asd.verdict import Level
 
 if TYPE_CHECKING:
-    from asd.operators.stress import StressOutcome
+    from asd.operators.selftest.known_answers import StressOutcome
 
-__all__ = ["add_arguments", "rank_of", "run"]
-
-_EXAMPLES = """\
-Examples:
-  asd stress --device Ascend:3                     a minute of work on device 3
-  asd stress --device Ascend:3 --seconds 3600 --run-dir asd_run --json
-  asd stress --device Ascend:3 --evidence asd_run  with the operators that this run's alarms kept
-  asd stress --device CPU:0 --seconds 5 --fault output:matmul:flip=20:step=3    what a failing device looks like
-
-A fault is output:WORKLOAD:pattern=amount:step=N, as in `asd demo`; its step counts the repetitions of the workload.
-The workloads are matmul_float32, matmul_float16, attention_float32 and reduction_float32.
-
-The event goes to RUN_DIR/events-stress.jsonl where --run-dir or ASD_RUN_DIR is given, or the default folder exists;
-with a fault, only where --run-dir is given.
-
-exit codes: 0 the device made no mistake, 1 it computed wrongly, 2 wrong usage or no such device, 3 it could not be
-tested, or its event not be written, 130 interrupted."""
+__all__ = ["add_work_arguments", "rank_of", "run_work"]
 
 _CLEAN, _WRONG, _NOT_TESTED = 0, 1, 3
 _VENDOR_FOUND = 2
 _LONGEST = 7 * 86400.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `asd stress`."""
-    parser.epilog = _EXAMPLES
-    parser.add_argument("--device", required=True, metavar="D", help="which, for example Ascend:3 or CPU:0")
-    parser.add_argument("--seconds", default="60", metavar="S", help="how long, from 0 on (default: %(default)s)")
-    parser.add_argument("--seed", default="0", metavar="N", help="of the numbers (default: %(default)s)")
-    parser.add_argument("--mode", choices=("graph", "pynative"), default="graph", help="default: %(default)s")
-    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
-    parser.add_argument("--rank", metavar="N", help="which rank the device has, where several share its name")
-    parser.add_argument("--fault", metavar="F", help="spoil an output, to see what a failing device looks like")
-    parser.add_argument(
-        "--evidence", type=Path, action="append", default=[], metavar="D",
-        help="a run's folder, or a folder with several: the calls that its alarms kept are computed too",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+def add_work_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of work whose answers are known."""
+    work = parser.add_argument_group("work whose answers are known")
+    work.add_argument("--seconds", metavar="S", help="repeat it for so long, from 0 on; nothing else is tested")
+    work.add_argument("--seed", default="0", metavar="N", help="of the numbers (default: %(default)s)")
+    work.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run that is told of the result")
+    work.add_argument("--rank", metavar="N", help="which rank the device has, where several share its name")
+    work.add_argument("--fault", metavar="F", help="spoil an output, to see what a failing device looks like")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Tests the device; 0 when it made no mistake."""
+def run_work(args: argparse.Namespace, device: str) -> int:
+    """Tests the device; 0 when it made no mistake, 1 when it did, 3 when it could not be tested."""
     config = Config.of_process()
     seconds = number("--seconds", args.seconds, 0, _LONGEST)
     seed = _whole("--seed", args.seed)
     fault = Fault.parse(args.fault) if args.fault is not None else None
     rank = None if args.rank is None else _whole("--rank", args.rank)
     run_dir = args.run_dir or (Path(config.run_dir) if fault is None and _is_wanted(config) else None)
-    device = str(args.device)
+    mode = "pynative" if args.mode == "pynative" else "graph"
     try:
         with tempfile.TemporaryDirectory() as folder:
             quiet(Path(folder), is_temporary=True)
-            from asd.operators.stress import use_device
+            from asd.operators.selftest.known_answers import use_device
 
-            device = use_device(device, args.mode)
+            device = use_device(device, mode)
             rank = rank if rank is not None else rank_of(run_dir, device)
-            outcome = _test(args, device, seconds, seed, fault)
+            outcome = _test(args, f"{device}, {mode}", seconds, seed, fault)
     except ModuleNotFoundError as error:
-        return _complain(f"a stress test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
+        return _complain(f"the test needs {error.name}; pip install 'mindspore-asd[mindspore]' brings it.")
     except (UnsupportedError, OSError) as error:  # of an OSError `main` would make the code of a device at fault
         return _complain(f"{device} could not be tested: {error}")
     return _finish(args, config, device, rank, outcome, run_dir)
 
 
-def _test(args: argparse.Namespace, device: str, seconds: float, seed: int, fault: Fault | None) -> StressOutcome:
-    from asd.operators.stress import KeptCall, kept_calls, stress
+def _test(args: argparse.Namespace, label: str, seconds: float, seed: int, fault: Fault | None) -> StressOutcome:
+    from asd.operators.selftest.known_answers import stress
 
-    kept = [KeptCall(dump) for folder in args.evidence for dump in kept_calls(folder)]
-    bar = None if args.json else Bar(f"{device}, {args.mode}", seconds)
-    outcome = stress(
-        seconds, seed, fault,
-        None if bar is None else lambda done, count: bar.show(done, f"{done:.0f}/{seconds:g} s, {count} repetitions"),
-        kept,
-    )  # fmt: skip
+    bar = None if args.json else Bar(label, seconds)
+    show = None if bar is None else lambda done, count: bar.show(done, f"{done:.0f}/{seconds:g} s, {count} repetitions")
+    outcome = stress(seconds, seed, fault, show)
     if bar is not None:
         bar.end(f"{sum(outcome.repetitions.values())} repetitions")
     return outcome
@@ -149,9 +116,9 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
     done = ", ".join(f"{count} times {name}" for name, count in outcome.repetitions.items())
     if outcome.vendor_code is None:
         return f"{device} made no mistake in {outcome.seconds:.1f} s: {done}."
-    from asd.operators.stress.vendor import CODES
+    from asd.operators.selftest.known_answers import VENDOR_CODES
 
-    told = CODES.get(outcome.vendor_code, "returned what is not documented")
+    told = VENDOR_CODES.get(outcome.vendor_code, "returned what is not documented")
     return (
         f"{device} made no mistake in {outcome.seconds:.1f} s: {done}; MindSpore's own stress test {told} "
         f"(code {outcome.vendor_code})."
@@ -179,7 +146,7 @@ def _report(
     return {
         "device": device,
         "host": Config.of_process().name_of_node(),
-        "mode": args.mode,
+        "mode": "pynative" if args.mode == "pynative" else "graph",
         "seed": int(args.seed),
         "seconds": round(outcome.seconds, 3),
         "repetitions": outcome.repetitions,
@@ -221,5 +188,5 @@ def _whole(option: str, text: str) -> int:
 
 
 def _complain(sentence: str) -> int:
-    print(f"asd stress: {sentence}", file=sys.stderr)
+    print(f"asd selftest: {sentence}", file=sys.stderr)
     return _NOT_TESTED

@@ -8,8 +8,8 @@ from mindspore import Tensor
 
 from asd.errors import ConfigError, UnsupportedError
 from asd.injection import Fault
-from asd.operators.stress import stress, use_device, vendor
-from asd.operators.stress.workloads import WORKLOADS
+from asd.operators.selftest.known_answers import stress, use_device, vendor_test
+from asd.operators.selftest.workloads import WORKLOADS
 
 NAMES = ["matmul_float32", "matmul_float16", "attention_float32", "reduction_float32"]
 
@@ -114,4 +114,4 @@ def test_time_is_told_while_it_passes():
 
 def test_the_vendors_own_test_says_why_it_does_not_run_on_a_cpu():
     with pytest.raises(UnsupportedError, match="MindSpore's own stress test does not run: Stress detection is not sup"):
-        vendor.vendor_test()
+        vendor_test()

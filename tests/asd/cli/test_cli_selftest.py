@@ -1,4 +1,4 @@
-"""`asd stress`, as far as it goes without computing anything."""
+"""`asd selftest --seconds`, as far as it goes without computing anything."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from asd.cli import main
-from asd.cli.act.stress import rank_of
+from asd.cli.train.known_answers import rank_of
 from asd.errors import ConfigError
 from asd.rules.step.status import Status
 from asd.rundir.names import status_file
@@ -25,7 +25,6 @@ def _clean(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "the following arguments are required: --device; see `asd stress --help`."),
         (["--device", "CPU", "--seconds", "-1"], "--seconds has the value '-1', which is not valid: it must be a num"),
         (["--device", "CPU", "--seconds", "inf"], "--seconds has the value 'inf', which is not valid: it must be a nu"),
         (["--device", "CPU", "--seed", "x"], "--seed has the value 'x', which is not valid: it must be a whole number"),
@@ -35,7 +34,7 @@ def _clean(monkeypatch, tmp_path):
     ],
 )
 def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options, sentence):
-    assert main(["stress", *options]) == 2
+    assert main(["selftest", "--seconds", "5", *options]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"asd: {sentence}")
@@ -45,8 +44,8 @@ def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options
 
 def test_a_device_that_could_not_be_tested_is_not_one_that_computed_wrongly(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    assert main(["stress", "--device", "CPU:0"]) == 3
-    assert "asd stress: CPU:0 could not be tested: [Errno 2]" in capsys.readouterr().err
+    assert main(["selftest", "--seconds", "5", "--device", "CPU:0"]) == 3
+    assert "asd selftest: CPU:0 could not be tested: [Errno 2]" in capsys.readouterr().err
 
 
 def leave_status(run_dir, rank, device):
@@ -55,7 +54,7 @@ def leave_status(run_dir, rank, device):
     status_file(run_dir, rank).write_text(status.to_json())
 
 
-def test_therank_of_a_device_is_known_from_what_the_ranks_left(tmp_path):
+def test_the_rank_of_a_device_is_known_from_what_the_ranks_left(tmp_path):
     leave_status(tmp_path / "run", 0, "CPU:0")
     leave_status(tmp_path / "run", 1, "CPU:1")
     status_file(tmp_path / "run", 2).write_text("torn")
@@ -70,3 +69,10 @@ def test_a_cpu_that_several_ranks_share_needs_a_rank_and_an_accelerator_does_not
     with pytest.raises(ConfigError, match="several ranks share CPU:0: it must be one of 0, 1"):
         rank_of(tmp_path / "cpu", "CPU:0")
     assert rank_of(tmp_path / "npu", "Ascend:3") == -1
+
+
+def test_its_old_name_goes_on_with_one_sentence(capsys):
+    assert main(["stress", "--device", "CPU", "--seed", "x"]) == 2
+    told, error = capsys.readouterr().err.splitlines()
+    assert told == "asd: 'stress' is now 'selftest --seconds'; the old name goes with the next release."
+    assert error.startswith("asd: --seed has the value 'x'")

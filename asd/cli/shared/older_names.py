@@ -6,7 +6,12 @@ import sys
 
 __all__ = ["of_today"]
 
-_NOW = {"merge_result": ["compare", "--merge"], "grad_compare": ["compare", "--gradients"]}
+_NOW = {
+    "drill": ["demo", "--fault"],
+    "grad_compare": ["compare", "--gradients"],
+    "merge_result": ["compare", "--merge"],
+    "stress": ["selftest", "--seconds"],
+}
 _OPTIONS = {"--input_dir": "--input_path", "--output_dir": "--output_path"}
 
 
@@ -19,9 +24,12 @@ def of_today(arguments: list[str]) -> list[str]:
     if not arguments or arguments[0] not in _NOW:
         return arguments
     older, *rest = arguments
-    now = _NOW[older]
-    words = f"`asd {older}` is `asd {' '.join(now)}` now; the older name goes with the next release."
-    print(f"asd: {words}", file=sys.stderr)
+    command, option = _NOW[older]
+    print(f"asd: '{older}' is now '{command} {option}'; the old name goes with the next release.", file=sys.stderr)
+    if older == "drill":
+        return [command, *(f"{option}={each}" if ":" in each and each[0] != "-" else each for each in rest)]
+    if older == "stress":
+        return [command, f"{option}=60", *rest]
     if older == "grad_compare" and len(rest) > 1 and not rest[0].startswith("-") and not rest[1].startswith("-"):
         rest = ["-tp", rest[0], "-gp", *rest[1:]]
-    return [*now, *(_OPTIONS.get(each, each) for each in rest)]
+    return [command, option, *(_OPTIONS.get(each, each) for each in rest)]

@@ -1,12 +1,12 @@
-"""Repeats the work for a time, and compares what came out with the answers and with the first time."""
+"""Repeats work whose answers are known, and compares what came out with these and with the first time."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -15,11 +15,12 @@ from mindspore import Tensor, nn
 from asd.errors import ConfigError, UnsupportedError
 from asd.injection import Fault
 from asd.operators.drill.inject import numpy_operator
-from asd.operators.stress.kept_call import KeptCall
-from asd.operators.stress.vendor import vendor_test
-from asd.operators.stress.workloads import WORKLOADS, StressWork, Task
+from asd.operators.selftest.workloads import WORKLOADS, StressWork, Task
 
-__all__ = ["StressFinding", "StressOutcome", "stress", "use_device"]
+__all__ = ["VENDOR_CODES", "StressFinding", "StressOutcome", "stress", "use_device", "vendor_test"]
+
+VENDOR_CODES = {0: "found nothing", 1: "could not be started", 2: "found a hardware failure"}
+"""What `mindspore.tools.stress_detect` returns, as its document says."""
 
 _TASKS = 2  # sets of numbers of each workload
 _LEAST = 2  # repetitions of each, however short the time is
@@ -70,10 +71,10 @@ class StressOutcome:
     """How a test ended.
 
     Attributes:
-        repetitions: How often each workload was computed, and each call that trainings kept.
+        repetitions: How often each workload was computed.
         seconds: How long it took, without finding the answers and without `vendor_test`.
         finding: What was wrong; None when nothing was.
-        vendor_code: Of MindSpore's own test, one of `asd.operators.stress.vendor.CODES`; None where there is none.
+        vendor_code: Of MindSpore's own test, one of `VENDOR_CODES`; None where there is none.
     """
 
     repetitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys((each.name for each in WORKLOADS), 0))
@@ -113,9 +114,11 @@ def use_device(device: str, mode: str) -> str:
 
 
 def stress(
-    seconds: float, seed: int = 0, fault: Fault | None = None, tell: Callable[[float, int], None] | None = None,
-    kept: Sequence[KeptCall] = (),
-) -> StressOutcome:  # fmt: skip
+    seconds: float,
+    seed: int = 0,
+    fault: Fault | None = None,
+    tell: Callable[[float, int], None] | None = None,
+) -> StressOutcome:
     """Tests the device that is set until the time is up or something is wrong.
 
     Args:
@@ -124,7 +127,6 @@ def stress(
         fault: Spoils the first output of a workload, to see how that is found. Its step counts the workload's
             repetitions. On the CPU only.
         tell: Is told the seconds so far and the repetitions so far.
-        kept: Calls that trainings kept because their results were wrong, computed beside the workloads.
 
     Raises:
         ConfigError: The fault names no workload, or not an output.
@@ -132,10 +134,7 @@ def stress(
     """
     outcome = StressOutcome()
     try:
-        jobs: list[_Repeated] = [
-            _Job(workload, seed + number, fault) for workload in _spoiled(fault) for number in range(_TASKS)
-        ]
-        jobs += [_KeptJob(call) for call in kept]
+        jobs = [_Job(workload, seed + number, fault) for workload in _spoiled(fault) for number in range(_TASKS)]
         _repeat(jobs, seconds, outcome, tell or (lambda _seconds, _count: None))
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, (ConfigError, UnsupportedError)):
@@ -146,7 +145,26 @@ def stress(
     return outcome
 
 
-def _repeat(jobs: list[_Repeated], seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
+def vendor_test() -> int:
+    """Tests the Ascend device that is set by MindSpore's own test, for a time that MindSpore chooses.
+
+    Returns:
+        One of `VENDOR_CODES`.
+
+    Raises:
+        UnsupportedError: MindSpore does not do it here.
+    """
+    try:
+        from mindspore.tools import stress_detect
+    except ImportError:  # before 2.7.1
+        from mindspore.utils import stress_detect
+    try:
+        return int(stress_detect("aic"))
+    except RuntimeError as error:
+        raise UnsupportedError(f"MindSpore's own stress test does not run: {_first_sentence(error)}.") from error
+
+
+def _repeat(jobs: list[_Job], seconds: float, outcome: StressOutcome, tell: Callable[[float, int], None]) -> None:
     began, repetition = time.monotonic(), 0
     while repetition < _LEAST or outcome.seconds < seconds:
         repetition += 1
@@ -159,19 +177,6 @@ def _repeat(jobs: list[_Repeated], seconds: float, outcome: StressOutcome, tell:
                 return
             if repetition > _LEAST and outcome.seconds >= seconds:
                 return
-
-
-class _Repeated(Protocol):
-    """What is computed again and again.
-
-    Attributes:
-        name: Of the work.
-    """
-
-    name: str
-
-    def repeat(self, repetition: int, count: int) -> StressFinding | None:
-        """Computes once more; `count` is the repetition of all that has this name."""
 
 
 class _Job:
@@ -210,40 +215,23 @@ class _Job:
     def _finding(
         self, name: str, repetition: int, output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
     ) -> StressFinding:
-        return _finding((self.name, name, self._seed, repetition), output, right, wrong, against)
-
-
-class _KeptJob:
-    """One call that a training kept; what float64 says of the first time is the answer."""
-
-    def __init__(self, call: KeptCall) -> None:
-        self.name, self._call = call.name, call
-        self._first: np.ndarray | None = None
-
-    def repeat(self, repetition: int, count: int) -> StressFinding | None:
-        """See `_Repeated`."""
-        result, about = self._call.compute(), (self.name, "output", 0, repetition)
-        if self._first is None:
-            self._first = result
-            answer = self._call.answer(result)
-            if answer.right is False and answer.expected is not None:
-                off = np.abs(result.astype(np.float64) - answer.expected)
-                wrong = ~(off < np.max(np.nan_to_num(off, nan=np.inf)))  # the worst of them, for words have the others
-                return _finding(about, result, answer.expected.astype(result.dtype), wrong, "float64")
-        wrong = _bits(result) != _bits(self._first)
-        return _finding(about, result, self._first, wrong, "the first repetition") if wrong.any() else None
-
-
-def _finding(
-    about: tuple[str, str, int, int], output: np.ndarray, right: np.ndarray, wrong: np.ndarray, against: str
-) -> StressFinding:
-    """What is wrong; `about` are workload, output, seed and repetition."""
-    index = tuple(int(each) for each in np.argwhere(wrong)[0])
-    digits = 2 * output.dtype.itemsize
-    expected, got = (f"0x{int(_bits(each)[index]):0{digits}X}" for each in (right, output))
-    return StressFinding(
-        *about, index, float(right[index]), expected, float(output[index]), got, int(wrong.sum()), output.size, against
-    )
+        index = tuple(int(each) for each in np.argwhere(wrong)[0])
+        digits = 2 * output.dtype.itemsize
+        expected, got = (f"0x{int(_bits(each)[index]):0{digits}X}" for each in (right, output))
+        return StressFinding(
+            self.name,
+            name,
+            self._seed,
+            repetition,
+            index,
+            float(right[index]),
+            expected,
+            float(output[index]),
+            got,
+            int(wrong.sum()),
+            output.size,
+            against,
+        )
 
 
 class _Spoil:

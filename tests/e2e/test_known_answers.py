@@ -1,4 +1,4 @@
-"""`asd stress` as a user starts it, and what the handler makes of it."""
+"""`asd selftest --seconds` as a user starts it, and what the handler makes of it."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from asd.exporters.run_files.event_log import read_events
 
 
 def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner):
-    done = runner.asd("stress", "--device", "CPU:1", "--seconds", 0, "--run-dir", "run", "--json")
+    done = runner.asd("selftest", "--device", "CPU:1", "--seconds", 0, "--run-dir", "run", "--json")
     assert (done.code, done.err) == (0, "")
     result = json.loads(done.out)
     assert (result["device"], result["failed"], result["finding"]) == ("CPU:1", False, None)
@@ -33,7 +33,7 @@ def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner):
 def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(runner):
     fault = "output:matmul_float32:flip=13:step=3"
     done = runner.asd(
-        "stress", "--device", "CPU:0", "--seconds", 0, "--run-dir", "run", "--fault", fault, "--mode", "pynative"
+        "selftest", "--device", "CPU:0", "--seconds", 0, "--run-dir", "run", "--fault", fault, "--mode", "pynative"
     )
     assert done.code == 1
     sentence, where = done.out.splitlines()
@@ -57,7 +57,7 @@ def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(
 @pytest.mark.slow
 def test_a_terminal_sees_how_far_it_is_and_an_interrupt_ends_it_with_one_sentence_and_no_event(runner):
     terminal, theirs = pty.openpty()
-    command = [sys.executable, "-m", "asd", "stress", "--device", "CPU", "--seconds", "600", "--run-dir", "run"]
+    command = [sys.executable, "-m", "asd", "selftest", "--device", "CPU", "--seconds", "600", "--run-dir", "run"]
     process = subprocess.Popen(command, cwd=runner.folder, env=runner.environ, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
     seen = b""
