@@ -30,28 +30,16 @@ class Answer(NamedTuple):
     Attributes:
         loss: The bits of its first output, as hex digits; empty when it has none.
         readings: What the checkpoints saw, in backward order.
-        hashes: Per reading a 64-bit hash of every bit of the gradients; empty where there is none.
     """
 
     loss: str
     readings: tuple[Reading, ...]
-    hashes: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, loss: bytes, readings: Iterable[Reading], hashes: Sequence[int] = ()) -> Answer:
-        """From readings in any order; `hashes` belong to them one by one, or there are none.
-
-        Means over the ranks are left out: what another rank did is no answer of this one.
-        """
-        readings = list(readings)
-        own = (i for i, reading in enumerate(readings) if reading.kind not in OF_ALL_RANKS)
-        order = sorted(own, key=lambda i: readings[i].order)
-        return cls(loss.hex(), tuple(readings[i] for i in order), tuple(hashes[i] for i in order) if hashes else ())
-
-    def by_checkpoint(self) -> dict[str, tuple[Reading, int | None]]:
-        """Per checkpoint what it saw and its hash, in backward order."""
-        hashes = self.hashes or (None,) * len(self.readings)
-        return {reading.checkpoint: (reading, own) for reading, own in zip(self.readings, hashes, strict=True)}
+    def of(cls, loss: bytes, readings: Iterable[Reading]) -> Answer:
+        """From readings in any order, without means over the ranks: what another rank did is no answer of this one."""
+        own = (reading for reading in readings if reading.kind not in OF_ALL_RANKS)
+        return cls(loss.hex(), tuple(sorted(own, key=lambda reading: reading.order)))
 
     def to_json(self) -> str:
         """A text from which `from_json` makes the same answer, bit for bit."""
@@ -59,9 +47,9 @@ class Answer(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Answer:
-        """See `to_json`."""
-        loss, readings, hashes = json.loads(text)
-        return cls(loss, tuple(Reading(*reading) for reading in readings), tuple(hashes))
+        """The answer that `to_json` made a text of."""
+        loss, readings = json.loads(text)
+        return cls(loss, tuple(Reading(*reading) for reading in readings))
 
 
 class Diagnosis(NamedTuple):
@@ -79,10 +67,10 @@ def difference(one: Answer, other: Answer, *, with_loss: bool = True) -> str:
         other: An answer of the same step.
         with_loss: Whether the loss counts; that of a sibling may be an average over other batches.
     """
-    ours, theirs = one.by_checkpoint(), other.by_checkpoint()
+    ours, theirs = ({reading.checkpoint: reading for reading in each.readings} for each in (one, other))
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         if name not in ours or name not in theirs:
-            if (ours.get(name) or theirs[name])[0].kind in SCORES:
+            if (ours.get(name) or theirs[name]).kind in SCORES:
                 continue  # a rank under suspicion checks more than its siblings
             return f"{name} was checked in one run only"
         found = _difference_at(name, ours[name], theirs[name])
@@ -93,13 +81,11 @@ def difference(one: Answer, other: Answer, *, with_loss: bool = True) -> str:
     return ""
 
 
-def _difference_at(name: str, ours: tuple[Reading, int | None], theirs: tuple[Reading, int | None]) -> str:
+def _difference_at(name: str, ours: Reading, theirs: Reading) -> str:
     for field in ("l2", "max_abs", "non_finite", "calls"):
-        one, other = (getattr(reading, field) for reading, _ in (ours, theirs))
+        one, other = getattr(ours, field), getattr(theirs, field)
         if _bits(one) != _bits(other):
             return f"{field} of {name} is {one:.9g} and {other:.9g}"
-    if None not in (ours[1], theirs[1]) and ours[1] != theirs[1]:
-        return f"the gradients of {name} differ in some bits"
     return ""
 
 
