@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from asd.config import Config
-from asd.errors import ConfigError, StateError
+from asd.errors import StateError
 from asd.event import Event
 from asd.origin import Origin
 from asd.rundir.disk import lock, open_own, read_regular, sync
@@ -34,15 +34,9 @@ class EventLog:
         path: The file; its folder is made when the first event comes.
         max_bytes: A file that would grow beyond this is rotated: renamed to `.1`, the former `.1` to `.2`, and so on.
         keep: How many rotated files are kept, at least 1; the oldest is deleted.
-
-    Raises:
-        ConfigError: `max_bytes` or `keep` is below 1.
     """
 
     def __init__(self, path: Path, max_bytes: int = 64 << 20, keep: int = 4) -> None:
-        for name, value in (("max_bytes", max_bytes), ("keep", keep)):
-            if value < 1:
-                raise ConfigError(name, value, "it must be a whole number from 1 on")
         self.path = path
         self.max_bytes = max_bytes
         self.keep = keep
@@ -175,32 +169,17 @@ def open_event_log(config: Config, origin: Origin) -> EventLog:
     return EventLog(event_file(Path(config.run_dir), origin.rank))
 
 
-def read_events(path: Path, *, strict: bool = False) -> list[Event]:
-    """All events of a file; torn lines, left by a killed process or a full disk, are passed over.
-
-    Args:
-        path: The file.
-        strict: Whether a line that is complete and yet no event is an error; else it is passed over too.
+def read_events(path: Path) -> list[Event]:
+    """All events of a file; torn lines, left by a killed process or a full disk, and what is no event are passed over.
 
     Raises:
         OSError: The file can't be read.
-        StateError: A complete line is no event, and `strict` is true.
     """
-    whole, _, _torn = read_regular(path).rpartition(b"\n")
     events = []
-    for line in whole.split(b"\n"):
-        if line and not _is_torn(line):
-            try:
-                events.append(Event.from_json(line.decode(errors="replace")))
-            except StateError:
-                if strict:
-                    raise
+    for line in read_regular(path).split(b"\n")[:-1]:
+        with contextlib.suppress(StateError):
+            events.append(Event.from_json(line.decode(errors="replace")))
     return events
-
-
-def _is_torn(line: bytes) -> bool:
-    """Whether it has the beginning of an event but not its end."""
-    return line[:2] in (b"{", b'{"') and not line.endswith(b"}}")
 
 
 def _lock(descriptor: int) -> bool:

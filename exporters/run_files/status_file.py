@@ -88,10 +88,9 @@ class StatusFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         other = self._lock.take(f"process {status.pid} on {status.host}, run {status.run}")
         if other and other != self._other:
-            _LOG.warning(
-                "%s is written by %s; this one, process %d, does not write it, and both write the same event log. "
-                "Give each training an ASD_RUN_DIR of its own", self.path, other, status.pid,
-            )  # fmt: skip
+            words = "%s is written by %s; this one, process %d, does not write it, and both write the same event log. "
+            words += "Give each training an ASD_RUN_DIR of its own"
+            _LOG.warning(words, self.path, other, status.pid)
         self._other = other
         return not other
 

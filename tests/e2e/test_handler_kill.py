@@ -86,7 +86,7 @@ def test_whatever_is_killed_each_guilty_device_is_isolated_once_and_no_healthy_o
     assert sorted(path.name for path in engine.iterdir()) == [f"n1 {device}" for device in guilty]
     for marker in engine.iterdir():
         assert len(marker.read_text().splitlines()) == 1, "it was isolated twice"
-    published = read_events(events_file(run_dir), strict=True)
+    published = read_events(events_file(run_dir))
     assert len({told.id for told in published}) == len(published)
 
 

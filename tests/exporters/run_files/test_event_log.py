@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from asd import Config, ConfigError, Level, StateError
+from asd import Config, Level
 from asd.exporters.run_files import event_log as module
 from asd.exporters.run_files.event_log import EventLog, open_event_log, read_events
 from asd.origin import Origin
@@ -89,13 +89,11 @@ def test_a_line_torn_by_a_kill_costs_that_event_only(log, kept):
 
 
 @pytest.mark.parametrize("line", [b"not json", b"[]", b"{}", b'{"data": {}}', b"\xff\xfe", b'{"a": {"b": 1}}'])
-def test_a_complete_line_that_is_no_event_is_passed_over_unless_one_is_strict(log, line):
+def test_a_complete_line_that_is_no_event_is_passed_over(log, line):
     log(event(1))
     with log.path.open("ab") as file:
         file.write(line + b"\n")
     assert read_events(log.path) == [event(1)]
-    with pytest.raises(StateError):
-        read_events(log.path, strict=True)
 
 
 def test_an_empty_file_has_no_events(tmp_path):
@@ -123,7 +121,7 @@ def test_a_new_file_and_its_new_folders_are_synced_too(log, monkeypatch, tmp_pat
 
 def lines(*paths):
     """The steps in each file."""
-    return [[each.step for each in read_events(path, strict=True)] for path in paths]
+    return [[each.step for each in read_events(path)] for path in paths]
 
 
 def rotating(path, keep=4):
@@ -220,7 +218,7 @@ def test_a_child_made_by_fork_opens_the_file_for_itself(tmp_path):
         log(event(step))
     assert done.get(timeout=60) == child.pid
     child.join(60)
-    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path, strict=True)]
+    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path)]
     assert sorted(seen) == sorted([(3, step) for step in range(200)] + [(4, step) for step in range(1, 200)])
 
 
@@ -271,14 +269,8 @@ def test_several_threads_may_write(tmp_path):
         thread.start()
     for thread in threads:
         thread.join(60)
-    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path, strict=True)]
+    seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path)]
     assert sorted(seen) == [(rank, step) for rank in range(4) for step in range(100)]
-
-
-@pytest.mark.parametrize(("name", "value"), [("max_bytes", 0), ("keep", 0), ("keep", -1)])
-def test_a_wrong_size_is_refused(tmp_path, name, value):
-    with pytest.raises(ConfigError, match=f"{name} has the value {value}, which is not valid"):
-        EventLog(tmp_path / "e", **{name: value})
 
 
 def write_without_permission(path, results):

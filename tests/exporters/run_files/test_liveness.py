@@ -61,7 +61,3 @@ def test_of_another_machine_it_is_believed_what_the_status_says():
 
 def test_a_process_of_another_user_lives_too():
     assert Liveness()(status(1))
-
-
-def test_without_proc_the_number_decides(tmp_path, process):
-    assert Liveness(proc=tmp_path)(status(process.pid))
