@@ -107,7 +107,7 @@ def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, monkeyp
         assert table.heard(gate) is None
         if i in told:
             answers[i] = answer_of(sums, 2)
-        elif sums is not None:  # of the kernel: the other one tells in each step
+        elif sums is not None:
             assert_same_bits({"told": sums[1:]}, {"told": message_of(2**63 + 5, 3)[1:]})
         refused.append(table.refused(gate))
     assert answers == {2: Answer(True, 2.0), 4: Answer(False, 2.0), 5: Answer(True, 2.0)}
