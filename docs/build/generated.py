@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -23,8 +24,8 @@ from chinese import VALID as CHINESE_VALID
 from asd.cli import ALIASES, GROUPS, parser_of
 from asd.config import describe
 from asd.event import KINDS, LEVEL_NAMES, VERDICTS, Event
-from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.handler import HandlerCollector
+from asd.exporters.prometheus.node import NodeCollector
 from asd.exporters.prometheus.rows import LABELS
 from asd.handler.handler_counts import HandlerCounts
 from asd.handler.ledger import Ledger
@@ -211,11 +212,12 @@ def metrics() -> str:
     return _families(agent_collector().describe())
 
 
-def agent_collector() -> AsdCollector:
+def agent_collector() -> NodeCollector:
     """As an agent has it, of a node where nothing trains."""
-    return AsdCollector(
-        lambda: (), Ledger(), problems={}, last_poll=lambda: 0.0, run_folders=lambda: 0, left_out=lambda: 0
+    agent = SimpleNamespace(
+        statuses=list, ledger=Ledger(), alive=bool, problems={}, last_poll=0.0, run_folders=0, left_out=0
     )
+    return NodeCollector(agent)
 
 
 def handler_metrics() -> str:

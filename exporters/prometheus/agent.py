@@ -22,7 +22,6 @@ from msgspec import Meta
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
-from asd.exporters.prometheus.collector import PROBLEMS
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.exporters.prometheus.state_lock import StateLock
 from asd.exporters.run_files.liveness import Liveness
@@ -37,7 +36,20 @@ from asd.rundir.disk import open_to_read, write_whole
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
 
-__all__ = ["Agent"]
+__all__ = ["PROBLEMS", "Agent"]
+
+PROBLEMS = (
+    "event_log",
+    "status_file",
+    "cursor",
+    "bad_line",
+    "long_line",
+    "lost_lines",
+    "outlet",
+    "disk_full",
+    "read_only",
+)
+"""What can go wrong in the agent itself, the label `reason`."""
 
 VERSION = 1
 _AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
@@ -68,9 +80,10 @@ class Agent:
     Attributes:
         ledger: What the events add up to.
         journal: The events for a fault handler that pulls, in a file beside the state file.
-        problems: What went wrong, by reason; see `asd.exporters.prometheus.collector.PROBLEMS`.
+        problems: What went wrong, by reason, one of `PROBLEMS`.
         alive: Tells whether the process of a status lives.
         left_out: Ranks of other machines whose statuses were left out at the last poll.
+        last_poll: When it last looked at the files, in seconds since the epoch; 0 before the first time.
 
     Raises:
         ConfigError: There is no folder to follow.
@@ -103,7 +116,7 @@ class Agent:
         self._monotonic = monotonic
         self._status_files = StatusFiles(self.run_dirs, self._folders.status_files)
         self._statuses: list[Status] = []
-        self._last_poll = 0.0
+        self.last_poll = 0.0
         self._last_sign = monotonic()
         self._polled = False
         self._told: set[str] = set()
@@ -118,13 +131,10 @@ class Agent:
         """What the ranks counted, at the last poll."""
         return self._statuses
 
+    @property
     def run_folders(self) -> int:
         """In how many folders ranks have left something, at the last poll."""
         return self._folders.found
-
-    def last_poll(self) -> float:
-        """When it last looked at the files, in seconds since the epoch; 0 before the first time."""
-        return self._last_poll
 
     def ready(self) -> str:
         """Why what it serves is not up to date; empty when it is."""
@@ -159,7 +169,7 @@ class Agent:
             self._look_at_disks()
             if self._keep():
                 self._save()
-            self._last_poll, self._last_sign = self._clock(), self._monotonic()
+            self.last_poll, self._last_sign = self._clock(), self._monotonic()
             if len(lines) < _AT_ONCE:
                 self._polled = True
                 return

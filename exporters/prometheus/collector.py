@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -26,12 +26,8 @@ from asd.handler import Policy
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import RATIO_BOUNDS, Status
 
-__all__ = ["PROBLEMS", "SINKS", "AsdCollector"]
+__all__ = ["SINKS", "AsdCollector"]
 
-PROBLEMS = (
-    "event_log", "status_file", "cursor", "bad_line", "long_line", "lost_lines", "outlet", "disk_full", "read_only",
-)  # fmt: skip
-"""What can go wrong in the agent itself, the label `reason`."""
 SINKS = ("EventLog", "StatusFile", "Evidence", "LogSink")
 """The package's own sinks, which can drop events from the first step on."""
 
@@ -105,10 +101,6 @@ class AsdCollector(Collector):
         checkpoints: Which checkpoints get series of their own.
         alive: Whether the process of a status lives.
         devices: Tells the other names of a device.
-        problems: Problems of the agent by reason, see `PROBLEMS`; all 0 when there is no agent.
-        last_poll: Tells when the agent last looked at its files, in seconds since the epoch; None without an agent.
-        run_folders: Tells in how many folders ranks have left something; None without an agent.
-        left_out: Tells how many ranks of other machines the agent leaves out; None without one.
         clock: Seconds since the epoch.
     """
 
@@ -120,10 +112,6 @@ class AsdCollector(Collector):
         checkpoints: CheckpointChoice = _NO_CHECKPOINTS,
         alive: Callable[[Status], bool] = _lives,
         devices: DeviceMap = name_device,
-        problems: Mapping[str, int] | None = None,
-        last_poll: Callable[[], float] | None = None,
-        run_folders: Callable[[], int] | None = None,
-        left_out: Callable[[], int] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.statuses = statuses
@@ -131,10 +119,6 @@ class AsdCollector(Collector):
         self.checkpoints = checkpoints
         self.alive = alive
         self.devices = devices
-        self.problems = {} if problems is None else problems
-        self.last_poll = last_poll
-        self.run_folders = run_folders
-        self.left_out = left_out
         self.clock = clock
         self._build = (asd.__version__, platform.python_version())
 
@@ -154,7 +138,6 @@ class AsdCollector(Collector):
         yield from _status_families(rows)
         yield from _event_families(rows, self.ledger.policy)
         yield from self._checkpoint_families(rows)
-        yield from self._agent_families()
 
     def _build_info(self) -> Metric:
         family = GaugeMetricFamily("asd_build_info", "Always 1; tells the versions.", labels=("version", "python"))
@@ -173,28 +156,6 @@ class AsdCollector(Collector):
                 values.add_metric((*row.labels, name), value)
                 limits.add_metric((*row.labels, name), limit)
         yield from (values, limits)
-
-    def _agent_families(self) -> Iterable[Metric]:
-        family = CounterMetricFamily("asd_agent_problems_total", "Problems of the agent itself.", labels=("reason",))
-        problems = dict(self.problems)
-        for reason in dict.fromkeys((*PROBLEMS, *problems)):
-            family.add_metric((reason,), problems.get(reason, 0))
-        yield family
-        if self.last_poll is not None:
-            yield GaugeMetricFamily(
-                "asd_agent_last_poll_timestamp_seconds",
-                "When the agent last looked at its files, in seconds since the epoch.",
-                self.last_poll(),
-            )
-        if self.run_folders is not None:
-            yield GaugeMetricFamily(
-                "asd_agent_run_folders", "Folders in which the agent found something of a rank.", self.run_folders()
-            )
-        if self.left_out is not None:
-            yield GaugeMetricFamily(
-                "asd_agent_left_out_ranks", "Ranks of other machines in these, which the agent leaves out.",
-                self.left_out(),
-            )  # fmt: skip
 
 
 def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> Iterable[Metric]:
@@ -233,9 +194,10 @@ def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
         "asd_budget_ratio", "What a part of detection has of a step's time, see ASD_BUDGET.", labels=(*LABELS, "part")
     )
     coverage = GaugeMetricFamily(
-        "asd_coverage_ratio", "The share of what a part can look at that it looks at in a step.",
+        "asd_coverage_ratio",
+        "The share of what a part can look at that it looks at in a step.",
         labels=(*LABELS, "part"),
-    )  # fmt: skip
+    )
     ratio = HistogramMetricFamily(
         "asd_feature_ratio", "Feature values as a share of their first-level limit; finite ones.", labels=LABELS
     )

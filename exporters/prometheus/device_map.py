@@ -7,20 +7,26 @@ A training knows its device by logic number. Where that is not the physical one,
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from asd.errors import ConfigError
 
 __all__ = ["DeviceMap", "DeviceNames", "name_device", "read_device_map"]
 
 _VALID = 'it must be a JSON file such as {"3": {"id": "11", "vdie_id": "6B5D0A84"}}, from logic number to other names'
-_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-_LONGEST = 128
 _MOST_BYTES = 1 << 20
+_Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
+_Name = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    id: _Name = ""
+    vdie_id: _Name = ""
 
 
 class DeviceNames(NamedTuple):
@@ -46,7 +52,7 @@ def name_device(host: str, device: str) -> DeviceNames:  # noqa: ARG001 - the si
     DeviceNames(id='3', vdie_id='')
     """
     number = device.rpartition(":")[2] if ":" in device else ""
-    return DeviceNames(number if _NUMBER.fullmatch(number) else "")
+    return DeviceNames(number if re.fullmatch("[0-9]{1,9}", number, re.ASCII) else "")
 
 
 def read_device_map(path: Path, host: str = "", option: str = "--device-map") -> DeviceMap:
@@ -61,15 +67,13 @@ def read_device_map(path: Path, host: str = "", option: str = "--device-map") ->
         ConfigError: The file can't be read or says something else; the sentence tells what.
     """
     try:
-        with path.open(encoding="utf-8") as file:
-            content = json.loads(file.read(_MOST_BYTES))
+        with path.open("rb") as file:
+            entries = msgspec.json.decode(file.read(_MOST_BYTES), type=dict[_Number, _Entry])
     except OSError as error:
         raise ConfigError(option, str(path), f"{error.strerror or error}; {_VALID}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(option, str(path), f"{error}; {_VALID}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(option, str(path), _VALID)
-    names = {number: _names(number, entry, option, path) for number, entry in content.items()}
+    names = {number: DeviceNames(entry.id or number, entry.vdie_id) for number, entry in entries.items()}
     ids = [each.id for each in names.values()]
     twice = sorted({each for each in ids if ids.count(each) > 1})
     if twice:
@@ -80,13 +84,3 @@ def read_device_map(path: Path, host: str = "", option: str = "--device-map") ->
         return names.get(own.id, own) if not host or of_host == host else own
 
     return named
-
-
-def _names(number: str, entry: object, option: str, path: Path) -> DeviceNames:
-    if not _NUMBER.fullmatch(number) or not isinstance(entry, Mapping):
-        raise ConfigError(option, str(path), f"it has {number!r}: {str(entry)[:80]}; {_VALID}")
-    for name, value in entry.items():
-        usable = isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
-        if name not in DeviceNames._fields or not usable or (name == "id" and not value):
-            raise ConfigError(option, str(path), f"it has {name!r}: {str(value)[:80]!r} for device {number}; {_VALID}")
-    return DeviceNames(entry.get("id", number), entry.get("vdie_id", ""))

@@ -136,10 +136,11 @@ def _open(config: Config) -> Endpoint:
         if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
             raise
         raise ConfigError(
-            "ASD_METRICS_PORT", config.metrics_port,
+            "ASD_METRICS_PORT",
+            config.metrics_port,
             f"the port is in use at {config.metrics_address}; only one process of a node can have it, so for several "
             "ranks leave it unset and run `asd exporter` on the node",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _ignore(event: Event) -> None:

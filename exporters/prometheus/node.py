@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from asd.exporters.http.routes import start_server
 from asd.exporters.http.server import HttpServer
@@ -12,57 +16,76 @@ from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.exporters.prometheus.device_map import DeviceMap, name_device
 
-__all__ = ["collector_of", "serve_node"]
+__all__ = ["NodeCollector", "serve_node"]
 
 _NO_CHECKPOINTS = CheckpointChoice()
 
 
-def collector_of(
-    agent: Agent, checkpoints: CheckpointChoice = _NO_CHECKPOINTS, devices: DeviceMap = name_device
-) -> AsdCollector:
-    """The metrics of what `agent` knows.
+class NodeCollector(AsdCollector):
+    """The metrics of what an agent knows, and of the agent itself.
 
     Args:
         agent: Follows the run folders of the node's ranks.
         checkpoints: Which checkpoints get series of their own.
         devices: Tells the other names of a device.
     """
-    return AsdCollector(
-        agent.statuses,
-        agent.ledger,
-        checkpoints=checkpoints,
-        alive=agent.alive,
-        devices=devices,
-        problems=agent.problems,
-        last_poll=agent.last_poll,
-        run_folders=agent.run_folders,
-        left_out=lambda: agent.left_out,
-    )
+
+    def __init__(
+        self, agent: Agent, checkpoints: CheckpointChoice = _NO_CHECKPOINTS, devices: DeviceMap = name_device
+    ) -> None:
+        super().__init__(agent.statuses, agent.ledger, checkpoints=checkpoints, alive=agent.alive, devices=devices)
+        self.agent = agent
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family; a scrape may ask for some by `name[]`."""
+        yield from super().describe()
+        yield from self._agent_families()
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family with its samples."""
+        yield from super().collect()
+        yield from self._agent_families()
+
+    def _agent_families(self) -> Iterable[Metric]:
+        agent = self.agent
+        problems = CounterMetricFamily("asd_agent_problems_total", "Problems of the agent itself.", labels=("reason",))
+        for reason, count in agent.problems.items():
+            problems.add_metric((reason,), count)
+        yield problems
+        for name, about, value in (
+            (
+                "asd_agent_last_poll_timestamp_seconds",
+                "When the agent last looked at its files, in seconds since the epoch.",
+                agent.last_poll,
+            ),
+            ("asd_agent_run_folders", "Folders in which the agent found something of a rank.", agent.run_folders),
+            (
+                "asd_agent_left_out_ranks",
+                "Ranks of other machines in these, which the agent leaves out.",
+                agent.left_out,
+            ),
+        ):
+            yield GaugeMetricFamily(name, about, value)
 
 
 def serve_node(
-    agent: Agent,
-    collector: AsdCollector | None = None,
-    *,
-    address: str = "127.0.0.1",
-    port: int = 9464,
-    web_config: WebConfig | None = None,
+    collector: NodeCollector, *, address: str = "127.0.0.1", port: int = 9464, web_config: WebConfig | None = None
 ) -> HttpServer:
-    """Serves what `agent` knows; whoever calls lets the agent work and closes both.
+    """Serves the metrics and events of an agent; whoever calls lets the agent work and closes both.
 
     Args:
-        agent: Follows the run folders of the node's ranks.
-        collector: Its metrics, from `collector_of`; without checkpoints when not given.
-        address: As in `asd.exporters.http.routes.start_server`.
-        port: As there.
-        web_config: As there.
+        collector: The agent's metrics.
+        address: An IP address or host name of this machine; `0.0.0.0` or `::` for all of its addresses.
+        port: 0..65535; 0 picks a free one.
+        web_config: Certificates; None for plain HTTP.
 
     Raises:
-        ConfigError: As there.
+        ConfigError: The address is none of this machine's, or the port is in use or not allowed.
     """
     registry = CollectorRegistry()
-    registry.register(collector if collector is not None else collector_of(agent))
+    registry.register(collector)
     ProcessCollector(registry=registry)
+    agent = collector.agent
     return start_server(
         registry=registry,
         ledger_events=agent.ledger.events,

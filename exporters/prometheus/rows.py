@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from asd.exporters.prometheus.device_map import DeviceMap
@@ -84,23 +83,13 @@ def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, no
             counts.get(key) or RankCounts(),
             records.get(device_key(key.host, key.device, key.rank), unknown),
         )
-        rows[labels] = _merged(rows[labels], row) if labels in rows else row
+        if labels not in rows or _is_newer(row, rows[labels]):
+            rows[labels] = row
     return list(rows.values())
 
 
-def _merged(one: RankRow, other: RankRow) -> RankRow:
-    """Two devices of one rank whose names give the same labels, for example `NPU:3` and `Ascend:3`."""
-    told = [row for row in (one, other) if row.status is not None]
-    kept = max(told, key=lambda row: row.status.written if row.status else 0.0) if told else one
-    later, earlier = sorted((one.counts, other.counts), key=lambda counts: counts.last_anomaly, reverse=True)
-    counts = replace(
-        later,
-        anomalies={level: later.anomalies[level] + earlier.anomalies[level] for level in LEVELS},
-        strikes=later.strikes + earlier.strikes,
-        verdicts={verdict: later.verdicts[verdict] + earlier.verdicts[verdict] for verdict in later.verdicts},
-        last_events={**earlier.last_events, **later.last_events},
+def _is_newer(one: RankRow, other: RankRow) -> bool:
+    """Of two devices of one rank whose names give the same labels, as `NPU:3` and `Ascend:3`, the last one counts."""
+    return max(one.status.written if one.status else 0.0, one.counts.last_anomaly) >= max(
+        other.status.written if other.status else 0.0, other.counts.last_anomaly
     )
-    both = (one.record, other.record)
-    worse = max(both, key=lambda record: record.strikes)
-    isolated = any(record.isolated for record in both)
-    return kept._replace(counts=counts, record=replace(worse, state="isolated") if isolated else worse)

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from real_programs import RULES, binary
 
 from asd.exporters.prometheus.agent import Agent
-from asd.exporters.prometheus.node import collector_of
+from asd.exporters.prometheus.node import NodeCollector
 from asd.handler import Policy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for strike_histories.py
@@ -35,7 +35,7 @@ def test_the_alert_fires_for_the_expected_devices_and_tells_their_strikes(tmp_pa
     write(tmp_path / "run", everything())
     agent = Agent([tmp_path / "run"], policy=policy)
     agent.poll()
-    found = samples(collector_of(agent), "asd_strikes_in_window", "asd_device_suspect")
+    found = samples(NodeCollector(agent), "asd_strikes_in_window", "asd_device_suspect")
     agent.close()
     series = [
         {"series": f"{each.name}{{{','.join(f'{k}={v!r}' for k, v in each.labels.items())}}}".replace("'", '"'),

@@ -65,29 +65,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd exporter`."""
     parser.epilog = _EXAMPLES
     parser.add_argument(
-        "--run-dir", action="append", type=Path, metavar="FOLDER",
+        "--run-dir",
+        action="append",
+        type=Path,
+        metavar="FOLDER",
         help="folder of a run; may be given several times (default: ASD_RUN_DIR)",
-    )  # fmt: skip
+    )
     parser.add_argument("--address", help="address to serve on (default: metrics_address of ASD_OPTIONS, or 127.0.0.1)")
     parser.add_argument("--port", default=str(_DEFAULT_PORT), help="0 picks a free one (default: %(default)s)")
     parser.add_argument(
         "--web-config", type=Path, metavar="FILE", help="TLS and client certificates (default: plain HTTP)"
     )
     parser.add_argument(
-        "--checkpoints", default="none", metavar="WHICH",
+        "--checkpoints",
+        default="none",
+        metavar="WHICH",
         help="which checkpoints get series of their own: none, all, top:N or a regular expression (default: none)",
-    )  # fmt: skip
+    )
     add_strike_arguments(parser)
     parser.add_argument("--poll", default="1", metavar="SECONDS", help="how often to look (default: %(default)s)")
     parser.add_argument(
-        "--host", metavar="NAME",
+        "--host",
+        metavar="NAME",
         help="take in only what came from this node, for a run folder that several share (default: ASD_NODE, or all)",
-    )  # fmt: skip
+    )
     parser.add_argument("--device-map", type=Path, metavar="FILE", help="JSON with the physical ids of the devices")
     parser.add_argument(
-        "--state", type=Path, metavar="FILE",
+        "--state",
+        type=Path,
+        metavar="FILE",
         help="where it keeps its counts and how far it has read (default: in the first run folder)",
-    )  # fmt: skip
+    )
     parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help="write the metrics for node_exporter too")
     parser.add_argument(
         "--npu-exporter-file", type=Path, metavar="FILE", help="write the devices' states for npu-exporter"
@@ -100,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     """Serves until SIGTERM or an interrupt."""
     from asd.exporters.outlets import Outlets
     from asd.exporters.prometheus.agent import Agent
-    from asd.exporters.prometheus.node import collector_of, serve_node
+    from asd.exporters.prometheus.node import NodeCollector, serve_node
 
     logging.basicConfig(format="asd: %(message)s")
     wanted = _read(args, Config.from_env(os.environ))
@@ -111,14 +119,16 @@ def run(args: argparse.Namespace) -> int:
             wanted.run_dirs, args.state, host=wanted.host, poll_interval=wanted.poll_seconds, policy=wanted.policy
         )
         try:
-            collector = collector_of(agent, wanted.checkpoints, wanted.devices)
+            collector = NodeCollector(agent, wanted.checkpoints, wanted.devices)
             outlets = Outlets(
-                collector, textfile=args.textfile, npu_exporter_file=args.npu_exporter_file, push_url=args.push,
-                node=wanted.host, on_failure=agent.outlet_failed,
-            )  # fmt: skip
-            server = serve_node(
-                agent, collector, address=wanted.address, port=wanted.port, web_config=wanted.web_config
+                collector,
+                textfile=args.textfile,
+                npu_exporter_file=args.npu_exporter_file,
+                push_url=args.push,
+                node=wanted.host,
+                on_failure=agent.outlet_failed,
             )
+            server = serve_node(collector, address=wanted.address, port=wanted.port, web_config=wanted.web_config)
             try:
                 folders = ", ".join(map(str, wanted.run_dirs))
                 print(f"asd: serving {folders} at {server.url}/metrics", file=sys.stderr, flush=True)

@@ -14,9 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from asd import ConfigError, Level, StateError
-from asd.exporters.prometheus.agent import Agent
-from asd.exporters.prometheus.collector import PROBLEMS, AsdCollector
-from asd.exporters.prometheus.node import collector_of
+from asd.exporters.prometheus.agent import PROBLEMS, Agent
+from asd.exporters.prometheus.node import NodeCollector
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
@@ -114,7 +113,7 @@ def test_it_makes_no_folder_of_a_run_that_has_not_begun(agents, folder):
 def test_that_nothing_was_found_is_shown(agents, tmp_path, caplog):
     agent = agents([tmp_path], tmp_path / "state.json")
     registry = CollectorRegistry()
-    registry.register(collector_of(agent))
+    registry.register(NodeCollector(agent))
     agent.poll()
     agent.poll()
     reason = f"no run was found in {tmp_path} or below; "
@@ -141,7 +140,7 @@ def test_runs_below_its_folder_come_and_go(agents, tmp_path):
     agent.poll()
     assert [each.run for each in agent.ledger.events()] == ["job1", "job2"]
     assert agent.statuses() == []
-    assert agent.run_folders() == 1
+    assert agent.run_folders == 1
     assert problems(agent) == {}
 
 
@@ -152,7 +151,7 @@ def test_ranks_of_other_machines_alone_are_told_of(agents, folder, caplog):
         run_dir.status_file(folder, rank).write_text(status.to_json())
     agent = agents([folder], host="node7")
     registry = CollectorRegistry()
-    registry.register(collector_of(agent))
+    registry.register(NodeCollector(agent))
     agent.poll()
     agent.poll()
     assert [record.message for record in caplog.records] == [
@@ -167,9 +166,9 @@ def test_it_is_ready_after_the_first_poll_and_not_when_polls_are_stuck(agents, f
     write(folder, event(1))
     agent = agents([folder], poll_interval=2.0, monotonic=lambda: now[0], clock=lambda: 5000.0)
     assert agent.ready() == "the event logs are being read for the first time"
-    assert agent.last_poll() == 0.0
+    assert agent.last_poll == 0.0
     agent.poll()
-    assert agent.last_poll() == 5000.0
+    assert agent.last_poll == 5000.0
     now[0] = 120.0
     assert agent.ready() == ""
     now[0] = 120.5
@@ -382,7 +381,7 @@ from pathlib import Path
 logs, disk = map(Path, sys.argv[1:3])
 sys.path.insert(0, sys.argv[3])
 from test_agent import event, problems, second, write
-from asd.exporters.prometheus.agent import Agent
+from asd.exporters.prometheus.agent import PROBLEMS, Agent
 """
 AFTER = """
 agent.poll()
@@ -474,7 +473,7 @@ def test_scrapes_are_answered_while_a_backlog_is_read(folder, agents):
     write(folder, *(event(step, rank=step % 8) for step in range(1, 30_001)))
     agent, stop = agents([folder]), threading.Event()
     registry = CollectorRegistry()
-    registry.register(AsdCollector(agent.statuses, agent.ledger, problems=agent.problems, last_poll=agent.last_poll))
+    registry.register(NodeCollector(agent))
     thread = threading.Thread(target=agent.run, args=(stop,))
     began = time.monotonic()
     thread.start()

@@ -38,13 +38,18 @@ def test_devices_of_other_machines_keep_their_names(path):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "Expecting value"), ("[]", "must be a JSON file"), ('{"a": {}}', "it has 'a'"), ('{"3": 4}', "it has '3'"),
-        ('{"3": {"id": 11}}', "it has 'id': '11' for device 3"), ('{"3": {"id": ""}}', "it has 'id'"),
-        ('{"3": {"vdie": "x"}}', "it has 'vdie'"), ('{"3": {"vdie_id": "a\\nb"}}', "it has 'vdie_id'"),
-        ('{"3": {"id": "1"}, "4": {"id": "1"}}', "two devices have the id '1'"), ("\udcff", "utf-8"),
-        ("[" * 100_000, "recursion"),
+        ("", "Input data was truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"a": {}}', "Expected `str` matching"),
+        ('{"3": 4}', "Expected `object`, got `int`"),
+        ('{"3": {"id": 11}}', "Expected `str`, got `int` - at `$[...].id`"),
+        ('{"3": {"vdie": "x"}}', "unknown field `vdie`"),
+        ('{"3": {"vdie_id": "a\\nb"}}', "Expected `str` matching"),
+        ('{"3": {"id": "1"}, "4": {"id": "1"}}', "two devices have the id '1'"),
+        ("\udcff", "malformed"),
+        ("[" * 100_000, "Expected `object`, got `array`"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_map_is_told_with_what_is_valid(path, content, told):
     path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match="--device-map has the value .*from logic number to other names") as error:

@@ -11,7 +11,7 @@ import pytest
 from asd import Event, StateError
 from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.event_journal import EventJournal
-from asd.exporters.prometheus.node import serve_node
+from asd.exporters.prometheus.node import NodeCollector, serve_node
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import cursor_file, event_file
 from tests.support.events import event_maker
@@ -152,7 +152,7 @@ def refusal(server, query):
 
 def test_the_endpoint_gives_what_comes_after_a_cursor_and_stays_as_it_was_without_one(folder):
     agent = Agent([folder])
-    server = serve_node(agent, port=0)
+    server = serve_node(NodeCollector(agent), port=0)
     write(folder, event(1), event(2), event(3))
     agent.poll()
     assert ask(server, "limit=2")[0] == [3, 2]
@@ -183,7 +183,7 @@ def test_a_journal_that_can_not_be_written_is_told_to_who_asks_and_lacks_nothing
     place = saved.with_name(f"{saved.name}.events.sqlite")
     place.mkdir()
     agent = Agent([folder])
-    server = serve_node(agent, port=0)
+    server = serve_node(NodeCollector(agent), port=0)
     write(folder, event(1))
     agent.poll()
     assert agent.problems["cursor"] == 1

@@ -87,7 +87,7 @@ def test_every_series_exists_at_0_before_the_first_step(port):
     for series in (
         ("asd_checks_total",), ("asd_steps_total",), ("asd_training_active",), ("asd_strikes_total",),
         ("asd_anomalies_total", "level=first"), ("asd_anomalies_total", "level=second"),
-        ("asd_agent_problems_total", "reason=event_log"), ("asd_events_dropped_total", "sink=EventLog"),
+        ("asd_events_dropped_total", "sink=EventLog"),
     ):  # fmt: skip
         assert shown[series] == 0, series
 

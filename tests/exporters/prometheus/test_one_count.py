@@ -22,7 +22,7 @@ import asd
 from asd import Level
 from asd.cli import main
 from asd.exporters.prometheus.agent import Agent
-from asd.exporters.prometheus.node import collector_of
+from asd.exporters.prometheus.node import NodeCollector
 from asd.exporters.report.data import read_run
 from asd.exporters.report.sections import facts_of_rank
 from asd.handler import FaultHandler, NoIsolator, Policy, Store
@@ -204,7 +204,7 @@ def test_they_agree_whatever_happens(tmp_path_factory, events, strikes, window, 
     agent = Agent([folder], policy=policy, clock=lambda: now)
     with closing(agent):
         agent.poll()
-        collector = collector_of(agent)
+        collector = NodeCollector(agent)
         collector.clock = lambda: now
         registry = CollectorRegistry()
         registry.register(collector)
