@@ -67,7 +67,7 @@ PROTECTIONS = {
     "document": _ON,
     "adaptive": _ADAPTIVE,
     "everything": {
-        **_ADAPTIVE, "ASD_TIERS": "finite,adaptive,checksum", "ASD_CONFIRM": "0.01", "ASD_REPLAY": "1",
+        **_ADAPTIVE, "ASD_OPTIONS": "tiers:finite+adaptive+checksum,confirm:0.01,replay:1",
     },
     "full": {"NPU_ASD_ENABLE": "1"},
     "combined": {**_ON, "MS_NPU_ASD_CONFIG": "enable:true"},

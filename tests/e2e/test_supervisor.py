@@ -164,7 +164,7 @@ def test_a_transient_fault_is_a_strike_and_the_same_devices_go_on(supervised, un
 
 @pytest.mark.slow
 def test_with_a_second_look_a_transient_fault_costs_no_restart_and_leaves_no_trace(supervised, undisturbed):
-    supervised.environ |= {"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_CONFIRM": "0.01"}
+    supervised.environ |= {"ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_OPTIONS": "confirm:0.01"}
     code, out, said = supervised.run(TRANSIENT, "replay=1")
     assert code == 0, said
     clean, found = ends(undisturbed.out), ends(out)

@@ -80,7 +80,7 @@ def test_the_entry_can_be_switched_off_by_the_environment(runner):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_a_second_look_heals_a_gradient_that_was_wrong_once(runner, mode):
-    looks = {"NPU_ASD_ENABLE": "3", "ASD_RULE": "adaptive", "ASD_CONFIRM": "0.01", "ASD_ON_ANOMALY": "skip"}
+    looks = {"NPU_ASD_ENABLE": "3", "ASD_RULE": "adaptive", "ASD_OPTIONS": "confirm:0.01", "ASD_ON_ANOMALY": "skip"}
     fault = DRILL.replace("step=3", "step=6")
     seen = {}
     for name, callbacks in (("healthy", MONITOR), ("healed", MONITOR + fault)):

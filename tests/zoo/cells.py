@@ -16,7 +16,7 @@ from watched import Plain, Watched
 CONFIGURATIONS = {
     "document": {"ASD_PROTECTION": "document"},
     "adaptive": {"ASD_PROTECTION": "document", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip"},
-    "everything": {"ASD_CONFIRM": "0.5", "ASD_ON_ANOMALY": "skip"},
+    "everything": {"ASD_OPTIONS": "confirm:0.5", "ASD_ON_ANOMALY": "skip"},
 }
 """Beside NPU_ASD_ENABLE=1; by name."""
 WITH_GRADIENTS = ("loop", "clipping", "accumulation")  # styles in which a weight's gradient can be struck

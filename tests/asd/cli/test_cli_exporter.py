@@ -90,7 +90,7 @@ def test_a_wrong_option_is_one_sentence_and_code_2(arguments, said, capsys):
 
 
 def test_a_wrong_setting_is_one_sentence_and_code_2(monkeypatch, capsys):
-    monkeypatch.setenv("ASD_METRICS_ADDRESS", "192.0.2.1")
+    monkeypatch.setenv("ASD_OPTIONS", "metrics_address:192.0.2.1")
     assert main(["exporter"]) == 2
     assert "'192.0.2.1:9464'" in capsys.readouterr().err
 

@@ -60,7 +60,7 @@ def test_nothing_is_recorded_unless_it_is_asked_for(tmp_path):
     sink = open_recording(replace(config_of(tmp_path), record=False), ORIGIN)
     Monitor(config_of(tmp_path), ORIGIN, [sink]).judge(1, [reading("a", 1.0)])
     assert value_files(tmp_path) == []
-    assert Config.from_env({"ASD_RECORD": "1"}).record
+    assert Config.from_env({"ASD_OPTIONS": "record:1"}).record
 
 
 def test_a_checkpoint_that_was_not_checked_or_holds_no_size_is_left_out(tmp_path):

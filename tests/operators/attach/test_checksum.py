@@ -248,11 +248,11 @@ def test_wrong_arguments_are_named(arguments, message):
 
 @pytest.mark.parametrize(
     ("rule", "tiers"),
-    [("threshold", "checksum"), ("adaptive", "checksum"), ("adaptive", "finite,adaptive,state,ranks,checksum")],
+    [("threshold", "checksum"), ("adaptive", "checksum"), ("adaptive", "finite+adaptive+state+ranks+checksum")],
 )
 def test_the_tier_switches_checksums_on_and_its_events_keep_the_name(mode, rule, tiers):
     config = Config.from_env(
-        {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": rule, "ASD_TIERS": tiers}
+        {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": rule, "ASD_OPTIONS": f"tiers:{tiers}"}
     )
     net, monitor = Net(), StepMonitor(config, sinks=[], loss_scale=1024.0)
 

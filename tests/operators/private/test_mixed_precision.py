@@ -193,11 +193,11 @@ def train_mixture(monitor=None):
     return losses, values(net.get_parameters())
 
 
-@pytest.mark.parametrize("tiers", ["finite,adaptive,state", "finite,adaptive,state,checksum"])
+@pytest.mark.parametrize("tiers", ["finite+adaptive+state", "finite+adaptive+state+checksum"])
 def test_the_gradients_of_a_value_with_many_users_are_summed_in_the_same_order_beside_checks(tiers, mode):
     losses, weights = train_mixture()
     config = Config.from_env(
-        {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_TIERS": tiers}
+        {"ASD_PROTECTION": "document", "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_OPTIONS": f"tiers:{tiers}"}
     )
     checked_losses, checked_weights = train_mixture(StepMonitor(config, sinks=[]))
     assert checked_losses == losses

@@ -130,4 +130,4 @@ def test_training_cells_of_mindspore_are_known_and_ones_of_the_user_have_to_be_d
     rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(1, 4)]
     data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
     Model(cell).train(1, data, dataset_sink_mode=False, callbacks=[monitor])
-    assert monitor.monitor.protections.missing.get("ASD_CONFIRM", []) == ([] if repeats else [UNDECLARED])
+    assert monitor.monitor.protections.missing.get("ASD_OPTIONS:confirm", []) == ([] if repeats else [UNDECLARED])

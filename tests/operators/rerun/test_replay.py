@@ -169,7 +169,7 @@ def test_a_training_cell_that_asd_run_watches_is_replayed(mode, monkeypatch):
     monkeypatch.setenv("NPU_ASD_ENABLE", "1")
     monkeypatch.setenv("ASD_ON_ANOMALY", "skip")
     monkeypatch.setenv("NPU_ASD_UPPER_THRESH", "1000,100")
-    monkeypatch.setenv("ASD_REPLAY", "1")
+    monkeypatch.setenv("ASD_OPTIONS", "replay:1")
     net = fill(Decoder())
     cell = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 1e-2)).set_train()
     autostart.start()

@@ -18,7 +18,7 @@ from asd.operators.table import slots
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 9, 7
 ENVIRONMENT = {
-    "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_CONFIRM": "0.01",
+    "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_OPTIONS": "confirm:0.01",
 }  # fmt: skip
 SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
 
