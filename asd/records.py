@@ -178,12 +178,20 @@ def _parts(kind: type) -> dict[str, Any]:
     return {name: hint for name, hint in get_type_hints(kind).items() if is_dataclass(hint)}
 
 
+@functools.lru_cache(maxsize=64)
+def _layout(kind: type) -> tuple[tuple[str, bool], ...]:
+    return tuple((each.name, each.name in _parts(kind)) for each in fields(kind))
+
+
 def members(record: Any) -> dict[str, Any]:
     """The fields of a dataclass by name, as `fill` takes them."""
     found: dict[str, Any] = {}
-    for each in fields(record):
-        value = getattr(record, each.name)
-        found |= members(value) if is_dataclass(value) else {each.name: value}
+    for name, is_part in _layout(type(record)):  # type: ignore[arg-type]
+        value = getattr(record, name)
+        if is_part:
+            found.update(members(value))
+        else:
+            found[name] = value
     return found
 
 
@@ -204,8 +212,10 @@ def _number(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Makes texts of `inf` and `nan`, for JSON has no such numbers."""
+    if isinstance(value, (str, int)):
+        return value
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: item if isinstance(item, (str, int)) else plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
