@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -26,33 +25,33 @@ _AT_ONCE = 200  # between two looks at the logs: what these say comes first
 _MOST_IN_MESSAGE = 10_000
 
 
-class Alert(NamedTuple):
-    """One alert.
+@dataclass
+class Alert:
+    """One alert, as Alertmanager sends it.
 
     Attributes:
-        key: The same for the same alert however often it is sent.
-        firing: Whether it is firing; else it is resolved.
         labels: Its labels.
+        fingerprint: The same for the same labels; empty when it is not told.
+        startsAt: When it began to fire.
+        status: `firing` or `resolved`.
     """
 
-    key: str
-    firing: bool
-    labels: Mapping[str, str]
-
-
-@dataclass
-class _Alert:
     labels: dict[str, str]
     fingerprint: str = ""
     startsAt: str = ""  # noqa: N815 - as Alertmanager spells it
     status: str = ""
+
+    @property
+    def key(self) -> str:
+        """The same for the same alert however often it is sent."""
+        return f"{self.fingerprint or sorted(self.labels.items())} {self.startsAt}"
 
 
 @dataclass
 class _Message:
     version: Annotated[Literal["4"], Meta(description="'4', as Alertmanager sends it")]
     alerts: Annotated[
-        list[_Alert],
+        list[Alert],
         Meta(max_length=_MOST_IN_MESSAGE, description=f"a list of at most {_MOST_IN_MESSAGE} alerts with labels"),
     ]
 
@@ -64,9 +63,7 @@ def parse_alerts(body: bytes) -> list[Alert]:
         StateError: It is no such JSON; the sentence says what is wrong.
     """
     name = "message of Alertmanager"
-    alerts = fill(_Message, parse(body, name, "the JSON that a webhook gets"), name).alerts
-    keys = (f"{each.fingerprint or sorted(each.labels.items())} {each.startsAt}" for each in alerts)
-    return [Alert(key, each.status != "resolved", each.labels) for key, each in zip(keys, alerts, strict=True)]
+    return fill(_Message, parse(body, name, "the JSON that a webhook gets"), name).alerts
 
 
 class AlertBox:
@@ -109,7 +106,7 @@ class AlertBox:
             if self._alerts.empty():
                 break
             alert = self._alerts.get_nowait()
-            if not alert.firing or alert.key in self._known:
+            if alert.status == "resolved" or alert.key in self._known:
                 continue
             self._known[alert.key] = None
             if len(self._known) > _MOST:

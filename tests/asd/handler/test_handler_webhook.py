@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_alerts_are_taken_in(webhook):
         "1 alerts taken in.\n",
     )
     labels = {"alertname": "AsdStrikeOut", "node": "n1", "id": "3"}
-    assert webhook.received == [[Alert("f0 2026-01-01T00:00:00Z", firing=True, labels=labels)]]
+    assert webhook.received == [[Alert(labels, "f0", "2026-01-01T00:00:00Z", "firing")]]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_an_alert_wakes_and_is_noted_only_when_the_logs_do_not_explain_it():
         "INSERT INTO strike (device, run, job, step, time, received, due, settled, event) "
         "VALUES (1, 'r', 'r', 1, 0, 0, 0, 1, '')"
     )
-    box.receive([alerts[0]._replace(key="new"), alerts[1]._replace(key="gone", firing=False)])
+    box.receive([replace(alerts[0], fingerprint="new"), replace(alerts[1], fingerprint="gone", status="resolved")])
     assert box.empty_into(handler) == []
 
 
@@ -120,7 +121,7 @@ def test_a_flood_of_alerts_is_taken_in_a_part_at_a_time_each_in_one_transaction(
     handler, commits = FaultHandler(store, Policy(), NoIsolator(store), print), []
     store.db.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
     box = AlertBox(wake)
-    box.receive([Alert(str(number), firing=True, labels={}) for number in range(5000)])
+    box.receive([Alert({}, str(number)) for number in range(5000)])
     counts = []
     while wake.is_set():
         wake.clear()
