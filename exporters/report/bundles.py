@@ -21,11 +21,8 @@ _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
 _LARGEST_JSON, _LARGEST_CSV = 1 << 20, 64 << 20  # bytes
 _MOST_HISTORIES = 32
 _MOST_FACTS = 60
-_STATISTICS = (
-    "checkpoint", "call", "dtype", "shape", "elements", "kept", "nan", "inf", "zeros", "l2", "min", "max", "mean",
-    "std", "median_magnitude",
-)  # fmt: skip
 _MOST_BUNDLES = 10_000
+_OF_ELEMENTS = ("largest", "not_finite", "quantiles", "quantiles_of", "note", "hint")
 _LEVELS = {"normal": "", "0": "", "second": "second", "1": "second", "first": "first", "2": "first"}
 
 
@@ -142,7 +139,7 @@ def tensor_facts(path: Path, unreadable: dict[str, str]) -> list[tuple[str, str]
     content = _read_json(path, unreadable)
     if not isinstance(content, dict):
         return []
-    known = [(name.replace("_", " "), _said(content[name])) for name in _STATISTICS if content.get(name) is not None]
+    known = [(name.replace("_", " "), _said(value)) for name, value in content.items() if name not in _OF_ELEMENTS]
     for name, title in (("largest", "largest element"), ("not_finite", "not finite")):
         listed = content.get(name)
         if isinstance(listed, list) and listed and isinstance(listed[0], dict):

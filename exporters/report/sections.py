@@ -59,8 +59,8 @@ def ranks_table(data: RunData) -> list[Html]:
     if len(ranks) > _OPEN_RANKS:
         ranks = sorted(ranks, key=lambda rank: not rank.troubled)
     several = ["Run"] if len(data.runs) > 1 else []
-    heads = ["Rank", *several, "Device", "State", "Checks", "First level", "Second level", "Strikes", "Refused",
-             "Problems", "Last step", "Last check"]  # fmt: skip
+    counts = ["Checks", "First level", "Second level", "Strikes", "Refused", "Problems", "Last step"]
+    heads = ["Rank", *several, "Device", "State", *counts, "Last check"]
     rows = [_rank_row(rank, several) for rank in ranks[:_MOST_RANKS]]
     left = len(ranks) - len(rows)
     return [*table(heads, rows, opened=_OPEN_RANKS, noun="rank", left=left), *note(_strikes(data))]

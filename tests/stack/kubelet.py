@@ -138,8 +138,10 @@ class Kubelet:
         for each in container.get("env", []):
             value = each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
             environ[each["name"]] = _expanded(value, environ)
-        mounts = [(volumes[each["name"]], each["mountPath"], "ro" if each.get("readOnly") else "rw")
-                  for each in container.get("volumeMounts", [])]  # fmt: skip
+        mounts = [
+            (volumes[each["name"]], each["mountPath"], "ro" if each.get("readOnly") else "rw")
+            for each in container.get("volumeMounts", [])
+        ]
         mounts += [(volumes[SECRETS], SECRETS, "ro")] if SECRETS in volumes else []
         packages = [path for path in sys.path if Path(path).is_absolute() and Path(path).is_dir()]
         folders = dict.fromkeys([*_FOLDERS, sys.base_prefix, sys.prefix, str(ROOT), *packages])

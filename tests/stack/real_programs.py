@@ -73,9 +73,14 @@ class Program:
         self.log = folder / f"{number}-{self.name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [str(part) for part in command], cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                [str(part) for part in command],
+                cwd=folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     @property
     def text(self):
@@ -164,11 +169,13 @@ class Prometheus:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.program = start(
-            binary("prometheus"), f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
+            binary("prometheus"),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
             "--enable-feature=exemplar-storage",
             ready=f"{self.url}/-/ready",
-        )  # fmt: skip
+        )
 
     def api(self, path, **parameters):
         answer = json.loads(get(f"{self.url}/api/v1/{path}", **parameters))
@@ -207,10 +214,13 @@ class Alertmanager:
         (folder / "alertmanager.yml").write_text(text)
         self.target = f"127.0.0.1:{free_port()}"
         start(
-            binary("prometheus-alertmanager"), f"--config.file={folder / 'alertmanager.yml'}",
-            f"--storage.path={folder / 'data'}", f"--web.listen-address={self.target}", "--cluster.listen-address=",
+            binary("prometheus-alertmanager"),
+            f"--config.file={folder / 'alertmanager.yml'}",
+            f"--storage.path={folder / 'data'}",
+            f"--web.listen-address={self.target}",
+            "--cluster.listen-address=",
             ready=f"http://{self.target}/-/ready",
-        )  # fmt: skip
+        )
 
 
 class _Hook(BaseHTTPRequestHandler):

@@ -46,9 +46,13 @@ def npu_exporter(start):
     )
     target = f"127.0.0.1:{free_port()}"
     start(
-        binary("prometheus-node-exporter"), f"--web.listen-address={target}", "--collector.disable-defaults",
-        "--collector.textfile", f"--collector.textfile.directory={folder}", ready=f"http://{target}/metrics",
-    )  # fmt: skip
+        binary("prometheus-node-exporter"),
+        f"--web.listen-address={target}",
+        "--collector.disable-defaults",
+        "--collector.textfile",
+        f"--collector.textfile.directory={folder}",
+        ready=f"http://{target}/metrics",
+    )
     return target
 
 
@@ -61,26 +65,45 @@ class Seen:
         ranks = [start(sys.executable, RANK, rank, ASD_RUN_DIR=str(run_dir)) for rank in range(3)]
         port = free_port()
         start.asd(
-            "exporter", "--run-dir", run_dir, "--port", port, "--checkpoints", "top:3", "--poll", "0.5",
+            "exporter",
+            "--run-dir",
+            run_dir,
+            "--port",
+            port,
+            "--checkpoints",
+            "top:3",
+            "--poll",
+            "0.5",
             ready=f"http://127.0.0.1:{port}/readyz",
-        )  # fmt: skip
+        )
         self.url = f"http://127.0.0.1:{port}"
         handler = free_port()
-        (start.folder / "agents.json").write_text(json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node":
-            socket.gethostname()}}]))  # fmt: skip
+        (start.folder / "agents.json").write_text(
+            json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node": socket.gethostname()}}])
+        )
         start.asd(
-            "handler", "--agents", start.folder / "agents.json", "--metrics", f"127.0.0.1:{handler}", "--settle", "0",
-            ASD_RUN_DIR=str(start.folder / "handler"), ready=f"http://127.0.0.1:{handler}/readyz",
-        )  # fmt: skip
+            "handler",
+            "--agents",
+            start.folder / "agents.json",
+            "--metrics",
+            f"127.0.0.1:{handler}",
+            "--settle",
+            "0",
+            ASD_RUN_DIR=str(start.folder / "handler"),
+            ready=f"http://127.0.0.1:{handler}/readyz",
+        )
         self.prometheus = Prometheus(
             start,
             [
                 {"job_name": "asd-handler", "static_configs": [{"targets": [f"127.0.0.1:{handler}"]}]},
                 {"job_name": "asd", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]},
-                {"job_name": "npu-exporter", "static_configs": [{"targets": [npu_exporter(start)]}],
-                 "honor_labels": True},
+                {
+                    "job_name": "npu-exporter",
+                    "static_configs": [{"targets": [npu_exporter(start)]}],
+                    "honor_labels": True,
+                },
             ],
-        )  # fmt: skip
+        )
         # Twice, as a counter that is new with a value above 0 has not increased in the eyes of Prometheus.
         eventually(lambda: self.prometheus.value("count(count_over_time(asd_steps_total[10s]) >= 2)") == 3)
         (run_dir / "go").touch()
@@ -180,9 +203,7 @@ def test_the_annotation_is_drawn_when_the_anomaly_was(seen):
 def test_the_point_of_an_anomaly_leads_to_its_event(seen):
     (target,) = next(panel["targets"] for panel in PANELS if panel["title"] == "Anomalies")
     assert target["exemplar"]
-    found = seen.prometheus.api(
-        "query_exemplars", query=filled(target["expr"]), start=seen.begin, end=time.time()
-    )  # fmt: skip
+    found = seen.prometheus.api("query_exemplars", query=filled(target["expr"]), start=seen.begin, end=time.time())
     ids = {
         exemplar["labels"]["event_id"]
         for series in found

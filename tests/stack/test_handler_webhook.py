@@ -71,10 +71,22 @@ def test_an_alert_of_prometheus_wakes_the_handler_which_isolates_once_however_of
     for kind, more in (("anomaly", {}), ("replay", {"verdict": "persistent"})):
         log(
             made_of(
-                Event, **ORIGIN, step=7, checkpoint="norm", value=2e9, limits=(1e6,), level=Level.ERROR, kind=kind,
-                rule="threshold", feature="l2", reason="made up", refused=True, time=time.time(), **more,
+                Event,
+                **ORIGIN,
+                step=7,
+                checkpoint="norm",
+                value=2e9,
+                limits=(1e6,),
+                level=Level.ERROR,
+                kind=kind,
+                rule="threshold",
+                feature="l2",
+                reason="made up",
+                refused=True,
+                time=time.time(),
+                **more,
             )
-        )  # fmt: skip
+        )
     (decision,) = stack.handler.eventually(lambda: stack.decisions("isolated"), seconds=60)
     assert decision["device"] == {"host": NODE, "device": "Ascend:1", "rank": 1}
     assert "the replay of step 7 of nightly found persistent hardware" in decision["reason"]
@@ -90,8 +102,9 @@ def test_an_alert_that_no_log_explains_is_noted_once_and_isolates_nobody(stack):
     labels = ["alertname=Handmade", "faultcode=80818C00", f"node={NODE}", "id=5"]
     subprocess.run(
         [binary("amtool"), "alert", "add", f"--alertmanager.url=http://{stack.alertmanager.target}", *labels],
-        check=True, timeout=30,
-    )  # fmt: skip
+        check=True,
+        timeout=30,
+    )
     stack.repeats("Handmade", 3)
     (note,) = stack.handler.eventually(lambda: stack.decisions("alert"))
     assert note["reason"] == f"The alert Handmade names device 5 of {NODE}, of which no event log tells."

@@ -94,22 +94,49 @@ def test_agent_and_handler_make_no_system_call_that_their_units_forbid(start, tm
     rank = start(sys.executable, RANK, ASD_RUN_DIR=str(runs / "job"), ASD_NODE="node7")
     commands = {
         AGENT: [
-            "exporter", "--run-dir", runs, "--host=node7", "--state", tmp_path / "a" / "exporter.json", "--port", port,
+            "exporter",
+            "--run-dir",
+            runs,
+            "--host=node7",
+            "--state",
+            tmp_path / "a" / "exporter.json",
+            "--port",
+            port,
         ],
         HANDLER: [
-            "handler", "--agents", agents, "--state", tmp_path / "h" / "handler.sqlite", "--settle", "0",
-            "--isolator", "hostfile", "--option", f"hosts={hosts}", "--metrics", f"127.0.0.1:{shown}",
-            "--webhook", f"127.0.0.1:{free_port()}",
+            "handler",
+            "--agents",
+            agents,
+            "--state",
+            tmp_path / "h" / "handler.sqlite",
+            "--settle",
+            "0",
+            "--isolator",
+            "hostfile",
+            "--option",
+            f"hosts={hosts}",
+            "--metrics",
+            f"127.0.0.1:{shown}",
+            "--webhook",
+            f"127.0.0.1:{free_port()}",
         ],
-    }  # fmt: skip
+    }
     (tmp_path / "a").mkdir()
     programs = {
         unit: start(
-            binary("strace"), "-f", "-qq", "-o", tmp_path / unit, sys.executable, "-m", "asd", *words,
+            binary("strace"),
+            "-f",
+            "-qq",
+            "-o",
+            tmp_path / unit,
+            sys.executable,
+            "-m",
+            "asd",
+            *words,
             ASD_RUN_DIR=str(tmp_path / "h"),
         )
         for unit, words in commands.items()
-    }  # fmt: skip
+    }
     programs[AGENT].eventually(lambda: get(f"http://127.0.0.1:{port}/metrics"), 60)
     programs[HANDLER].eventually(lambda: '"isolated"' in get(f"http://127.0.0.1:{shown}/devices"), 60)
     time.sleep(1)

@@ -30,10 +30,24 @@ def registry():
     ledger = Ledger()
     ledger.add(
         made_of(
-            Event, run=RUN, rank=1, host="n 1", device="Ascend:1", step=7, checkpoint="norm", value=2e6, limits=(1e6,),
-            level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="x", refused=True, time=1.0,
+            Event,
+            run=RUN,
+            rank=1,
+            host="n 1",
+            device="Ascend:1",
+            step=7,
+            checkpoint="norm",
+            value=2e6,
+            limits=(1e6,),
+            level=Level.ERROR,
+            kind="anomaly",
+            rule="threshold",
+            feature="l2",
+            reason="x",
+            refused=True,
+            time=1.0,
         )
-    )  # fmt: skip
+    )
     made = CollectorRegistry()
     made.register(AsdCollector(lambda: statuses, ledger))
     return made
@@ -61,9 +75,13 @@ def test_node_exporter_serves_every_sample_of_the_textfile_and_finds_no_fault(st
     url = f"http://127.0.0.1:{port}/metrics"
     Outlets(registry, textfile=tmp_path / "asd.prom")
     start(
-        binary("prometheus-node-exporter"), f"--web.listen-address=127.0.0.1:{port}", "--collector.disable-defaults",
-        "--collector.textfile", f"--collector.textfile.directory={tmp_path}", ready=url,
-    )  # fmt: skip
+        binary("prometheus-node-exporter"),
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--collector.disable-defaults",
+        "--collector.textfile",
+        f"--collector.textfile.directory={tmp_path}",
+        ready=url,
+    )
     page = get(url)
     assert re.search(r"^node_textfile_scrape_error 0$", page, re.MULTILINE)
     assert f'node_textfile_mtime_seconds{{file="{tmp_path}/asd.prom"}}' in page
@@ -78,9 +96,11 @@ def gateway(start):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     start(
-        binary("prometheus-pushgateway"), f"--web.listen-address=127.0.0.1:{port}",
-        f"--persistence.file={start.folder / 'pushgateway.data'}", ready=f"{url}/-/ready",
-    )  # fmt: skip
+        binary("prometheus-pushgateway"),
+        f"--web.listen-address=127.0.0.1:{port}",
+        f"--persistence.file={start.folder / 'pushgateway.data'}",
+        ready=f"{url}/-/ready",
+    )
     return url
 
 

@@ -52,10 +52,15 @@ class Server:
         folder.mkdir()
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         start(
-            binary("etcd"), f"--data-dir={folder / 'etcd'}", f"--listen-client-urls={client}",
-            f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}", ready=f"{client}/health",
-        )  # fmt: skip
+            binary("etcd"),
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            ready=f"{client}/health",
+        )
         key, tokens, port = folder / "key", folder / "tokens", free_port()
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         account = "system:serviceaccount:asd:asd-handler"
@@ -71,14 +76,25 @@ class Server:
         self.url = f"https://127.0.0.1:{port}"
         self.certificate = folder / "certs" / "apiserver.crt"
         start(
-            binary("kube-apiserver"), f"--etcd-servers={client}", "--bind-address=127.0.0.1", f"--secure-port={port}",
-            "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", f"--cert-dir={folder / 'certs'}",
-            f"--token-auth-file={tokens}", "--authorization-mode=RBAC", f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}", "--service-account-issuer=https://127.0.0.1",
-            "--service-cluster-ip-range=10.0.0.0/24", f"--audit-log-path={self.audit}",
-            f"--audit-policy-file={policy}", "--disable-admission-plugins=ServiceAccount",
-            ready=f"{self.url}/readyz", context=self.context,
-        )  # fmt: skip
+            binary("kube-apiserver"),
+            f"--etcd-servers={client}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--cert-dir={folder / 'certs'}",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://127.0.0.1",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--audit-log-path={self.audit}",
+            f"--audit-policy-file={policy}",
+            "--disable-admission-plugins=ServiceAccount",
+            ready=f"{self.url}/readyz",
+            context=self.context,
+        )
 
 
 def _kill(process):
@@ -196,9 +212,11 @@ def test_the_shipped_roles_are_enough_for_both_isolators_and_allow_nothing_else(
         isolator.release(ONE)
         assert (isolator.held(ONE), isolator.held(FAR)) == (IsolationOwner.FREE, IsolationOwner.OURS)
     for method, path in (
-        ("DELETE", "/api/v1/nodes/n0"), ("GET", "/api/v1/namespaces/kube-system/secrets"), ("GET", "/api/v1/pods"),
+        ("DELETE", "/api/v1/nodes/n0"),
+        ("GET", "/api/v1/namespaces/kube-system/secrets"),
+        ("GET", "/api/v1/pods"),
         ("DELETE", "/api/v1/namespaces/mindx-dl/configmaps/asd-public-fault"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(OSError, match="403"):
             handler.api(method, path)
 

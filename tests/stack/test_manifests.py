@@ -68,9 +68,11 @@ def test_the_chart_is_the_kustomization(tmp_path, names, values):
 
 def test_the_chart_puts_its_values_in():
     made = charted(
-        image="registry.example/asd:1", handler__dryRun="false", handler__args="{--max-devices=4}",
+        image="registry.example/asd:1",
+        handler__dryRun="false",
+        handler__args="{--max-devices=4}",
         agent__args="{--checkpoints=all}",
-    )  # fmt: skip
+    )
     agent, handler = made[("DaemonSet", "asd", "asd-agent")], made[("Deployment", "asd", "asd-handler")]
     (container,) = handler["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/asd:1"

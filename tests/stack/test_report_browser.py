@@ -32,10 +32,18 @@ START = 1_790_000_000.0
 SITES = tuple(f"model.layers.{i}.{name}" for i in range(8) for name in ("attention_norm", "feed_forward.w2"))
 CHINESE = ("模型.第一层.注意力归一化" * 3, "模型.第二层<script>document.title='taken'</script>", "x" * 180)
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--hide-scrollbars",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--hide-scrollbars",
+)
 
 
 class Browser:
@@ -56,8 +64,11 @@ class Browser:
 
         self.process = subprocess.Popen(
             [binary("chromium"), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
-            preexec_fn=give, pass_fds=(3, 4), stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            preexec_fn=give,
+            pass_fds=(3, 4),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         os.close(theirs_in)
         os.close(theirs_out)
         self._left, self._number, self.events = b"", 0, []
@@ -144,9 +155,17 @@ def train(folder, rank, steps, broken, *, sites=SITES, host="node7", run="llama-
         if wrong:
             now[0] += 20
             fields = {
-                "origin": origin, "step": step, "checkpoint": "", "value": math.nan, "limits": (),
-                "level": Level.NORMAL, "rule": "threshold", "feature": "l2", "refused": False, "time": now[0],
-            }  # fmt: skip
+                "origin": origin,
+                "step": step,
+                "checkpoint": "",
+                "value": math.nan,
+                "limits": (),
+                "level": Level.NORMAL,
+                "rule": "threshold",
+                "feature": "l2",
+                "refused": False,
+                "time": now[0],
+            }
             for kind, reason in (("replay", "the same wrong answer"), ("isolation", "3 strikes in 480 minutes")):
                 monitor.publish(Event(kind=kind, verdict="persistent", reason=reason, **fields))
     monitor.end()

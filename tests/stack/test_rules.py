@@ -15,11 +15,27 @@ TESTS = SHIPPED / "alerts" / "asd_rules_test.yml"
 ROUTE = SHIPPED / "alerts" / "alertmanager.example.yml"
 RUNBOOK = Path(__file__).parents[2] / "docs" / "alerts.md"
 ALERTS = {
-    "AsdExporterDown", "AsdDetectionSilent", "AsdRankLost", "AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated",
-    "AsdCircuitOpen", "AsdIsolationRefused", "AsdDetectorProblem", "AsdEventLogWriteFailed", "AsdEvidenceDropped",
-    "AsdAgentProblem", "AsdAgentStale", "AsdAgentUnreachable", "AsdForeignEvents", "AsdEventsMissed",
-    "AsdAgentsUnknown", "AsdHandlerStale", "AsdHandlerGone", "AsdStandbyMissing",
-}  # fmt: skip
+    "AsdExporterDown",
+    "AsdDetectionSilent",
+    "AsdRankLost",
+    "AsdAnomaly",
+    "AsdStrikeOut",
+    "AsdDeviceIsolated",
+    "AsdCircuitOpen",
+    "AsdIsolationRefused",
+    "AsdDetectorProblem",
+    "AsdEventLogWriteFailed",
+    "AsdEvidenceDropped",
+    "AsdAgentProblem",
+    "AsdAgentStale",
+    "AsdAgentUnreachable",
+    "AsdForeignEvents",
+    "AsdEventsMissed",
+    "AsdAgentsUnknown",
+    "AsdHandlerStale",
+    "AsdHandlerGone",
+    "AsdStandbyMissing",
+}
 OF_A_DEVICE = {"AsdAnomaly", "AsdStrikeOut", "AsdDeviceIsolated"}
 
 
@@ -129,7 +145,12 @@ def test_alertmanager_accepts_the_route():
 )
 def test_a_fault_code_goes_to_the_handler_and_everything_goes_to_people(labels, receivers):
     done = run(
-        binary("amtool"), "config", "routes", "test", f"--config.file={ROUTE}", f"--verify.receivers={receivers}",
+        binary("amtool"),
+        "config",
+        "routes",
+        "test",
+        f"--config.file={ROUTE}",
+        f"--verify.receivers={receivers}",
         *(f"{name}={value}" for name, value in labels.items()),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done

@@ -76,9 +76,19 @@ def cluster(start):
 def start_agent(start, cluster):
     url = f"http://127.0.0.1:{cluster.agent_port}/healthz"
     return start.asd(
-        "exporter", "--run-dir", cluster.runs, "--host", "n0", "--state", start.folder / "agent" / "exporter.json",
-        "--port", cluster.agent_port, "--poll", "0.2", ready=url,
-    )  # fmt: skip
+        "exporter",
+        "--run-dir",
+        cluster.runs,
+        "--host",
+        "n0",
+        "--state",
+        start.folder / "agent" / "exporter.json",
+        "--port",
+        cluster.agent_port,
+        "--poll",
+        "0.2",
+        ready=url,
+    )
 
 
 def test_a_node_that_nobody_watches_gets_no_jobs_until_somebody_does(cluster, start):
@@ -112,9 +122,12 @@ def test_a_job_writes_where_only_it_may_and_the_agent_finds_it(cluster, start):
 
 def test_what_a_job_raises_is_seen_by_the_agent_of_its_node(cluster, start):
     done = cluster.run(
-        "srun", "-n1", "sh", "-c",
+        "srun",
+        "-n1",
+        "sh",
+        "-c",
         f"touch $ASD_RUN_DIR/go; timeout 6 {sys.executable} {RANK}; ls $ASD_RUN_DIR",
-    )  # fmt: skip
+    )
     assert "events-rank0.jsonl" in done.stdout, done.stderr
     url = f"http://127.0.0.1:{cluster.agent_port}/events?level=first"
     assert eventually(lambda: {each["data"]["host"] for each in json.loads(get(url))}) == {"n0"}

@@ -65,30 +65,54 @@ class Story:
         port = free_port()
         self.url = f"https://127.0.0.1:{port}"
         start.asd(
-            "exporter", "--run-dir", self.run_dir, "--port", port, "--web-config", self.certificates.web_config,
-            ready=f"{self.url}/healthz", context=self.certificates.context(),
-        )  # fmt: skip
+            "exporter",
+            "--run-dir",
+            self.run_dir,
+            "--port",
+            port,
+            "--web-config",
+            self.certificates.web_config,
+            ready=f"{self.url}/healthz",
+            context=self.certificates.context(),
+        )
         alertmanager = Alertmanager(start, webhook)
         tls = {
-            "ca_file": self.certificates.authority, "cert_file": self.certificates.chain,
+            "ca_file": self.certificates.authority,
+            "cert_file": self.certificates.chain,
             "key_file": self.certificates.key,
-        }  # fmt: skip
+        }
         self.prometheus = Prometheus(
             start,
-            [{
-                "job_name": "asd", "scheme": "https",
-                "tls_config": {name: str(path) for name, path in tls.items()},
-                "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
-            }],
+            [
+                {
+                    "job_name": "asd",
+                    "scheme": "https",
+                    "tls_config": {name: str(path) for name, path in tls.items()},
+                    "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+                }
+            ],
             alertmanager.target,
-        )  # fmt: skip
+        )
         eventually(lambda: self.prometheus.value('up{job="asd"}') == 1)
         self.training = start(
-            sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
-            f"--master_port={free_port()}", "--log_dir=logs", "--join=True", PROGRAM, STEPS,
-            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", GLOG_v="3", NPU_ASD_ENABLE="1",
-            ASD_PROTECTION="document", ASD_ON_ANOMALY="skip", ASD_RUN_DIR=str(self.run_dir), ASD_RUN=RUN,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "mindspore.parallel.cluster.run",
+            "--worker_num=2",
+            "--local_worker_num=2",
+            f"--master_port={free_port()}",
+            "--log_dir=logs",
+            "--join=True",
+            PROGRAM,
+            STEPS,
+            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            GLOG_v="3",
+            NPU_ASD_ENABLE="1",
+            ASD_PROTECTION="document",
+            ASD_ON_ANOMALY="skip",
+            ASD_RUN_DIR=str(self.run_dir),
+            ASD_RUN=RUN,
+        )
         self.while_training = self.training.eventually(lambda: self._active() == 2 and self._checked(), seconds=60)
         self.told = self.training.eventually(lambda: webhook.alerts("AsdAnomaly", "/alerts"), seconds=60)
         # Its exit code says nothing: a thread of MindSpore may crash behind the last line, see tests/e2e/conftest.py.
@@ -124,9 +148,17 @@ def test_the_alert_reaches_the_webhook_within_seconds_with_labels_to_act_on(stor
     arrived, alert = story.told[0]
     assert alert["status"] == "firing"
     assert alert["labels"] == {
-        "alertname": "AsdAnomaly", "severity": "critical", "faultcode": "80818C00", "level": "first",
-        "run": RUN, "node": NODE, "rank": "1", "id": "1", "job": "asd", "instance": story.url.removeprefix("https://"),
-    }  # fmt: skip
+        "alertname": "AsdAnomaly",
+        "severity": "critical",
+        "faultcode": "80818C00",
+        "level": "first",
+        "run": RUN,
+        "node": NODE,
+        "rank": "1",
+        "id": "1",
+        "job": "asd",
+        "instance": story.url.removeprefix("https://"),
+    }
     assert alert["annotations"]["runbook_url"] == "docs/alerts.md#asdanomaly"
     happened = time.mktime(time.strptime(anomaly["time"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
     seconds = arrived - happened - float(anomaly["time"][19:26])

@@ -38,30 +38,38 @@ def test_the_alert_fires_for_the_expected_devices_and_tells_their_strikes(tmp_pa
     found = samples(NodeCollector(agent), "asd_strikes_in_window", "asd_device_suspect")
     agent.close()
     series = [
-        {"series": f"{each.name}{{{','.join(f'{k}={v!r}' for k, v in each.labels.items())}}}".replace("'", '"'),
-         "values": f"{each.value:g}x2"}
+        {
+            "series": f"{each.name}{{{','.join(f'{k}={v!r}' for k, v in each.labels.items())}}}".replace("'", '"'),
+            "values": f"{each.value:g}x2",
+        }
         for each in found
-    ]  # fmt: skip
+    ]
     wanted, counts = [], expected(options)
     for each in found:
         labels = each.labels
         device = device_of(labels)
         if each.name == "asd_strikes_in_window" and counts.get(device, 0) >= strikes:
-            wanted.append({
-                "exp_labels": {"severity": "critical", "faultcode": "80818C00", **labels},
-                "exp_annotations": {
-                    "summary": f"Strike-out: device {labels['id']} of {labels['node']} is suspect",
-                    "description": f"Device {labels['id']} of node {labels['node']} (rank {labels['rank']} of run "
-                    f"{labels['run']}) has {counts[device]} strikes: steps with first-level anomalies that nothing "
-                    "shows to be the fault of software or data.",
-                    "runbook_url": "docs/alerts.md#asdstrikeout",
-                },
-            })  # fmt: skip
+            wanted.append(
+                {
+                    "exp_labels": {"severity": "critical", "faultcode": "80818C00", **labels},
+                    "exp_annotations": {
+                        "summary": f"Strike-out: device {labels['id']} of {labels['node']} is suspect",
+                        "description": f"Device {labels['id']} of node {labels['node']} (rank {labels['rank']} of run "
+                        f"{labels['run']}) has {counts[device]} strikes: steps with first-level anomalies that nothing "
+                        "shows to be the fault of software or data.",
+                        "runbook_url": "docs/alerts.md#asdstrikeout",
+                    },
+                }
+            )
     assert len(wanted) > 1
     (tmp_path / RULES.name).write_text(RULES.read_text())
-    test = {"interval": "1m", "input_series": series, "alert_rule_test": [
-        {"eval_time": "1m", "alertname": "AsdStrikeOut", "exp_alerts": wanted},
-    ]}  # fmt: skip
+    test = {
+        "interval": "1m",
+        "input_series": series,
+        "alert_rule_test": [
+            {"eval_time": "1m", "alertname": "AsdStrikeOut", "exp_alerts": wanted},
+        ],
+    }
     file = tmp_path / "test.yml"
     file.write_text(yaml.safe_dump({"rule_files": [RULES.name], "tests": [test]}))
     done = subprocess.run([binary("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=60)

@@ -82,16 +82,41 @@ class Site:
         self.kube.api("PATCH", f"{pods}/agent-{node}/status", status)
         (self.folder / node).mkdir()
         self.start.asd(
-            "exporter", "--run-dir", self.folder / node, "--host", node, "--address", address, "--port", self.port,
-            "--poll", "0.1", "--web-config", self.folder / "agent.yml",
-        )  # fmt: skip
+            "exporter",
+            "--run-dir",
+            self.folder / node,
+            "--host",
+            node,
+            "--address",
+            address,
+            "--port",
+            self.port,
+            "--poll",
+            "0.1",
+            "--web-config",
+            self.folder / "agent.yml",
+        )
 
     def verdict(self, node, number):
         told = made_of(
-            Event, run="llama", rank=number, host=node, device=f"Ascend:{number}", step=1, checkpoint="a", value=2e6,
-            limits=(1e6,), level=Level.ERROR, kind="replay", verdict="persistent", rule="threshold", feature="l2",
-            reason="r", refused=True, time=time.time(),
-        )  # fmt: skip
+            Event,
+            run="llama",
+            rank=number,
+            host=node,
+            device=f"Ascend:{number}",
+            step=1,
+            checkpoint="a",
+            value=2e6,
+            limits=(1e6,),
+            level=Level.ERROR,
+            kind="replay",
+            verdict="persistent",
+            rule="threshold",
+            feature="l2",
+            reason="r",
+            refused=True,
+            time=time.time(),
+        )
         EventLog(event_file(self.folder / node, number))(told)
         return node, f"Ascend:{number}"
 
@@ -101,12 +126,28 @@ class Site:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         self.handlers[name] = self.start(
-            sys.executable, *self.program, "handler", "--agents",
-            f"kubernetes:{self.namespace}/app=asd-agent:{self.port}", "--agents-config", self.folder / "client.yml",
-            "--lease", f"{self.namespace}/asd-handler", "--isolator", "kubernetes", "--state", self.state(name),
-            "--metrics", f"127.0.0.1:{self.ports[name]}", "--max-devices", "1000", "--max-percent", "100",
-            KUBECONFIG=str(self.kube.kubeconfig), ASD_RUN_DIR=str(home),
-        )  # fmt: skip
+            sys.executable,
+            *self.program,
+            "handler",
+            "--agents",
+            f"kubernetes:{self.namespace}/app=asd-agent:{self.port}",
+            "--agents-config",
+            self.folder / "client.yml",
+            "--lease",
+            f"{self.namespace}/asd-handler",
+            "--isolator",
+            "kubernetes",
+            "--state",
+            self.state(name),
+            "--metrics",
+            f"127.0.0.1:{self.ports[name]}",
+            "--max-devices",
+            "1000",
+            "--max-percent",
+            "100",
+            KUBECONFIG=str(self.kube.kubeconfig),
+            ASD_RUN_DIR=str(home),
+        )
 
     def state(self, name):
         return self.folder / name / "handler.sqlite"

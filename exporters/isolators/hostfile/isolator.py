@@ -45,10 +45,17 @@ class HostFile:
     name = "hostfile"
 
     def __init__(
-        self, *, hosts: str | Path = "", hosts_out: str | Path = "", rank_table: str | Path = "",
-        rank_table_out: str | Path = "", record: str | Path = "", nodes: Mapping[str, str] | str = "",
-        strip_domain: bool | str = False, timeout: float | str = 10.0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        hosts: str | Path = "",
+        hosts_out: str | Path = "",
+        rank_table: str | Path = "",
+        rank_table_out: str | Path = "",
+        record: str | Path = "",
+        nodes: Mapping[str, str] | str = "",
+        strip_domain: bool | str = False,
+        timeout: float | str = 10.0,
+    ) -> None:
         given = [(hosts, hosts_out, False), (rank_table, rank_table_out, True)]
         self._lists = [
             KeptList(Path(source).absolute(), Path(output or f"{source}.asd").absolute(), table)
@@ -85,12 +92,15 @@ class HostFile:
             if held is IsolationOwner.OURS and not before["returning"]:
                 return
             entry = before or {
-                "host": device.host, "device": device.device, "event": event_id, "reason": plain(reason, 500),
+                "host": device.host,
+                "device": device.device,
+                "event": event_id,
+                "reason": plain(reason, 500),
                 "entries": {
                     str(kept.output): self._keys(device, record, kept, look)
                     for kept, look in zip(self._lists, looks, strict=True)
                 },
-            }  # fmt: skip
+            }
             self._rewrite({**record["out"], _key(device): {**entry, "returning": False}}, _key(device), record, looks)
 
     def release(self, device: Device) -> None:

@@ -13,9 +13,17 @@ from asd.exporters.isolators.marks import plain
 from asd.isolator import IsolationOwner
 
 __all__ = [
-    "ANNOTATION", "CONDITION", "EFFECTS", "TAINT", "condition_patch", "event_about", "held_by", "isolate_patch",
-    "marks_of", "release_patch",
-]  # fmt: skip
+    "ANNOTATION",
+    "CONDITION",
+    "EFFECTS",
+    "TAINT",
+    "condition_patch",
+    "event_about",
+    "held_by",
+    "isolate_patch",
+    "marks_of",
+    "release_patch",
+]
 
 ANNOTATION = "asd.mindspore.org/isolated-by"
 """The mark of ownership: JSON with every device of the node that is taken out."""

@@ -41,9 +41,14 @@ class Slurm:
     name = "slurm"
 
     def __init__(
-        self, *, nodes: Mapping[str, str] | str = "", strip_domain: bool | str = False, timeout: float | str = 30.0,
-        scontrol: str = "scontrol", conf: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        nodes: Mapping[str, str] | str = "",
+        strip_domain: bool | str = False,
+        timeout: float | str = 30.0,
+        scontrol: str = "scontrol",
+        conf: str = "",
+    ) -> None:
         self._node_of = NodeNames(nodes, strip_domain)
         self._timeout = seconds("timeout", timeout)
         # Through `env`, as the environment is passed on and not read here; times and messages in the plain form.
@@ -105,9 +110,10 @@ class Slurm:
         denied = any(word in said.lower() for word in _DENIED)
         found = f"its state is {'+'.join(sorted(state.flags))}, its reason {plain(state.reason, 200)!r}"
         raise self._error(
-            device, f"scontrol update of node {state.name} had no effect ({said or 'without a word'}); {found}",
+            device,
+            f"scontrol update of node {state.name} had no effect ({said or 'without a word'}); {found}",
             retry=not denied,
-        )  # fmt: skip
+        )
 
     def _node(self, device: Device) -> str:
         node = self._node_of(device)
@@ -119,9 +125,14 @@ class Slurm:
         program = self._command[-1]
         try:
             done = subprocess.run(
-                [*self._command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-                errors="replace", timeout=self._timeout, check=False,
-            )  # fmt: skip
+                [*self._command, *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=self._timeout,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise self._error(device, f"{program} did not answer within {self._timeout:g} s") from None
         except OSError as error:

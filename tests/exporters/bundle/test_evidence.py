@@ -230,9 +230,17 @@ def test_the_devices_of_the_other_ranks_come_from_what_they_left(training):
     assert found["this_rank"]["device"] == "Ascend:3"
     assert found["this_rank"]["pid"] == os.getpid()
     assert found["other_ranks"] == [
-        {"rank": 4, "host": "node8", "device": "Ascend:0", "run": "run1", "pid": 5, "active": True, "step": 9,
-         "written": 3.0}
-    ]  # fmt: skip
+        {
+            "rank": 4,
+            "host": "node8",
+            "device": "Ascend:0",
+            "run": "run1",
+            "pid": 5,
+            "active": True,
+            "step": 9,
+            "written": 3.0,
+        }
+    ]
     assert sorted(found["unreadable"]) == ["status-rank5.json", "status-rank6.json"]
 
 
@@ -345,5 +353,9 @@ def wide(stored, dtype):
     return stored.astype(np.float64)
 
 
-SPECIAL = {"float16": (0x7C00, 0xFE00), "bfloat16": (0x7F80, 0xFFC0), "float32": (0x7F800000, 0xFFC00000),
-           "float64": (0x7FF << 52, 0xFFF8 << 48)}  # fmt: skip
+SPECIAL = {
+    "float16": (0x7C00, 0xFE00),
+    "bfloat16": (0x7F80, 0xFFC0),
+    "float32": (0x7F800000, 0xFFC00000),
+    "float64": (0x7FF << 52, 0xFFF8 << 48),
+}

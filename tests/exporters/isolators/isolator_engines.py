@@ -77,9 +77,13 @@ class Engine:
     def _child(self, device, action, at, before=lambda pid: None):
         words = json.dumps([self.name, self.options, list(device), action, at], default=str)
         with subprocess.Popen(
-            [sys.executable, "-c", _CHILD, words], cwd=Path(__file__).parents[3], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as child:  # fmt: skip
+            [sys.executable, "-c", _CHILD, words],
+            cwd=Path(__file__).parents[3],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child:
             assert child.stdout.read(5) == "ready", child.stderr.read()
             before(child.pid)
             _, said = child.communicate("x", timeout=60)
@@ -100,13 +104,15 @@ class KubeEngine(Engine):
         self.kubeconfig.write_text(
             json.dumps(
                 {
-                    "apiVersion": "v1", "kind": "Config", "current-context": "c",
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "c",
                     "clusters": [{"name": "k", "cluster": cluster}],
                     "users": [{"name": "u", "user": {"token": token}}],
                     "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
                 }
             )
-        )  # fmt: skip
+        )
         super().__init__(kubeconfig=str(self.kubeconfig), timeout=0.5 if server else 10, **options)
 
     def api(self, method, path, body=None, kind="application/merge-patch+json"):

@@ -105,11 +105,13 @@ class KubeServer(ThreadingHTTPServer):
         return self.put(
             f"/api/v1/namespaces/{namespace}/pods/{name}",
             {
-                "apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": node, "containers": []},
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "spec": {"nodeName": node, "containers": []},
                 "metadata": {"name": name, "namespace": namespace, "labels": labels, **meta},
                 "status": {"phase": phase, "podIP": address},
             },
-        )  # fmt: skip
+        )
 
     def answer(self, method, path, kind, body, query=""):
         """The object that answers a request."""
@@ -246,9 +248,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def refuse(self, error):
         status = {
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": str(error),
-            "reason": error.reason, "code": error.code,
-        }  # fmt: skip
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": str(error),
+            "reason": error.reason,
+            "code": error.code,
+        }
         self.reply(error.code, json.dumps(status).encode(), "application/json")
 
     def reply(self, code, body, kind):

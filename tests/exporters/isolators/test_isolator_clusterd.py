@@ -16,15 +16,23 @@ from asd.isolator import Device
 
 NOW = 1_795_268_420.25
 GOOD = {
-    "id": "asd-12345", "timestamp": 1795268420250, "version": "1.0", "resource": "asd",
+    "id": "asd-12345",
+    "timestamp": 1795268420250,
+    "version": "1.0",
+    "resource": "asd",
     "faults": [
         {
-            "faultId": "asd-67890", "faultType": "NPU", "faultCode": "020011001", "faultTime": 1795268420250,
-            "assertion": "occur", "faultLocation": {"code": "80818C00"},
-            "influence": [{"nodeName": "n0", "deviceIds": [3]}], "description": "80818C00 three strikes",
+            "faultId": "asd-67890",
+            "faultType": "NPU",
+            "faultCode": "020011001",
+            "faultTime": 1795268420250,
+            "assertion": "occur",
+            "faultLocation": {"code": "80818C00"},
+            "influence": [{"nodeName": "n0", "deviceIds": [3]}],
+            "description": "80818C00 three strikes",
         }
     ],
-}  # fmt: skip
+}
 FAULT, NODE = ("faults", 0), ("faults", 0, "influence", 0)
 MISSING = object()
 
@@ -45,18 +53,29 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("id",), "a" * 8), (("id",), "a" * 128), (("id",), "A.b_c-d1"), (("timestamp",), 1735689600000),
-        ((*FAULT, "faultType"), "Storage"), ((*FAULT, "assertion"), "once"), ((*FAULT, "assertion"), "recover"),
-        ((*FAULT, "faultLocation"), {}), ((*FAULT, "faultLocation"), MISSING), ((*FAULT, "description"), MISSING),
+        (("id",), "a" * 8),
+        (("id",), "a" * 128),
+        (("id",), "A.b_c-d1"),
+        (("timestamp",), 1735689600000),
+        ((*FAULT, "faultType"), "Storage"),
+        ((*FAULT, "assertion"), "once"),
+        ((*FAULT, "assertion"), "recover"),
+        ((*FAULT, "faultLocation"), {}),
+        ((*FAULT, "faultLocation"), MISSING),
+        ((*FAULT, "description"), MISSING),
         ((*FAULT, "faultLocation"), {"k" * 16: "v" * 128}),
         ((*FAULT, "faultLocation"), {str(i): "" for i in range(10)}),
-        ((*FAULT, "description"), ""), ((*FAULT, "description"), "x" * 512), ((*FAULT, "description"), "训练 x"),
-        ((*NODE, "nodeName"), "a" * 253), ((*NODE, "nodeName"), "a.b-c"), ((*NODE, "deviceIds"), list(range(32))),
+        ((*FAULT, "description"), ""),
+        ((*FAULT, "description"), "x" * 512),
+        ((*FAULT, "description"), "训练 x"),
+        ((*NODE, "nodeName"), "a" * 253),
+        ((*NODE, "nodeName"), "a.b-c"),
+        ((*NODE, "deviceIds"), list(range(32))),
         ((*NODE,), {"nodeSN": "2102", "deviceIds": [0]}),
         ((*NODE,), {"nodeName": "", "nodeSN": "2102", "deviceIds": [0]}),
         ((*FAULT, "influence"), [{"nodeName": "n0", "deviceIds": [0]}] * 1000),
     ],
-)  # fmt: skip
+)
 def test_what_the_rules_allow_is_valid(path, value):
     validate(changed(path, value))
 
@@ -86,7 +105,7 @@ def test_what_the_rules_allow_is_valid(path, value):
         (NODE, [{"nodeSN": "", "deviceIds": [0]}, {"deviceIds": [0]}, [], "n0"]),
         (NODE, [{"nodeName": "n0", "deviceIds": [0], "x": 1}]),
     ],
-)  # fmt: skip
+)
 def test_what_a_rule_forbids_is_refused_with_the_field_and_the_rule(path, values):
     for value in values:
         with pytest.raises(ValueError, match=r"^the public fault message breaks a rule: ") as caught:

@@ -15,14 +15,15 @@ HOSTS = "# the first rack\nn0 slots=8\nn1 slots=8\n\nn2:8\n"
 def rank_table():
     servers = [
         {
-            "server_id": f"n{node}", "host_ip": f"10.0.0.{node}",
+            "server_id": f"n{node}",
+            "host_ip": f"10.0.0.{node}",
             "device": [
                 {"device_id": str(chip), "device_ip": f"10.1.{node}.{chip}", "rank_id": str(8 * node + chip)}
                 for chip in range(8)
             ],
         }
         for node in range(2)
-    ]  # fmt: skip
+    ]
     return {"status": "completed", "version": "1.0", "server_count": "2", "server_list": servers}
 
 

@@ -53,9 +53,13 @@ def test_the_record_says_who_and_why(hosts):
     make_isolator("hostfile", hosts=hosts).isolate(device("n1", 3), "three\nstrikes", "e1")
     (entry,) = json.loads(hosts.with_name("hosts.asd.isolated.json").read_text())["out"].values()
     assert entry == {
-        "host": "n1", "device": "Ascend:3", "event": "e1", "reason": "three strikes", "returning": False,
+        "host": "n1",
+        "device": "Ascend:3",
+        "event": "e1",
+        "reason": "three strikes",
+        "returning": False,
         "entries": {str(hosts.with_name("hosts.asd")): ["n1"]},
-    }  # fmt: skip
+    }
 
 
 def test_exactly_the_device_leaves_a_rank_table_and_ranks_are_counted_anew(tmp_path):

@@ -142,10 +142,23 @@ def test_what_a_job_leaves_in_its_folder_is_found_by_agent_and_handler(tmp_path)
     root = Path(known["ASD_RUN_DIR"].replace("$(JOB_NAME)", "llama").replace("/runs", str(tmp_path)))
     config = Config.from_env({"ASD_NODE": known["ASD_NODE"], "ASD_RUN_DIR": str(root)})
     event = made_of(
-        Event, run="llama", rank=0, host=config.name_of_node(), device="Ascend:3", step=7, checkpoint="norm", value=2e6,
-        limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="", refused=True,
+        Event,
+        run="llama",
+        rank=0,
+        host=config.name_of_node(),
+        device="Ascend:3",
+        step=7,
+        checkpoint="norm",
+        value=2e6,
+        limits=(1e6,),
+        level=Level.ERROR,
+        kind="anomaly",
+        rule="threshold",
+        feature="l2",
+        reason="",
+        refused=True,
         time=time.time(),
-    )  # fmt: skip
+    )
     EventLog(event_file(Path(config.run_dir), 0))(event)
     found = Agent([tmp_path], tmp_path / "state.json", host="node7")
     found.poll()
@@ -171,8 +184,9 @@ def test_the_handler_shows_how_it_is():
     for option, name in (("metrics", "metrics"), ("webhook", "webhook")):
         assert f"--{option}=$(POD_IP):{ports[name]}" in container["args"]
     assert [container[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness")] == [
-        {"path": "/healthz", "port": "metrics"}, {"path": "/readyz", "port": "metrics"},
-    ]  # fmt: skip
+        {"path": "/healthz", "port": "metrics"},
+        {"path": "/readyz", "port": "metrics"},
+    ]
 
 
 @pytest.mark.parametrize("name", ["asd-agent", "asd-handler"])

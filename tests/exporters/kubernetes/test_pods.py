@@ -72,8 +72,9 @@ def test_a_pod_that_gets_no_address_in_a_minute_is_an_agent_that_cannot_be_reach
     assert look() == []
     assert look(59.0) == []
     assert [(target.node, target.away) for target in look(11.0)] == [
-        ("node7", "its pod a1 is Pending and has no address"), ("", "its pod a2 is Pending and has no node")
-    ]  # fmt: skip
+        ("node7", "its pod a1 is Pending and has no address"),
+        ("", "its pod a2 is Pending and has no node"),
+    ]
     kube.pod("asd", "a1", "node7", "10.0.0.7", LABELS)
     assert look()[0] == Target("10.0.0.7", 9464, "node7", "node7")
 

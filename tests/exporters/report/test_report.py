@@ -167,12 +167,22 @@ def test_the_summary_for_programs_says_the_same(tmp_path):
     assert said["verdict"]["tone"] == "bad"
     assert said["codes"]["80818C00"]["sensor_type"] == "Check Sensor"
     assert said["events"] == {
-        "first": 2, "second": 2, "follower": 1, "problem": 1, "replay": 1, "isolation": 1, "recovery": 1, "stress": 1
-    }  # fmt: skip
+        "first": 2,
+        "second": 2,
+        "follower": 1,
+        "problem": 1,
+        "replay": 1,
+        "isolation": 1,
+        "recovery": 1,
+        "stress": 1,
+    }
     assert [(each["run"], each["rank"], each["first"], each["isolated"]) for each in said["ranks"]] == [
-        ("earlier", 3, 0, False), ("run1", 0, 0, False), ("run1", 1, 0, False), ("run1", 2, 0, False),
+        ("earlier", 3, 0, False),
+        ("run1", 0, 0, False),
+        ("run1", 1, 0, False),
+        ("run1", 2, 0, False),
         ("run1", 3, 2, False),
-    ]  # fmt: skip
+    ]
     assert (said["refused"], [Path(path).name for path in said["evidence"]]) == (2, ["rank3-step25"])
 
 
@@ -192,26 +202,30 @@ HIT, LIMIT = "node7 device Ascend:0 (rank 0)", "limit 1e6"
     ("ranks", "refused", "lead"),
     [
         (
-            [{5: {OUT: math.inf}}], False,
+            [{5: {OUT: math.inf}}],
+            False,
             f"1 first-level anomaly on {HIT}, at step 5 in {OUT} (value inf, {LIMIT}); the update was not refused.",
         ),
         (
-            [{5: {OUT: 5e8, SITES[1]: 3e7}}, {}, {}], None,
+            [{5: {OUT: 5e8, SITES[1]: 3e7}}, {}, {}],
+            None,
             f"2 first-level anomalies on {HIT}, first at step 5 in {OUT} (value 5e8, {LIMIT}); the update was refused; "
             "no other rank was affected.",
         ),
         (
-            [{7: {OUT: 1e30}, 8: {OUT: 1e30}}, {6: {OUT: 2e6}}], None,  # the earliest step, not the loudest
+            [{7: {OUT: 1e30}, 8: {OUT: 1e30}}, {6: {OUT: 2e6}}],
+            None,  # the earliest step, not the loudest
             "3 first-level anomalies on 2 devices, first on node7 device Ascend:1 (rank 1) at step 6 in "
             f"{OUT} (value 2e6, {LIMIT}); all of the 3 updates were refused.",
         ),
         (
-            [{5: {OUT: 2e4}}], False,
+            [{5: {OUT: 2e4}}],
+            False,
             f"1 second-level anomaly, which is a warning, on {HIT}. No first-level anomaly in 27 checks of 1 rank, up "
             "to step 9.",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_lead_names_what_matters_most(tmp_path, ranks, refused, lead):
     for rank, broken in enumerate(ranks):
         Rank(tmp_path, rank).train(1, 9, broken, refused=refused).end()
@@ -325,9 +339,11 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_told(tmp_path):
     found = [shown(item).partition(": ") for item in section(page, "unreadable").iter(f"{HTML}li")]
     reasons = {name: reason for name, _, reason in found}
     assert list(reasons) == [
-        "events-rank0.jsonl", "status-rank1.json", "evidence/run1/rank0-step5/values.csv",
+        "events-rank0.jsonl",
+        "status-rank1.json",
+        "evidence/run1/rank0-step5/values.csv",
         "evidence/run1/rank0-step5/tensor.json",
-    ]  # fmt: skip
+    ]
     said = list(reasons.values())
     assert said[0].startswith("3 lines are no event and passed over; line 2: not an event: Expecting ")
     assert said[1].startswith("not a status: ")
@@ -392,10 +408,47 @@ def test_no_text_of_a_file_becomes_markup(tmp_path_factory, names):
     rank.monitor.problem(reason)
     rank.tell("replay", 2, verdict="software", reason=reason, evidence=f"/{site}/{reason}").end()
     allowed = {
-        "html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "article", "h1", "h2",
-        "h3", "p", "span", "b", "code", "ul", "li", "dl", "div", "dt", "dd", "table", "thead", "tbody", "tr", "th",
-        "td", "details", "summary", "wbr", "a", "svg", "g", "line", "rect", "path", "text",
-    }  # fmt: skip
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "main",
+        "header",
+        "footer",
+        "section",
+        "article",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "span",
+        "b",
+        "code",
+        "ul",
+        "li",
+        "dl",
+        "div",
+        "dt",
+        "dd",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "details",
+        "summary",
+        "wbr",
+        "a",
+        "svg",
+        "g",
+        "line",
+        "rect",
+        "path",
+        "text",
+    }
     root = parsed(page_of(folder))
     assert {each.tag.rpartition("}")[2] for each in root.iter()} <= allowed
     assert not [name for each in root.iter() for name in each.attrib if name.lower().startswith("on")]

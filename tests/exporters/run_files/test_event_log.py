@@ -134,8 +134,10 @@ def test_a_file_that_would_grow_too_large_is_rotated_and_the_oldest_is_deleted(t
     for step in range(1, 10):
         log(event(step))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "events-rank3.jsonl", "events-rank3.jsonl.1", "events-rank3.jsonl.2",
-    ]  # fmt: skip
+        "events-rank3.jsonl",
+        "events-rank3.jsonl.1",
+        "events-rank3.jsonl.2",
+    ]
     assert lines(*event_files(tmp_path)) == [[5, 6], [7, 8], [9]]
 
 

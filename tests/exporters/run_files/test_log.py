@@ -60,9 +60,14 @@ def test_a_problem_is_an_error_without_the_keyword(logger, kind):
     assert KEYWORD not in line
 
 
-@pytest.mark.parametrize(("enable", "expected"), [
-    (1, []), (2, []), (3, [("INFO", "step=1 checkpoint=a value=1.5 limit=1e+06")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("enable", "expected"),
+    [
+        (1, []),
+        (2, []),
+        (3, [("INFO", "step=1 checkpoint=a value=1.5 limit=1e+06")]),
+    ],
+)
 def test_normal_values_are_logged_with_level_3_only(logger, enable, expected):
     sink = LogSink(logger)
     watch = Monitor(Config(protection="document", enable=enable), ORIGIN, [sink], value_sink=sink.values)

@@ -31,10 +31,21 @@ def tell(kind, verdict):
     """What a replay or a fault handler would say of this rank's device because of the last wrong step."""
     monitor.publish(
         Event(
-            origin=origin, step=max(WRONG), checkpoint="", value=2e6, limits=(), level=Level.NORMAL, kind=kind,
-            rule=config.rule, feature="l2", reason="made up", refused=False, time=time.time(), verdict=verdict,
+            origin=origin,
+            step=max(WRONG),
+            checkpoint="",
+            value=2e6,
+            limits=(),
+            level=Level.NORMAL,
+            kind=kind,
+            rule=config.rule,
+            feature="l2",
+            reason="made up",
+            refused=False,
+            time=time.time(),
+            verdict=verdict,
         )
-    )  # fmt: skip
+    )
 
 
 monitor.begin()
