@@ -134,7 +134,6 @@ def test_python_runs(prelude, work, environ):
 def test_json_is_what_its_reader_takes(block, tmp_path, monkeypatch):
     found = json.loads(block.text)
     if "task" in found:
-        (tmp_path / "healthy").mkdir()  # the run that a page says to have dumped before
         monkeypatch.chdir(tmp_path)
         from asd.dumps.record.debugger_config import DebuggerConfig
 
