@@ -1,13 +1,12 @@
 """What of the gradients is recorded, as a `config.json` with the task `grad_probe` says it.
 
 {"task": "grad_probe", "dump_path": "./gradients", "rank": [], "step": [],
-"grad_probe": {"grad_level": "L1", "param_list": [], "bounds": [-1, 0, 1]}}
+"grad_probe": {"grad_level": "L1", "param_list": []}}
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from asd.dumps.formats.config_object import ConfigObject
@@ -16,7 +15,7 @@ from asd.errors import ConfigError
 
 __all__ = ["LEVELS", "GradientOptions"]
 
-LEVELS = ("L0", "L1", "L2")
+LEVELS = ("L0", "L1")
 _OTHERS = {
     "level",
     "precision",
@@ -43,9 +42,8 @@ class GradientOptions:
 
     Attributes:
         dump_path: Folder that the tables are written below.
-        grad_level: `L0` statistics with a CRC, `L1` statistics and directions, `L2` also how the values are spread.
+        grad_level: `L0` statistics with a CRC, `L1` statistics and directions.
         param_list: Names of the parameters to record, of which each optimizer may have some; empty: all.
-        bounds: Of the intervals of `L2`, ascending.
         rank: Ranks to record; empty: all.
         step: Steps to record, from 0; empty: all. A step is one call of the optimizer.
     """
@@ -53,7 +51,6 @@ class GradientOptions:
     dump_path: Path
     grad_level: str = "L1"
     param_list: tuple[str, ...] = ()
-    bounds: tuple[float, ...] = (-1, 0, 1)
     rank: frozenset[int] = frozenset()
     step: frozenset[int] = frozenset()
 
@@ -86,20 +83,10 @@ class GradientOptions:
         path, rank, step = given.text("dump_path", "./dump"), given.numbers("rank"), given.numbers("step")
         given.end(_OTHERS)
         level, names = inner.one_of("grad_level", LEVELS, "L1"), inner.texts("param_list")
-        bounds = _bounds(inner)
-        inner.end()
-        return cls(Path(path), level, names, bounds, rank, step)
+        inner.end({"bounds"})  # of intervals that another level has
+        return cls(Path(path), level, names, rank, step)
 
     def wants(self, number: int, which: str) -> bool:
         """Whether a step or rank is recorded: `which` is `step` or `rank`."""
         chosen: frozenset[int] = getattr(self, which)
         return not chosen or number in chosen
-
-
-def _bounds(inner: ConfigObject) -> tuple[float, ...]:
-    found = inner.take("bounds", [-1, 0, 1])
-    numbers = found if isinstance(found, list) else []
-    plain = all(type(each) in (int, float) and -(2**63) <= each < 2**63 for each in numbers)
-    if not numbers or not plain or any(a >= b for a, b in pairwise(numbers)):
-        raise inner.wrong("bounds", found, "ascending numbers from -2**63 to 2**63 - 1")
-    return tuple(numbers)

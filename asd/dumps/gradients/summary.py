@@ -1,9 +1,9 @@
 """The table of one step: a row for each parameter with what its gradient is like.
 
     <dump_path>/rank{R}/grad_summary_{step}.csv        UTF-8 with a byte order mark
-    <dump_path>/rank{R}/step{N}/{parameter}.npy        bool: where the gradient is above 0 (levels L1 and L2)
+    <dump_path>/rank{R}/step{N}/{parameter}.npy        bool: where the gradient is above 0 (level L1)
 
-Level L0 has the CRC-32 of the float32 values, L2 the share of the elements in each interval and that of zeros.
+Level L0 has the CRC-32 of the float32 values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import io
 import math
 import zlib
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,8 @@ Array = np.ndarray[Any, Any]
 
 def columns(options: GradientOptions) -> list[str]:
     """The header of the table."""
-    middle: list[str] = []
-    if options.grad_level == "L0":
-        middle = ["MD5"]
-    elif options.grad_level == "L2":
-        ends = [*map(str, options.bounds)]
-        middle = [
-            f"(-inf, {ends[0]}]",
-            *(f"({a}, {b}]" for a, b in pairwise(ends)),
-            f"({ends[-1]}, inf)",
-            "=0",
-        ]
-    return ["param_name", *middle, "max", "min", "norm", "shape"]
+    check = ["MD5"] if options.grad_level == "L0" else []
+    return ["param_name", *check, "max", "min", "norm", "shape"]
 
 
 def row(name: str, gradient: Array, options: GradientOptions) -> list[str]:
@@ -50,24 +39,17 @@ def row(name: str, gradient: Array, options: GradientOptions) -> list[str]:
     Args:
         name: Of the parameter.
         gradient: Any shape; bfloat16 comes as float32.
-        options: Its level and bounds count.
+        options: Its level counts.
     """
-    middle: list[str] = []
+    check: list[str] = []
     flat = np.ascontiguousarray(gradient).reshape(-1)
     if options.grad_level == "L0":
         with np.errstate(over="ignore"):
-            middle = [f"{zlib.crc32(flat.astype(np.float32).tobytes()):08x}"]
-    elif options.grad_level == "L2":
-        # Element x belongs to (a, b]: the number of bounds that are less than x is its interval.
-        known = flat[~np.isnan(flat)]
-        places = np.searchsorted(np.array(options.bounds, np.float64), known.astype(np.float64), side="left")
-        counts = np.bincount(places, minlength=len(options.bounds) + 1)
-        size = max(flat.size, 1)
-        middle = [repr(float(count / size)) for count in counts] + [repr(float(np.count_nonzero(flat == 0) / size))]
+            check = [f"{zlib.crc32(flat.astype(np.float32).tobytes()):08x}"]
     if flat.size == 0:
-        return [name, *middle, "nan", "nan", "0.0", str(gradient.shape)]
+        return [name, *check, "nan", "nan", "0.0", str(gradient.shape)]
     numbers = [repr(float(flat.max())), repr(float(flat.min())), repr(_norm(flat))]
-    return [name, *middle, *numbers, str(gradient.shape)]
+    return [name, *check, *numbers, str(gradient.shape)]
 
 
 def file_name(parameter: str) -> str:
