@@ -25,7 +25,7 @@ _LOG = logging.getLogger("asd.install")
 
 
 class Checks(Part):
-    """Those of one `StepMonitor`.
+    """The checks of one `StepMonitor`.
 
     Args:
         config: Which tiers are on, and whether updates are refused.

@@ -19,7 +19,7 @@ __all__ = ["left_to_others", "name_apart"]
 
 
 def left_to_others(sites: Sequence[Site], net: nn.Cell | None, optimizer: nn.Cell | None, gate: Gate) -> set[Site]:
-    """Those of `sites` that belong to the monitor of another gate than `gate`, which trains `net`."""
+    """The `sites` that belong to the monitor of another gate than `gate`, which trains `net`."""
     others = table().gates.others(gate)
     gate.optimizers.clear()
     if optimizer is not None:

@@ -8,7 +8,7 @@ __all__ = ["Problems"]
 
 
 class Problems(Part):
-    """Those of one `StepMonitor` that may come back in every step."""
+    """Problems of one `StepMonitor` that may come back in every step."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()

@@ -57,7 +57,7 @@ class LookAndTap(CheckCell):
         self.site = tap.site
 
     def construct(self, x):
-        """The same tensor."""
+        """Hands the tensor on."""
         return self.tap(self.look(x))
 
 

@@ -102,7 +102,7 @@ class OwnGradients(nn.Cell):
         self.observers = (*self.observers, make_observer(sites))
 
     def construct(self, gradients):
-        """The same gradients."""
+        """Hands the gradients on."""
         seen = ()
         for i in range(len(self.places)):
             chosen = ()

@@ -56,7 +56,7 @@ def _reductions(x):
 
 
 def _reductions_in_pipeline(x):
-    """The same of operators that the passes of a pipeline know: they refuse a selection from a scalar."""
+    """`_reductions` by operators that the passes of a pipeline know: they refuse a selection from a scalar."""
     g = _CAST(x, ms.float32)
     finite = _FINITE(g)
     zeros = _ZEROS(g)
@@ -104,7 +104,7 @@ class Write(CheckCell):
         return F.depend(self.add(tallies, self.counts_at, calls), done)
 
     def one_by_one(self, x, worst, tallies):
-        """The same of one tensor, each number by itself."""
+        """Writes the numbers of one tensor, each by itself."""
         largest, unit, squares, mean, bad = _reductions_in_pipeline(x)
         at = self.each_at
         done = self.keep_worst(worst, at[0], _EXPAND(largest, 0))
@@ -115,7 +115,7 @@ class Write(CheckCell):
 
 
 def _together(tensors):
-    """The same as `statistics_of` of each, with all largest magnitudes first, then all norms and means."""
+    """The numbers of some tensors: all largest magnitudes first, then all norms, then all means."""
     largest, units, squares, means, bads = (), (), (), (), ()
     for x in tensors:
         one, unit, square, mean, bad = _reductions(x)

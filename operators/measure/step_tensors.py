@@ -38,7 +38,7 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
 
 
 def with_tensors(tree: Any, arrays: Iterator[np.ndarray]) -> Any:
-    """The same with the tensors' values from `arrays`."""
+    """`tree` with the tensors' values from `arrays`."""
     if isinstance(tree, Tensor):
         return tensor_like(tree, next(arrays))
     if isinstance(tree, (tuple, list)):

@@ -143,7 +143,7 @@ def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:
 
 
 def alias(x: Any) -> Any:
-    """The same numbers in the same memory as another tensor.
+    """Another tensor with the numbers of `x`, in the same memory.
 
     What a Cell with a backward pass of its own must return in PyNative, where it would return its input: MindSpore 2.9
     then writes into the input itself, and operators that were called before, but wait in a queue, lose their gradient.

@@ -98,7 +98,7 @@ class _Bare(nn.Cell):
 
 
 class _Gradients(nn.Cell):
-    """Those of the operands, as MindSpore differentiates the operator."""
+    """The gradients of the operands, as MindSpore differentiates the operator."""
 
     def __init__(self, op: nn.Cell) -> None:
         super().__init__(auto_prefix=False)

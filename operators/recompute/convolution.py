@@ -118,7 +118,7 @@ class ConvolutionCheck(ResultCheck):
         return self.to_weights(self.of_planes(b, self.outputs, signs), a, shape)
 
     def add_up(self, result, channels, signs):
-        """The same sum of the result itself."""
+        """The signed sum of the result itself."""
         return self.of_outputs(result, signs) if self.part == 2 else self.of_planes(result, channels, signs)
 
     def of_outputs(self, weights, signs):

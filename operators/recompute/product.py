@@ -131,7 +131,7 @@ class _Multiply(nn.Cell):
         self.emulate = emulate
 
     def bare(self, a, b):
-        """The same in PyNative, without the cost of a cell."""
+        """Multiplies in PyNative, without the cost of a cell."""
         return self(a, b) if self.emulate and a.dtype == ms.bfloat16 else self.op(a, b)
 
     def construct(self, a, b):

@@ -13,7 +13,7 @@ _STEPS = 16
 
 
 class Spending(Part):
-    """That of one `StepMonitor`.
+    """The budget of one `StepMonitor`.
 
     Args:
         share: Of the time of a step that detection may take.

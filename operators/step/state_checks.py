@@ -7,8 +7,8 @@ import time
 from mindspore import nn
 
 from asd.operators.gate.part import Part, StepRecord
-from asd.operators.measure.state.optimizer_state import OptimizerState
-from asd.operators.measure.state.reading import StateReading
+from asd.operators.measure.optimizer_state import OptimizerState
+from asd.operators.measure.state_reading import StateReading
 from asd.rules.step.protections import Protections
 from asd.rundir.checkpoint_health import Health
 
@@ -18,7 +18,7 @@ _SETTING = "ASD_OPTIONS=tiers:state"
 
 
 class StateChecks(Part):
-    """Those of one `StepMonitor`; until `watch` is called there is nothing to judge.
+    """The checks of the state of one `StepMonitor`; until `watch` is called there is nothing to judge.
 
     Args:
         health: What is found is added to it.

@@ -19,7 +19,7 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """That of one monitor.
+    """What one monitor has of the table.
 
     Attributes:
         number: Which one it is in the table; 0 for the default.

@@ -11,7 +11,7 @@ __all__ = ["Gates"]
 
 
 class Gates:
-    """Those of one table.
+    """The gates of one table.
 
     Args:
         capacity: How many there can be, the default one included.

@@ -32,7 +32,7 @@ def write(to: Parameter, array: np.ndarray) -> None:
 
 
 class GuardState:
-    """That of one guard.
+    """The Parameters of one guard.
 
     Attributes:
         number: Which guard it is, below `Table.GUARDS`.

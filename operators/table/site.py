@@ -103,7 +103,7 @@ def largest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float6
 
 
 def smallest_raw(limit: float, scale: float, dtype: type[np.floating] = np.float64) -> float:
-    """The same for the smallest raw value that is not below `limit`."""
+    """The smallest raw value of `dtype` that is not below `limit`, by the arithmetic with which the host judges."""
     if limit == 0.0 or (scale == 1.0 and dtype is np.float64):
         return limit
     with np.errstate(over="ignore", under="ignore"):

@@ -8,7 +8,7 @@ from mindspore.experimental import optim
 
 from asd import Config, Level
 from asd.operators import StepMonitor
-from asd.operators.measure.state.optimizer_state import OptimizerState
+from asd.operators.measure.optimizer_state import OptimizerState
 
 pytestmark = pytest.mark.usefixtures("clean")
 

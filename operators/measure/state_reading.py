@@ -12,7 +12,7 @@ import numpy as np
 from mindspore import Parameter, Tensor
 from mindspore.ops import operations as P  # noqa: N812
 
-from asd.operators.measure.state.optimizer_state import Group, OptimizerState
+from asd.operators.measure.optimizer_state import Group, OptimizerState
 
 __all__ = ["StateReading"]
 
