@@ -1,6 +1,6 @@
 """What the two policies make of a simulated fleet: healthy devices with upsets now and then, and bad ones.
 
-    python -m benchmarks.devices.fleet --json benchmarks/results/fleet.json
+    python benchmarks/fleet.py --json benchmarks/results/fleet.json
 
 A healthy device has a first-level alarm that no fault explains so many times a year, at random: an upset by radiation,
 or a false alarm. A bad one has one so many times a month. The events go through the handler,
@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _wilson import wilson
 
 from asd.event import Event
-from asd.handler import Policy
+from asd.handler import Decision, FaultHandler, NoIsolator, Policy, Store
 from asd.handler.policy import RULES
 from asd.origin import Origin
 from asd.verdict import Level
-from benchmarks._wilson import wilson
-from benchmarks.devices.simulation import simulate
 
 DAY = 86400.0
 DEVICES, BAD, DAYS = 200, 20, 365
@@ -33,6 +32,7 @@ A_YEAR = (0.1, 1.0, 4.0, 12.0)
 """Alarms of a healthy device."""
 A_MONTH = (60.0, 30.0, 8.0, 4.0, 2.0)
 """Alarms of a bad one."""
+_MOMENT = 1e-3  # seconds
 
 
 def alarms(rate: float, devices: int, days: int, seed: int) -> list[Event]:
@@ -50,6 +50,49 @@ def alarms(rate: float, devices: int, days: int, seed: int) -> list[Event]:
                 )
             )  # fmt: skip
     return found
+
+
+class _Clock:
+    """Shows the time of the event that is being handled."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def simulate(events: Sequence[Event], policy: Policy) -> dict[str, float]:
+    """Runs `events` through `policy`; returns when the device of each host was isolated, where it was."""
+    ordered = sorted({event.id: event for event in events}.values(), key=lambda event: event.time)
+    clock, store = _Clock(), Store(None)
+    handler = FaultHandler(store, policy, NoIsolator(store), lambda _event: None, clock, from_beginning=True)
+    decisions: list[Decision] = []
+    try:
+        for event in ordered:
+            decisions += _tick_until(handler, clock, event.time)
+            decisions.append(handler.handle(event))
+        while (due := handler.triage.strikes.next_due()) is not None:
+            decisions += _tick_until(handler, clock, due + 2 * _MOMENT)
+    finally:
+        handler.close()
+    found: dict[str, float] = {}
+    for each in decisions:
+        if each.action == "isolated" and each.device is not None:
+            found.setdefault(each.device.host, each.time)
+    return found
+
+
+def _tick_until(handler: FaultHandler, clock: _Clock, until: float) -> list[Decision]:
+    """Lets the time pass, with a stop wherever a strike has waited long enough; what is at `until` comes first."""
+    decisions: list[Decision] = []
+    while (due := handler.triage.strikes.next_due()) is not None and due < until:
+        clock.now = max(clock.now, due)
+        decisions += handler.tick()
+    clock.now = max(clock.now, until - _MOMENT)
+    decisions += handler.tick()
+    clock.now = max(clock.now, until)
+    return decisions
 
 
 def policy_of(rule: str) -> Policy:
@@ -76,7 +119,7 @@ def bad(rule: str, rate: float) -> dict[str, Any]:
     times: dict[str, list[float]] = {}
     for event in events:
         times.setdefault(event.host, []).append(event.time)
-    out = {each.host: each.time for each in simulate(events, policy_of(rule))}
+    out = simulate(events, policy_of(rule))
     days = [(when - 1.7e9) / DAY for when in out.values()]
     counts = [sum(time <= when for time in times[host]) for host, when in out.items()]
     return {
