@@ -1,15 +1,16 @@
-"""Max, Min, Mean and Norm of a tensor, as a dump of MindSpore holds them."""
+"""Max, Min, Mean and Norm of a tensor, and its check sum, as a dump of MindSpore holds them."""
 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from ctypes import c_float
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Moments", "moments", "statistics"]
+__all__ = ["Moments", "crc32", "moments", "statistics"]
 
 
 class Moments(NamedTuple):
@@ -98,3 +99,17 @@ def _to_float16(value: float) -> float:
 
 def _to_float32(value: float) -> float:
     return c_float(value).value  # unlike NumPy it warns of nothing, and is quick
+
+
+def crc32(array: np.ndarray[Any, Any]) -> str:
+    """CRC-32 (that of zlib) of the bytes of `array` in C order, as eight lower-case hexadecimal digits.
+
+    Args:
+        array: Any shape and type. A bfloat16 tensor comes as float32, so that it agrees with a float32 tensor of equal
+            values.
+
+    >>> crc32(np.array([1, -2, 0], np.float32))
+    '854d28b6'
+    """
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return f"{zlib.crc32(flat.view(np.uint8).data):08x}"

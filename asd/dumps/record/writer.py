@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from asd.dumps.formats.journal_file import JOURNAL, Gathered
-from asd.dumps.formats.statistics import statistics
-from asd.dumps.record.crc import crc32
+from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import finish, write_files
 from asd.errors import StateError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter
 
-from asd.dumps.formats.statistics import statistics
+from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.overflow.judged_call import (
     ALREADY,
     ENDED,
@@ -22,7 +22,6 @@ from asd.dumps.overflow.judged_call import (
     magnitude_of,
     trouble,
 )
-from asd.dumps.record.crc import crc32
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.overflow_record import OverflowRecord
 from asd.dumps.record.writer import DumpWriter

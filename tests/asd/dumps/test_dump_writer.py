@@ -14,8 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from asd.dumps.formats.journal_file import JOURNAL
 from asd.dumps.formats.new_file import check_writable
-from asd.dumps.formats.statistics import statistics
-from asd.dumps.record.crc import crc32
+from asd.dumps.formats.statistics import crc32, statistics
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.journal import recover
 from asd.dumps.record.writer import DumpWriter
