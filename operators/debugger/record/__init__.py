@@ -1,4 +1,4 @@
-"""What becomes of the values of a call: encoded, delivered, compared, kept.
+"""What becomes of the values of a call: encoded, judged, kept.
 
 May import: `asd.dumps`.
 """
