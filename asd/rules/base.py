@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import inf, nextafter, sqrt
-from numbers import Integral, Real
+from numbers import Integral
 from typing import ClassVar, Final, Literal
 
 from asd.errors import ConfigError, StateError
+from asd.rules.saved import as_float, saved_count, saved_keys, wrong_state
 from asd.verdict import Verdict
 
 __all__ = [
@@ -95,7 +96,7 @@ class Rule(ABC):
 
 def check_number(name: str, value: object, low: float, valid: str) -> float:
     """Returns an argument as a float, or raises ConfigError unless it is a finite number of at least `low`."""
-    number = _as_float(value)
+    number = as_float(value)
     if number is None or not low <= number < inf:
         raise ConfigError(name, value, valid)
     return number
@@ -114,7 +115,7 @@ def check_pair(name: str, pair: object) -> tuple[float, float]:
     Both numbers must be at least 3 and the first, which belongs to the more serious level, greater than the second.
     """
     if isinstance(pair, tuple | list) and len(pair) == 2:
-        first, second = map(_as_float, pair)
+        first, second = map(as_float, pair)
         if first is not None and second is not None and 3 <= second < first < inf:
             return first, second
     raise ConfigError(name, pair, "two numbers of at least 3, the first greater than the second")
@@ -122,29 +123,19 @@ def check_pair(name: str, pair: object) -> tuple[float, float]:
 
 def check_state(rule: Rule, state: object) -> dict[str, float]:
     """Returns a copy of a saved state whose keys and types are those of `rule.state()`, or raises StateError."""
-    template = rule.state()
-    if not isinstance(state, Mapping) or set(state) != set(template):
-        found = f"the keys {', '.join(map(str, state))}" if isinstance(state, Mapping) else f"the value {state!r}"
-        message = f"State of rule {rule.name} has {found}, which is not valid: the keys {', '.join(template)}."
-        raise StateError(message)
+    what, template = f"rule {rule.name}", rule.state()
     values: dict[str, float] = {}
-    for key, example in template.items():
-        value = state[key]
-        if isinstance(example, int):
-            if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
-                raise bad_state(rule, key, value, "an integer of at least 0")
-            values[key] = int(value)
-        else:
-            number = _as_float(value)
-            if number is None:
-                raise bad_state(rule, key, value, "a number")
-            values[key] = number
+    for key, value in saved_keys(what, state, template).items():
+        number = saved_count(what, key, value) if isinstance(template[key], int) else as_float(value)
+        if number is None:
+            raise bad_state(rule, key, value, "a number")
+        values[key] = number
     return values
 
 
 def bad_state(rule: Rule, key: str, value: object, valid: str) -> StateError:
-    """The error for one number of a saved state, in one sentence."""
-    return StateError(f"State of rule {rule.name}: {key} has the value {value!r}, which is not valid: {valid}.")
+    """The error for one number of the saved state of a rule."""
+    return wrong_state(f"rule {rule.name}", key, value, valid)
 
 
 def largest_root(limit: float) -> float:
@@ -159,13 +150,3 @@ def largest_root(limit: float) -> float:
     while (above := nextafter(root, inf)) * above <= limit:
         root = above
     return root
-
-
-def _as_float(value: object) -> float | None:
-    """A real number as a float; None for anything else, for True and False, and for integers that are too large."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import log2
-from typing import Any
 
-from asd.errors import StateError
-from asd.rules.saved import check_count, check_keys, check_number
+from asd.rules.saved import saved_count, saved_keys, saved_number, wrong_state
 
 __all__ = ["DEVIATION_FLOOR", "WARM", "Trace"]
 
@@ -104,15 +101,13 @@ class Trace:
     @classmethod
     def of(cls, what: str, state: object) -> Trace:
         """The trace that `state()` was made of, or StateError."""
-        values: Mapping[str, Any] = check_keys(what, state, (*_NUMBERS, "n"))
+        values = saved_keys(what, state, (*_NUMBERS, "n"))
         trace = cls()
         trace.mu, trace.dev, trace.env, trace.rise, trace.low = (
-            check_number(what, key, values[key], 0 if key in ("dev", "rise") else None) for key in _NUMBERS
+            saved_number(what, key, values[key], 0 if key in ("dev", "rise") else None) for key in _NUMBERS
         )
-        trace.n = check_count(what, "n", values["n"])
+        trace.n = saved_count(what, "n", values["n"])
         trace._raise_ceiling()
         if trace.low > trace.env:
-            raise StateError(
-                f"State of {what}: low has the value {trace.low!r}, which is not valid: at most env, {trace.env!r}."
-            )
+            raise wrong_state(what, "low", trace.low, f"at most env, {trace.env!r}")
         return trace

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from asd.rules.readings.features import FEATURES, WORDS, Features, too_small
 from asd.rules.readings.kinds import Kind
-from asd.rules.saved import check_count, check_number
+from asd.rules.saved import saved_count, saved_number
 from asd.rules.trace import WARM, Trace
 from asd.verdict import Level
 
@@ -108,6 +108,6 @@ class EarlySigns:
     def of(cls, what: str, kind: Kind, state: Mapping[str, Any]) -> EarlySigns:
         """The signs that `state()` was part of, or StateError."""
         signs = cls(kind)
-        signs._cusum = check_number(what, "cusum", state["cusum"], 0)
-        signs._zeros = check_count(what, "zeros", state["zeros"])
+        signs._cusum = saved_number(what, "cusum", state["cusum"], 0)
+        signs._zeros = saved_count(what, "zeros", state["zeros"])
         return signs

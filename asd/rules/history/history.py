@@ -14,7 +14,7 @@ from asd.rules.history.margins import Margins
 from asd.rules.history.unchanged_output import UnchangedOutput
 from asd.rules.readings.features import FEATURES, WORDS, Features
 from asd.rules.readings.kinds import kind_of
-from asd.rules.saved import check_count, check_keys, check_number
+from asd.rules.saved import saved_count, saved_keys, saved_number, wrong_state
 from asd.rules.trace import DEVIATION_FLOOR, WARM, Trace
 from asd.verdict import Level, Verdict
 
@@ -190,10 +190,10 @@ class History:
             StateError: It was not saved by a history of this kind. This one is then as it was.
         """
         what = f"tier adaptive ({self.kind.name})"
-        values = check_keys(what, state, self.state())
+        values = saved_keys(what, state, self.state())
         traces = [Trace.of(f"{what}, {feature}", values[feature]) for feature in FEATURES]
         quiet = EarlySigns.of(what, self.kind, values)
-        errors, high = (check_count(what, key, values[key]) for key in ("errors", "high"))
+        errors, high = (saved_count(what, key, values[key]) for key in ("errors", "high"))
         held = _check_held(what, values["held"])
         idle = UnchangedOutput()
         if not self.kind.gradient:
@@ -368,5 +368,5 @@ def _check_held(what: str, values: object) -> list[float]:
     if values == []:
         return []
     if not isinstance(values, list) or len(values) != len(_NOTHING):
-        raise StateError(f"State of {what}: held is {values!r}, which is not valid: none or {len(_NOTHING)} numbers.")
-    return [-inf if each is None else check_number(what, "held", each) for each in values]
+        raise wrong_state(what, "held", values, f"none or {len(_NOTHING)} numbers")
+    return [-inf if each is None else saved_number(what, "held", each) for each in values]

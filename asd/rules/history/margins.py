@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf, log, sqrt
 from operator import attrgetter
 from typing import Any
 
 from asd.errors import StateError
 from asd.rules.readings.kinds import Kind
-from asd.rules.saved import check_count, check_keys, check_numbers
+from asd.rules.saved import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
 
 __all__ = ["ALPHA", "ENOUGH", "KEPT", "Margins", "Tail", "exceeded_by"]
 
@@ -101,13 +101,12 @@ class Tail:
             StateError: It can't have been saved by a tail with these bounds. The tail is then as it was.
         """
         what = "a fitted margin"
-        values: Mapping[str, Any] = check_keys(what, state, ("largest", "count", "margin"))
-        count = check_count(what, "count", values["count"])
-        largest = sorted(check_numbers(what, "largest", values["largest"], min(count, KEPT)))
-        margin = check_numbers(what, "margin", [values["margin"]])[0]
+        values = saved_keys(what, state, ("largest", "count", "margin"))
+        count = saved_count(what, "count", values["count"])
+        largest = sorted(saved_numbers(what, "largest", values["largest"], min(count, KEPT)))
+        margin = saved_number(what, "margin", values["margin"])
         if not self._lowest <= margin <= self._highest:
-            valid = f"a number from {self._lowest:g} to {self._highest:g}"
-            raise StateError(f"State of {what}: margin has the value {margin!r}, which is not valid: {valid}.")
+            raise wrong_state(what, "margin", margin, f"a number from {self._lowest:g} to {self._highest:g}")
         self._largest, self._count, self.margin = largest, count, margin
 
 

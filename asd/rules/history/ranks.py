@@ -11,7 +11,7 @@ from asd.errors import ConfigError, StateError
 from asd.rules.history.unchanged_output import UnchangedOutput
 from asd.rules.readings.features import FEATURES, WORDS, Features
 from asd.rules.readings.kinds import kind_of
-from asd.rules.saved import check_count, check_keys, check_number, check_numbers
+from asd.rules.saved import saved_count, saved_keys, saved_number, saved_numbers, wrong_state
 from asd.rules.trace import DEVIATION_FLOOR, Trace
 from asd.verdict import Level, Verdict
 
@@ -131,12 +131,12 @@ class Ranks:
         Raises:
             StateError: It was not saved by as many ranks. This one is then as it was.
         """
-        values = check_keys("tier ranks", state, self.state())
-        errors = check_count("tier ranks", "errors", values["errors"])
+        values = saved_keys("tier ranks", state, self.state())
+        errors = saved_count("tier ranks", "errors", values["errors"])
         idle = [UnchangedOutput() for _ in self._idle]
         saved = values.get("idle", [])
         if not isinstance(saved, list) or len(saved) != len(idle):
-            raise StateError(f"State of tier ranks: idle is {saved!r}, which is not valid: {len(idle)} states.")
+            raise wrong_state("tier ranks", "idle", saved, f"{len(idle)} states")
         for each, one in zip(idle, saved, strict=True):
             each.restore(one)
         self._features = [_Differences.of(self.size, f"tier ranks, {key}", values[key]) for key in FEATURES]
@@ -239,15 +239,15 @@ class _Differences:
     @classmethod
     def of(cls, size: int, what: str, state: object) -> _Differences:
         new = cls(size)
-        values = check_keys(what, state, new.state())
-        new.high, new.low = (check_number(what, key, values[key], 0) for key in ("high", "low"))
-        new.lasting = check_number(what, "lasting", values["lasting"], LASTING_FLOOR)
+        values = saved_keys(what, state, new.state())
+        new.high, new.low = (saved_number(what, key, values[key], 0) for key in ("high", "low"))
+        new.lasting = saved_number(what, "lasting", values["lasting"], LASTING_FLOOR)
         new.center = Trace.of(what, values["center"])
-        new.lasted = check_count(what, "lasted", values["lasted"])
+        new.lasted = saved_count(what, "lasted", values["lasted"])
         window = values["window"]
         if not isinstance(window, list | tuple) or len(window) > 2 * WINDOW:
             raise StateError(f"State of {what}: window is not valid: a list of at most {2 * WINDOW} steps.")
-        new.window = [check_numbers(what, "window", step, size) for step in window]
+        new.window = [saved_numbers(what, "window", step, size) for step in window]
         return new
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any
 
-from asd.rules.saved import check_count, check_keys, check_number
+from asd.rules.saved import saved_count, saved_keys, saved_number
 from asd.verdict import Level, Verdict
 
 __all__ = ["StateBound"]
@@ -96,9 +96,9 @@ class StateBound:
             StateError: It is damaged. The bound is then as it was.
         """
         what = "tier state"
-        values = check_keys(what, state, ("largest", "last", "updates"))
+        values = saved_keys(what, state, ("largest", "last", "updates"))
         largest, last = (_checked(what, values[key]) for key in ("largest", "last"))
-        updates = check_count(what, "updates", values["updates"])
+        updates = saved_count(what, "updates", values["updates"])
         self._largest, self._last, self._updates = largest, last, updates
 
     def _factor(self, name: str, values: Mapping[str, float], growth: Mapping[str, float] | None) -> float:
@@ -133,8 +133,8 @@ class StateBound:
 
 
 def _checked(what: str, numbers: object) -> dict[str, float]:
-    known = check_keys(what, numbers, numbers if isinstance(numbers, Mapping) else ())
-    return {str(name): check_number(what, str(name), value, 0) for name, value in known.items()}
+    known = saved_keys(what, numbers, numbers if isinstance(numbers, Mapping) else ())
+    return {str(name): saved_number(what, str(name), value, 0) for name, value in known.items()}
 
 
 def _score(name: str, value: float, limit: float) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from asd.errors import StateError
-from asd.rules.saved import check_keys, check_number
+from asd.rules.saved import saved_keys, saved_number, wrong_state
 
 __all__ = ["UNCHANGED", "UnchangedOutput"]
 
@@ -57,11 +56,11 @@ class UnchangedOutput:
             StateError: It was not saved by one. This one is then as it was.
         """
         what = "an output without data"
-        values = check_keys(what, state, ("last", "now"))
+        values = saved_keys(what, state, ("last", "now"))
         last, now = values["last"], values["now"]
         if not isinstance(last, list) or not isinstance(now, bool):
-            raise StateError(f"State of {what} is {state!r}, which is not valid: logarithms and a truth value.")
-        self._last = tuple(None if each is None else check_number(what, "last", each) for each in last)
+            raise wrong_state(what, "last", last, "logarithms, and a truth value")
+        self._last = tuple(None if each is None else saved_number(what, "last", each) for each in last)
         self.now = now
 
 

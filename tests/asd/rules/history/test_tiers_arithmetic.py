@@ -7,7 +7,7 @@ import pytest
 from asd.errors import StateError
 from asd.rules.history import StateBound
 from asd.rules.history.unchanged_output import UnchangedOutput
-from asd.rules.saved import check_number
+from asd.rules.saved import saved_number
 from asd.rules.trace import Trace
 from asd.verdict import Level
 
@@ -72,4 +72,4 @@ def test_a_deviation_below_the_floor_counts_as_the_floor():
 @pytest.mark.parametrize("wrong", [True, "x", None, float("nan")])
 def test_only_a_finite_number_is_a_number(wrong):
     with pytest.raises(StateError, match="key has the value"):
-        check_number("a test", "key", wrong)
+        saved_number("a test", "key", wrong)
