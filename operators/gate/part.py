@@ -46,6 +46,7 @@ class StepRecord:
         outputs: What it returned; of its second run, if there was one that counts.
         scale: Its loss scale.
         refused: Whether its update was refused; that of the second run, if there was one.
+        dynamic_scale: Whether that finds its value by overflowing.
         readings: What its checkpoints saw, of the second run if there was one; None as long as nobody has read them.
         again: Whether there was a second run that counts.
         lost: Why an update was refused for good though no rank has a first-level anomaly; else empty.
@@ -61,6 +62,7 @@ class StepRecord:
     outputs: Any
     scale: float
     refused: bool
+    dynamic_scale: bool = False
     readings: Sequence[Reading] | None = None
     again: bool = False
     lost: str = ""

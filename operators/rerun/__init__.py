@@ -1,4 +1,4 @@
-"""A step that is made again: where it begins, and its random numbers.
+"""A step that is made again, to confirm what is suspicious or to attribute an anomaly.
 
 May import: `gate` and what is below it.
 """

@@ -1,7 +1,7 @@
-"""Random streams that can be put back: a replay must draw what the step drew, and leave no trace.
+"""Random streams: those of MindSpore's generator, NumPy and Python can be put back, those of single operators can't.
 
-MindSpore's kernels keep the state of their random numbers to themselves; nothing can read it or set it. Where an
-operator draws from such a stream, `uncontrolled` says so before anything is drawn.
+Such an operator, as `nn.Dropout` holds one, keeps the state of its random numbers to itself. A step that draws from it
+is not made again, and `uncontrolled` says so before anything is drawn.
 """
 
 from __future__ import annotations
@@ -21,25 +21,76 @@ from mindspore.train import mind_ir_pb2
 from asd.operators.private.cells import primitives
 from asd.operators.private.compiler import compiled_graph
 
-__all__ = [
-    "RandomState",
-    "forget_draws",
-    "uncontrolled",
-    "watch_draws",
-]
+__all__ = ["as_arrays", "forget_draws", "restore", "save", "uncontrolled", "watch_draws"]
 
-_DRAWING = frozenset({
-    "Bernoulli", "Dropout", "Dropout2D", "Dropout3D", "DropoutDoMask", "DropoutGenMask", "Gamma", "LogNormalReverse",
-    "LogUniformCandidateSampler", "Multinomial", "MultinomialWithReplacement", "NonDeterministicInts",
-    "ParameterizedTruncatedNormal", "Poisson", "RandomCategorical", "RandomChoiceWithMask", "RandomGamma",
-    "RandomPoisson", "RandomShuffle", "Randperm", "RandpermV2", "RReLU", "StandardLaplace", "StandardNormal",
-    "TruncatedNormal", "Uniform", "UniformCandidateSampler", "UniformInt", "UniformReal",
-})  # fmt: skip
+_DRAWING = frozenset(
+    {
+        "Bernoulli",
+        "Dropout",
+        "Dropout2D",
+        "Dropout3D",
+        "DropoutDoMask",
+        "DropoutGenMask",
+        "Gamma",
+        "LogNormalReverse",
+        "LogUniformCandidateSampler",
+        "Multinomial",
+        "MultinomialWithReplacement",
+        "NonDeterministicInts",
+        "ParameterizedTruncatedNormal",
+        "Poisson",
+        "RandomCategorical",
+        "RandomChoiceWithMask",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomShuffle",
+        "Randperm",
+        "RandpermV2",
+        "RReLU",
+        "StandardLaplace",
+        "StandardNormal",
+        "TruncatedNormal",
+        "Uniform",
+        "UniformCandidateSampler",
+        "UniformInt",
+        "UniformReal",
+    }
+)
 """Operators whose kernels keep a random stream of their own."""
 _OPERATOR = re.compile(rb"REF::(\w+):\d+")
 _drawn: set[str] = set()
 _searched: dict[str, frozenset[str]] = {}
 _watched: set[type] = set()
+
+
+def save() -> tuple[Any, ...]:
+    """The state of the streams that can be put back; nothing that comes later changes it."""
+    # Quick, for it is done before each step; `as_arrays` takes its time.
+    return ms.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 - what nets draw from
+
+
+def as_arrays(state: tuple[Any, ...]) -> list[np.ndarray]:
+    """What another rank can `restore`."""
+    generator, (_, words, position, has_gauss, cached), (version, python_words, gauss) = state
+    return [
+        generator.asnumpy(),
+        words,
+        np.array([position, has_gauss, cached], np.float64),
+        np.array((version, *python_words), np.int64),
+        np.array([] if gauss is None else [gauss], np.float64),
+    ]
+
+
+def restore(state: Sequence[Any]) -> None:
+    """Puts back what `save` or `as_arrays` returned."""
+    if isinstance(state, tuple):
+        state = as_arrays(state)
+    generator, words, gauss, python_words, python_gauss = state
+    ms.set_rng_state(Tensor(generator))
+    position, has_gauss, cached = gauss.tolist()
+    np.random.set_state(("MT19937", words, int(position), int(has_gauss), cached))  # noqa: NPY002
+    version, *python = python_words.tolist()
+    random.setstate((version, tuple(python), python_gauss.tolist()[0] if python_gauss.size else None))
 
 
 def uncontrolled(cells: Sequence[nn.Cell], functions: Iterable[str] = ()) -> str:
@@ -82,37 +133,6 @@ def watch_draws() -> None:
 def forget_draws() -> None:
     """A new step begins: what was drawn before is none of it."""
     _drawn.clear()
-
-
-class RandomState:
-    """What a step draws from: MindSpore's default generator, NumPy's and Python's."""
-
-    def save(self) -> tuple[Any, ...]:
-        """The state; nothing that comes later changes it."""
-        # Quick, for it is done before each step; `to_arrays` takes its time.
-        return ms.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 - what nets draw from
-
-    def to_arrays(self, state: tuple[Any, ...]) -> list[np.ndarray]:
-        """What another rank of the same program can `restore`."""
-        generator, (_, words, position, has_gauss, cached), (version, python_words, gauss) = state
-        return [
-            generator.asnumpy(),
-            words,
-            np.array([position, has_gauss, cached], np.float64),
-            np.array((version, *python_words), np.int64),
-            np.array([] if gauss is None else [gauss], np.float64),
-        ]
-
-    def restore(self, state: Sequence[Any]) -> None:
-        """Puts back what `save` or `to_arrays` returned."""
-        if isinstance(state, tuple):
-            state = self.to_arrays(state)
-        generator, words, gauss, python_words, python_gauss = state
-        ms.set_rng_state(Tensor(generator))
-        position, has_gauss, cached = gauss.tolist()
-        np.random.set_state(("MT19937", words, int(position), int(has_gauss), cached))  # noqa: NPY002
-        version, *python = python_words.tolist()
-        random.setstate((version, tuple(python), python_gauss.tolist()[0] if python_gauss.size else None))
 
 
 def _drawing_in_graphs(phases: Iterable[str]) -> set[str]:

@@ -19,12 +19,7 @@ from asd.operators.private.class_swap import stock_class
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.private.layout import division, operators_are_divided
 from asd.operators.ranks.exchange import pack, unpack
-from asd.operators.rerun.random_state import (
-    RandomState,
-    forget_draws,
-    uncontrolled,
-    watch_draws,
-)
+from asd.operators.rerun import random_state
 from asd.operators.table.gate import Gate
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
@@ -85,7 +80,6 @@ class RepeatableStep:
 
     Attributes:
         step: The step that was made last, or None where it is not known.
-        random: The random streams.
         moving: Parameters that a step writes and does not read.
         is_repeatable: Whether the first step of the training could have been made again; `obstacle` knows of others.
     """
@@ -102,8 +96,7 @@ class RepeatableStep:
         self._optimizer = optimizer
         self._updates_before = self._others_before = 0
         self._net, self._sites, self._ranks = net, sites, ranks
-        watch_draws()
-        self.random = RandomState()
+        random_state.watch_draws()
         self._compiled_before = compiled_functions()
         self._also = also
         self._users_before: Any = None
@@ -144,9 +137,9 @@ class RepeatableStep:
         self.step, self._is_current = step, True
         if is_new:
             self._find_parameters()
-        forget_draws()
+        random_state.forget_draws()
         if not self._too_large:
-            self._before = [to_host(parameter) for parameter in self._read], self.random.save()
+            self._before = [to_host(parameter) for parameter in self._read], random_state.save()
             self._users_before = step.saved()
             if self._keeps_moving:
                 self._updates_before = self._updates()
@@ -199,7 +192,7 @@ class RepeatableStep:
         free = next((each for each in optimizers if not is_guarded(each)), None)
         if free is not None:
             return f"optimizer {type(free).__name__} is not guarded, so it would update its weights again"
-        return uncontrolled(cells, compiled_functions() - self._compiled_before)
+        return random_state.uncontrolled(cells, compiled_functions() - self._compiled_before)
 
     def _reached(self) -> list[nn.Cell]:
         """Of the network and of the step itself, where that is a cell."""
@@ -210,7 +203,7 @@ class RepeatableStep:
     def without_a_trace(self) -> Iterator[None]:
         """Every update is refused inside, and afterwards all is as the step left it."""
         step = self.step
-        after = [to_host(parameter) for parameter in self._written], self.random.save()
+        after = [to_host(parameter) for parameter in self._written], random_state.save()
         users = step.saved() if step is not None else None
         slots = table()
         slots.begin_replay()
@@ -231,7 +224,7 @@ class RepeatableStep:
         Returns:
             What it returned, and why it was not made if so.
         """
-        slots, streams = table(), self.random.save()
+        slots, streams = table(), random_state.save()
         slots.replaying = True
         try:
             for parameter, value in zip(self.moving, self._moving_before, strict=True):
@@ -243,7 +236,7 @@ class RepeatableStep:
             return None, str(error) if isinstance(error, UnsupportedError) else repr(error)
         finally:
             slots.replaying = False
-            self.random.restore(streams)
+            random_state.restore(streams)
         return outputs, ""
 
     def rerun_discarding(self, parcel: bytes = b"") -> tuple[Answer, str]:
@@ -283,13 +276,13 @@ class RepeatableStep:
         assert self.step is not None and self._before is not None  # noqa: PT018 - as above
         state, streams = self._before
         tensors = [to_host(tensor) for tensor in tensors_in((self.step.args, dict(self.step.kwargs)))]
-        return pack([*tensors, *state, *self.random.to_arrays(tuple(streams))])
+        return pack([*tensors, *state, *random_state.as_arrays(tuple(streams))])
 
     def _put(self, parameters: Sequence[Parameter], values: Sequence[np.ndarray], streams: Any) -> None:
         for parameter, value in zip(parameters, values, strict=True):
             if to_host(parameter).tobytes() != value.tobytes():
                 parameter.copy_(tensor_like(parameter, value))  # not set_data: compiled graphs keep the old memory
-        self.random.restore(streams)
+        random_state.restore(streams)
 
 
 def _function_of(run: Callable[..., Any]) -> Any:

@@ -3,7 +3,6 @@
 training_watch ── the parts, and their turns in a step
 step_reader, problems ── from the slots to the verdicts, and back to the limits of the next step
 state_checks, weight_watch ── judge what a step left: optimizer state on this rank, weights over all ranks
-confirming ── a second look at a suspicious step
 rule_state ── the memory of the rules, beside the checkpoints
 forgotten ── says so when nobody calls `step`
 ending ── whether the training ends, and how

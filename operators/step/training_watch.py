@@ -27,8 +27,7 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
 from asd.operators.rerun.repeatable_step import Step
-from asd.operators.rerun.step_replay import StepReplay
-from asd.operators.step.confirming import Confirming
+from asd.operators.rerun.rerun import Rerun
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
 from asd.operators.step.protecting import after_first_step, before_first_step, tell_groups
@@ -103,14 +102,19 @@ class TrainingWatch:
         self._spending = Spending(config.budget, self.state)
         self._checks = Checks(config, include, exclude, self._checksums)
         self._weights = WeightWatch(self.health)
-        self._replay = StepReplay(config, wanted=config.replay if replay is None else replay, scaler=loss_scale)
-        self._confirming = Confirming(config, self.judging, self._replay, self._checksums)
+        self._rerun = Rerun(
+            config,
+            loss_scale,
+            attributes=config.replay if replay is None else replay,
+            write_limits=self.judging.write_limits,
+            make_all_due=self._checksums.make_all_due,
+        )
         self._rule_state = RuleState(config, self.health, resume_from)
         self._ending = Ending(config)
         self._forgotten = Forgotten(self._problems)
         self._parts: tuple[Part, ...] = (
-            self._problems, self.state, self.judging, self._checksums, self._checks, self._weights, self._replay,
-            self._confirming, self._rule_state, self._forgotten, self._spending,
+            self._problems, self.state, self.judging, self._checksums, self._checks, self._weights, self._rerun,
+            self._rule_state, self._forgotten, self._spending,
         )  # fmt: skip
         self.turns = Turns()
         self._gate: Gate | None = None
@@ -169,7 +173,7 @@ class TrainingWatch:
         before_first_step(monitor, self.config, optimizer, gate.sites, ranks, net)
         monitor.protections.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
         self.state.tell(monitor.protections)
-        self._replay.tell()
+        self._rerun.report_protection()
         monitor.tell_protections(all_of_them=True)
         monitor.begin()
         if not self._is_callback:  # then MindSpore calls `step`
@@ -185,25 +189,24 @@ class TrainingWatch:
 
     def _watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
         if self.config.refuses:
-            self._replay.watch(net, optimizer)
+            self._rerun.watch(net, optimizer)
         if "state" in self.config.active_tiers:
             self.state.watch(optimizer)
 
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
-        state, confirming, replay = self.state, self._confirming, self._replay
+        state, rerun = self.state, self._rerun
         before: list[Callable[[Step], None]] = []
-        before += [replay.remember] if replay.remembers else []
-        before += [confirming.prepare] if confirming.wanted else []
-        judge: list[Turn] = [confirming.look_again] if confirming.wanted else []
+        before += [rerun.remember] if rerun.again is not None else []
+        judge: list[Turn] = [rerun.confirm] if rerun.confirms else []
         judge += [self.judging.judge]
         judge += [state.judge] if state.watches else []
-        judge += [confirming.tell_verdict] if confirming.wanted else []
+        judge += [rerun.report_transient] if rerun.confirms else []
         self._spends = state.watches
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
-        act += [replay.judge] if replay.wanted else []
+        act += [rerun.attribute] if rerun.attributes else []
         act += [self._checksums.plan_next] if self._checksums.schedules else []
-        over: list[Turn] = [replay.forget] if replay.remembers else []
+        over: list[Turn] = [rerun.forget] if rerun.again is not None else []
         return Turns(before, judge, act, over)
 
     def step(self, outputs: Any) -> list[Event]:
@@ -230,7 +233,9 @@ class TrainingWatch:
     def _judge(self, monitor: Monitor, gate: Gate, outputs: Any) -> StepRecord:
         """The record of the step, with what was found, and the time that took."""
         begin = time.perf_counter()
-        step = StepRecord(self._step, outputs, self.judging.scale, self._table.newly_refused(gate) > 0)
+        judging = self.judging
+        refused = self._table.newly_refused(gate) > 0
+        step = StepRecord(self._step, outputs, judging.scale, refused, dynamic_scale=judging.loss_scale.dynamic)
         try:
             for turn in self.turns.judge:
                 turn(step)
@@ -257,7 +262,7 @@ class TrainingWatch:
             self.end(step.fatal)  # an anomaly of this step is the better reason
             self.close()
             raise
-        if step.refused and self._replay.wanted:  # what a replay takes is no part of a step
+        if step.refused and self._rerun.attributes:  # what that takes is no part of a step
             self._last_end = time.perf_counter()
 
     def _tell_after_first(self, monitor: Monitor) -> None:
@@ -265,7 +270,7 @@ class TrainingWatch:
         try:
             self._read_layout(monitor)
             after_first_step(monitor, self._net, self.judging.sites)
-            self._replay.tell(after_first_step=True)
+            self._rerun.report_protection(after_first_step=True)
         except Exception as error:  # as in `step`
             monitor.problem(f"what protects the training is not known: {error!r}")
         monitor.tell_protections()

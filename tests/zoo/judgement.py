@@ -113,7 +113,7 @@ def _judge_stopped(struck: Watched) -> list[str]:
 
 def _judge_healed(cell: dict[str, Any], clean: Sequence[Training], struck: Watched) -> list[str]:
     cell["healed"] = any(is_same(each, struck) for each in clean) or is_same(
-        Training(cell["kind"], cell["precision"], fault=struck.fault.idle(), controlled=True), struck
+        Training(cell["kind"], cell["precision"], fault=struck.fault.idle()), struck
     )
     if cell["healed"]:
         return []

@@ -80,7 +80,6 @@ class Training:
         precision: One of `matrix.PRECISIONS`.
         monitors: None, or a function that makes one: it gets the loss scaler or None.
         fault: None for a healthy one.
-        controlled: Whether its dropouts draw from streams of our own, for MindSpore's threads draw others each time.
         wrapped: Whether each product has one more, empty, level of code around it.
 
     Attributes:
@@ -96,12 +95,12 @@ class Training:
 
     def __init__(
         self, kind: str, precision: str, monitor: Callable[[Any], StepMonitor] | None = None,
-        fault: Fault | None = None, *, controlled: bool = False, wrapped: bool = False,
+        fault: Fault | None = None, *, wrapped: bool = False,
     ) -> None:  # fmt: skip
         ms.set_seed(7)
         np.random.seed(7)  # noqa: NPY002 - the generator that nets draw from
         self.kind, self.precision, self.fault = KINDS[kind], precision, fault
-        self._controlled, self._wrapped = controlled, wrapped
+        self._wrapped = wrapped
         self.losses: list[bytes] = []
         self.before: State = {}
         self.behind: State = {}

@@ -82,7 +82,7 @@ class Plain:
     """The same training without detection: one, and more of them while a watched one is equal to none.
 
     MindSpore's first training of a process may end otherwise than all later ones, and what its threads draw for a
-    dropout is not the same each time: the second training draws what a step that can be made again draws.
+    dropout is not the same each time.
     """
 
     def __init__(self, kind: str, precision: str) -> None:
@@ -99,7 +99,7 @@ class Plain:
         while not any(is_same(each, watched) for each in self.all):
             if len(self.all) == (8 if self.all[0].draws else 3):
                 return False
-            self.all.append(Training(*self._what, controlled=len(self.all) == 1))
+            self.all.append(Training(*self._what))
         return True
 
     def moves(self) -> bool:

@@ -18,14 +18,9 @@ from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
 from asd.operators.private.compiler import compiled_functions
 from asd.operators.ranks.exchange import pack, unpack
-from asd.operators.rerun.random_state import (
-    RandomState,
-    forget_draws,
-    uncontrolled,
-    watch_draws,
-)
+from asd.operators.rerun import random_state
 from asd.operators.rerun.repeatable_step import RepeatableStep
-from asd.operators.rerun.replay import Replay
+from asd.operators.rerun.rerun import Rerun
 from asd.operators.start import autostart
 from asd.operators.table import slots
 
@@ -67,14 +62,15 @@ class Training:
         self.monitor = StepMonitor(config or settings(), sinks=[self.events.append])
         self.injector = FaultInjector(Fault.parse(fault)) if fault else None
         with monkeypatch.context() as patch:
-            make_again, judge = RepeatableStep._make, Replay.judge
+            make_again = RepeatableStep._make
 
             def count(step, parcel):
                 self.runs += 1
                 return make_again(step, parcel)
 
             patch.setattr(RepeatableStep, "_make", count)
-            patch.setattr(Replay, "judge", judge if replayed else lambda *_, **__: None)
+            if not replayed:
+                patch.setattr(Rerun, "attribute", lambda *_: None)
             rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(1e6 if i == bad else 1)) for i in range(1, 7)]
             data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
             Model(self.net, optimizer=self.optimizer).train(
@@ -129,9 +125,6 @@ def test_the_replay_s_event_is_the_anomaly_s_with_a_verdict(mode, monkeypatch):
 
 def test_switched_off_or_when_updates_are_applied_no_step_is_made_again(mode, monkeypatch):
     assert Training(monkeypatch, ONCE, config=settings(on_anomaly="log")).runs == 0
-    monitor = StepMonitor(settings(), sinks=[], replay=False)
-    net = fill(Moving())
-    monitor.attach(net, nn.SGD(net.trainable_params(), 0.1))
 
 
 def loop(monitor, watch, make=Decoder, fault=ONCE):
@@ -224,7 +217,8 @@ def accumulate(monkeypatch, judged, size=0):
     injector.attach(cell)
     step, found = monitor.watch_step(cell), []
     with monkeypatch.context() as patch:
-        patch.setattr(Replay, "judge", Replay.judge if judged else lambda *_, **__: None)
+        if not judged:
+            patch.setattr(Rerun, "attribute", lambda *_: None)
         for i in range(1, 8):
             injector.begin_step()
             found += [event for event in monitor.step(step(ids(i), targets(i))) if event.kind == "replay"]
@@ -310,18 +304,17 @@ def test_a_step_that_never_says_the_same_twice_is_undetermined():
 
 
 def test_random_streams_are_put_back():
-    streams = RandomState()
-
     def draw():
-        return [np.random.normal(), random.gauss(0, 1), random.random()]  # noqa: NPY002
+        numbers = [np.random.normal(), random.gauss(0, 1), random.random()]  # noqa: NPY002
+        return [ms.default_generator.get_state().asnumpy().tobytes(), *numbers]
 
     draw()
     random.gauss(0, 1)  # leaves one number for the next call
-    saved = streams.save()
+    saved = random_state.save()
     first, second = draw(), draw()
-    assert first[0] != second[0]
-    for state in (saved, unpack(pack(streams.to_arrays(saved)))):
-        streams.restore(state)
+    assert first[1] != second[1]
+    for state in (saved, unpack(pack(random_state.as_arrays(saved)))):
+        random_state.restore(state)
         assert [draw(), draw()] == [first, second]
 
 
@@ -336,21 +329,23 @@ def test_arrays_come_back_from_their_message(sent):
 def test_operators_that_draw_are_found_in_what_was_compiled_and_in_what_pynative_called():
     ms.set_context(mode=1)
     x = Tensor(np.ones((4, 4), np.float32))
-    watch_draws()
-    watch_draws()
-    forget_draws()
-    assert uncontrolled([]) == ""
+    random_state.watch_draws()
+    random_state.watch_draws()
+    random_state.forget_draws()
+    assert random_state.uncontrolled([]) == ""
     assert ops.dropout(x, 0.5).shape == (4, 4)
-    assert uncontrolled([]) == "the step draws random numbers that can't be drawn again (Dropout)"
-    forget_draws()
+    assert random_state.uncontrolled([]) == "the step draws random numbers that can't be drawn again (Dropout)"
+    random_state.forget_draws()
 
     @ms.jit
     def compiled(x):
         return ops.standard_normal((4, 4)) + x
 
     before = compiled_functions()
-    assert uncontrolled([nn.Dense(2, 2)]) == ""
+    assert random_state.uncontrolled([nn.Dense(2, 2)]) == ""
     compiled(x).asnumpy()
     new = compiled_functions() - before
-    assert uncontrolled([], new) == "the step draws random numbers that can't be drawn again (StandardNormal)"
-    assert uncontrolled([nn.Dropout(p=0.5).set_train()], new).endswith("(Dropout, StandardNormal)")
+    assert (
+        random_state.uncontrolled([], new) == "the step draws random numbers that can't be drawn again (StandardNormal)"
+    )
+    assert random_state.uncontrolled([nn.Dropout(p=0.5).set_train()], new).endswith("(Dropout, StandardNormal)")

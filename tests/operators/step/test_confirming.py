@@ -288,7 +288,7 @@ def test_an_unguarded_optimizer_in_the_step_is_an_obstacle(graph):
     step = monitor.watch_step(cell)
     monitor.step(step(ids(), targets()))
     monitor.remember(cell, ids(), targets())
-    again = monitor._training._replay.step
+    again = monitor._training._rerun.again
     assert again.obstacle() == "optimizer Adam is not guarded, so it would update its weights again"
     assert not again.is_repeatable
 

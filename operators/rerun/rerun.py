@@ -1,0 +1,246 @@
+"""A step that is made again, for one of two purposes; from top to bottom in the order of a step.
+
+remember ── what it begins with is kept, and the gate gets second-level limits if it may be made again
+confirm ── a suspicious update was refused: made again for good, and that run is the step
+attribute ── an update stays refused: made again without a trace, by siblings too, to say who is to blame
+forget ── it is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mindspore import Parameter, nn
+
+from asd.config import Config
+from asd.errors import RankLostError
+from asd.event import Event
+from asd.operators.gate.part import Part, StepRecord
+from asd.operators.measure.own_gradients import weights_in
+from asd.operators.measure.step_tensors import bits_of_first
+from asd.operators.ranks.attribution import words_of_vanished
+from asd.operators.rerun.repeatable_step import RepeatableStep, Step
+from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
+from asd.rules.diagnosis.attribution import Attribution
+from asd.rules.diagnosis.flow import blame_among
+from asd.rules.diagnosis.rerun import Answer, Diagnosis
+from asd.rules.readings.reading import OF_ALL_RANKS, SAMPLE, Reading
+from asd.rules.step.confirmation import Allowance, blame, vanished
+
+__all__ = ["Rerun"]
+
+_NOT_ARMED = "it was not remembered, or enough steps were made again"
+
+
+class Rerun(Part):
+    """The reruns of one `StepMonitor`; until `watch` is called it knows no step.
+
+    Args:
+        config: How many steps may be made again to confirm.
+        attributes: Whether refused steps are made again to attribute them.
+        scaler: Holds the loss scale; its Parameters are put back as those of the network are.
+        write_limits: Gives the gate limits, see `StepReader`.
+        make_all_due: Makes all checks of results due in the run that confirms.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        scaler: Any,
+        *,
+        attributes: bool,
+        write_limits: Callable[..., None],
+        make_all_due: Callable[[], None],
+    ) -> None:
+        self.attributes, self.confirms = attributes, config.confirm > 0
+        self._config, self._scaler = config, scaler
+        self._write_limits, self._make_all_due = write_limits, make_all_due
+        self._allowance = Allowance(config.confirm)
+        self._armed = False
+        self._lost = False  # an update whose step could not be made again: no later one is held back
+        self.again: RepeatableStep | None = None
+        self._why_not = "no optimizer was given" if config.refuses else "ASD_ON_ANOMALY is log, so no update is refused"
+
+    # Before the first step.
+
+    def watch(self, net: nn.Cell | None, optimizer: nn.Cell) -> None:
+        """Makes the steps of `net` repeatable; must be called before it is compiled."""
+        self.again = None
+        if not (self.attributes or self.confirms):
+            return
+        if net is None:
+            self._why_not = "the network is not known"
+            return
+        held = vars(self._scaler).values() if hasattr(self._scaler, "__dict__") else ()
+        also = [value for value in held if isinstance(value, Parameter)]
+        self.again = RepeatableStep(net, optimizer, self.gate.sites, also, self.ranks.size, keeps_moving=self.confirms)
+        self._weights = weights_in(net, optimizer)
+
+    def report_protection(self, *, after_first_step: bool = False) -> None:
+        """Reports whether steps are made again, or why not; much of that is known after the first step only."""
+        settings = (("ASD_OPTIONS:replay", self.attributes), ("ASD_OPTIONS:confirm", self.confirms))
+        asking = [name for name, asks in settings if asks]
+        reason = self._why_not if self.again is None else self.again.obstacle() if after_first_step else ""
+        for name in asking if reason else ():
+            self.monitor.protections.lacks(name, f"no step will be made again: {reason}")
+        share = f"of {100 * self._config.confirm:.3g} % of the steps at most"
+        self.monitor.protections.has(
+            second_look=share if self.confirms and not reason else "",
+            replay="of refused steps" if self.attributes and not reason else "",
+        )
+
+    # A step begins.
+
+    def remember(self, step: Step) -> None:
+        """Keeps what the next step begins with; its suspicious update is refused if it can be made again."""
+        if self.again is None:
+            return
+        self.again.remember(step)
+        if self.confirms:
+            self._armed = self._allowance.next_step() and self.again.is_repeatable and not self._lost
+            self._write_limits(second_level=self._armed)
+
+    # It was made.
+
+    def confirm(self, step: StepRecord) -> None:
+        """Makes a step whose update was refused once more, if that is due; in data parallel a call of all ranks.
+
+        What is to be judged is in the record then; without a refusal the readings are still in the slots.
+        """
+        armed, self._armed = self._armed, False
+        if not step.refused:
+            return
+        monitor, again, scale = self.monitor, self.again, step.scale
+        first = step.readings = self.table.read(self.gate.sites, self.gate)
+        try:
+            told = self.ranks.tell(
+                obstacle=again.obstacle_for_good() if armed and again is not None else _NOT_ARMED,
+                # A dynamic loss scale finds its value by overflowing: that step is to be lost.
+                overflow=step.dynamic_scale and scale > 1 and any(each.non_finite for each in first),
+                broken=any(monitor.judges.is_broken(each, scale) for each in first if each.kind != SAMPLE),
+                suspicious=any(monitor.judges.suspicion(each, scale) is not None for each in first),
+            )
+            self._write_limits(scale=scale)
+            if any(rank["overflow"] for rank in told) or not any(rank["suspicious"] for rank in told):
+                return
+            reasons = [rank["obstacle"] for rank in told if rank["obstacle"]]
+            if again is not None and not reasons:
+                reasons = self._make_for_good(step, again, first)
+        except RankLostError:  # the exchange keeps it, which ends the step
+            return
+        if reasons and not any(rank["broken"] for rank in told):
+            self._lost = True
+            step.lost = reasons[0]
+
+    def _make_for_good(self, step: StepRecord, again: RepeatableStep, first: Sequence[Reading]) -> list[str]:
+        """The second run is the step from now on; returns why it could not be made on some ranks."""
+        self._allowance.spend()
+        self._make_all_due()
+        outputs, failure = again.rerun_for_good()
+        second = self.table.read(self.gate.sites, self.gate)
+        failures = [rank["failure"] for rank in self.ranks.tell(failure=failure) if rank["failure"]]
+        if failures:
+            return failures
+        gone = vanished(first, second, lambda each: self.monitor.judges.suspicion(each, step.scale) is not None)
+        step.elsewhere, step.attribution = self._whose(gone, first)
+        step.vanished = gone
+        step.readings, step.outputs, step.again = second, outputs, True
+        step.refused = self.table.newly_refused(self.gate) > 0
+        if step.refused:  # what is wrong in the second run counts
+            step.vanished, step.elsewhere, step.attribution = (), False, None
+        return []
+
+    def _whose(self, gone: Sequence[Reading], first: Sequence[Reading]) -> tuple[bool, Attribution | None]:
+        """Whether any rank has suspicious values that did not come again, and which ranks have some of their own."""
+        if not self.ranks.groups.whole:
+            words = words_of_vanished(self.ranks, gone, first)
+            found = blame_among(words, self.ranks.groups)
+            return found is not None, found
+        own = next((reading.checkpoint for reading in gone if reading.kind not in OF_ALL_RANKS), "")
+        mean = next((reading.checkpoint for reading in gone if reading.kind in OF_ALL_RANKS), "")
+        told = self.ranks.tell(own=own, mean=mean)
+        if self.ranks.size == 1:
+            return bool(gone), None
+        found = blame([(words["own"], words["mean"]) for words in told])
+        return found is not None, found
+
+    # It was judged.
+
+    def report_transient(self, step: StepRecord) -> None:
+        """Reports what a first-level anomaly is that a second run did not show again."""
+        anomaly = next((event for event in step.events if event.kind == "anomaly" and event.refused), None)
+        if step.vanished and anomaly is not None:
+            finding = Diagnosis("transient", "within its limits when the same step was made again")
+            self._publish(step, anomaly, finding)
+
+    def attribute(self, step: StepRecord) -> None:
+        """Makes a refused step again to say who is to blame; in data parallel a call of all ranks.
+
+        It adds the verdict about this rank, if that has an anomaly of its own.
+
+        Raises:
+            RankLostError: Another rank did not answer.
+        """
+        if not step.refused:
+            return
+        fatal = step.fatal
+        anomaly = fatal if fatal is not None and fatal.kind == "anomaly" and fatal.rank >= 0 else None
+        kinds = {reading.checkpoint: reading.kind for reading in self.monitor.readings}
+        # The first anomaly is what began it: where that is a mean, nothing that this rank computed alone broke a limit.
+        in_mean = anomaly if anomaly is not None and kinds.get(anomaly.checkpoint) in OF_ALL_RANKS else None
+        finding = self._diagnosed(step, None if in_mean is not None else anomaly)
+        if in_mean is not None:
+            finding = Diagnosis("undetermined", "a mean over the ranks is no answer of one of them")
+        if anomaly is None or finding is None:
+            return
+        if finding.verdict == "software":
+            data = f"; if it is data, then the batch of rank {anomaly.rank} in step {anomaly.step}"
+            finding = finding._replace(reason=finding.reason + data)
+        self._publish(step, anomaly, finding)
+
+    def _diagnosed(self, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
+        """The verdict about this rank, None if it has no anomaly."""
+        if self.again is None:
+            return Diagnosis("undetermined", "the network is not known, so its steps can't be made again")
+        try:
+            return self._made_without_a_trace(self.again, step, anomaly)
+        except RankLostError:
+            raise
+        except Exception as error:  # whatever it is: the detector's own failure must not end a training
+            self.monitor.problem(f"a step was not replayed: {error!r}")
+            return Diagnosis("undetermined", f"the replay failed: {error}")
+
+    def _made_without_a_trace(self, again: RepeatableStep, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
+        original = Answer.of(bits_of_first(step.outputs), self.monitor.readings)
+        told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle())
+        suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
+        if not suspects:
+            return None
+        obstacles = [(rank, words["obstacle"]) for rank, words in enumerate(told) if words["obstacle"]]
+        if obstacles:
+            rank, reason = obstacles[0]
+            where = "" if rank == self.ranks.rank else f"on rank {rank}: "
+            return Diagnosis("undetermined", where + reason) if anomaly is not None else None
+        abnormal = breaks(anomaly, step.scale)
+        with again.without_a_trace():
+            if self.ranks.size == 1:
+                finding = run_alone(again, original, abnormal)
+            else:
+                finding = run_together(again, self.ranks, self._weights, original, suspects, abnormal)
+        return finding if anomaly is not None else None
+
+    def _publish(self, step: StepRecord, anomaly: Event, finding: Diagnosis) -> None:
+        event = replace(
+            anomaly, kind="replay", verdict=finding.verdict, reason=finding.reason, time=self.monitor.clock()
+        )
+        self.monitor.publish(event)
+        step.events.append(event)
+
+    # It is over.
+
+    def forget(self, step: StepRecord) -> None:
+        """Lets go of the step: another one may come that nobody remembers."""
+        if self.again is not None:
+            self.again.forget()

@@ -1,0 +1,132 @@
+"""A step made again to attribute its anomaly: on this device, and by ranks that hold the same part of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mindspore import Parameter
+
+from asd.event import Event
+from asd.operators.ranks.exchange import Exchange
+from asd.operators.ranks.weights import hashes_of, total_of
+from asd.operators.rerun.repeatable_step import RepeatableStep
+from asd.rules.diagnosis.rerun import Answer, Diagnosis, assignment, difference, find
+from asd.rules.readings.reading import divisor
+
+__all__ = ["breaks", "run_alone", "run_together"]
+
+
+def run_alone(again: RepeatableStep, original: Answer, abnormal: Callable[[Answer], bool]) -> Diagnosis:
+    """The verdict of a rank that nobody can be compared with.
+
+    Args:
+        again: The step.
+        original: What it came to.
+        abnormal: Whether an answer breaks the limit that was broken.
+    """
+    answer, failure = again.rerun_discarding()
+    repeated = None
+    if not failure and difference(original, answer):
+        # A third run tells hardware that failed once from a step that never says the same twice.
+        repeated, failure = again.rerun_discarding()
+    if failure:
+        return Diagnosis("undetermined", failure)
+    return find(original, answer, repeated=repeated, abnormal=abnormal)
+
+
+def run_together(
+    again: RepeatableStep,
+    exchange: Exchange,
+    weights: Sequence[Parameter],
+    original: Answer,
+    suspects: Sequence[int],
+    abnormal: Callable[[Answer], bool],
+) -> Diagnosis:
+    """All ranks make the step again, then the replicas without a suspect make that of one with a suspect.
+
+    Args:
+        again: The step.
+        exchange: The ranks, and which of them hold the same.
+        weights: What has to be alike on siblings.
+        original: What the step came to.
+        suspects: The ranks with an anomaly of their own.
+        abnormal: Whether an answer breaks the limit that was broken.
+
+    Returns:
+        The verdict about this rank.
+    """
+    near, groups = exchange.near, exchange.groups
+    if not groups.replicas:
+        return Diagnosis("undetermined", "not as many ranks hold each part of the network, so none has a sibling")
+    bad = sorted({groups.replica_of(rank) for rank in suspects})
+    runs = assignment(near.size, bad) if near.size > 1 else [0]
+    own = near.rank
+    answer, failure = again.rerun_discarding()
+    parcel = again.pack() if own in bad and near.size > 1 else b""
+    hashed = total_of(hashes_of(weights))
+    told = exchange.tell(failure=failure, changed=difference(original, answer), size=len(parcel), weights=hashed)
+    failures = [words["failure"] for words in told if words["failure"]]
+    if failures:
+        return Diagnosis("undetermined", failures[0])
+    borrowed = b""
+    for root in sorted({batch for taker, batch in enumerate(runs) if batch != taker}):
+        message = near.broadcast(parcel, root, told[groups.members[root]]["size"])
+        borrowed = message if root == runs[own] and root != own else borrowed
+    second, failure = again.rerun_discarding(borrowed)
+    failures = [words["failure"] for words in exchange.tell(failure=failure) if words["failure"]]
+    if failures:
+        return Diagnosis("undetermined", failures[0])
+    answers = near.tell(answer=second.to_json())
+    siblings = [
+        Answer.from_json(answers[taker]["answer"])
+        for taker, batch in enumerate(runs)
+        if batch == own != taker and _alike(told, groups.replicas[taker], groups.replicas[own])
+    ]
+    unsteady = [
+        f"rank {other}: {words['changed']}"
+        for other, words in enumerate(told)
+        if words["changed"] and groups.replica_of(other) not in bad
+    ]
+    finding = find(
+        original,
+        answer,
+        repeated=second if runs[own] == own else None,
+        siblings=siblings,
+        abnormal=abnormal,
+        no_sibling="no other rank has the same weights" if near.size > 1 else "no other rank holds the same",
+        unsteady=unsteady[0] if unsteady else "",
+    )
+    return _of_one(finding, [rank for rank in suspects if groups.replica_of(rank) == own])
+
+
+def _alike(told: Sequence[dict[str, Any]], ranks: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether two replicas have the same weights."""
+    return all(told[one]["weights"] == told[other]["weights"] for one, other in zip(ranks, others, strict=True))
+
+
+def _of_one(finding: Diagnosis, suspects: Sequence[int]) -> Diagnosis:
+    """The verdict about one rank, where several that make one step together are under suspicion."""
+    if len(suspects) < 2 or finding.verdict not in ("transient", "persistent"):
+        return finding
+    which = f"which of ranks {', '.join(map(str, suspects))}, that make one step together, is at fault can't be told"
+    return Diagnosis("undetermined", f"{finding.reason}; {which}")
+
+
+def breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:
+    """Whether an answer breaks the limit that `anomaly` broke, at the same checkpoint, or is not finite there."""
+
+    def check(answer: Answer) -> bool:
+        if anomaly is None:
+            return False
+        reading = next((reading for reading in answer.readings if reading.checkpoint == anomaly.checkpoint), None)
+        if reading is None:
+            return False
+        if reading.non_finite:
+            return True
+        raw = {"l2": reading.l2, "mean": reading.mean_abs}.get(anomaly.feature, reading.max_abs)
+        value = raw / divisor(reading.kind, scale)
+        value = value * value if anomaly.feature == "max_square" else value
+        return any(value > limit for limit in anomaly.limits)
+
+    return check
