@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +19,13 @@ from mindspore import nn
 
 from asd.operators.private.compiled_super import mend_super
 
-__all__ = ["put_on", "stock_class", "take_off"]
+__all__ = ["mend_what_lives", "put_on", "stock_class", "take_off"]
 
 _BELOW = "asd_original"
 """What a layer calls the class it was put on."""
 _COMPILES_ITSELF = "__wrapped_by_jit__"
 """MindSpore's own mark on a function under `jit`."""
+_layered: weakref.WeakSet[nn.Cell] = weakref.WeakSet()
 
 
 def put_on(cell: nn.Cell, layer: type) -> type:
@@ -45,7 +47,14 @@ def put_on(cell: nn.Cell, layer: type) -> type:
     if construct is not None and hasattr(below.construct, _COMPILES_ITSELF):
         setattr(layer, "construct", _compiled_below(layer, construct))  # noqa: B010 - mypy knows methods as fixed
     cell.__class__ = layer
+    _layered.add(cell)
     return layer
+
+
+def mend_what_lives() -> None:
+    """Mends the parser again, if any cell with a layer is left that it may have to read."""
+    if any(_BELOW in vars(type(cell)) for cell in _layered):
+        mend_super()
 
 
 def _compiled_below(layer: Any, construct: Callable[..., Any]) -> Callable[..., Any]:

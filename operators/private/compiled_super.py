@@ -7,40 +7,32 @@ was given two such classes, and when its own method has a `super()`. Here the pa
 
 from __future__ import annotations
 
-import functools
-import sys
 from typing import Any
 
-__all__ = ["mend_super"]
+from asd.operators.private import patches
+from asd.operators.private.compiler import source_parser
 
-_MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
-_mended: list[type] = []
+__all__ = ["mend_super"]
 
 
 def mend_super() -> None:
     """From now on the parser knows the class a method was written in."""
-    parser = next((sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None)
-    if parser is None or parser in _mended or not hasattr(parser, "analyze_super"):
-        return
-    _mended.append(parser)
-    parser.analyze_super = _as_python_does(parser.analyze_super)
+    parser = source_parser()
+    if parser is not None and hasattr(parser, "analyze_super"):
+        patches.wrap(parser, "analyze_super", _as_python_does, "super")
 
 
-def _as_python_does(analyze: Any) -> Any:
-    @functools.wraps(analyze)
-    def analyze_super(self: Any, class_type_node: Any, subclass_instance: Any) -> Any:
-        # Python keeps the class for every method that has a `super` in it.
-        function: Any = getattr(self, "fn", None)
-        names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-        if "__class__" not in names:
-            return analyze(self, class_type_node, subclass_instance)
-        owner = function.__closure__[names.index("__class__")].cell_contents
-        if class_type_node is None:
-            return super(owner, subclass_instance)
-        name = getattr(class_type_node, "id", getattr(class_type_node, "attr", None))
-        classes = type(subclass_instance).__mro__
-        above = classes[classes.index(owner) :] if owner in classes else classes
-        named = next((each for each in above if each.__name__ == name), None)
-        return super(named, subclass_instance) if named else analyze(self, class_type_node, subclass_instance)
-
-    return analyze_super
+def _as_python_does(analyze: Any, self: Any, class_type_node: Any, subclass_instance: Any) -> Any:
+    # Python keeps the class for every method that has a `super` in it.
+    function: Any = getattr(self, "fn", None)
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    if "__class__" not in names:
+        return analyze(self, class_type_node, subclass_instance)
+    owner = function.__closure__[names.index("__class__")].cell_contents
+    if class_type_node is None:
+        return super(owner, subclass_instance)
+    name = getattr(class_type_node, "id", getattr(class_type_node, "attr", None))
+    classes = type(subclass_instance).__mro__
+    above = classes[classes.index(owner) :] if owner in classes else classes
+    named = next((each for each in above if each.__name__ == name), None)
+    return super(named, subclass_instance) if named else analyze(self, class_type_node, subclass_instance)

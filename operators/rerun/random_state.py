@@ -6,7 +6,6 @@ is not made again, and `uncontrolled` says so before anything is drawn.
 
 from __future__ import annotations
 
-import functools
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from mindspore import Tensor, nn, ops
 from mindspore.ops import operations as P  # noqa: N812
 from mindspore.train import mind_ir_pb2
 
+from asd.operators.private import patches
 from asd.operators.private.cells import primitives
 from asd.operators.private.compiler import compiled_graph
 
@@ -60,7 +60,6 @@ _DRAWING = frozenset(
 _OPERATOR = re.compile(rb"REF::(\w+):\d+")
 _drawn: set[str] = set()
 _searched: dict[str, frozenset[str]] = {}
-_watched: set[type] = set()
 
 
 def save() -> tuple[Any, ...]:
@@ -124,15 +123,16 @@ def watch_draws() -> None:
     """From now on every operator that PyNative calls and that draws is noted; calling it does what it did."""
     for module in (P, ops.auto_generate):
         for name in _DRAWING & set(dir(module)):
-            cls = getattr(module, name)
-            if isinstance(cls, type) and cls not in _watched:
-                setattr(cls, "__call__", _noting(name, cls.__call__))  # noqa: B010 - mypy knows methods as fixed
-                _watched.add(cls)
+            kind = getattr(module, name)
+            if isinstance(kind, type):
+                patches.wrap(kind, "__call__", _noting, "draws")
 
 
 def forget_draws() -> None:
     """A new step begins: what was drawn before is none of it."""
     _drawn.clear()
+    if not patches.is_replaced(P.Dropout, "__call__"):  # `disable` came in between
+        watch_draws()
 
 
 def _drawing_in_graphs(phases: Iterable[str]) -> set[str]:
@@ -166,11 +166,7 @@ def _drops(graph: bytes) -> bool:
     return any(ones.isdisjoint(node.input[1:2]) for node in nodes if node.op_type.startswith("REF::Dropout:"))
 
 
-def _noting(name: str, call: Any) -> Any:
-    @functools.wraps(call)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        if not _drops_nothing(args[0]):
-            _drawn.add(name)
-        return call(*args, **kwargs)
-
-    return noted
+def _noting(call: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    if not _drops_nothing(operator):
+        _drawn.add(type(operator).__name__)
+    return call(operator, *args, **kwargs)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from mindspore import nn
@@ -22,6 +21,7 @@ from mindspore.train import Model
 
 from asd.operators.attach.install import sites_of
 from asd.operators.measure.loss_scale import LossScale
+from asd.operators.private import patches
 from asd.operators.rerun.repeatable_step import is_known
 from asd.operators.start.step_monitor import StepMonitor
 from asd.operators.table.slots import table
@@ -31,36 +31,25 @@ __all__ = ["start", "stop"]
 _MONITOR = "_asd_monitor"
 _NO_MONITOR: Any = object()
 """Stands for the monitor where somebody else judges, or nothing is to be judged."""
-_originals: list[tuple[type, str, Any]] = []
+_GROUP = "autostart"
 _training = 0
 
 
 def start() -> None:
     """Judges every training of this process from now on, unless it has a `StepMonitor` already."""
-    if _originals:
-        return
-    _replace(Model, "train", _with_callback)
-    _replace(nn.TrainOneStepCell, "__call__", _with_own_monitor)
-    _replace(AutoParallel, "__call__", _with_own_monitor)
-    _replace(nn.Optimizer, "__call__", _around_optimizer)
-    _replace(ExperimentalOptimizer, "__call__", _around_optimizer)
+    patches.wrap(Model, "train", _with_callback, _GROUP)
+    for kind in (nn.TrainOneStepCell, AutoParallel):
+        patches.wrap(kind, "__call__", _with_own_monitor, _GROUP)
+    for kind in (nn.Optimizer, ExperimentalOptimizer):
+        patches.wrap(kind, "__call__", _around_optimizer, _GROUP)
+    atexit.unregister(_tell_if_unjudged)
     atexit.register(_tell_if_unjudged)
 
 
 def stop() -> None:
     """Undoes `start`; a training that runs already goes on as it is."""
     atexit.unregister(_tell_if_unjudged)
-    for cls, name, original in reversed(_originals):
-        if original is None:
-            delattr(cls, name)  # it was inherited
-        else:
-            setattr(cls, name, original)
-    _originals.clear()
-
-
-def _replace(cls: type, name: str, wrap: Callable[[Any], Any]) -> None:
-    _originals.append((cls, name, vars(cls).get(name)))
-    setattr(cls, name, wrap(getattr(cls, name)))
+    patches.put_back(_GROUP)
 
 
 @contextlib.contextmanager
@@ -74,47 +63,41 @@ def _inside() -> Iterator[None]:
         _training -= 1
 
 
-def _with_callback(train: Any) -> Any:
-    @functools.wraps(train)
-    def monitored(self: Model, epoch: int, train_dataset: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-        if not any(isinstance(callback, StepMonitor) for callback in given):
-            # First, so that no other callback saves or counts a step that was refused.
-            given.insert(0, StepMonitor())
-        with _inside():
-            return train(self, epoch, train_dataset, given, *args, **kwargs)
-
-    return monitored
+def _with_callback(
+    train: Any, self: Model, epoch: int, train_dataset: Any, callbacks: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    if not any(isinstance(callback, StepMonitor) for callback in given):
+        # First, so that no other callback saves or counts a step that was refused.
+        given.insert(0, StepMonitor())
+    with _inside():
+        return train(self, epoch, train_dataset, given, *args, **kwargs)
 
 
-def _with_own_monitor(call: Any) -> Any:
-    @functools.wraps(call)
-    def monitored(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-        global _training
-        trains = self.network if isinstance(self, AutoParallel) else self
-        if _training or not isinstance(trains, nn.TrainOneStepCell):
+def _with_own_monitor(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+    global _training
+    trains = self.network if isinstance(self, AutoParallel) else self
+    if _training or not isinstance(trains, nn.TrainOneStepCell):
+        return call(self, *args, **kwargs)
+    monitor = vars(self).get(_MONITOR)
+    if monitor is None:
+        if _is_judged(trains):
+            monitor = _NO_MONITOR
+        else:
+            monitor = StepMonitor(loss_scale=LossScale.of(trains))
+            monitor.attach(self, trains.optimizer)
+        object.__setattr__(self, _MONITOR, monitor)
+    if monitor is _NO_MONITOR:
+        _training += 1  # as `_inside`, which takes four calls
+        try:
             return call(self, *args, **kwargs)
-        monitor = vars(self).get(_MONITOR)
-        if monitor is None:
-            if _is_judged(trains):
-                monitor = _NO_MONITOR
-            else:
-                monitor = StepMonitor(loss_scale=LossScale.of(trains))
-                monitor.attach(self, trains.optimizer)
-            object.__setattr__(self, _MONITOR, monitor)
-        if monitor is _NO_MONITOR:
-            _training += 1  # as `_inside`, which takes four calls
-            try:
-                return call(self, *args, **kwargs)
-            finally:
-                _training -= 1
-        if is_known(self):
-            monitor.remember(_again, call, self, *args, **kwargs)
-        outputs = _again(call, self, *args, **kwargs)
-        monitor.step(outputs)
-        return outputs if monitor.outputs_again is None else monitor.outputs_again
-
-    return monitored
+        finally:
+            _training -= 1
+    if is_known(self):
+        monitor.remember(_again, call, self, *args, **kwargs)
+    outputs = _again(call, self, *args, **kwargs)
+    monitor.step(outputs)
+    return outputs if monitor.outputs_again is None else monitor.outputs_again
 
 
 def _is_judged(cell: nn.TrainOneStepCell) -> bool:
@@ -129,26 +112,22 @@ def _again(call: Any, *args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
 
-def _around_optimizer(call: Any) -> Any:
-    @functools.wraps(call)
-    def monitored(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-        if _training:
-            return call(self, *args, **kwargs)
-        monitor = vars(self).get(_MONITOR)
-        if monitor is None:
-            is_needed = any(not (site.claimed or site.watched) for site in table().sites())
-            monitor = StepMonitor() if is_needed else _NO_MONITOR
-            if monitor is not _NO_MONITOR:
-                monitor.attach(None, self)
-            object.__setattr__(self, _MONITOR, monitor)
-        if monitor is _NO_MONITOR:
-            return call(self, *args, **kwargs)
-        with _inside():
-            outputs = call(self, *args, **kwargs)
-        monitor.step(outputs)
-        return outputs
-
-    return monitored
+def _around_optimizer(call: Any, self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+    if _training:
+        return call(self, *args, **kwargs)
+    monitor = vars(self).get(_MONITOR)
+    if monitor is None:
+        is_needed = any(not (site.claimed or site.watched) for site in table().sites())
+        monitor = StepMonitor() if is_needed else _NO_MONITOR
+        if monitor is not _NO_MONITOR:
+            monitor.attach(None, self)
+        object.__setattr__(self, _MONITOR, monitor)
+    if monitor is _NO_MONITOR:
+        return call(self, *args, **kwargs)
+    with _inside():
+        outputs = call(self, *args, **kwargs)
+    monitor.step(outputs)
+    return outputs
 
 
 def _tell_if_unjudged() -> None:

@@ -12,12 +12,13 @@ from mindspore import ops
 from mindspore.ops import operations
 
 from asd.operators.checks.ready_made import LayerNormASD, RmsNormASD
+from asd.operators.private import patches
+from asd.operators.private.class_swap import mend_what_lives
 from asd.operators.start import autostart
 
 __all__ = ["Enabled", "disable", "enable"]
 
 _REPLACEMENTS = {"LayerNorm": LayerNormASD, "RmsNorm": RmsNormASD}
-_originals: dict[tuple[object, str], type] = {}
 
 
 class Enabled:
@@ -39,15 +40,16 @@ def enable() -> Enabled:
     """
     for module in (ops, operations):
         for name, replacement in _REPLACEMENTS.items():
-            _originals.setdefault((module, name), getattr(module, name))
-            setattr(module, name, replacement)
+            patches.replace(module, name, replacement)
     autostart.start()
     return Enabled()
 
 
 def disable() -> None:
-    """Puts MindSpore's own operators and trainings back. Layers built in between keep their checks."""
+    """Puts back all that is replaced in MindSpore. Layers built in between keep their checks.
+
+    As long as a network with checks or a guard lives, the parser of compiled graphs still reads it as Python does.
+    """
     autostart.stop()
-    for (module, name), original in _originals.items():
-        setattr(module, name, original)
-    _originals.clear()
+    patches.put_back()
+    mend_what_lives()

@@ -208,6 +208,8 @@ class Accumulating(nn.Cell):
 
 
 def accumulate(monkeypatch, judged, size=0):
+    if not judged:
+        monkeypatch.setattr(Rerun, "attribute", lambda *_: None)
     net = fill(Decoder())
     optimizer = nn.SGD(net.trainable_params(), 1e-2)
     cell = Accumulating(net, optimizer, size)
@@ -216,12 +218,9 @@ def accumulate(monkeypatch, judged, size=0):
     injector = FaultInjector(Fault.parse("gradient:norm_out:flip=30:step=4"))
     injector.attach(cell)
     step, found = monitor.watch_step(cell), []
-    with monkeypatch.context() as patch:
-        if not judged:
-            patch.setattr(Rerun, "attribute", lambda *_: None)
-        for i in range(1, 8):
-            injector.begin_step()
-            found += [event for event in monitor.step(step(ids(i), targets(i))) if event.kind == "replay"]
+    for i in range(1, 8):
+        injector.begin_step()
+        found += [event for event in monitor.step(step(ids(i), targets(i))) if event.kind == "replay"]
     return [(event.step, event.verdict) for event in found], values(cell.get_parameters()), found
 
 

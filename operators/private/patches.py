@@ -1,0 +1,105 @@
+"""All that is replaced in MindSpore: one table of places, each with what stood there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+__all__ = ["is_replaced", "places", "put_back", "replace", "wrap"]
+
+Around = Callable[..., Any]
+"""Called as `around(original, *args, **kwargs)`."""
+
+
+class _Place(NamedTuple):
+    """One attribute of a module or a class.
+
+    Attributes:
+        owner: The module or class.
+        name: Of the attribute.
+        inherited: Whether the owner had none of its own.
+        original: What stood there.
+        arounds: What is called around it, by who asked for that; empty where it was replaced by another object.
+    """
+
+    owner: Any
+    name: str
+    inherited: bool
+    original: Any
+    arounds: list[tuple[str, Around]]
+
+
+_table: dict[tuple[int, str], _Place] = {}
+
+
+def places() -> list[tuple[Any, str]]:
+    """Owner and name of each attribute that is replaced now."""
+    return [(place.owner, place.name) for place in _table.values()]
+
+
+def is_replaced(owner: Any, name: str) -> bool:
+    """Whether an attribute is replaced now."""
+    return (id(owner), name) in _table
+
+
+def replace(owner: Any, name: str, new: Any) -> None:
+    """Puts `new` in the place of an attribute; the second time does nothing."""
+    if not is_replaced(owner, name):
+        _note(owner, name)
+        setattr(owner, name, new)
+
+
+def wrap(owner: Any, name: str, around: Around, group: str) -> None:
+    """Calls `around` in the place of a function, with the function before its arguments.
+
+    All that is put around one function shares one wrapper; what came last is called first.
+
+    Args:
+        owner: A module or a class.
+        name: Of a function or method.
+        around: Called as `around(original, *args, **kwargs)`; the second time it is given does nothing.
+        group: Who asks, see `put_back`.
+    """
+    place = _table.get((id(owner), name))
+    if place is None:
+        place = _note(owner, name)
+        setattr(owner, name, _wrapper(place.original, place.arounds))
+    if (group, around) not in place.arounds:
+        place.arounds.append((group, around))
+
+
+def put_back(group: str = "") -> None:
+    """Puts back what stood there, the newest first.
+
+    Args:
+        group: Only what this one put around functions; everything if empty.
+    """
+    for key, place in reversed(_table.copy().items()):
+        rest = [each for each in place.arounds if each[0] != group]
+        if group and (rest or not place.arounds):
+            place.arounds[:] = rest
+            continue
+        del _table[key]
+        if place.inherited:
+            delattr(place.owner, place.name)
+        else:
+            setattr(place.owner, place.name, place.original)
+
+
+def _note(owner: Any, name: str) -> _Place:
+    inherited = isinstance(owner, type) and name not in vars(owner)
+    original = getattr(owner, name) if inherited or not isinstance(owner, type) else vars(owner)[name]
+    place = _table[id(owner), name] = _Place(owner, name, inherited, original, [])
+    return place
+
+
+def _wrapper(original: Callable[..., Any], arounds: list[tuple[str, Around]]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        call = original
+        for _, around in arounds:
+            call = functools.partial(around, call)
+        return call(*args, **kwargs)
+
+    return wrapper

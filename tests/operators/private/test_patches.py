@@ -1,0 +1,76 @@
+"""All of MindSpore is what it was once detection is switched off again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import asd
+
+PROGRAM = '''
+import gc, json, sys
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+
+def attributes():
+    """Every attribute of MindSpore's modules and of the classes in them that can be called or is a descriptor."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "mindspore" and module is not None:
+            for key, value in list(vars(module).items()):
+                found[name, key] = value
+                if isinstance(value, type) and str(getattr(value, "__module__", "")).partition(".")[0] == "mindspore":
+                    found.update({(f"{value.__module__}.{value.__qualname__}", k): v for k, v in vars(value).items()})
+    return {place: value for place, value in found.items() if callable(value) or hasattr(value, "__get__")}
+
+
+def train(monitor=None):
+    net = nn.SequentialCell(nn.Dense(4, 4), nn.LayerNorm((4,)), nn.Dropout(p=0.5), nn.Dense(4, 1))
+    optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+    cell = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer).set_train()
+    if monitor is not None:
+        monitor.attach(cell, optimizer)
+    for _ in range(3):
+        loss = cell(Tensor(np.ones((2, 4), np.float32)), Tensor(np.ones((2, 1), np.float32)))
+        if monitor is not None:
+            monitor.step(loss)
+
+
+ms.set_context(mode=int(sys.argv[1]))
+train()  # MindSpore keeps much for later at its first training
+before = attributes()
+import asd.operators
+from asd.operators.private import patches
+with asd.operators.enable():
+    train(asd.operators.StepMonitor(sinks=[]))
+    train()
+    during, replaced = attributes(), patches.places()
+gc.collect()
+asd.operators.disable()
+after = attributes()
+print(json.dumps({
+    "replaced": sorted(name for _, name in replaced),
+    "seen": sorted({name for (_, name), value in during.items() if before.get((_, name)) is not value}),
+    "left": sorted(".".join(place) for place in before if after.get(place) is not before[place]),
+    "new": sorted(".".join(place) for place in set(after) - set(before) if getattr(
+        after[place], "__module__", None) and str(after[place].__module__).startswith("asd")),
+    "table": len(patches.places()),
+}))
+'''
+
+
+def test_disable_leaves_nothing_behind_and_every_patch_would_have_been_seen(tmp_path):
+    for mode in "01":
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_ASD", "ASD_"))}
+        environ |= {"PYTHONPATH": str(Path(asd.__file__).parents[1]), "NPU_ASD_ENABLE": "1", "ASD_CONFIRM": "0.01"}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, mode], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert {"__call__", "train", "LayerNorm", "RmsNorm"} <= set(found["replaced"])
+        assert set(found["replaced"]) <= set(found["seen"])
+        assert (found["left"], found["new"], found["table"]) == ([], [], 0)
