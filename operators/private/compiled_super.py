@@ -7,17 +7,19 @@ was given two such classes, and when its own method has a `super()`. Here the pa
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from asd.operators.private import patches
-from asd.operators.private.compiler import source_parser
 
 __all__ = ["mend_super"]
+
+_MODULES = ("mindspore.graph._parse.parser", "mindspore._extends.parse.parser")  # it moved in 2.9
 
 
 def mend_super() -> None:
     """From now on the parser knows the class a method was written in."""
-    parser = source_parser()
+    parser = next((sys.modules[name].Parser for name in _MODULES if hasattr(sys.modules.get(name), "Parser")), None)
     if parser is not None and hasattr(parser, "analyze_super"):
         patches.wrap(parser, "analyze_super", _as_python_does, "super")
 

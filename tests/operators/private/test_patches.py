@@ -67,7 +67,12 @@ def test_disable_leaves_nothing_behind_and_every_patch_would_have_been_seen(tmp_
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_ASD", "ASD_"))}
         environ |= {"PYTHONPATH": str(Path(asd.__file__).parents[1]), "NPU_ASD_ENABLE": "1", "ASD_CONFIRM": "0.01"}
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, mode], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+            [sys.executable, "-c", PROGRAM, mode],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout.splitlines()[-1])
