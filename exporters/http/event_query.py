@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timezone
@@ -11,7 +12,10 @@ from asd.event import KINDS, LEVEL_NAMES, Event
 from asd.event_cursor import CURSOR
 from asd.records import read_time
 
-__all__ = ["FILTERS", "After", "Page", "QueryError", "after", "newest_first", "to_json"]
+__all__ = ["FILTERS", "After", "Page", "Query", "QueryError", "after", "check", "newest_first", "to_json"]
+
+Query = Mapping[str, list[str]]
+"""The values of each parameter of a request."""
 
 _DEFAULT_LIMIT, _LARGEST_LIMIT = 100, 1000
 _ZONE = re.compile(r"(T[0-9:.]+) (\d\d:?\d\d)$", re.ASCII)  # a "+" that was not encoded has become a space
@@ -56,7 +60,7 @@ class After(NamedTuple):
     wait_seconds: float
 
 
-def after(query: Mapping[str, list[str]]) -> After:
+def after(query: Query) -> After:
     """Reads a query with `after`, which goes with `limit` and `wait` alone.
 
     Raises:
@@ -78,23 +82,50 @@ def after(query: Mapping[str, list[str]]) -> After:
     return After(tuple(cursors), _limit(query), float(wait))
 
 
-def newest_first(events: Sequence[Event], query: Mapping[str, list[str]]) -> list[Event]:
+def newest_first(events: Sequence[Event], query: Query) -> list[Event]:
     """The events that pass every filter of `query`, the newest first.
 
     Args:
         events: In any order; of two with the same time the later one counts as newer.
-        query: The values of each filter, see `FILTERS`.
+        query: The values of each of `FILTERS`.
 
     Raises:
         QueryError: An unknown filter or a value that is not valid.
     """
-    for name in query:
-        if name not in FILTERS:
-            raise QueryError(f"the filter {name!r} is not known; valid are {', '.join(FILTERS)}.")
+    check(query, FILTERS, {"level": tuple(LEVEL_NAMES.values()), "kind": KINDS})
     limit = _limit(query)
-    tests = [_TESTS[name](values) for name, values in query.items() if name in _TESTS]
-    found = [event for event in reversed(events) if all(test(event) for test in tests)]
-    return sorted(found, key=_time, reverse=True)[:limit]
+    since = _moment("since", query["since"]) if "since" in query else -math.inf
+    until = _moment("until", query["until"]) if "until" in query else math.inf
+    chosen = [(_VALUES[name], values) for name, values in query.items() if name in _VALUES]
+    found = [
+        event
+        for event in reversed(events)
+        if since <= event.time <= until and all(value(event) in values for value, values in chosen)
+    ]
+    return sorted(found, key=lambda event: event.time, reverse=True)[:limit]
+
+
+def check(query: Query, filters: Sequence[str], valid: Mapping[str, Sequence[str]]) -> None:
+    """Refuses filters that are not known, and values that a filter can't have.
+
+    Args:
+        query: The values of each filter.
+        filters: Those that are known.
+        valid: The values of those that have few.
+
+    Raises:
+        QueryError: One is not valid.
+    """
+    for name, values in query.items():
+        if name not in filters:
+            raise QueryError(f"the filter {name!r} is not known; valid are {', '.join(filters)}.")
+        for text in values:
+            if name in valid and text not in valid[name]:
+                raise QueryError(f"the filter {name!r} is {text[:80]!r}; valid are {', '.join(valid[name])}.")
+            if name == "rank" and not re.fullmatch("-1|0|[1-9][0-9]{0,8}", text, re.ASCII):
+                raise QueryError(
+                    f"the filter 'rank' is {text[:80]!r}; valid is a whole number from 0 on, or -1 for none."
+                )
 
 
 def to_json(events: Sequence[Event]) -> bytes:
@@ -103,11 +134,13 @@ def to_json(events: Sequence[Event]) -> bytes:
     return text.encode(errors="backslashreplace")  # which is how JSON spells half a surrogate pair, too
 
 
-_Test = Callable[[Event], bool]
-
-
-def _time(event: Event) -> float:
-    return event.time
+_VALUES: Mapping[str, Callable[[Event], str]] = {
+    "device": lambda event: event.device,
+    "rank": lambda event: str(event.rank),
+    "level": lambda event: LEVEL_NAMES[event.level],
+    "kind": lambda event: event.kind,
+    "run": lambda event: event.run,
+}
 
 
 def _only(name: str, values: Sequence[str]) -> str:
@@ -116,7 +149,7 @@ def _only(name: str, values: Sequence[str]) -> str:
     return values[0]
 
 
-def _limit(query: Mapping[str, list[str]]) -> int:
+def _limit(query: Query) -> int:
     text = _only("limit", query.get("limit", [str(_DEFAULT_LIMIT)]))
     if not re.fullmatch("[0-9]{1,4}", text, re.ASCII) or not 1 <= int(text) <= _LARGEST_LIMIT:
         raise QueryError(f"the filter 'limit' is {text[:80]!r}; valid is a whole number from 1 to {_LARGEST_LIMIT}.")
@@ -135,56 +168,3 @@ def _moment(name: str, values: Sequence[str]) -> float:
             f"the filter {name!r} is {text[:80]!r}; valid is a time such as 2026-01-31T12:00:00Z, in UTC unless it "
             "names a zone, or seconds since 1970."
         ) from error
-
-
-def _since(values: Sequence[str]) -> _Test:
-    moment = _moment("since", values)
-    return lambda event: event.time >= moment
-
-
-def _until(values: Sequence[str]) -> _Test:
-    moment = _moment("until", values)
-    return lambda event: event.time <= moment
-
-
-def _device(values: Sequence[str]) -> _Test:
-    return lambda event: event.device in values
-
-
-def _run(values: Sequence[str]) -> _Test:
-    return lambda event: event.run in values
-
-
-def _rank(values: Sequence[str]) -> _Test:
-    for text in values:
-        if not re.fullmatch("-1|[0-9]{1,9}", text, re.ASCII):
-            raise QueryError(f"the filter 'rank' is {text[:80]!r}; valid is a whole number from 0 on, or -1 for none.")
-    ranks = {int(text) for text in values}
-    return lambda event: event.rank in ranks
-
-
-def _word(name: str, values: Sequence[str], valid: Sequence[str]) -> None:
-    for text in values:
-        if text not in valid:
-            raise QueryError(f"the filter {name!r} is {text[:80]!r}; valid are {', '.join(valid)}.")
-
-
-def _level(values: Sequence[str]) -> _Test:
-    _word("level", values, list(LEVEL_NAMES.values()))
-    return lambda event: LEVEL_NAMES[event.level] in values
-
-
-def _kind(values: Sequence[str]) -> _Test:
-    _word("kind", values, KINDS)
-    return lambda event: event.kind in values
-
-
-_TESTS: Mapping[str, Callable[[Sequence[str]], _Test]] = {
-    "since": _since,
-    "until": _until,
-    "device": _device,
-    "rank": _rank,
-    "level": _level,
-    "kind": _kind,
-    "run": _run,
-}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from urllib.parse import parse_qs
 
@@ -17,6 +17,7 @@ from asd.errors import StateError
 from asd.event import Event
 from asd.event_cursor import CURSOR_HEADER
 from asd.exporters.http import event_query, worker
+from asd.exporters.http.event_query import Query
 from asd.exporters.http.response import Response, json_error, sentence
 from asd.exporters.http.server import HttpServer, listen
 from asd.exporters.http.tls_files import WebConfig
@@ -27,8 +28,6 @@ __all__ = ["Journal", "start_server"]
 _GLANCE_SECONDS = 0.1
 _GZIP_LEVEL = 1  # a third of the time of the default, for a tenth more bytes
 _MOST_PARAMETERS = 1000
-
-Query = Mapping[str, list[str]]
 
 
 class Journal(Protocol):

@@ -34,38 +34,31 @@ SINKS = ("EventLog", "StatusFile", "Evidence", "LogSink")
 _BOUNDS = (*map(floatToGoString, RATIO_BOUNDS), "+Inf")
 _NO_CHECKPOINTS = CheckpointChoice()
 
-_STATUS_COUNTERS: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
-    ("asd_steps_total", "Training steps judged.", lambda status: status.steps),
-    ("asd_checks_total", "Feature values judged.", lambda status: status.checks),
-    ("asd_nonfinite_values_total", "Feature values that were not finite.", lambda status: status.non_finite),
-    ("asd_refused_updates_total", "Updates kept away from the weights.", lambda status: status.refused),
-    ("asd_detector_problems_total", "Failures of the detector itself.", lambda status: status.problems),
-    ("asd_evidence_dropped_total", "Evidence that was not kept.", lambda status: status.evidence_dropped),
-    ("asd_step_seconds_total", "Time of the training steps, in seconds.", lambda status: status.step_seconds),
-    (
-        "asd_check_seconds_total",
-        "Time of detection in these on the host, in seconds.",
-        lambda status: status.check_seconds,
-    ),
+_STATUS_COUNTERS = (
+    ("asd_steps_total", "steps", "Training steps judged."),
+    ("asd_checks_total", "checks", "Feature values judged."),
+    ("asd_nonfinite_values_total", "non_finite", "Feature values that were not finite."),
+    ("asd_refused_updates_total", "refused", "Updates kept away from the weights."),
+    ("asd_detector_problems_total", "problems", "Failures of the detector itself."),
+    ("asd_evidence_dropped_total", "evidence_dropped", "Evidence that was not kept."),
+    ("asd_step_seconds_total", "step_seconds", "Time of the training steps, in seconds."),
+    ("asd_check_seconds_total", "check_seconds", "Time of detection in these on the host, in seconds."),
 )
-_STATUS_GAUGES: tuple[tuple[str, str, Callable[[Status], float]], ...] = (
-    ("asd_step", "The last judged training step.", lambda status: status.step),
-    (
-        "asd_check_share_ratio",
-        "Time of detection as a share of the time of the steps.",
-        lambda status: status.check_seconds / status.step_seconds if status.step_seconds > 0 else 0.0,
-    ),
+_STATUS_GAUGES = (
+    ("asd_step", "step", "The last judged training step."),
     (
         "asd_last_check_timestamp_seconds",
+        "last_check",
         "When a value was last judged, in seconds since the epoch; 0 before the first.",
-        lambda status: status.last_check,
     ),
     (
         "asd_status_timestamp_seconds",
+        "written",
         "When the rank last told its counts, in seconds since the epoch.",
-        lambda status: status.written,
     ),
 )
+"""Name, field of the status, and what it is."""
+
 _EVENT_GAUGES: tuple[tuple[str, str, Callable[[RankRow], float]], ...] = (
     (
         "asd_strikes_in_window",
@@ -177,18 +170,30 @@ def _rank_families(rows: Sequence[RankRow], alive: Callable[[Status], bool]) -> 
 
 def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
     known = [(row.labels, row.status) for row in rows if row.status is not None]
-    for name, text, get in _STATUS_GAUGES:
+    for name, field, text in _STATUS_GAUGES:
         gauge = GaugeMetricFamily(name, text, labels=LABELS)
         for labels, status in known:
-            gauge.add_metric(labels, get(status))
+            gauge.add_metric(labels, getattr(status, field))
         yield gauge
-    for name, text, get in _STATUS_COUNTERS:
+    for name, field, text in _STATUS_COUNTERS:
         counter = CounterMetricFamily(name, text, labels=LABELS)
         for labels, status in known:
-            counter.add_metric(labels, get(status))
+            counter.add_metric(labels, getattr(status, field))
         yield counter
     dropped = CounterMetricFamily(
         "asd_events_dropped_total", "Events and steps that a sink could not take.", labels=(*LABELS, "sink")
+    )
+    for labels, status in known:
+        counts = dict(status.dropped)
+        for sink in dict.fromkeys((*SINKS, *counts)):
+            dropped.add_metric((*labels, clean(sink)), counts.get(sink, 0))
+    yield dropped
+    yield from _ratio_families(known)
+
+
+def _ratio_families(known: Sequence[tuple[tuple[str, ...], Status]]) -> Iterable[Metric]:
+    in_all = GaugeMetricFamily(
+        "asd_check_share_ratio", "Time of detection as a share of the time of the steps.", labels=LABELS
     )
     spent = GaugeMetricFamily(
         "asd_budget_ratio", "What a part of detection has of a step's time, see ASD_BUDGET.", labels=(*LABELS, "part")
@@ -198,18 +203,16 @@ def _status_families(rows: Sequence[RankRow]) -> Iterable[Metric]:
         "The share of what a part can look at that it looks at in a step.",
         labels=(*LABELS, "part"),
     )
-    ratio = HistogramMetricFamily(
+    feature = HistogramMetricFamily(
         "asd_feature_ratio", "Feature values as a share of their first-level limit; finite ones.", labels=LABELS
     )
     for labels, status in known:
-        counts = dict(status.dropped)
-        for sink in dict.fromkeys((*SINKS, *counts)):
-            dropped.add_metric((*labels, clean(sink)), counts.get(sink, 0))
+        in_all.add_metric(labels, status.check_seconds / status.step_seconds if status.step_seconds > 0 else 0.0)
         for part, (cost, share) in dict(status.budget).items():
             spent.add_metric((*labels, clean(part)), float(cost))
             coverage.add_metric((*labels, clean(part)), float(share))
-        ratio.add_metric(labels, list(zip(_BOUNDS, accumulate(status.ratios), strict=True)), status.ratio_sum)
-    yield from (dropped, spent, coverage, ratio)
+        feature.add_metric(labels, list(zip(_BOUNDS, accumulate(status.ratios), strict=True)), status.ratio_sum)
+    yield from (in_all, spent, coverage, feature)
 
 
 def _event_families(rows: Sequence[RankRow], policy: Policy) -> Iterable[Metric]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -14,67 +14,37 @@ from asd.handler.handler_counts import HandlerCounts
 
 __all__ = ["HandlerCollector", "handler_registry"]
 
-_GAUGES: tuple[tuple[str, str, Callable[[HandlerCounts], float]], ...] = (
-    ("asd_handler_acting", "1 for the handler that acts, 0 for one that stands by.", lambda counts: counts.acting),
-    ("asd_handler_circuit_open", "1 while the circuit breaker is open.", lambda counts: counts.circuit_open),
-    ("asd_handler_devices_known", "Devices heard of.", lambda counts: counts.devices_known),
-    ("asd_handler_devices_isolated", "Devices that are out, or about to be.", lambda counts: counts.devices_isolated),
-    (
-        "asd_handler_devices_refused",
-        "Devices that the engine has refused, or failed, to isolate or to release so far; it is asked again.",
-        lambda counts: counts.devices_refused,
+_GAUGES = {
+    "acting": "1 for the handler that acts, 0 for one that stands by.",
+    "circuit_open": "1 while the circuit breaker is open.",
+    "devices_known": "Devices heard of.",
+    "devices_isolated": "Devices that are out, or about to be.",
+    "devices_refused": (
+        "Devices that the engine has refused, or failed, to isolate or to release so far; it is asked again."
     ),
-    (
-        "asd_handler_run_folders",
-        "Folders in which the handler found something of a rank.",
-        lambda counts: counts.run_folders,
-    ),
-    ("asd_handler_agents", "Agents that events are pulled from.", lambda counts: len(counts.agents)),
-    (
-        "asd_handler_agents_unreachable",
-        "Those of them that can't be reached; what they keep is fetched later.",
-        lambda counts: sum(not up for up in counts.agents.copy().values()),
-    ),
-    (
-        "asd_handler_agents_unknown",
-        "1 while who the agents are can't be looked up, or there are none, where some are to be.",
-        lambda counts: counts.agents_unknown,
-    ),
-    (
-        "asd_handler_last_event_timestamp_seconds",
-        "When an event was last taken in, in seconds since the epoch; 0 before the first.",
-        lambda counts: counts.last_event,
-    ),
-    (
-        "asd_handler_last_look_timestamp_seconds",
-        "When the handler last looked for events, in seconds since the epoch.",
-        lambda counts: counts.last_look,
-    ),
-)
+    "run_folders": "Folders in which the handler found something of a rank.",
+    "agents_unknown": "1 while who the agents are can't be looked up, or there are none, where some are to be.",
+}
+"""By field of the counts: gauges of that name behind `asd_handler_`."""
 
-_COUNTERS: tuple[tuple[str, str, Callable[[HandlerCounts], float]], ...] = (
-    ("asd_handler_events_total", "Events taken in.", lambda counts: counts.events),
-    (
-        "asd_handler_refused_events_total",
+_TIMES = {
+    "last_event": "When an event was last taken in, in seconds since the epoch; 0 before the first.",
+    "last_look": "When the handler last looked for events, in seconds since the epoch.",
+}
+_COUNTERS = {
+    "events": ("events", "Events taken in."),
+    "refused_events": (
+        "events_refused",
         "Events that their agent may not tell, such as of devices of other nodes; they were refused.",
-        lambda counts: counts.events_refused,
     ),
-    (
-        "asd_handler_missed_events_total",
+    "missed_events": (
+        "events_missed",
         "Events that agents had dropped, for there were too many, before they were fetched.",
-        lambda counts: counts.events_missed,
     ),
-    (
-        "asd_handler_agent_failures_total",
-        "Times that an agent was asked in vain.",
-        lambda counts: counts.agent_failures,
-    ),
-    (
-        "asd_handler_failed_tries_total",
-        "Times that the engine was asked and did not do it.",
-        lambda counts: counts.failed_tries,
-    ),
-)
+    "agent_failures": ("agent_failures", "Times that an agent was asked in vain."),
+    "failed_tries": ("failed_tries", "Times that the engine was asked and did not do it."),
+}
+"""By the middle of the name: the field of the counts, and what it is."""
 
 
 class HandlerCollector(Collector):
@@ -89,22 +59,32 @@ class HandlerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All metrics."""
-        for name, about, read in _GAUGES:
-            yield GaugeMetricFamily(name, about, value=float(read(self._counts)))
-        for name, about, read in _COUNTERS:
-            yield CounterMetricFamily(name, about, value=read(self._counts))
+        counts = self._counts
+        for field, about in _GAUGES.items():
+            yield GaugeMetricFamily(f"asd_handler_{field}", about, float(getattr(counts, field)))
+        for field, about in _TIMES.items():
+            yield GaugeMetricFamily(f"asd_handler_{field}_timestamp_seconds", about, getattr(counts, field))
+        for name, (field, about) in _COUNTERS.items():
+            yield CounterMetricFamily(f"asd_handler_{name}_total", about, getattr(counts, field))
+        agents = counts.agents.copy()
+        yield GaugeMetricFamily("asd_handler_agents", "Agents that events are pulled from.", len(agents))
+        yield GaugeMetricFamily(
+            "asd_handler_agents_unreachable",
+            "Those of them that can't be reached; what they keep is fetched later.",
+            sum(not is_up for is_up in agents.values()),
+        )
         up = GaugeMetricFamily("asd_handler_agent_up", "Whether an agent can be reached.", labels=["agent"])
-        for place, is_up in self._counts.agents.copy().items():
+        for place, is_up in agents.items():
             up.add_metric([place], is_up)
         yield up
         out = GaugeMetricFamily(
             "asd_handler_device_isolated", "1 for each device that is out.", labels=["node", "device", "id"]
         )
-        for host, device in self._counts.out:
+        for host, device in counts.out:
             out.add_metric([host, device, name_device(host, device).id], 1)
         yield out
         actions = CounterMetricFamily("asd_handler_actions_total", "Decisions, by what was done.", labels=["action"])
-        for action, count in self._counts.actions.copy().items():
+        for action, count in counts.actions.copy().items():
             actions.add_metric([action], count)
         yield actions
 

@@ -57,9 +57,8 @@ Examples:
   asd handler --reset-breaker                        isolate again after the circuit breaker has opened
 
 agents.json has the form of Prometheus' file_sd: [{"targets": ["node7:9464"], "labels": {"node": "node7"}}], and is
-read again when it changes. tls.yml has tls_config with ca_file, cert_file, key_file and server_name, and basic_auth
-with username and password_file. An agent may speak of devices of its own node only: of the label node or the node of
-its pod, or else of the names in its certificate.
+read again when it changes. tls.yml has tls_config with ca_file, cert_file, key_file and server_name. An agent may speak
+of devices of its own node only: of the label node or the node of its pod, or else of the names in its certificate.
 
 Started anew, it goes on where it was. Events from more than a minute before its very first start, or before a reset of
 the circuit breaker, are recorded and cause nothing. It writes what it did to RUN_DIR/events-handler.jsonl.

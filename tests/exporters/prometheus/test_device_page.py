@@ -90,7 +90,7 @@ def test_filters_choose_devices(handler, server):
         ("?host=a", "the filter 'host' is not known; valid are node, device, rank, state, health."),
         ("?state=out", "the filter 'state' is 'out'; valid are in use, isolating, isolated, releasing, dry."),
         ("?health=ok", "the filter 'health' is 'ok'; valid are OK, Warning."),
-        ("?rank=x", "the filter 'rank' is 'x'; valid is a whole number from 0 on, or -1."),
+        ("?rank=x", "the filter 'rank' is 'x'; valid is a whole number from 0 on, or -1 for none."),
     ],
 )
 def test_a_filter_that_is_not_valid_is_named(server, query, sentence):
