@@ -22,10 +22,11 @@ def test_every_figure_is_what_the_results_say(path):
 
 
 def test_a_figure_or_a_table_that_was_changed_by_hand_is_found_and_put_right():
-    text = "a\n<!-- =processor -->432<!-- / --> b\n<!-- table: healthy -->\n| x |\n<!-- end -->\n"
-    assert figures.differences(text) == ["line 2: processor is not up to date", "line 3: healthy is not up to date"]
+    figure, table = next(iter(tables.FIGURES)), next(iter(tables.TABLES))
+    text = f"a\n<!-- ={figure} -->no figure<!-- / --> b\n<!-- table: {table} -->\n| x |\n<!-- end -->\n"
+    assert figures.differences(text) == [f"line 2: {figure} is not up to date", f"line 3: {table} is not up to date"]
     right = figures.filled(text)
-    assert f"<!-- =processor -->{tables.FIGURES['processor']()}<!-- / --> b" in right
+    assert f"<!-- ={figure} -->{tables.FIGURES[figure]()}<!-- / --> b" in right
     assert figures.differences(right) == []
     assert "<!--" not in figures.without_markers(right)
 
