@@ -29,19 +29,9 @@ WEIGHT_GRADIENT = "W"
 """The kind of the gradient of a parameter, of one rank alone."""
 AVERAGED = "A"
 """The kind of a gradient that is the mean over ranks: all of them see the same, so none can be named for it."""
-CHECKSUM = "checksum"
-"""The kind of a checkpoint that holds no size of a tensor but the score of a matrix product, as `max_abs`."""
-MEAN = "mean"
-"""The kind of one that holds the score of a mean over ranks in the same way: how well it fits what the ranks gave."""
-NORM = "norm"
-"""The kind of one that holds the score of a norm: how well it fits what computing it again gives."""
-CONVOLUTION = "convolution"
-"""The kind of one that holds the score of a convolution, or of one of its gradients, in the same way."""
-LOOKUP = "lookup"
-"""The kind of one that holds the score of a lookup of rows, or of the gradient of its table, in the same way."""
-SOFTMAX = "softmax"
-"""The kind of one that holds the score of a softmax, or of its gradient, in the same way."""
-SCORES = (CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
+SCORES = ("checksum", "mean", "norm", "convolution", "lookup", "softmax")
+"""Kinds of checkpoints that hold no size of a tensor but a score, as `max_abs`: how well a result fits what gave it."""
+CHECKSUM, MEAN, NORM, CONVOLUTION, LOOKUP, SOFTMAX = SCORES
 RESULTS = (CHECKSUM, NORM, CONVOLUTION, LOOKUP, SOFTMAX)
 """Kinds of what a layer computes and the tier `checksum` computes again."""
 OF_ALL_RANKS = (AVERAGED, MEAN)

@@ -13,20 +13,10 @@ from asd.rules import make_rule
 from asd.rules.checksum import ScoreRule
 from asd.rules.combined import Combined, SampledGradient
 from asd.rules.history import History, Margins, Ranks, StateBound
+from asd.rules.readings import reading as kinds
 from asd.rules.readings.features import FEATURES, Features, features_of, too_small
 from asd.rules.readings.kinds import KINDS, kind_of
-from asd.rules.readings.reading import (
-    CHECKSUM,
-    CONVOLUTION,
-    GRADIENT,
-    LOOKUP,
-    MEAN,
-    NORM,
-    SAMPLE,
-    SCORES,
-    SOFTMAX,
-    Reading,
-)
+from asd.rules.readings.reading import GRADIENT, SAMPLE, SCORES, Reading
 from asd.rules.step.combined_scheme import CombinedScheme, Strike
 from asd.rules.step.detector import EVENT_FEATURES, Judged, RuleDetector
 from asd.verdict import Level, Verdict
@@ -35,12 +25,14 @@ __all__ = ["Detectors"]
 
 _Detector = History | RuleDetector
 _DOES_NOT_FIT = {
-    CHECKSUM: "the matrix product does not fit its checksum",
-    MEAN: "the mean over the ranks does not fit its checksum",
-    CONVOLUTION: "the convolution does not fit its checksums",
-    LOOKUP: "the rows that were looked up, or the gradient of their table, are not what the table and the ids give",
-    SOFTMAX: "the softmax, or its gradient, is not what computing it again gives",
-    NORM: "the norm, or its gradient, is not what computing it again gives",
+    kinds.CHECKSUM: "the matrix product does not fit its checksum",
+    kinds.MEAN: "the mean over the ranks does not fit its checksum",
+    kinds.CONVOLUTION: "the convolution does not fit its checksums",
+    kinds.LOOKUP: (
+        "the rows that were looked up, or the gradient of their table, are not what the table and the ids give"
+    ),
+    kinds.SOFTMAX: "the softmax, or its gradient, is not what computing it again gives",
+    kinds.NORM: "the norm, or its gradient, is not what computing it again gives",
 }
 
 

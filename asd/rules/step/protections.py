@@ -11,19 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from asd.records import fill
-from asd.rules.readings.reading import (
-    AVERAGED,
-    CHECKSUM,
-    CONVOLUTION,
-    GRADIENT,
-    LOOKUP,
-    MEAN,
-    NORM,
-    OUTPUT,
-    SAMPLE,
-    SOFTMAX,
-    WEIGHT_GRADIENT,
-)
+from asd.rules.readings import reading
 
 __all__ = ["PLACES", "Protections"]
 
@@ -31,17 +19,17 @@ _LOG = logging.getLogger("asd")
 _MOST_TOLD = 4
 """Reasons in one line of the log; the status file has all."""
 PLACES = {
-    GRADIENT: "gradients of activations",
-    OUTPUT: "outputs",
-    WEIGHT_GRADIENT: "gradients of parameters",
-    AVERAGED: "mean gradients",
-    CHECKSUM: "results of matrix products",
-    NORM: "results of norms",
-    CONVOLUTION: "results of convolutions",
-    LOOKUP: "lookups of rows",
-    SOFTMAX: "results of softmax",
-    MEAN: "sums of mean gradients",
-    SAMPLE: "sampled gradients",
+    reading.GRADIENT: "gradients of activations",
+    reading.OUTPUT: "outputs",
+    reading.WEIGHT_GRADIENT: "gradients of parameters",
+    reading.AVERAGED: "mean gradients",
+    reading.CHECKSUM: "results of matrix products",
+    reading.NORM: "results of norms",
+    reading.CONVOLUTION: "results of convolutions",
+    reading.LOOKUP: "lookups of rows",
+    reading.SOFTMAX: "results of softmax",
+    reading.MEAN: "sums of mean gradients",
+    reading.SAMPLE: "sampled gradients",
 }
 """What is checked at a checkpoint, by its kind."""
 _Names = Annotated[dict[str, list[str]], Meta(description="an object of lists of texts")]
