@@ -84,11 +84,12 @@ def check(run_dir, accepted):
     assert set(accepted) <= set(found)
 
 
-@pytest.mark.parametrize("max_bytes", [SMALL, 64 << 20])
-def test_a_process_killed_at_random_loses_and_doubles_nothing(tmp_path, max_bytes):
+@pytest.mark.parametrize(("max_bytes", "is_alone"), [(SMALL, True), (64 << 20, True), (SMALL, False)])
+def test_a_process_killed_at_random_loses_and_doubles_nothing(tmp_path, max_bytes, is_alone):
     moments = random.Random(7)
     path = event_file(tmp_path, 0)
     accepted = []
+    steady = None if is_alone else Writer(path, "steady", for_ever)
     for number in range(20):
         writer = Writer(path, f"w{number}", for_ever, max_bytes)
         writer.wait_for_the_first()
@@ -96,24 +97,12 @@ def test_a_process_killed_at_random_loses_and_doubles_nothing(tmp_path, max_byte
         writer.kill()
         accepted += writer.accepted()
     assert len(accepted) >= 20
+    if steady is not None:
+        steady.kill()
+        of_steady = steady.accepted()
+        assert len(of_steady) >= 20
+        accepted += of_steady
     check(tmp_path, accepted)
-
-
-def test_two_processes_on_one_file_killed_at_random_lose_and_double_nothing(tmp_path):
-    moments = random.Random(8)
-    path = event_file(tmp_path, 0)
-    accepted = []
-    steady = Writer(path, "steady", for_ever)
-    for number in range(20):
-        writer = Writer(path, f"w{number}", for_ever)
-        writer.wait_for_the_first()
-        time.sleep(moments.uniform(0, 0.02))
-        writer.kill()
-        accepted += writer.accepted()
-    steady.kill()
-    of_steady = steady.accepted()
-    assert len(of_steady) >= 20
-    check(tmp_path, accepted + of_steady)
 
 
 CALLS = ("open", "stat", "fstat", "pread", "write", "replace", "fsync", "close")

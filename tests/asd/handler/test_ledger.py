@@ -6,9 +6,10 @@ import tracemalloc
 from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import asd.handler.ledger
 from asd import Level, StateError
 from asd.handler.device_record import DeviceRecord
 from asd.handler.identity import device_key
@@ -162,6 +163,7 @@ ANY_EVENT = st.builds(
 
 
 @given(st.lists(ANY_EVENT, max_size=30), st.integers(0, 30))
+@settings(max_examples=40)
 def test_a_restored_ledger_goes_on_as_if_nothing_had_happened(events, cut):
     whole, first, second = filled(*events), filled(*events[:cut]), filled()
     second.restore(json.loads(json.dumps(first.state())))
@@ -304,20 +306,23 @@ def test_what_the_version_before_saved_is_taken_over():
     assert restored.records(10.0) == whole.records(10.0)
 
 
-def test_memory_is_flat_over_many_events():
+def test_memory_is_flat_over_many_events(monkeypatch):
+    for name, most in (("IDS", 2000), ("FACTS", 500), ("EVENTS", 100)):
+        monkeypatch.setattr(asd.handler.ledger, f"_MOST_{name}", most)
+    monkeypatch.setattr(asd.handler.ledger, "_PRUNE_EVENTS", 100)
     ledger = filled()
 
     def add(start, stop, level=Level.ERROR):
         for step in range(start, stop):
             ledger.add(event(step, rank=step % 8, level=level))
 
-    add(0, 21_000)  # every bound has been reached
+    add(0, 2100)  # every bound has been reached
     saved = len(json.dumps(ledger.state()))
     tracemalloc.start()
-    add(21_000, 42_000, Level.WARNING)  # all that Python holds is traced now
+    add(2100, 4200, Level.WARNING)  # all that Python holds is traced now
     base, _ = tracemalloc.get_traced_memory()
-    add(42_000, 46_000)
+    add(4200, 4600)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert used - base < 100_000
-    assert len(json.dumps(ledger.state())) < 1.1 * saved < 1_200_000  # what SQLite holds is not traced
+    assert used - base < 40_000
+    assert len(json.dumps(ledger.state())) < 1.1 * saved < 400_000  # what SQLite holds is not traced
