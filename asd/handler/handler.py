@@ -16,7 +16,6 @@ from asd.handler.decide.breaker import reset_breaker
 from asd.handler.decide.triage import Triage
 from asd.handler.decision import Decision
 from asd.handler.identity import whole
-from asd.handler.message_limiter import DecisionLimiter
 from asd.handler.policy import Policy
 from asd.isolator import Device, Isolator
 
@@ -87,7 +86,6 @@ class FaultHandler:
         self._leads = leadership is None
         self._adopted = ""
         self.engine = Executor(store, policy, isolator, publish, already, lambda: self.acts)
-        self._limiter = DecisionLimiter()
         self._unpruned = 0
         self._pruned = self._reconciled = clock()
         with store.guard():
@@ -128,8 +126,6 @@ class FaultHandler:
                 self.triage.begin(now)
                 decisions = [self.triage.take_in(event, now) for event in events]
                 late = [] if self.policy.settle_seconds else self._settle(now)
-                for decision in self._limiter.of((*decisions, *late), now):
-                    self.store.remember(decision)
                 for name, value in (cursor or {}).items():
                     self.store.set_meta(name, value)
                 self._unpruned += len(events)
@@ -165,8 +161,6 @@ class FaultHandler:
                 decisions += self._settle(now)
                 if self.acts:
                     decisions += self.triage.quiet(now)
-                for decision in self._limiter.of(decisions, now):
-                    self.store.remember(decision)
                 self._prune(now)
             acted = self._carry_out(now)
             if self._leadership is not None and self.acts:
@@ -200,16 +194,6 @@ class FaultHandler:
                 {"host": host, "number": number},
             ).fetchone()
         return row is not None
-
-    def note(self, reasons: Sequence[str]) -> list[Decision]:
-        """Keeps sentences about what came from elsewhere, such as alerts."""
-        if not reasons:
-            return []
-        with self._lock, self._transaction():
-            notes = [Decision(action="alert", reason=reason, time=self._clock()) for reason in reasons]
-            for note in notes:
-                self.store.remember(note)
-            return notes
 
     def close(self) -> None:
         """Lets another handler act; closes the store."""

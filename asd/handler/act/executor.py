@@ -122,10 +122,7 @@ class Executor:
             return None
         self._publishing_fails = True
         reason = f"The event {event.id} ({event.kind}) can't be published: {error}; it is tried again."
-        problem = Decision(action="problem", reason=reason, time=now, event_id=event.id)
-        with self._store.transaction():
-            self._store.remember(problem)
-        return problem
+        return Decision(action="problem", reason=reason, time=now, event_id=event.id)
 
     def _do(self, case: Case, work: Callable[[Case, Device, float], _Record], now: float) -> Decision:
         device = self._strikes.named(case.device)
@@ -204,7 +201,7 @@ class Executor:
         sentence = f"{what} ({reason}); it is tried again in {pause:g} s."
         # Said once, and at once where the engine refuses; the tries go on.
         action = "failed" if attempts == (policy.retries if retry else 1) else case.state
-        return self._decide(action, sentence, case, device, now, remember=action == "failed" or attempts == 1)
+        return self._decide(action, sentence, case, device, now)
 
     def _move(self, case: Case, state: str) -> None:
         """Changes the state, unless somebody asked for the device while the engine was at work."""
@@ -215,11 +212,6 @@ class Executor:
         with self._store.transaction():
             return record()
 
-    def _decide(
-        self, action: str, reason: str, case: Case, device: Device, now: float, *, remember: bool = True
-    ) -> Decision:
+    def _decide(self, action: str, reason: str, case: Case, device: Device, now: float) -> Decision:
         cause = read_event(case.event).id
-        decision = Decision(action=action, reason=reason, time=now, device=device, event_id=cause, case=case.n)
-        if remember:
-            self._store.remember(decision)
-        return decision
+        return Decision(action=action, reason=reason, time=now, device=device, event_id=cause, case=case.n)

@@ -1,4 +1,4 @@
 """What the handler knows, in one SQLite file: tables, events as rows, isolations.
 
-May import: of `asd.handler` only what is words: `decision`, `identity`.
+May import: of `asd.handler` only `identity`.
 """

@@ -10,7 +10,7 @@ from asd.records import fill
 __all__ = ["SCHEMA", "UPGRADABLE", "VERSION", "read_event"]
 
 VERSION = 4
-"""Since 4 an event is its JSON; until then it was a list of values. Since 3 there is the table `passed`."""
+"""Since 4 an event is its JSON, not a list of values, and there is no table `decision`. Since 3 there is `passed`."""
 UPGRADABLE = (2, 3)
 _VALUES_UNTIL_3 = (
     "run",
@@ -89,10 +89,6 @@ CREATE INDEX cases_device ON cases (device);
 -- Events that are to be published, and those that were.
 CREATE TABLE outbox (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, event TEXT NOT NULL, sent REAL);
 CREATE INDEX outbox_unsent ON outbox (n) WHERE sent IS NULL;
-
-CREATE TABLE decision (
-    n INTEGER PRIMARY KEY, time REAL NOT NULL, action TEXT NOT NULL, host TEXT NOT NULL, device TEXT NOT NULL,
-    rank INTEGER NOT NULL, event_id TEXT NOT NULL, reason TEXT NOT NULL);
 """
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from asd.errors import StateError
 from asd.handler.db.schema import SCHEMA, UPGRADABLE, VERSION, read_event
-from asd.handler.decision import Decision
 from asd.handler.identity import device_key
 from asd.rundir.disk import HeldError, open_own, take_lock, whole_file
 
@@ -23,7 +22,6 @@ __all__ = ["Store", "events_file", "state_file"]
 
 _BUSY_SECONDS = 10.0
 _MOST = {"seen": 1_000_000, "sighting": 1_000_000, "noise": 100_000, "outbox": 10_000}
-_MOST_DECISIONS = 10_000
 _MOST_DEVICES = 100_000
 _SMALLEST = 100  # bytes: the head of every database of SQLite
 _AGED = ("seen", "sighting", "noise", "software")
@@ -159,14 +157,6 @@ class Store:
         text = value if isinstance(value, str) else repr(value)
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))
 
-    def remember(self, decision: Decision) -> None:
-        """Keeps a decision; the last 10,000 are, and apart from them the last 10,000 alerts."""
-        host, device, rank = decision.device or ("", "", -1)
-        self.db.execute(
-            "INSERT INTO decision (time, action, host, device, rank, event_id, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (decision.time, decision.action, host, device, rank, decision.event_id, decision.reason),
-        )
-
     def prune(self, before: float, strikes_before: float) -> None:
         """Forgets what is old, and the oldest of too much.
 
@@ -181,12 +171,6 @@ class Store:
         for table, most in _MOST.items():
             unsent = " AND sent IS NOT NULL" if table == "outbox" else ""
             self.db.execute(f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?{unsent}", (most,))
-        for kind in ("= 'alert'", "<> 'alert'"):  # anybody's alerts must not push out what was done
-            self.db.execute(
-                f"DELETE FROM decision WHERE action {kind} AND n <= "
-                f"(SELECT n FROM decision WHERE action {kind} ORDER BY n DESC LIMIT 1 OFFSET ?)",
-                (_MOST_DECISIONS,),
-            )
         self.db.execute("DELETE FROM cases WHERE closed < ?", (before,))
         self.db.execute(
             "DELETE FROM device WHERE last < ? AND n NOT IN (SELECT device FROM cases) AND "
@@ -320,6 +304,7 @@ def _upgrade(db: sqlite3.Connection) -> None:
     db.create_function("as_json", 1, lambda text: read_event(text).to_json())
     for table in ("strike", "cases"):
         db.execute(f"UPDATE {table} SET event = as_json(event)")
+    db.execute("DROP TABLE IF EXISTS decision")
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -96,7 +97,7 @@ class AlertBox:
         self._wake.set()
 
     def empty_into(self, handler: FaultHandler) -> list[Decision]:
-        """Has `handler` note the alerts that nothing in the logs explains; to be called when these have been read.
+        """The alerts that nothing in the logs explains, for people; to be called when these have been read.
 
         It takes a bounded number, so that no flood of them keeps the handler from the logs; `wake` is set while there
         are more.
@@ -115,7 +116,8 @@ class AlertBox:
             if not handler.has_raised(host, number):
                 name = alert.labels.get("alertname", "without a name")
                 where = f"device {number or '?'} of {host}" if host else "no device"
-                notes.append(f"The alert {name} names {where}, of which no event log tells.")
+                reason = f"The alert {name} names {where}, of which no event log tells."
+                notes.append(Decision(action="alert", reason=reason, time=time.time()))
         if not self._alerts.empty():
             self._wake.set()
-        return handler.note(notes)
+        return notes

@@ -109,11 +109,3 @@ def test_a_dry_run_in_words():
 def test_a_replay_of_an_unknown_step_is_told_by_its_run():
     decision = Scene(Policy(dry_run=True)).handler.handle(event(0, kind="replay", verdict="persistent"))
     assert decision.reason.startswith(f"{WHO}the replay of llama found persistent hardware, so")
-
-
-def test_what_is_intended_is_remembered_in_words():
-    scene = Scene()
-    scene.replay("persistent", 7)
-    reasons = [reason for (reason,) in scene.handler.store.db.execute("SELECT reason FROM decision ORDER BY n")]
-    why = f"{WHO}the replay of step 7 of llama found persistent hardware, so "
-    assert reasons == [f"{why}the isolator set is to isolate it.", f"{why}it is isolated by the isolator set."]
