@@ -43,12 +43,20 @@ def alarms(rate: float, devices: int, days: int, seed: int) -> list[Event]:
         for time in np.sort(random.uniform(0, days * DAY, random.poisson(rate * days))):
             found.append(
                 Event(
-                    origin=Origin(f"job{device}", 0, f"node{device}", "Ascend:0"), step=1 + int(time),
+                    origin=Origin(f"job{device}", 0, f"node{device}", "Ascend:0"),
+                    step=1 + int(time),
                     checkpoint="a",
-                    value=float(random.uniform(1e6, 1e9)), limits=(1e6,), level=Level.ERROR, kind="anomaly",
-                    rule="adaptive", feature="max_abs", reason="simulated", refused=True, time=1.7e9 + float(time),
+                    value=float(random.uniform(1e6, 1e9)),
+                    limits=(1e6,),
+                    level=Level.ERROR,
+                    kind="anomaly",
+                    rule="adaptive",
+                    feature="max_abs",
+                    reason="simulated",
+                    refused=True,
+                    time=1.7e9 + float(time),
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -107,10 +115,14 @@ def healthy(rule: str, rate: float) -> dict[str, Any]:
     days = DEVICES * DAYS
     low, high = wilson(len(out), DEVICES)
     return {
-        "policy": rule, "alarms_a_year": rate, "device_days": days, "alarms": len(events), "taken_out": len(out),
+        "policy": rule,
+        "alarms_a_year": rate,
+        "device_days": days,
+        "alarms": len(events),
+        "taken_out": len(out),
         "in_10000_device_days": len(out) / days * 10_000,
         "interval": [share * DEVICES / days * 10_000 for share in (low, high)],
-    }  # fmt: skip
+    }
 
 
 def bad(rule: str, rate: float) -> dict[str, Any]:
@@ -123,10 +135,13 @@ def bad(rule: str, rate: float) -> dict[str, Any]:
     days = [(when - 1.7e9) / DAY for when in out.values()]
     counts = [sum(time <= when for time in times[host]) for host, when in out.items()]
     return {
-        "policy": rule, "alarms_a_month": rate, "devices": BAD, "taken_out_within_a_year": len(out),
+        "policy": rule,
+        "alarms_a_month": rate,
+        "devices": BAD,
+        "taken_out_within_a_year": len(out),
         "median_days": statistics.median(days) if days else None,
         "median_alarms": statistics.median(counts) if counts else None,
-    }  # fmt: skip
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

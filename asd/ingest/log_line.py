@@ -12,10 +12,20 @@ from pathlib import Path
 __all__ = ["LogLine", "device_of_path", "messages", "rank_of_path"]
 
 _WORDS = (
-    "silent_check", "silentcheck", "strikerecord", "strikes out on rank", "checksum", "grad-norm spike",
-    "feature detection detects", "sensitivity feature abnormal", "80818c0", "sensor type", "sensor_type", "sensortype",
+    "silent_check",
+    "silentcheck",
+    "strikerecord",
+    "strikes out on rank",
+    "checksum",
+    "grad-norm spike",
+    "feature detection detects",
+    "sensitivity feature abnormal",
+    "80818c0",
+    "sensor type",
+    "sensor_type",
+    "sensortype",
     "215597363",
-)  # fmt: skip
+)
 """One of these is in every alarm; nearly all lines of a log have none and are passed over at once."""
 
 _LONGEST = 1 << 14  # characters of one alarm with everything around it

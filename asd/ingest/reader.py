@@ -16,10 +16,9 @@ from msgspec import Meta
 
 from asd.event import LEVEL_NAMES, Event
 from asd.ingest.alarms import Alarm, Alarms
-from asd.ingest.tails import LogTails, unfinished
 from asd.ingest.written import Known
 from asd.records import fill
-from asd.rundir.follow import Follower, Line
+from asd.rundir.follow import Follower
 
 __all__ = ["Ingest"]
 
@@ -41,6 +40,7 @@ class Ingest:
         lines: Lines read.
         events: Events written, by level: `first`, `second` and `normal`.
         repeated: Alarms that were known already: read again, or told by another line.
+        follower: Reads the files, and knows what it could not read.
 
     Raises:
         StateError: `state` is none.
@@ -67,30 +67,14 @@ class Ingest:
         self._pending: deque[Alarm] = deque()
         self._unwritten = False
         given = _Saved() if state is None else fill(_Saved, state, "state of the ingest")
-        self._follower = Follower(self._list, given.follower)
+        self.follower = Follower(self._list, given.follower)
         self._alarms.restore(given.alarms)
-        self._tails = LogTails(given.tails)
         self._saved = dict(state) if state is not None else None
 
     @property
     def files(self) -> int:
         """How many files there are."""
         return len(self._listed)
-
-    @property
-    def skipped(self) -> int:
-        """Lines passed over because they were too long."""
-        return self._follower.skipped
-
-    @property
-    def lost(self) -> int:
-        """Files that vanished or shrank before they were read to their end."""
-        return self._follower.lost
-
-    @property
-    def unreadable(self) -> dict[str, str]:
-        """Files that can't be opened now, with the reason."""
-        return self._follower.unreadable
 
     def step(self, limit: int = 10_000) -> bool:
         """Reads some lines and writes their events; returns whether there is more to read now.
@@ -105,41 +89,18 @@ class Ingest:
         """
         if self._unwritten:
             self._write()
-        lines = self._follower.poll(limit)
+        lines = self.follower.poll(limit)
+        self.lines += len(lines)
         for line in lines:
-            self._read(line)
+            self._pending.extend(self._alarms.read(line))
         before = self._saved
         self._write()
         moved = bool(lines) or self._saved != before
         return moved and (len(lines) >= limit or self._is_behind())
 
-    def finish(self) -> None:
-        """Takes the last lines that have no end, as there may come none.
-
-        Raises:
-            OSError: As `step`.
-        """
-        for line in self.unfinished():
-            if not self._tails.has(line) and self._read(line):
-                self._tails.add(line)
-        self._write()
-
-    def unfinished(self) -> list[Line]:
-        """The last lines that have no end."""
-        return unfinished(self._listed, self._follower.state()["files"])
-
     def _list(self) -> list[Path]:
         self._listed = list(self._files())
         return self._listed
-
-    def _read(self, line: Line) -> bool:
-        """Whether there was an alarm in it that was not taken from its unfinished beginning."""
-        self.lines += 1
-        alarms = self._alarms.read(line)
-        if not alarms or self._tails.has(line):
-            return False
-        self._pending.extend(alarms)
-        return True
 
     def _write(self) -> None:
         self._unwritten = True
@@ -154,9 +115,8 @@ class Ingest:
             self._pending.popleft()
         state = {
             "version": _VERSION,
-            "follower": self._follower.state(),
+            "follower": self.follower.state(),
             "alarms": self._alarms.state(),
-            "tails": self._tails.state(),
         }
         if state != self._saved:
             self._save(state)
@@ -164,7 +124,7 @@ class Ingest:
         self._unwritten = False
 
     def _is_behind(self) -> bool:
-        return any(file["behind"] and not file["missing"] for file in self._follower.state()["files"].values())
+        return any(file["behind"] and not file["missing"] for file in self.follower.state()["files"].values())
 
 
 @dataclass
@@ -172,4 +132,3 @@ class _Saved:
     version: Annotated[Literal[1], Meta(description=str(_VERSION))] = _VERSION
     follower: Annotated[dict[str, Any] | None, Meta(description="an object")] = None
     alarms: Annotated[dict[str, Any], Meta(description="an object")] = field(default_factory=dict)
-    tails: Annotated[list[Any], Meta(description="a list")] = field(default_factory=list)

@@ -81,9 +81,15 @@ def _epoch(parts: dict[str, str | None], zone: tzinfo | None, now: Callable[[], 
     for year in years:
         try:
             found = datetime(
-                year, month, int(parts["day"] or 0), int(parts["hour"] or 0), int(parts["minute"] or 0),
-                int(parts["second"] or 0), int(digits[:6].ljust(6, "0")), tzinfo=zone,
-            )  # fmt: skip
+                year,
+                month,
+                int(parts["day"] or 0),
+                int(parts["hour"] or 0),
+                int(parts["minute"] or 0),
+                int(parts["second"] or 0),
+                int(digits[:6].ljust(6, "0")),
+                tzinfo=zone,
+            )
             seconds = found.timestamp()
         except (ValueError, OverflowError, OSError):  # no such day, for example the 29th of February
             continue

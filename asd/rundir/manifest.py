@@ -26,9 +26,16 @@ from asd.rundir.checkpoint_places import note_checkpoint_place
 from asd.rundir.disk import write_whole
 
 __all__ = [
-    "Flaw", "Health", "Manifest", "checkpoints_in", "digest_of", "load_manifest", "manifest_path", "taint",
+    "Flaw",
+    "Health",
+    "Manifest",
+    "checkpoints_in",
+    "digest_of",
+    "load_manifest",
+    "manifest_path",
+    "taint",
     "write_manifest",
-]  # fmt: skip
+]
 
 VERSION = 1
 _SUFFIX = ".asd-manifest.json"

@@ -6,7 +6,6 @@
 - `status-rank0.json`: what rank 0 counted, rewritten about once a second, with a hidden lock file beside it
 - `values-rank0.jsonl`: feature values of rank 0, if they are recorded; older ones in `.1`, `.2`, and so on
 - `evidence/RUN/rank0-step7`: what is known about the anomalies of one step
-- `evidence/RUN/rank0-step7/operator`: the call of an operator whose result was wrong, as a dump
 - `handler.sqlite`, `events-handler.jsonl`: what the fault handler knows, and what it had done
 - `supervisor.json`, `checkpoints-rank0.json`, `logs/RUN`: what `asd run --ranks` keeps
 - `READER.cursor.json`: how far a reader has read, and a lock file beside it while the reader lives
@@ -21,7 +20,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 __all__ = [
-    "OPERATOR",
     "WITHIN_A_RUN",
     "cursor_file",
     "event_file",
@@ -37,9 +35,6 @@ __all__ = [
     "value_file",
     "value_files",
 ]
-
-OPERATOR = "operator"
-"""The folder in that of the evidence with the dump of a call that was wrong."""
 
 WITHIN_A_RUN = frozenset({"evidence", "logs"})
 """Folders that a run has for itself."""

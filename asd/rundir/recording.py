@@ -149,9 +149,10 @@ class Recording:
                 settings = _settings(line)
         if settings is None:
             raise ConfigError(
-                "RUN_DIR", str(run_dir),
+                "RUN_DIR",
+                str(run_dir),
                 "it must be the folder of a run that recorded its values, as one with ASD_OPTIONS=record:1 does",
-            )  # fmt: skip
+            )
         self.settings: Config = settings
 
     def steps(self, progress: Callable[[int], object] = lambda _: None) -> Iterator[RecordedStep]:

@@ -72,17 +72,25 @@ class AttemptWatch:
     """
 
     def __init__(
-        self, run_dir: Path, run: str, devices: Sequence[int], folder: Path, running: _Running,
-        patience: Patience = Patience(), tell: Callable[[int, str], None] = lambda _rank, _line: None,  # noqa: B008
-        clock: Callable[[], float] = time.monotonic, *, since: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        run_dir: Path,
+        run: str,
+        devices: Sequence[int],
+        folder: Path,
+        running: _Running,
+        patience: Patience | None = None,
+        tell: Callable[[int, str], None] = lambda _rank, _line: None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        since: float = 0.0,
+    ) -> None:
         self.events: list[Event] = []
         self.others: list[Event] = []
         self.step = 0
         self.ranks: dict[int, Device] = {}
         self._since = since
         self._run_dir, self._run, self._devices, self._folder = run_dir, run, list(devices), folder
-        self._running, self._patience, self._tell, self._clock = running, patience, tell, clock
+        self._running, self._patience, self._tell, self._clock = running, patience or Patience(), tell, clock
         self._words = (json.dumps(run, ensure_ascii=False), '"isolation"', '"recovery"')
         self._follower = Follower(lambda: event_files(run_dir))
         logs = {folder / f"worker_{rank}.log": rank for rank in range(len(devices))}

@@ -106,9 +106,15 @@ class Job:
             self._record = found
             self._record.tried_again = False
         self._handling = OwnHandler(
-            self._run_dir, self._devices, self._record, publish=self._publish, published=self._published,
-            say=self._say, clock=self._clock, node=self._settings.config.name_of_node(),
-        )  # fmt: skip
+            self._run_dir,
+            self._devices,
+            self._record,
+            publish=self._publish,
+            published=self._published,
+            say=self._say,
+            clock=self._clock,
+            node=self._settings.config.name_of_node(),
+        )
         return self._handling
 
     def _go_on(self) -> End | None:
@@ -153,10 +159,14 @@ class Job:
         self._say(f"{attempt.run} begins: {places}; from {resume_from or 'the beginning'}.")
         processes = Processes(
             launch(
-                settings.command, {**settings.environ, "ASD_RUN_DIR": str(self._run_dir)}, devices=devices,
-                run=attempt.run, resume=(resume_from, choice.step), folder=self._logs(attempt),
+                settings.command,
+                {**settings.environ, "ASD_RUN_DIR": str(self._run_dir)},
+                devices=devices,
+                run=attempt.run,
+                resume=(resume_from, choice.step),
+                folder=self._logs(attempt),
             )
-        )  # fmt: skip
+        )
         watch = self._watch(attempt, processes)
         try:
             ending = self._wait(attempt, watch)
@@ -270,9 +280,15 @@ class Job:
     def _watch(self, attempt: Attempt, running: Processes | _Over) -> AttemptWatch:
         folder = self._logs(attempt)
         return AttemptWatch(
-            self._run_dir, attempt.run, attempt.devices, folder, running, self._settings.patience, self._tell,
+            self._run_dir,
+            attempt.run,
+            attempt.devices,
+            folder,
+            running,
+            self._settings.patience,
+            self._tell,
             since=attempt.began - 1.0,
-        )  # fmt: skip
+        )
 
     def _logs(self, attempt: Attempt) -> Path:
         return self._run_dir / "logs" / attempt.run.replace("/", "_")

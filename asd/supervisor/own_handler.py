@@ -67,9 +67,17 @@ class OwnHandler:
     """
 
     def __init__(
-        self, run_dir: Path, devices: Devices, record: Record, *, publish: Callable[[Event], None],
-        published: Callable[[str], bool], say: Callable[[str], None], clock: Callable[[], float], node: str,
-    ) -> None:  # fmt: skip
+        self,
+        run_dir: Path,
+        devices: Devices,
+        record: Record,
+        *,
+        publish: Callable[[Event], None],
+        published: Callable[[str], bool],
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+        node: str,
+    ) -> None:
         self._devices, self._record, self._say, self._clock, self._node = devices, record, say, clock, node
         self._store = Store(state_file(run_dir))
         self._store.number_devices()

@@ -72,9 +72,14 @@ def find_launcher(program: str, path: str) -> list[str]:
 
 
 def launch(
-    command: Sequence[str], environ: Mapping[str, str], *, devices: Sequence[int], run: str, resume: tuple[str, int],
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    devices: Sequence[int],
+    run: str,
+    resume: tuple[str, int],
     folder: Path,
-) -> Launch:  # fmt: skip
+) -> Launch:
     """What to start for one attempt.
 
     Args:
@@ -94,10 +99,19 @@ def launch(
         path = os.pathsep.join([str(Path(sys.executable).parent), path])
     ranks = len(devices)
     words = [
-        *find_launcher(command[0], path), f"--worker_num={ranks}", f"--local_worker_num={ranks}",
-        "--master_addr=127.0.0.1", f"--master_port={_free_port()}", f"--log_dir={folder}", "--join=True",
-        f"--tail_worker_log={_NO_RANK}", str(_WORKER), str(folder), numbers, *command,
-    ]  # fmt: skip
+        *find_launcher(command[0], path),
+        f"--worker_num={ranks}",
+        f"--local_worker_num={ranks}",
+        "--master_addr=127.0.0.1",
+        f"--master_port={_free_port()}",
+        f"--log_dir={folder}",
+        "--join=True",
+        f"--tail_worker_log={_NO_RANK}",
+        str(_WORKER),
+        str(folder),
+        numbers,
+        *command,
+    ]
     settings = {
         "PATH": path,
         "ASD_RUN": run,
@@ -125,8 +139,12 @@ class Processes:
         with (launch.folder / "msrun.log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", str(_KEEPER), str(os.getpid()), *launch.command],
-                env=dict(launch.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                env=dict(launch.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def poll(self) -> int | None:
         """The launcher's exit code; None while it runs."""

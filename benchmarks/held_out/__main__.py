@@ -113,12 +113,18 @@ def judged(cell: str, folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any
         steps = sorted(event["step"] for event in _events(row["run"]) if event["level"] == "first")
         refused = any(event["refused"] and event["step"] <= START + 1 for event in _events(row["run"]))
         step = steps[0] if steps else None
-        rows.append(next(fault for fault in faults if fault["number"] == row["number"]) | {
-            "step": step, "early": bool(steps and steps[0] < START), "own": step == START,
-            "in_20": bool(steps and START <= steps[0] < START + 20), "before_second": step == START or refused,
-            "while": bool(steps and steps[0] >= START),
-            "places": sorted({event["place"] for event in _events(row["run"])})[:3],
-        })  # fmt: skip
+        rows.append(
+            next(fault for fault in faults if fault["number"] == row["number"])
+            | {
+                "step": step,
+                "early": bool(steps and steps[0] < START),
+                "own": step == START,
+                "in_20": bool(steps and START <= steps[0] < START + 20),
+                "before_second": step == START or refused,
+                "while": bool(steps and steps[0] >= START),
+                "places": sorted({event["place"] for event in _events(row["run"])})[:3],
+            }
+        )
     alarms = sum(event["level"] == "first" for event in _events(first["run"]))
     clean = {"cell": cell, "faults": len(faults) - 1, "alarms": alarms, "checks": _checks(first["run"])}
     seed = next(abs(row["excess"]) for row in faults if "another_seed" in row)
@@ -131,12 +137,17 @@ def summary(rows: list[dict[str, Any]], clean: list[dict[str, Any]]) -> dict[str
     lasting = [row for row in rows if row["harmful"] and row["lasting"]]
     alarms, checks = (sum(each[what] for each in clean) for what in ("alarms", "checks"))
     return {
-        "faults": sum(each["faults"] for each in clean), "harmful": len(rows),
-        "own_step": _share(single, "own"), "within_20": _share(single, "in_20"),
-        "before_second_update": _share(single, "before_second"), "lasting": _share(lasting, "while"),
-        "alarms": alarms, "checks": checks, "per_million": per_million(alarms, checks) if checks else None,
+        "faults": sum(each["faults"] for each in clean),
+        "harmful": len(rows),
+        "own_step": _share(single, "own"),
+        "within_20": _share(single, "in_20"),
+        "before_second_update": _share(single, "before_second"),
+        "lasting": _share(lasting, "while"),
+        "alarms": alarms,
+        "checks": checks,
+        "per_million": per_million(alarms, checks) if checks else None,
         "alarms_before_the_fault": sum(row["early"] for row in rows),
-    }  # fmt: skip
+    }
 
 
 def _group(group: str, rows: list[dict[str, Any]], clean: list[dict[str, Any]]) -> dict[str, Any]:
@@ -213,12 +224,15 @@ def main() -> int:
             clean.append(healthy)
     groups = {each["cell"].partition("-")[2] for each in clean}
     result = {
-        "command": "python -m benchmarks.held_out", "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "mindspore": version("mindspore"), "all": summary(rows, clean),
+        "command": "python -m benchmarks.held_out",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "mindspore": version("mindspore"),
+        "all": summary(rows, clean),
         "by": {group: _group(group, rows, clean) for group in sorted(groups)},
         "missed": [row for row in rows if not row["own" if not row["lasting"] else "while"]],
-        "healthy": clean, "rows": rows,
-    }  # fmt: skip
+        "healthy": clean,
+        "rows": rows,
+    }
     print(json.dumps(result["all"], indent=1))
     if arguments.check:
         broken = regressions(result["all"], clean)

@@ -119,9 +119,12 @@ def one(name: str, precision: str, fault: dict[str, Any] | None, seed: int) -> d
     except Exception as error:  # the default ends the training
         ended = f"{type(error).__name__}: {str(error)[:300]}"
     return {
-        "fault": fault, "losses": striker.losses, "ended": ended, "step": striker.step,
+        "fault": fault,
+        "losses": striker.losses,
+        "ended": ended,
+        "step": striker.step,
         "seconds": time.time() - began,
-    }  # fmt: skip
+    }
 
 
 def drawn(number: int, seed: int) -> list[dict[str, Any]]:

@@ -78,13 +78,25 @@ def build(workload: Workload) -> tuple[nn.Cell, nn.Cell]:
     ms.set_seed(workload.seed)
     np.random.seed(workload.seed)  # noqa: NPY002 - mindformers draws its weights from the global generator
     config = LlamaConfig(
-        batch_size=workload.batch, seq_length=workload.sequence, vocab_size=_VOCABULARY, hidden_size=workload.hidden,
-        num_layers=workload.layers, num_heads=workload.heads, intermediate_size=workload.intermediate, multiple_of=16,
-        max_position_embedding=workload.sequence, pad_token_id=_VOCABULARY - 1,
-        compute_dtype="float32", param_init_type="float32", layernorm_compute_type="float32",
-        softmax_compute_type="float32", rotary_dtype="float32",
-        use_flash_attention=False, fused_rms_norm=False, use_rope_slice=True,
-    )  # fmt: skip
+        batch_size=workload.batch,
+        seq_length=workload.sequence,
+        vocab_size=_VOCABULARY,
+        hidden_size=workload.hidden,
+        num_layers=workload.layers,
+        num_heads=workload.heads,
+        intermediate_size=workload.intermediate,
+        multiple_of=16,
+        max_position_embedding=workload.sequence,
+        pad_token_id=_VOCABULARY - 1,
+        compute_dtype="float32",
+        param_init_type="float32",
+        layernorm_compute_type="float32",
+        softmax_compute_type="float32",
+        rotary_dtype="float32",
+        use_flash_attention=False,
+        fused_rms_norm=False,
+        use_rope_slice=True,
+    )
     config.disable_lazy_inline = True  # in data parallel mindformers asks for it, and the CPU's compiler lacks it
     net = LlamaForCausalLM(config=config)
     net.set_train()
@@ -209,10 +221,14 @@ def train(
         anomaly = error.event
     history = monitor.monitor.history if monitor.monitor is not None else {}
     return Run(
-        recorder.losses, digest(net, optimizer), recorder.digest_then, anomaly,
+        recorder.losses,
+        digest(net, optimizer),
+        recorder.digest_then,
+        anomaly,
         {name: list(values) for name, values in history.items()},
-        injector.changes if injector is not None else [], injector.where if injector is not None else "",
-    )  # fmt: skip
+        injector.changes if injector is not None else [],
+        injector.where if injector is not None else "",
+    )
 
 
 def use_mode(mode: str) -> None:

@@ -120,10 +120,14 @@ def _elementwise(a: np.ndarray, b: np.ndarray) -> list[_Row]:
     special[1, 1], special[2, 2], special[5, 39] = np.nan, np.inf, -np.inf
     positive = np.abs(b) + 1
     plain: list[tuple[str, Any, Callable[..., Any]]] = [
-        ("Add", P.Add(), np.add), ("Sub", P.Sub(), np.subtract), ("Mul", P.Mul(), np.multiply),
-        ("Maximum", P.Maximum(), np.maximum), ("Minimum", P.Minimum(), np.minimum),
-        ("Greater", P.Greater(), np.greater), ("Less", P.Less(), np.less),
-    ]  # fmt: skip
+        ("Add", P.Add(), np.add),
+        ("Sub", P.Sub(), np.subtract),
+        ("Mul", P.Mul(), np.multiply),
+        ("Maximum", P.Maximum(), np.maximum),
+        ("Minimum", P.Minimum(), np.minimum),
+        ("Greater", P.Greater(), np.greater),
+        ("Less", P.Less(), np.less),
+    ]
     return [
         *((name, _One(op), (a, b), truth(a, b), 0.0) for name, op, truth in plain),
         ("Div", _One(P.Div()), (a, positive), a / positive, _DIVISION),
@@ -146,9 +150,14 @@ def _reductions(a: np.ndarray) -> list[_Row]:
         ("ReduceSum", _One(P.ReduceSum()), (a,), a.sum(), 0.0),
         ("ReduceSum of rows", _One(P.ReduceSum(), 1), (a,), a.sum(1), 0.0),
         ("ReduceMean", _One(P.ReduceMean()), (a,), a.mean(dtype=np.float64), 1e-5),
-        ("Argmax", _One(P.Argmax(output_type=ms.int32)), (a[0] + np.arange(40) / 64,),
-         np.argmax(a[0] + np.arange(40) / 64), 0.0),
-    ]  # fmt: skip
+        (
+            "Argmax",
+            _One(P.Argmax(output_type=ms.int32)),
+            (a[0] + np.arange(40) / 64,),
+            np.argmax(a[0] + np.arange(40) / 64),
+            0.0,
+        ),
+    ]
 
 
 def _of_shapes(a: np.ndarray, b: np.ndarray) -> list[_Row]:

@@ -100,8 +100,11 @@ def _collectives(rank: int, size: int) -> None:
     mine = np.arange(4, dtype=np.float32) + 100 * rank
     expect_near("AllReduce", P.AllReduce()(Tensor(mine)).asnumpy(), np.arange(4) * size + 50 * size * (size - 1))
     rows = Exchange().gather(mine.tobytes())
-    expect_bits("what each rank said", [np.frombuffer(row, np.float32) for row in rows],
-                [np.arange(4, dtype=np.float32) + 100 * i for i in range(size)])  # fmt: skip
+    expect_bits(
+        "what each rank said",
+        [np.frombuffer(row, np.float32) for row in rows],
+        [np.arange(4, dtype=np.float32) + 100 * i for i in range(size)],
+    )
 
 
 def _groups(rank: int, size: int) -> None:

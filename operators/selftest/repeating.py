@@ -79,9 +79,16 @@ class _Story:
     """
 
     def __init__(
-        self, config: Config, dtype: str, steps: int, *, bad: int = 0, factor: float = 1.0, always: bool = False,
+        self,
+        config: Config,
+        dtype: str,
+        steps: int,
+        *,
+        bad: int = 0,
+        factor: float = 1.0,
+        always: bool = False,
         skip: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         net = fill(Net())
         if dtype != "float32":
             for layer in (net.first, net.norm, net.last):

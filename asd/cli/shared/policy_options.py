@@ -13,8 +13,13 @@ from asd.handler.policy import RULES, SUSPICION
 from asd.rules.step.strikes import WINDOW_SECONDS
 
 __all__ = [
-    "add_policy_arguments", "add_strike_arguments", "number", "read_policy", "read_strike_policy", "whole_number",
-]  # fmt: skip
+    "add_policy_arguments",
+    "add_strike_arguments",
+    "number",
+    "read_policy",
+    "read_strike_policy",
+    "whole_number",
+]
 
 
 def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,19 +30,23 @@ def add_strike_arguments(parser: argparse.ArgumentParser) -> None:
         "--many", default="3", metavar="N", help="so many devices at once are software (default: %(default)s)"
     )
     parser.add_argument(
-        "--policy", choices=RULES, default=SUSPICION,
+        "--policy",
+        choices=RULES,
+        default=SUSPICION,
         help="suspicion: after the window a strike counts less and less, for months; strikes: no more "
         "(default: %(default)s)",
-    )  # fmt: skip
+    )
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that make a policy."""
     add_strike_arguments(parser)
     parser.add_argument(
-        "--half-life", default="30", metavar="D",
+        "--half-life",
+        default="30",
+        metavar="D",
         help="days in which suspicion halves what a strike counts (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--settle",
         default="30",
@@ -54,10 +63,12 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same in percent of the known devices (default: %(default)s)",
     )
     parser.add_argument(
-        "--release-after", default="48", metavar="H",
+        "--release-after",
+        default="48",
+        metavar="H",
         help="hours without a fault after which a device is given back, by suspicion once it passes a stress test; "
         "0 never (default: %(default)s)",
-    )  # fmt: skip
+    )
 
 
 def read_policy(args: argparse.Namespace, *, dry_run: bool = False) -> Policy:

@@ -66,9 +66,13 @@ class Detection:
         self._say(f"   Losses and weights are {'equal bit for bit' if same else 'NOT EQUAL'}.\n")
         self._say(f"2. Once more, with a fault: {self.fault}")
         broken = self._train(
-            "with the fault", config=self.config, sinks=self.sinks, fault=self.fault, folder=self.out / "checkpoints",
+            "with the fault",
+            config=self.config,
+            sinks=self.sinks,
+            fault=self.fault,
+            folder=self.out / "checkpoints",
             digest_after=self.fault.step - 1,
-        )  # fmt: skip
+        )
         return self._ending(bare, clean, broken, same=same, alarms=alarms)
 
     def _ending(self, bare: Any, clean: Any, broken: Any, *, same: bool, alarms: int) -> dict[str, Any]:
@@ -103,10 +107,13 @@ class Detection:
             f"   Evidence: {event.evidence if event is not None else 'none'}\n   Report:   {report}\n"
         )
         return {
-            "checks": checks, "event": json.loads(event.to_json()) if event is not None else None,
-            "final_loss": losses[list(losses)[-1]][-1], "clean_loss": clean.losses[-1], "picture": str(picture),
+            "checks": checks,
+            "event": json.loads(event.to_json()) if event is not None else None,
+            "final_loss": losses[list(losses)[-1]][-1],
+            "clean_loss": clean.losses[-1],
+            "picture": str(picture),
             "report": str(report),
-        }  # fmt: skip
+        }
 
     def _resume(self) -> Any:
         files = sorted((self.out / "checkpoints").glob("*.ckpt"), key=lambda file: file.stat().st_mtime)

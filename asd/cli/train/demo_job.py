@@ -113,11 +113,29 @@ class Acts:
     def _play(self, name: str, options: Sequence[str], environ: dict[str, str]) -> Told:
         folder, python = self._out / name, sys.executable
         command = [
-            python, "-I", str(_KEEPER), str(os.getpid()),  # ends all that is left if this process is killed
-            python, "-m", "asd", "run", "--ranks", "2", "--spares", "1", "--checkpoints", f"{folder}/checkpoints", "--",
-            python, "-m", "asd.operators.drill.job_workload", *self._common, "--folder", f"{folder}/checkpoints",
+            python,
+            "-I",
+            str(_KEEPER),
+            str(os.getpid()),  # ends all that is left if this process is killed
+            python,
+            "-m",
+            "asd",
+            "run",
+            "--ranks",
+            "2",
+            "--spares",
+            "1",
+            "--checkpoints",
+            f"{folder}/checkpoints",
+            "--",
+            python,
+            "-m",
+            "asd.operators.drill.job_workload",
+            *self._common,
+            "--folder",
+            f"{folder}/checkpoints",
             *options,
-        ]  # fmt: skip
+        ]
         settings = {
             "ASD_RUN_DIR": str(folder),
             "ASD_RUN": name,
@@ -128,9 +146,15 @@ class Acts:
         told = Told()
         progress = None if self._is_quiet else Progress(f"   {name}", _STEPS)
         with subprocess.Popen(
-            command, env={**os.environ, **settings}, text=True, errors="replace", start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as process:  # fmt: skip
+            command,
+            env={**os.environ, **settings},
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
             reader = threading.Thread(target=_listen, args=(process.stderr, told.said), daemon=True)
             reader.start()
             for line in process.stdout or ():

@@ -128,13 +128,21 @@ def _sentence(device: str, outcome: StressOutcome) -> str:
 def _event(config: Config, device: str, rank: int, outcome: StressOutcome, reason: str, *, failed: bool) -> Event:
     finding, now = outcome.finding, time.time()
     return Event(
-        origin=Origin(config.name_of_run(), rank, config.name_of_node(), device), step=0,
+        origin=Origin(config.name_of_run(), rank, config.name_of_node(), device),
+        step=0,
         checkpoint=f"{finding.workload}.{finding.output}" if finding is not None else "",
-        value=float(finding.wrong) if finding is not None else float(failed), limits=(0.0,),
-        level=Level.ERROR if failed else Level.NORMAL, kind="stress", rule="known_answer", feature="wrong_elements",
-        reason=reason, refused=False, time=now, verdict="persistent" if failed else "",
+        value=float(finding.wrong) if finding is not None else float(failed),
+        limits=(0.0,),
+        level=Level.ERROR if failed else Level.NORMAL,
+        kind="stress",
+        rule="known_answer",
+        feature="wrong_elements",
+        reason=reason,
+        refused=False,
+        time=now,
+        verdict="persistent" if failed else "",
         key=f"{now!r} {os.getpid()}",  # each test is a fact of its own
-    )  # fmt: skip
+    )
 
 
 def _report(

@@ -107,12 +107,17 @@ def _supervise(args: argparse.Namespace, command: Sequence[str], environ: Mappin
     # To decide about a device takes a verdict; to resume takes a checkpoint that is known to be whole and clean.
     environ = with_options(environ, replay="1", manifest="1")
     settings = Settings(
-        command=resolved, environ=environ, config=config, devices=devices, ranks=ranks, fewest=fewest,
+        command=resolved,
+        environ=environ,
+        config=config,
+        devices=devices,
+        ranks=ranks,
+        fewest=fewest,
         max_restarts=whole_number("--max-restarts", args.max_restarts or "3", 0, _MOST),
         checkpoints=[Path(args.checkpoints).absolute()] if args.checkpoints else [],
         margin=whole_number("--margin", args.margin or "0", 0, _MOST),
         patience=patience,
-    )  # fmt: skip
+    )
     log = IsolationLog(Path(config.run_dir))
     return Job(settings, say=_say, tell=_tell, publish=log, published=log.has).run()
 

@@ -111,9 +111,18 @@ def _launcher(mode: str, device: str, ranks: int) -> list[str]:
     folder = next(iter((package and package.submodule_search_locations) or ()))
     program = str(Path(folder, "selftest", "ranks.py"))
     return [
-        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", f"--local_worker_num={ranks}",
-        f"--master_port={port}", "--log_dir=logs", "--join=True", program, mode, device.partition(":")[0],
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "mindspore.parallel.cluster.run",
+        f"--worker_num={ranks}",
+        f"--local_worker_num={ranks}",
+        f"--master_port={port}",
+        "--log_dir=logs",
+        "--join=True",
+        program,
+        mode,
+        device.partition(":")[0],
+    ]
 
 
 def _follow(command: list[str], mode: str) -> tuple[list[Finding], int, str]:
@@ -127,9 +136,15 @@ def _follow(command: list[str], mode: str) -> tuple[list[Finding], int, str]:
         errors = Path(folder, "stderr")
         with errors.open("wb") as error_file:
             process = subprocess.Popen(
-                command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=error_file, stdin=subprocess.DEVNULL,
-                text=True, errors="replace",
-            )  # fmt: skip
+                command,
+                cwd=folder,
+                env=environ,
+                stdout=subprocess.PIPE,
+                stderr=error_file,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+            )
         try:
             for line in _lines(process, folder):
                 finding = read_line(line)

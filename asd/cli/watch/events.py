@@ -12,11 +12,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
-from asd.cli.shared.event_spool import EventSpool, SpooledLine
 from asd.cli.shared.event_table import EventTable
 from asd.config import Config
 from asd.errors import ConfigError, StateError
@@ -71,10 +70,9 @@ def run(args: argparse.Namespace) -> int:
     reader = _EventReader(run_dir, wanted)
     table = None if args.json else EventTable(sys.stdout, os.environ, every=args.all)
     try:
-        for texts in reader.read_all(limit):
-            _print(texts, table)
+        _print(reader.read(limit), table)
         while args.follow:
-            _print(reader.read_new(), table)
+            _print(reader.read(), table)
             if table is not None:
                 table.count(time.time())
             time.sleep(_PAUSE)
@@ -93,7 +91,7 @@ class _EventReader:
         self._run_dir = run_dir
         self._wanted = wanted
         self._follower = Follower(lambda: event_files(run_dir))
-        self._known: dict[bytes, None] = {}
+        self._known: dict[str, None] = {}
         self._bad = 0
         self._any = self._found = False
 
@@ -101,25 +99,18 @@ class _EventReader:
     def unreadable(self) -> dict[str, str]:
         return self._follower.unreadable
 
-    def read_all(self, limit: int | None) -> Iterable[list[str]]:
-        """The last `limit` events there are now, or all of them, in parts."""
-        with EventSpool() as spool:
-            while lines := self._follower.poll():
-                spool.add(self._items(lines))
-            self._known = dict.fromkeys(spool.last_identities(_REMEMBERED))
-            yield from spool.in_order(limit)
-
-    def read_new(self) -> list[str]:
-        """The next ones."""
-        new: list[tuple[float, int, str]] = []
-        for identity, moment, text in self._items(self._follower.poll()):
-            if identity not in self._known:
-                self._known[identity] = None
-                if text is not None:
-                    new.append((moment, len(new), text))
+    def read(self, limit: int | None = None) -> list[tuple[Event, str]]:
+        """The events that are new, each with its line, by time; of these the last `limit`, or all of them."""
+        new: list[tuple[float, int, Event, str]] = []
+        while lines := self._follower.poll():
+            for line in lines:
+                event = self._event(line)
+                if event is not None:
+                    new.append((event.time, len(new), event, line.text))
         for identity in list(islice(self._known, max(0, len(self._known) - _REMEMBERED))):
             del self._known[identity]
-        return [text for _, _, text in sorted(new)]
+        found = [(event, text) for *_, event, text in sorted(new, key=lambda item: item[:2])]
+        return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
     def report(self) -> None:
         """Says on standard error what could not be shown."""
@@ -131,23 +122,27 @@ class _EventReader:
         if not self._found:
             print(f"asd: no {'such event' if self._any else 'events'} in {self._run_dir}.", file=sys.stderr)
 
-    def _items(self, lines: Iterable[Line]) -> Iterator[SpooledLine]:
-        for line in lines:
-            try:
-                event = Event.from_json(line.text)
-            except StateError:
-                self._bad += 1
-                continue
-            is_wanted = self._wanted(event)
-            self._any, self._found = True, self._found or is_wanted
-            yield bytes.fromhex(event.id), event.time, line.text if is_wanted else None
+    def _event(self, line: Line) -> Event | None:
+        """The event of a line, when it is wanted and was not read before."""
+        try:
+            event = Event.from_json(line.text)
+        except StateError:
+            self._bad += 1
+            return None
+        self._any = True
+        is_new = event.id not in self._known
+        self._known[event.id] = None
+        if not self._wanted(event):
+            return None
+        self._found = True
+        return event if is_new else None
 
 
-def _print(texts: Sequence[str], table: EventTable | None) -> None:
+def _print(found: Sequence[tuple[Event, str]], table: EventTable | None) -> None:
     if table is not None:
-        table.add([Event.from_json(text) for text in texts])
-    elif texts:
-        sys.stdout.write("\n".join(texts) + "\n")
+        table.add([event for event, _ in found])
+    elif found:
+        sys.stdout.write("".join(f"{text}\n" for _, text in found))
         sys.stdout.flush()
 
 

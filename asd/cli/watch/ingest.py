@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,8 +43,6 @@ Events go to RUN_DIR/events-ingest.jsonl. Started again, it goes on where it end
 
 exit codes: 0 done or ended by SIGTERM, 1 the job failed, 2 wrong usage."""
 
-_SETTLE = 0.2  # seconds; a last line that has no end and does not grow for so long is taken as it is
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `asd ingest`."""
@@ -58,9 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timezone", default="", metavar="Z", help="zone of the times in the logs; default: this machine's"
     )
     parser.add_argument(
-        "--chips-per-card", default="1", metavar="N",
+        "--chips-per-card",
+        default="1",
+        metavar="N",
         help="chips on one card, to tell the device from the device plugin's numbers; default 1",
-    )  # fmt: skip
+    )
     parser.add_argument("--once", action="store_true", help="read what is there and end")
     parser.add_argument("--interval", default="1", metavar="S", help="seconds between two looks; default 1")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead, for programs")
@@ -73,8 +72,9 @@ def run(args: argparse.Namespace) -> int:
     alarms = Alarms(
         _name("--run", args.name),
         _name("--host", args.host if args.host is not None else Config.of_process().name_of_node()),
-        read_zone(args.timezone), chips_per_card=whole_number("--chips-per-card", args.chips_per_card, 1, 16),
-    )  # fmt: skip
+        read_zone(args.timezone),
+        chips_per_card=whole_number("--chips-per-card", args.chips_per_card, 1, 16),
+    )
     folder = Path(_name("--run-dir", args.run_dir if args.run_dir is not None else Config.of_process().run_dir))
     files = _files(args, folder)
     with _locked(folder), stopped() as stop:
@@ -115,11 +115,6 @@ class _IngestJob:
         """Reads what is there."""
         while self.ingest.step():
             self._complain()
-        tails = self.ingest.unfinished()
-        if tails:
-            time.sleep(_SETTLE)
-            if self.ingest.unfinished() == tails:
-                self.ingest.finish()
         self._complain()
 
     def follow(self, stop: threading.Event, interval: float) -> None:
@@ -144,10 +139,15 @@ class _IngestJob:
             return
         if self._args.json:
             summary = {
-                "files": ingest.files, "lines": ingest.lines, "events": dict(events), "repeated": ingest.repeated,
-                "skipped_lines": ingest.skipped, "lost_files": ingest.lost, "unreadable": self._unreadable(),
+                "files": ingest.files,
+                "lines": ingest.lines,
+                "events": dict(events),
+                "repeated": ingest.repeated,
+                "skipped_lines": ingest.follower.skipped,
+                "lost_files": ingest.follower.lost,
+                "unreadable": self._unreadable(),
                 "event_log": str(self._log.path),
-            }  # fmt: skip
+            }
             _show(json.dumps(summary))
             return
         found = f"{events['first']} first level, {events['second']} second level"
@@ -173,15 +173,14 @@ class _IngestJob:
     def _complain(self) -> None:
         for path, reason in self._unreadable().items():
             self._once(path, f"{path}: {reason}; it is left out.")
-        if self.ingest.skipped:
-            self._once(f"skipped {self.ingest.skipped}", f"{self.ingest.skipped} lines were too long and left out.")
-        if self.ingest.lost:
-            self._once(
-                f"lost {self.ingest.lost}", f"{self.ingest.lost} files vanished before they were read to their end."
-            )
+        skipped, lost = self.ingest.follower.skipped, self.ingest.follower.lost
+        if skipped:
+            self._once(f"skipped {skipped}", f"{skipped} lines were too long and left out.")
+        if lost:
+            self._once(f"lost {lost}", f"{lost} files vanished before they were read to their end.")
 
     def _unreadable(self) -> dict[str, str]:
-        return {**self._files.unreadable, **self.ingest.unreadable}
+        return {**self._files.unreadable, **self.ingest.follower.unreadable}
 
     def _once(self, topic: str, sentence: str) -> None:
         if topic not in self._said:

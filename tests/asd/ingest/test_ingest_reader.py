@@ -183,29 +183,10 @@ def test_checksums_without_a_time_are_all_kept(world):
     assert len(world.steps()) == 2
 
 
-def test_a_last_line_without_an_end_is_taken_when_the_log_is_finished_and_only_once(world):
-    world.append("noise\n", alarm(1).rstrip("\n"))
-    reader = world.read()
-    assert world.steps() == []
-    reader.finish()
-    assert world.steps() == [1]
-    world.read().finish()
-    world.append(" and more\n", alarm(2))
-    world.read()
-    assert world.steps() == [1, 2]
-
-
-def test_a_log_of_one_line_without_an_end_is_taken(world):
-    world.append(alarm(1).rstrip("\n"))
-    world.read().finish()
-    world.append("\n", alarm(2))
-    world.read()
-    assert world.steps() == [1, 2]
-
-
-def test_a_last_line_that_says_nothing_yet_is_read_again_when_it_has_its_end(world):
+def test_a_last_line_is_read_when_it_has_its_end(world):
     world.append("noise\n", alarm(1)[:120])
-    world.read().finish()
+    world.read()
+    assert world.steps() == []
     world.append(alarm(1)[120:])
     world.read()
     assert world.steps() == [1]
@@ -217,15 +198,15 @@ def test_garbage_and_long_lines_are_passed_over(world):
     world.append(alarm(1))
     reader = world.read()
     assert world.steps() == [1]
-    assert reader.skipped == 1
+    assert reader.follower.skipped == 1
 
 
 def test_a_state_of_another_version_is_an_error(world):
     world.state = {"version": 9}
     with pytest.raises(StateError, match="state of the ingest field version is 9; valid is 1"):
         world.reader()
-    world.state = {"version": 1, "follower": {"version": 1, "files": {}}, "alarms": {}, "tails": 3}
-    with pytest.raises(StateError, match="state of the ingest field tails is 3; valid is a list"):
+    world.state = {"version": 1, "follower": {"version": 1, "files": {}}, "alarms": 3}
+    with pytest.raises(StateError, match="state of the ingest field alarms is 3; valid is an object"):
         world.reader()
 
 
