@@ -25,7 +25,7 @@ from asd.operators.precheck.execution import Place, call_backward, call_forward
 from asd.operators.precheck.lookup import find
 from asd.operators.precheck.references import CONVERSIONS, PRIMITIVES, REFERENCES
 
-__all__ = ["Check", "TolerantCheck"]
+__all__ = ["Check"]
 
 _RIGHT_NOW = "made again here it is right"
 _PROBES = 4
@@ -250,17 +250,6 @@ class Check:
             abs_limit=self._abs_limit,
             noise=None if noise is None else noise.array,
         )
-
-
-class TolerantCheck(Check):
-    """One for who wants the calls and no judgement: a call that fails in a way of its own is told, and no error."""
-
-    def check(self, call: Call) -> ApiResult:
-        """Checks one call, and returns a failure of whatever kind in its result."""
-        try:
-            return super().check(call)
-        except Exception as error:  # the dump is a file that anybody may have written
-            return ApiResult(call.name, "", "", repr(error))
 
 
 def _own_reference(call: Call) -> Callable[..., Any] | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BitDifference", "Element", "note_differences"]
 
-LISTED = 5
+_LISTED = 5
 """Differing elements named one by one: the first ones."""
 
 
@@ -62,7 +62,7 @@ class BitDifference:
     Attributes:
         count: How many.
         size: Elements of the tensor.
-        elements: The first `LISTED` of them.
+        elements: The first `_LISTED` of them.
     """
 
     count: int
@@ -99,8 +99,8 @@ def note_differences(
         return found
     found = found or BitDifference(0, tested.size, ())
     listed: tuple[Element, ...] = ()
-    if len(found.elements) < LISTED:
-        places = np.flatnonzero(differs)[: LISTED - len(found.elements)]
+    if len(found.elements) < _LISTED:
+        places = np.flatnonzero(differs)[: _LISTED - len(found.elements)]
         listed = tuple(_element(int(place), ours, theirs, start, tested, trusted) for place in places)
     return replace(found, count=found.count + count, elements=found.elements + listed)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from asd.errors import StateError
 
-__all__ = ["JOURNAL", "Gathered", "placed", "read_journal"]
+__all__ = ["JOURNAL", "Gathered", "read_journal"]
 
 JOURNAL = "dump.journal.jsonl"
 _LARGEST_INDEX = 1_000_000
@@ -81,7 +81,7 @@ class Gathered:
             # To the end: the order of `data` is that in which its entries were completed.
             data[line["name"]] = entry = data.pop(line["name"], {})
             # A copy: what is whole now may be filled up later, and is not ours.
-            entry[line["part"]] = placed(entry.get(line["part"]), line["path"], copy(line["value"]))
+            entry[line["part"]] = _placed(entry.get(line["part"]), line["path"], copy(line["value"]))
 
 
 def _lines(journal: Path) -> Iterator[dict[str, Any]]:
@@ -122,7 +122,7 @@ def _is_ours(line: dict[str, Any]) -> bool:
     )
 
 
-def placed(container: Any, path: list[int | str], value: Any) -> Any:
+def _placed(container: Any, path: list[int | str], value: Any) -> Any:
     """`container` with `value` at `path`; lists are filled up with null.
 
     Args:
@@ -135,9 +135,9 @@ def placed(container: Any, path: list[int | str], value: Any) -> Any:
     here, rest = path[0], path[1:]
     if isinstance(here, str):
         container = container if isinstance(container, dict) else {}
-        container[here] = placed(container.get(here), rest, value)
+        container[here] = _placed(container.get(here), rest, value)
         return container
     container = container if isinstance(container, list) else []
     container.extend([None] * (here + 1 - len(container)))
-    container[here] = placed(container[here], rest, value)
+    container[here] = _placed(container[here], rest, value)
     return container

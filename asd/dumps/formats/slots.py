@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from asd.errors import StateError
 
-__all__ = ["STATES", "Entry", "Slot", "direction_of", "read_entry", "split_name"]
+__all__ = ["STATES", "Entry", "Slot", "read_entry", "split_name"]
 
 STATES = ("input", "parameters", "output", "parameters_grad")
 """The kinds of slots, in the order of the rows of one operator."""
@@ -73,11 +73,6 @@ class Entry(NamedTuple):
         return f"{self.name}{'_' if _OLD_NAME.fullmatch(self.name) else '.'}{slot.suffix}"
 
 
-def direction_of(name: str) -> str:
-    """`forward`, `backward` or `parameters_grad`; empty for a name that has none."""
-    return split_name(name)[1]
-
-
 def split_name(name: str) -> tuple[str, str, str]:
     """A name without its direction and count, the direction, and the count; the last two may be empty.
 
@@ -110,7 +105,7 @@ def read_entry(name: str, found: object) -> Entry:
     if not isinstance(found, dict):
         raise StateError(f"the entry {name!r} is not an object.")
     slots: list[Slot] = []
-    if ".parameters_grad" in name and direction_of(name) == "parameters_grad":
+    if ".parameters_grad" in name and split_name(name)[1] == "parameters_grad":
         for key, value in found.items():
             held = value[0] if isinstance(value, list) and len(value) == 1 else value
             _add(slots, held, str(key), "parameters_grad", 0)

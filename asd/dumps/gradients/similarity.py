@@ -22,9 +22,9 @@ from asd.dumps.formats.new_file import new_file
 from asd.dumps.formats.npy_file import NpyFile
 from asd.errors import ConfigError, StateError
 
-__all__ = ["FIRST_LIMIT", "LARGEST_FALL", "GradComparator", "RankSimilarity", "Suspect"]
+__all__ = ["GradComparator", "RankSimilarity", "Suspect"]
 
-FIRST_LIMIT, LARGEST_FALL = 0.97, 0.03
+_FIRST_LIMIT, _LARGEST_FALL = 0.97, 0.03
 _RANK, _STEP = re.compile(r"rank(\d{1,7})"), re.compile(r"step(\d{1,7})|grad_summary_(\d{1,7})\.csv")
 _SUMMARY = "grad_summary_{}.csv"
 _TOLERANCE = 1e-12  # 0.98 - 0.95 is not more than 0.03, whatever binary fractions say
@@ -203,8 +203,8 @@ def _suspect(rank: int, name: str, steps: list[int], values: list[float | None])
     for step, value in zip(steps, values, strict=True):
         if value is None:
             continue
-        fell = before is not None and before - value > LARGEST_FALL + _TOLERANCE
-        if fell or (before is None and value < FIRST_LIMIT):
+        fell = before is not None and before - value > _LARGEST_FALL + _TOLERANCE
+        if fell or (before is None and value < _FIRST_LIMIT):
             return Suspect(step, value, rank, name, before)
         before = value
     return None

@@ -10,7 +10,7 @@ from typing import Any
 from asd.dumps.formats.dump_folder import Dump, dump_file, read_dump, stack_of
 from asd.dumps.formats.slots import Entry, Slot
 
-__all__ = ["Anomaly", "find_anomaly", "is_anomalous"]
+__all__ = ["Anomaly", "find_anomaly"]
 
 _HALF_MARKS = {65504.0, 65500.0, 51200.0, 38400.0}
 """Magnitudes that an overflow leaves in float16: its maximum, and what the vector units saturate to."""
@@ -54,7 +54,7 @@ class Anomaly:
         }
 
 
-def is_anomalous(slot: Slot) -> bool:
+def _is_anomalous(slot: Slot) -> bool:
     """Whether a tensor holds Inf or NaN, or in float16 a value that an overflow leaves."""
     numbers = [value for value in slot.values if isinstance(value, float)]
     if any(not math.isfinite(value) for value in numbers[:2]):
@@ -100,7 +100,7 @@ def find_anomaly(path: Path) -> Anomaly | None:
 
 
 def _bad(entry: Entry, states: tuple[str, ...]) -> list[Slot]:
-    return [slot for slot in entry.slots if slot.state in states and is_anomalous(slot)]
+    return [slot for slot in entry.slots if slot.state in states and _is_anomalous(slot)]
 
 
 def _print_of(slot: Slot) -> object:

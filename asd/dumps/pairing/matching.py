@@ -15,9 +15,9 @@ from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot, split_name
 from asd.dumps.pairing.module_tree import ModuleTree
 
-__all__ = ["PARAMETER_NAMES", "Matching", "match_by_place", "match_names", "rename_parameter"]
+__all__ = ["Matching", "match_by_place", "match_names"]
 
-PARAMETER_NAMES = {
+_PARAMETER_NAMES = {
     "gamma": "weight",
     "beta": "bias",
     "embedding_table": "weight",
@@ -68,14 +68,14 @@ class Matching:
         return found
 
 
-def rename_parameter(_: str, suffix: str) -> str:
+def _rename_parameter(_: str, suffix: str) -> str:
     """The suffix with the parameter's name that PyTorch uses.
 
-    >>> rename_parameter("", "parameters.gamma")
+    >>> _rename_parameter("", "parameters.gamma")
     'parameters.weight'
     """
     head, dot, last = suffix.rpartition(".")
-    return f"{head}{dot}{PARAMETER_NAMES.get(last, last)}"
+    return f"{head}{dot}{_PARAMETER_NAMES.get(last, last)}"
 
 
 def match_names(tested: Dump, trusted: Dump) -> Matching:
@@ -141,7 +141,7 @@ def match_by_place(tested: Dump, trusted: Dump, mapping: Mapping[str, Mapping[st
         counts[place] += 1
         if nth < len(group):
             calls[name] = group[nth]
-    return Matching(calls, rename_parameter)
+    return Matching(calls, _rename_parameter)
 
 
 def _place(

@@ -2,7 +2,7 @@
 
     seed    cosine > 0.99 and largest absolute error < 0.0001, both strictly; an error that rounding explains is none
     literal the same without that exception
-    strict  every element within some units in the last place of its own type, see `STRICT_ULPS`
+    strict  every element within some units in the last place of its own type, see `_STRICT_ULPS`
 
     cosine         = (1e-8 + N·B) / (1e-8 + |N| |B|)
     relative error = |N - B| / |B|; 1e-8 in place of a B that is 0
@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ABS_LIMIT", "COSINE_LIMIT", "RULES", "STRICT_ULPS", "Judgement", "epsilon_of", "judge"]
+__all__ = ["ABS_LIMIT", "RULES", "Judgement", "epsilon_of", "judge"]
 
 RULES = ("seed", "literal", "strict")
-COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
-STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16.0}
+_COSINE_LIMIT, ABS_LIMIT = 0.99, 0.0001
+_STRICT_ULPS = {"Float64": 64.0, "Float32": 64.0, "Float16": 16.0, "BFloat16": 16.0}
 """By type of the output, the largest distance in ULP. Integers and bools have to be equal."""
 
 _EPSILON = 1e-8
@@ -103,13 +103,13 @@ def judge(
     if rule == "strict":
         return Judgement(cosine, max_abs, max_relative, not strict, strict)
     problem = _seed_problem(cosine, max_abs, abs_limit)
-    explained = rule == "seed" and not strict and cosine > COSINE_LIMIT and dtype in STRICT_ULPS
+    explained = rule == "seed" and not strict and cosine > _COSINE_LIMIT and dtype in _STRICT_ULPS
     told = f"{problem}, which rounding to {dtype} explains" if problem and explained else problem
     return Judgement(cosine, max_abs, max_relative, not problem or explained, told)
 
 
 def _seed_problem(cosine: float, max_abs: float, abs_limit: float) -> str:
-    problems = [] if cosine > COSINE_LIMIT else [f"the cosine is not above {COSINE_LIMIT}"]
+    problems = [] if cosine > _COSINE_LIMIT else [f"the cosine is not above {_COSINE_LIMIT}"]
     problems += [] if max_abs < abs_limit else [f"the largest absolute error is not below {abs_limit}"]
     return "; ".join(problems)
 
@@ -117,7 +117,7 @@ def _seed_problem(cosine: float, max_abs: float, abs_limit: float) -> str:
 def _strict_problem(distance: Array, size: Array, dtype: str, noise: Array | None) -> str:
     if not distance.size:
         return ""
-    if dtype not in STRICT_ULPS:
+    if dtype not in _STRICT_ULPS:
         wrong = int(np.count_nonzero(distance))
         return f"{wrong} of {distance.size} elements differ" if wrong else ""
     # The distance of two neighbours in the type: that of the power of two below the value.
@@ -127,7 +127,7 @@ def _strict_problem(distance: Array, size: Array, dtype: str, noise: Array | Non
             unit = np.maximum(unit, np.where(np.isfinite(noise), noise, 0.0))
         ulps = distance / unit
     worst = int(ulps.argmax())
-    limit = STRICT_ULPS[dtype]
+    limit = _STRICT_ULPS[dtype]
     if ulps[worst] <= limit:
         return ""
     wrong = int(np.count_nonzero(ulps > limit))

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from asd.dumps.formats.new_file import free_timestamp
 
-__all__ = ["DETAILS", "RESULT", "ApiResult", "Detail", "Tables"]
+__all__ = ["ApiResult", "Detail", "Tables"]
 
-RESULT = ["API Name", "Forward Test Success", "Backward Test Success", "Message"]
-DETAILS = [
+_RESULT = ["API Name", "Forward Test Success", "Backward Test Success", "Message"]
+_DETAILS = [
     "API Name",
     "Bench Dtype",
     "Tested Dtype",
@@ -130,7 +130,7 @@ class Tables:
         names = (_RESULT_NAME, _DETAILS_NAME)
         stamp = free_timestamp(folder, names, now)
         result, details = (folder / name.format(stamp) for name in names)
-        for path, header in ((details, DETAILS), (result, RESULT)):
+        for path, header in ((details, _DETAILS), (result, _RESULT)):
             with path.open("xb") as file:
                 file.write(_BOM + _lines([header]))
         return cls(result, details)

@@ -9,7 +9,7 @@ import numpy as np
 from asd.dumps.record.writer import DumpWriter
 from asd.operators.debugger.record.values import Path, encode
 
-__all__ = ["DumpRecording", "StepRecording", "file_name_of"]
+__all__ = ["DumpRecording", "StepRecording"]
 
 _SLOTS = {"input_args": "input", "input_kwargs": "kwargs"}
 
@@ -56,13 +56,13 @@ class DumpRecording:
 
     def put(self, name: str, part: str, path: Path, value: Any) -> None:
         """Writes a value."""
-        file_name = file_name_of(name, part, path)
+        file_name = _file_name_of(name, part, path)
         told = encode(value, lambda array, dtype: self._writer.tensor(file_name, array, dtype, name))
         self._writer.value(name, part, path, told)
 
     def put_array(self, name: str, part: str, path: Path, array: np.ndarray, dtype: str) -> None:
         """Writes a tensor."""
-        told = self._writer.tensor(file_name_of(name, part, path), array, dtype, name)
+        told = self._writer.tensor(_file_name_of(name, part, path), array, dtype, name)
         self._writer.value(name, part, path, told)
 
     def close(self, name: str) -> None:
@@ -77,7 +77,7 @@ class DumpRecording:
         self._writer.finish()
 
 
-def file_name_of(name: str, part: str, path: Path) -> str:
+def _file_name_of(name: str, part: str, path: Path) -> str:
     """The name of a tensor's file without its ending."""
     if ".parameters_grad." in name:
         return f"{name}.{part}"
