@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from asd.dumps.compare.comparison import ComparisonOutcome, Pair
 from asd.dumps.compare.metrics import Metrics
-from asd.dumps.compare.rows import Row as ComparedRow
+from asd.dumps.compare.rows import ComparedRow
 from asd.dumps.pairing.request import Request
 from asd.exporters.pictures.markup import Html, name, tag, utc
 from asd.exporters.report.document import document

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import NamedTuple
 
-from asd.dumps.compare.rows import Row, compare_slots, judge, mode_of
+from asd.dumps.compare.rows import ComparedRow, compare_slots, judge, mode_of
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Entry, Slot
 from asd.dumps.pairing.matching import Matching
@@ -30,7 +30,7 @@ class CallRows(NamedTuple):
     """
 
     name: str
-    rows: list[Row]
+    rows: list[ComparedRow]
 
 
 def compare_dumps(tested: Dump, trusted: Dump, matching: Matching, *, readers: int = 2) -> Iterator[CallRows]:

@@ -18,7 +18,7 @@ from asd.dumps.compare.calls import CallRows, compare_dumps
 from asd.dumps.compare.divergence import Divergence, across_ranks, across_steps
 from asd.dumps.compare.first_divergence import FirstDivergence
 from asd.dumps.compare.result_csv import ResultTable
-from asd.dumps.compare.rows import BAD, Row, mode_of
+from asd.dumps.compare.rows import BAD, ComparedRow, mode_of
 from asd.dumps.formats.dump_folder import Dump, cut_short, find_dumps, read_dump, stack_of
 from asd.dumps.formats.new_file import free_timestamp, new_file
 from asd.dumps.pairing.mapping_file import match_with
@@ -71,7 +71,7 @@ class Pair:
     calls: int = 0
     rows: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
-    bad: list[Row] = field(default_factory=list)
+    bad: list[ComparedRow] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     divergence: Divergence | None = None
     rounding: str = ""

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from asd.dumps.compare.calls import CallRows
 from asd.dumps.compare.divergence import Divergence, counted
-from asd.dumps.compare.origin import Origin, fingerprint, suffix_of, trusted_name
 from asd.dumps.compare.rounding import Agrees, hidden_and_seen, pair_of, within_rounding
-from asd.dumps.compare.rows import BAD, UNMATCHED, Row
+from asd.dumps.compare.rows import BAD, UNMATCHED, ComparedRow
+from asd.dumps.compare.wrong_inputs import WrongInputs, fingerprint, suffix_of, trusted_name
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import split_name
 
@@ -42,7 +42,7 @@ class FirstDivergence:
 
     def __init__(self, trusted: Dump, *, same_bits: bool, by: str = "auto", carried: float = 0.0) -> None:
         self._trusted, self._same_bits, self._by = trusted, same_bits, by
-        self._origin = Origin(trusted)
+        self._wrong_inputs = WrongInputs(trusted)
         self.rounding, self.carried = "", carried
         self._calls: list[CallRows] = []
         self._by_trusted: dict[str, CallRows] = {}
@@ -87,7 +87,7 @@ class FirstDivergence:
             found = replace(found, kind="unknown", confidence="low", reason=reason)
         return self._unless_hidden(found, call, agrees)
 
-    def _without_unread(self, agrees: Agrees) -> tuple[Agrees, list[Row]]:
+    def _without_unread(self, agrees: Agrees) -> tuple[Agrees, list[ComparedRow]]:
         """Leaves out further outputs of operators that nothing takes: a kernel need not write what nobody reads."""
         wrong = [(call, row) for call in self._calls for row in call.rows if agrees(row) is False]
         taken = {pair_of(row) for call, row in wrong if row.state != "output" or not call.name.startswith("Primitive.")}
@@ -131,7 +131,7 @@ class FirstDivergence:
         )
         return replace(found, kind="unknown", confidence="low", reason=reason)
 
-    def _beside(self, call: CallRows) -> list[Row]:
+    def _beside(self, call: CallRows) -> list[ComparedRow]:
         """What a call computed from; of a backward call what its forward call took and gave as well."""
         taken = [*self._taken(call), *self._given_inside(call)]
         forward = self._by_trusted.get(trusted_name(call).replace("backward", "forward", 1))
@@ -139,7 +139,7 @@ class FirstDivergence:
             return taken
         return taken + [row for row in forward.rows if row.state in ("input", "output")]
 
-    def _given_inside(self, call: CallRows) -> list[Row]:
+    def _given_inside(self, call: CallRows) -> list[ComparedRow]:
         """What the calls inside a module gave: a module of float32 may compute in float16."""
         if self._inside is None:
             self._inside = {}
@@ -154,7 +154,7 @@ class FirstDivergence:
     def _origin_of(self, first: CallRows, agrees: Agrees) -> CallRows:
         """The call where what `first` shows began: what it was given is followed back to who gave it."""
         order = {id(call): place for place, call in enumerate(self._calls)}
-        parameters = self._origin.places(trusted_name(first))[0]
+        parameters = self._wrong_inputs.places(trusted_name(first))[0]
         given = self._given(agrees)
         seen, to_visit, ends = {id(first)}, [first], []
         while to_visit:
@@ -185,7 +185,7 @@ class FirstDivergence:
         around = self._by_trusted.get(self._trusted.parents.get(trusted_name(call)) or "")
         return [around] if around is not None and self._explains(around, wrong, agrees) else []
 
-    def _explains(self, around: CallRows, wrong: list[Row], agrees: Agrees) -> bool:
+    def _explains(self, around: CallRows, wrong: list[ComparedRow], agrees: Agrees) -> bool:
         """Whether a module has wrong inputs or parameters of its own that are not merely what its part was given."""
         taken = [row for row in self._taken(around) if agrees(row) is not None]
         if any(agrees(row) is False for row in taken):
@@ -203,7 +203,7 @@ class FirstDivergence:
                     given.setdefault(key, []).append(call)
         return given
 
-    def _taken(self, call: CallRows) -> list[Row]:
+    def _taken(self, call: CallRows) -> list[ComparedRow]:
         """What a call computed from; of the gradients of parameters, what the module's calls were given."""
         base, direction, _ = split_name(call.name)
         if direction != "parameters_grad":
@@ -227,7 +227,7 @@ class FirstDivergence:
         wrong_given = [row for row in call.rows if row.state in ("output", "parameters_grad") and agrees(row) is False]
         row = (wrong_taken or wrong_given)[0]
         if wrong_taken:
-            kind, confidence, reason = self._origin.of(call, wrong_taken, agrees)
+            kind, confidence, reason = self._wrong_inputs.of(call, wrong_taken, agrees)
         else:
             kind = "communication" if _communicates(call.name) else "operator"
             known = [row for row in taken if agrees(row) is not None]
@@ -254,11 +254,11 @@ class FirstDivergence:
         )
 
 
-def _same(row: Row) -> bool | None:
+def _same(row: ComparedRow) -> bool | None:
     return row.same
 
 
-def _passes(row: Row) -> bool | None:
+def _passes(row: ComparedRow) -> bool | None:
     if row.verdict in ("None", UNMATCHED, ""):
         return None
     return row.verdict not in BAD
@@ -274,6 +274,6 @@ def _communicates(name: str) -> bool:
     return name.startswith(_COMMUNICATION) or any(word in low for word in _COMMUNICATION_WORDS)
 
 
-def _weakest(known: list[Row], row: Row) -> str:
+def _weakest(known: list[ComparedRow], row: ComparedRow) -> str:
     bases = {one.basis for one in (*known, row)}
     return next(basis for basis in ("statistics", "crc", "bits", "value") if basis in bases)

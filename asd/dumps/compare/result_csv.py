@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from asd.dumps.compare.rows import Row
+from asd.dumps.compare.rows import ComparedRow
 from asd.dumps.formats.slots import Slot
 
 __all__ = ["ResultTable"]
@@ -91,7 +91,7 @@ class ResultTable:
             ]
         )
 
-    def line(self, row: Row, entry: str, *, first: bool) -> list[Any]:
+    def line(self, row: ComparedRow, entry: str, *, first: bool) -> list[Any]:
         """One line.
 
         Args:
@@ -101,7 +101,7 @@ class ResultTable:
         """
         if self._ptdbg:
             return self._ptdbg_line(row)
-        middle: Callable[[Row], list[Any]] = {
+        middle: Callable[[ComparedRow], list[Any]] = {
             "tensor": self._tensor,
             "statistics": self._statistics,
             "md5": self._md5,
@@ -122,7 +122,7 @@ class ResultTable:
             )
         return [_safe(cell) for cell in cells]
 
-    def _ptdbg_line(self, row: Row) -> list[Any]:
+    def _ptdbg_line(self, row: ComparedRow) -> list[Any]:
         values = [value for slot in (row.tested, row.trusted) for value in _values(slot)[:3]]
         metrics = (
             [_NONE, _NONE] if row.metrics is None else [_cosine(row.metrics.cosine), _rounded(row.metrics.max_abs)]
@@ -130,7 +130,7 @@ class ResultTable:
         return [_safe(cell) for cell in [*self._basic(row), *metrics, *values, row.verdict, row.message]]
 
     @staticmethod
-    def _basic(row: Row) -> list[Any]:
+    def _basic(row: ComparedRow) -> list[Any]:
         return [
             row.name,
             row.trusted_name,
@@ -139,7 +139,7 @@ class ResultTable:
         ]
 
     @staticmethod
-    def _tensor(row: Row) -> list[Any]:
+    def _tensor(row: ComparedRow) -> list[Any]:
         m = row.metrics
         found = (
             [_NONE] * 6
@@ -152,13 +152,13 @@ class ResultTable:
         return [*found, *_values(row.tested), *_values(row.trusted)]
 
     @staticmethod
-    def _statistics(row: Row) -> list[Any]:
+    def _statistics(row: ComparedRow) -> list[Any]:
         ours, theirs = _values(row.tested), _values(row.trusted)
         pairs = list(zip(ours, theirs, strict=True))
         return [*(_difference(n, b) for n, b in pairs), *(_relative(n, b) for n, b in pairs), *ours, *theirs]
 
     @staticmethod
-    def _md5(row: Row) -> list[Any]:
+    def _md5(row: ComparedRow) -> list[Any]:
         return [_crc(slot) for slot in (row.tested, row.trusted)]
 
 
@@ -200,7 +200,7 @@ def _grad(slot: Slot | None) -> Any:
     return _NONE if slot is None or slot.requires_grad is None else slot.requires_grad
 
 
-def _consistent(row: Row) -> Any:
+def _consistent(row: ComparedRow) -> Any:
     return _NONE if None in (row.tested, row.trusted) else _grad(row.tested) == _grad(row.trusted)
 
 

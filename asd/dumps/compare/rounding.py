@@ -16,19 +16,19 @@ from typing import NamedTuple
 
 from asd.dumps.compare.calls import CallRows
 from asd.dumps.compare.metrics import NOT_A_NUMBER
-from asd.dumps.compare.rows import Row
+from asd.dumps.compare.rows import ComparedRow
 from asd.dumps.formats.slots import Slot
 
 __all__ = ["Agrees", "difference_of", "hidden_and_seen", "pair_of", "scale_of", "within_rounding"]
 
-Agrees = Callable[[Row], "bool | None"]
+Agrees = Callable[[ComparedRow], "bool | None"]
 """Whether both sides of a row agree; None when that can't be told."""
 GAIN = 100.0
 """How much a sound operator may enlarge a difference: a softmax, or a difference of numbers that nearly cancel."""
 _UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-23, "float32": 2.0**-23}
 
 
-class Scale(NamedTuple):
+class TensorScale(NamedTuple):
     """How large the tensors of a call are.
 
     Attributes:
@@ -40,7 +40,7 @@ class Scale(NamedTuple):
     magnitude: float
 
 
-def scale_of(slots: Sequence[Slot]) -> Scale:
+def scale_of(slots: Sequence[Slot]) -> TensorScale:
     """Of the trusted run's floating-point tensors."""
     rms = magnitude = 0.0
     for slot in slots:
@@ -51,7 +51,7 @@ def scale_of(slots: Sequence[Slot]) -> Scale:
                 rms = max(rms, abs(norm) / math.sqrt(math.prod(slot.shape) or 1))
             elif _overflowed(slot):
                 rms = max(rms, abs(top), abs(low))  # it is at most that
-    return Scale(rms, magnitude)
+    return TensorScale(rms, magnitude)
 
 
 def _allowed_for(slots: Sequence[Slot], *, summary: bool) -> float:
@@ -67,7 +67,7 @@ def _allowed_for(slots: Sequence[Slot], *, summary: bool) -> float:
 
 
 def difference_of(
-    tested: Slot, trusted: Slot, scale: Scale, euclidean: object = None, largest: object = None
+    tested: Slot, trusted: Slot, scale: TensorScale, euclidean: object = None, largest: object = None
 ) -> float | None:
     """How far apart two tensors are; None when that is not known, infinite when they can't be compared.
 
@@ -112,7 +112,9 @@ def _type(slot: Slot) -> str:
     return slot.dtype.lower().rpartition(".")[2]
 
 
-def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]], carried: float = 0.0) -> tuple[Agrees, str, float]:
+def within_rounding(
+    calls: Iterable[tuple[CallRows, Sequence[ComparedRow]]], carried: float = 0.0
+) -> tuple[Agrees, str, float]:
     """Which rows rounding explains, what was taken for it, in words, and the most of that.
 
     A call may differ by what its own sums round, and by what its inputs differ already, enlarged by at most `GAIN`.
@@ -153,7 +155,7 @@ def within_rounding(calls: Iterable[tuple[CallRows, Sequence[Row]]], carried: fl
     return lambda row: agreed.get(id(row)), explained, most
 
 
-def hidden_and_seen(rows: Sequence[Row], wrong: Sequence[Row]) -> tuple[float, float]:
+def hidden_and_seen(rows: Sequence[ComparedRow], wrong: Sequence[ComparedRow]) -> tuple[float, float]:
     """What statistics of these rows can hide by rounding, and the largest difference of those that are wrong."""
     known = [row for row in rows if _is_pair(row)]
     scale = scale_of([row.trusted for row in known if row.trusted is not None])
@@ -161,28 +163,28 @@ def hidden_and_seen(rows: Sequence[Row], wrong: Sequence[Row]) -> tuple[float, f
     return _allowed_for(_slots(known), summary=True), seen
 
 
-def pair_of(row: Row) -> tuple[object, ...]:
+def pair_of(row: ComparedRow) -> tuple[object, ...]:
     """What tells a difference from others."""
     return tuple((slot.shape, slot.md5 or repr(slot.values)) for slot in (row.trusted, row.tested) if slot is not None)
 
 
-def _allowed(pairs: Sequence[Row]) -> float:
+def _allowed(pairs: Sequence[ComparedRow]) -> float:
     summary = not any(row.metrics is not None and isinstance(row.metrics.euclidean, float) for row in pairs)
     return _allowed_for(_slots(pairs), summary=summary)
 
 
-def _slots(pairs: Sequence[Row]) -> list[Slot]:
+def _slots(pairs: Sequence[ComparedRow]) -> list[Slot]:
     return [slot for row in pairs for slot in (row.tested, row.trusted) if slot is not None]
 
 
-def _own_scale(row: Row, scale: Scale) -> Scale:
+def _own_scale(row: ComparedRow, scale: TensorScale) -> TensorScale:
     """What is given is measured by its own size, what is computed by that of all it was computed from."""
     if row.state in ("input", "parameters") and row.trusted is not None:
         return scale_of([row.trusted])
     return scale
 
 
-def _is_pair(row: Row) -> bool:
+def _is_pair(row: ComparedRow) -> bool:
     """Whether there is a tensor on both sides, of one shape."""
     ours, theirs = row.tested, row.trusted
     return (
@@ -193,7 +195,7 @@ def _is_pair(row: Row) -> bool:
     )
 
 
-def _distance(row: Row, scale: Scale) -> float | None:
+def _distance(row: ComparedRow, scale: TensorScale) -> float | None:
     """How far apart a row's tensors are; 0 where they are equal, None where that is not known."""
     assert row.tested is not None
     assert row.trusted is not None

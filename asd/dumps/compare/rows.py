@@ -23,7 +23,7 @@ from asd.dumps.formats.slots import Entry, Slot
 from asd.dumps.formats.torch_file import TorchFile
 from asd.errors import StateError
 
-__all__ = ["BAD", "UNMATCHED", "Row", "compare_slots", "judge", "mode_of"]
+__all__ = ["BAD", "UNMATCHED", "ComparedRow", "compare_slots", "judge", "mode_of"]
 
 UNMATCHED = "Unmatched"
 BAD = {"No", "Different", "Warning", UNMATCHED}
@@ -31,7 +31,7 @@ BAD = {"No", "Different", "Warning", UNMATCHED}
 
 
 @dataclass(slots=True)
-class Row:
+class ComparedRow:
     """One slot on both sides.
 
     Attributes:
@@ -84,7 +84,7 @@ def compare_slots(
     entries: tuple[Entry | None, Entry | None],
     slots: tuple[Slot | None, Slot | None],
     mode: str,
-) -> Row:
+) -> ComparedRow:
     """One row without its verdict.
 
     Args:
@@ -97,7 +97,7 @@ def compare_slots(
         entry.row_name(slot) if entry is not None and slot is not None else "N/A"
         for entry, slot in zip(entries, slots, strict=True)
     )
-    row = Row(ours, theirs, *slots)
+    row = ComparedRow(ours, theirs, *slots)
     tested, trusted = slots
     if tested is None or trusted is None:
         row.message = f"only the {'run under test' if trusted is None else 'trusted run'} has it"
@@ -165,7 +165,7 @@ def _opened(dump: Dump, slot: Slot, side: str) -> TensorFile:
     return file
 
 
-def judge(row: Row, mode: str) -> str:
+def judge(row: ComparedRow, mode: str) -> str:
     """The verdict on a row: `Yes` or `No` of tensors, `pass` or `Warning` of statistics, `Different` of CRCs.
 
     `None` says that there is nothing to judge by: a missing tensor, or equal scalars.
@@ -187,7 +187,7 @@ def judge(row: Row, mode: str) -> str:
     return "Warning" if _statistics_differ(row) else "pass"
 
 
-def _is_unmatched(row: Row) -> bool:
+def _is_unmatched(row: ComparedRow) -> bool:
     return (
         row.tested is None
         or row.trusted is None
@@ -196,7 +196,7 @@ def _is_unmatched(row: Row) -> bool:
     )
 
 
-def _judge_tensor(row: Row) -> str:
+def _judge_tensor(row: ComparedRow) -> str:
     metrics = row.metrics
     if metrics is None or (row.basis == "value" and row.same):
         return "None"
@@ -210,7 +210,7 @@ def _judge_tensor(row: Row) -> str:
     return "No" if wrong else "Yes"
 
 
-def _statistics_differ(row: Row) -> bool:
+def _statistics_differ(row: ComparedRow) -> bool:
     """|n - b| / (|max(n, b)| + 1e-10) > 0.5 for any of maximum, minimum, mean and norm."""
     assert row.tested is not None
     assert row.trusted is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asd.dumps.compare.comparison import Options, compare, compare_runs
 from asd.dumps.compare.metrics import Metrics
-from asd.dumps.compare.rows import Row, judge
+from asd.dumps.compare.rows import ComparedRow, judge
 from asd.dumps.formats.dump_folder import read_dump, stack_of
 from asd.dumps.formats.json_stream import members
 from asd.dumps.formats.slots import Slot
@@ -112,7 +112,7 @@ def test_the_rows_of_a_call_are_inputs_parameters_outputs(tmp_path, arrays):
 )
 def test_the_classic_rule_of_accuracy(cosine, error, verdict):
     slot = Slot("output.0", "output", "Float32", (2,))
-    row = Row("a", "a", slot, slot, Metrics(cosine, 0.0, error, 0.0, 1.0, 1.0))
+    row = ComparedRow("a", "a", slot, slot, Metrics(cosine, 0.0, error, 0.0, 1.0, 1.0))
     assert judge(row, "tensor") == verdict
 
 

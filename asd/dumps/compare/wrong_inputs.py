@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from asd.dumps.compare.calls import CallRows
 from asd.dumps.compare.rounding import Agrees
-from asd.dumps.compare.rows import Row
+from asd.dumps.compare.rows import ComparedRow
 from asd.dumps.formats.dump_folder import Dump
 from asd.dumps.formats.slots import Slot, split_name
 
-__all__ = ["Origin", "fingerprint", "suffix_of", "trusted_name"]
+__all__ = ["WrongInputs", "fingerprint", "suffix_of", "trusted_name"]
 
 _TAKES_WEIGHT = {
     "linear",
@@ -33,7 +33,7 @@ _TAKES_WEIGHT = {
 }
 
 
-class Origin:
+class WrongInputs:
     """Where wrong inputs come from.
 
     Args:
@@ -43,7 +43,7 @@ class Origin:
     def __init__(self, trusted: Dump) -> None:
         self._trusted = trusted
 
-    def of(self, call: CallRows, wrong: list[Row], agrees: Agrees) -> tuple[str, str, str]:
+    def of(self, call: CallRows, wrong: list[ComparedRow], agrees: Agrees) -> tuple[str, str, str]:
         """Kind, confidence and reason of a call that was given something wrong.
 
         Args:
@@ -123,7 +123,7 @@ def fingerprint(slot: Slot | None) -> object:
     return slot.shape, slot.md5 or slot.values
 
 
-def _may_be_weight(name: str, row: Row) -> bool:
+def _may_be_weight(name: str, row: ComparedRow) -> bool:
     parts = split_name(name)[0].lower().split(".")
     index = (row.tested or row.trusted).suffix.split(".")[1:2]  # type: ignore[union-attr]
     return index != ["0"] and any(part in _TAKES_WEIGHT for part in parts[1:])
@@ -137,6 +137,6 @@ def trusted_name(call: CallRows) -> str:
     return call.name
 
 
-def suffix_of(call: CallRows, row: Row) -> str:
+def suffix_of(call: CallRows, row: ComparedRow) -> str:
     """The name of a row within its call."""
     return row.name.removeprefix(call.name).lstrip("._")
