@@ -1,7 +1,6 @@
-"""Fills in the figures of README and of the documents, from `benchmarks/results`.
+"""Fills in the tables of README and of the documents, from `benchmarks/results`.
 
-A figure stands between `<!-- =NAME -->` and `<!-- / -->`, a table between `<!-- table: NAME -->` and `<!-- end -->`. A
-name that ends in `.zh` is the same in Chinese.
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; a name that ends in `.zh` is the same in Chinese.
 
   python docs/build/figures.py            fill them in
   python docs/build/figures.py --check    only say which are not what the results say; exit code 1 if any
@@ -12,8 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,11 +20,7 @@ import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_FIGURE = re.compile(r"(<!-- =(?P<name>[\w.]+) -->)(?P<old>.*?)(<!-- / -->)")
-_MARKED = re.compile(
-    r"<!-- =(?P<name>[\w.]+) -->.*?<!-- / -->|<!-- table: (?P<table>[\w.]+) -->\n.*?<!-- end -->", re.DOTALL
-)
-_TABLE = re.compile(r"(<!-- table: (?P<name>[\w.]+) -->\n)(?P<old>.*?)(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- table: (?P<name>[\w.]+) -->\n)(?P<old>.*?)(<!-- end -->)", re.DOTALL)
 
 
 def documents() -> Iterator[Path]:
@@ -41,29 +35,26 @@ def filled(text: str) -> str:
     Raises:
         KeyError: A marker has a name that nothing is known about.
     """
-    text = _FIGURE.sub(partial(_replace, one_of=tables.FIGURES), text)
-    return _TABLE.sub(partial(_replace, one_of=tables.TABLES), text)
+    return TABLE.sub(lambda match: match[1] + _made(match["name"]) + match[4], text)
 
 
 def differences(text: str) -> list[str]:
     """A sentence for each marker of `text` with something else behind it than the results say."""
-    parts = zip(_MARKED.finditer(text), _MARKED.finditer(filled(text)), strict=True)
     return [
-        f"line {text[: is_there.start()].count(chr(10)) + 1}: {is_there['name'] or is_there['table']} is not up to date"
-        for is_there, right in parts
-        if is_there[0] != right[0]
+        f"line {text[: match.start()].count(chr(10)) + 1}: {match['name']} is not up to date"
+        for match in TABLE.finditer(text)
+        if match["old"] != _made(match["name"])
     ]
 
 
 def without_markers(text: str) -> str:
-    """`text` with the figures and without their markers, which a page does not need."""
-    return _TABLE.sub(lambda match: match["old"], _FIGURE.sub(lambda match: match["old"], text))
+    """`text` with the tables and without their markers, which a page does not need."""
+    return TABLE.sub(lambda match: match["old"], text)
 
 
-def _replace(match: re.Match[str], one_of: dict[str, Callable[..., str]]) -> str:
-    name, _, language = match["name"].partition(".")
-    made = one_of[name](language) if language else one_of[name]()
-    return match[1] + made + match[match.re.groups]
+def _made(name: str) -> str:
+    table, _, language = name.partition(".")
+    return tables.TABLES[table](language) if language else tables.TABLES[table]()
 
 
 def main() -> int:

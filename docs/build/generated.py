@@ -190,10 +190,19 @@ def _example() -> Event:
     from asd.verdict import Level
 
     return Event(
-        origin=Origin("llama", 1, "node-7", "Ascend:3"), step=18, checkpoint="model.layers.0.ffn_norm",
-        value=3.69e33, limits=(1e6,), level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2",
-        reason="value above the first absolute threshold 1000000", refused=True, time=1795463923.5,
-    )  # fmt: skip
+        origin=Origin("llama", 1, "node-7", "Ascend:3"),
+        step=18,
+        checkpoint="model.layers.0.ffn_norm",
+        value=3.69e33,
+        limits=(1e6,),
+        level=Level.ERROR,
+        kind="anomaly",
+        rule="threshold",
+        feature="l2",
+        reason="value above the first absolute threshold 1000000",
+        refused=True,
+        time=1795463923.5,
+    )
 
 
 def _pretty(event: Event) -> str:

@@ -36,9 +36,14 @@ def a_run(tmp_path_factory, environ):
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "publicCustomization.json").write_text(json.dumps({"publicFaultCode": {}, "publicFaultResource": []}))
     done = subprocess.run(
-        ["asd", "run", "python", "train.py"], cwd=folder, env={**environ, "ASD_ON_ANOMALY": "skip"},
-        capture_output=True, text=True, check=False, timeout=240,
-    )  # fmt: skip
+        ["asd", "run", "python", "train.py"],
+        cwd=folder,
+        env={**environ, "ASD_ON_ANOMALY": "skip"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr
     assert "80818C00" in (folder / "asd_run" / "events-rank0.jsonl").read_text()
     return folder

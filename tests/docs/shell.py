@@ -18,10 +18,30 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = {*COMMANDS, *ALIASES.values()}
 KNOWN_VARIABLES = {each.name for each in VARIABLES} | {ASD_OPTIONS, *SET_BY_RUN} | {"ZOO_SEED"}
 OTHERS = {
-    "/opt/asd/bin/pip", "break", "curl", "docker", "done", "echo", "for", "grep", "helm", "install", "kill",
-    "kubectl", "openssl", "python3", "sbatch", "scontrol", "sed", "sinfo", "sleep", "ssh", "systemctl",
-    "systemd-sysusers", "systemd-tmpfiles",
-}  # fmt: skip
+    "/opt/asd/bin/pip",
+    "break",
+    "curl",
+    "docker",
+    "done",
+    "echo",
+    "for",
+    "grep",
+    "helm",
+    "install",
+    "kill",
+    "kubectl",
+    "openssl",
+    "python3",
+    "sbatch",
+    "scontrol",
+    "sed",
+    "sinfo",
+    "sleep",
+    "ssh",
+    "systemctl",
+    "systemd-sysusers",
+    "systemd-tmpfiles",
+}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _ENDS = {"|", "||", "&&", ";", "&"}
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import figures
-import flow
 import pytest
 import tables
 from markdown import prose
@@ -21,19 +20,18 @@ def test_every_figure_is_what_the_results_say(path):
     assert figures.differences(path.read_text(encoding="utf-8")) == []
 
 
-def test_a_figure_or_a_table_that_was_changed_by_hand_is_found_and_put_right():
-    figure, table = next(iter(tables.FIGURES)), next(iter(tables.TABLES))
-    text = f"a\n<!-- ={figure} -->no figure<!-- / --> b\n<!-- table: {table} -->\n| x |\n<!-- end -->\n"
-    assert figures.differences(text) == [f"line 2: {figure} is not up to date", f"line 3: {table} is not up to date"]
+def test_a_table_that_was_changed_by_hand_is_found_and_put_right():
+    text = "a\n<!-- table: healthy -->\n| x |\n<!-- end -->\n"
+    assert figures.differences(text) == ["line 2: healthy is not up to date"]
     right = figures.filled(text)
-    assert f"<!-- ={figure} -->{tables.FIGURES[figure]()}<!-- / --> b" in right
+    assert tables.TABLES["healthy"]() in right
     assert figures.differences(right) == []
     assert "<!--" not in figures.without_markers(right)
 
 
 def test_a_name_that_nobody_knows_is_an_error():
     with pytest.raises(KeyError):
-        figures.filled("<!-- =nothing -->1<!-- / -->")
+        figures.filled("<!-- table: nothing -->\n1\n<!-- end -->")
 
 
 def test_a_result_that_changes_changes_the_figure(tmp_path, monkeypatch):
@@ -58,7 +56,7 @@ _ALLOWED = {"docs/costs.md": {"1 or 2 %", "2 %", "95 %"}}
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_no_measured_figure_stands_outside_the_markers(name):
-    text = figures._TABLE.sub("", figures._FIGURE.sub("", prose(ROOT / name)))
+    text = figures.TABLE.sub("", prose(ROOT / name))
     found = {match.strip() for match in _BY_HAND.findall(text)}
     assert found <= _ALLOWED.get(name, set())
 
@@ -67,13 +65,6 @@ def test_the_search_for_figures_by_hand_can_find_one():
     assert len(_BY_HAND.findall("takes 3.2 % or 18 µs, 295 of 295, 1.02 times")) == 4
 
 
-def test_the_pictures_of_the_flow_are_what_their_program_draws():
-    for name, text in flow.drawn().items():
-        assert (flow.PICTURES / name).read_text(encoding="utf-8") == text
-    assert flow.WORDS["en"].keys() == flow.WORDS["zh"].keys()
-
-
-def test_every_figure_and_table_is_used_somewhere():
+def test_every_table_is_used_somewhere():
     text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
-    assert [name for name in tables.FIGURES if not re.search(rf"<!-- ={name}(\.zh)? -->", text)] == []
     assert [name for name in tables.TABLES if not re.search(rf"<!-- table: {name}(\.zh)? -->", text)] == []

@@ -36,9 +36,10 @@ def test_rooms_are_the_folders_with_what_their_docstrings_say():
     rows = dict(re.findall(r"^\| `([\w/]+)/` \| (.+?) \|", text, re.MULTILINE))
     for folder in ("asd", "operators", "exporters"):
         inside = {
-            str(path.parent.relative_to(ROOT)) for path in (ROOT / folder).rglob("__init__.py")
+            str(path.parent.relative_to(ROOT))
+            for path in (ROOT / folder).rglob("__init__.py")
             if path.parent.relative_to(ROOT).parts[:2] not in (("asd", "operators"), ("asd", "exporters"))
-        }  # fmt: skip
+        }
         assert inside <= set(rows)
     assert all(words.strip() for words in rows.values())
     assert set(generated._OTHERS) <= {path.name for path in ROOT.iterdir()}

@@ -1,4 +1,4 @@
-"""The tables and figures of the documents, from what the benchmarks have left in `benchmarks/results`."""
+"""The tables of the documents, from what the benchmarks have left in `benchmarks/results`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,11 @@ from collections.abc import Callable
 from tables.cells import RESULTS, result
 from tables.cluster import acting, fleet, many_files, publishing
 from tables.costs import rules
-from tables.debugging import (
-    debugging,
-    first_wrong,
-    first_wrong_ranks,
-)
+from tables.debugging import debugging, first_wrong, first_wrong_ranks
 from tables.detection import healthy, two
 from tables.ranks import ascend, groups, layouts
 
-__all__ = ["FIGURES", "RESULTS", "TABLES", "result"]
+__all__ = ["RESULTS", "TABLES", "result"]
 
-TABLES: dict[str, Callable[..., str]] = {
-    made.__name__: made
-    for made in (
-        two, rules, healthy, debugging,
-        first_wrong, first_wrong_ranks,
-        publishing, many_files, acting, layouts, groups, ascend, fleet,
-    )
-}  # fmt: skip
-
-FIGURES: dict[str, Callable[..., str]] = {}
+_MADE = (two, rules, healthy, debugging, first_wrong, first_wrong_ranks, publishing, many_files, acting)
+TABLES: dict[str, Callable[..., str]] = {made.__name__: made for made in (*_MADE, layouts, groups, ascend, fleet)}

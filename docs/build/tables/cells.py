@@ -28,24 +28,9 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def of(share: dict[str, Any]) -> str:
-    """How many of how many."""
-    return f"{count(share['found'])} of {count(share['of'])}"
-
-
 def percent(share: float, digits: int = 0) -> str:
     """A share for reading."""
     return f"{100 * share:.{digits}f} %"
-
-
-def ratio(of_times: dict[str, Any]) -> str:
-    """A ratio with its quartiles."""
-    return f"{of_times['median']:.3f} ({of_times['q25']:.2f} to {of_times['q75']:.2f})"
-
-
-def milliseconds(of_times: dict[str, Any]) -> str:
-    """The median of some times, in seconds there."""
-    return f"{1000 * of_times['median']:.0f} ms"
 
 
 def met(is_met: object) -> str:

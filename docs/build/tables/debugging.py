@@ -48,10 +48,18 @@ def first_wrong_ranks(language: str = "en") -> str:
 
 def _first_wrong_table(name: str, language: str) -> str:
     head = {
-        "en": ("compared by", "faults", "right", "can't tell", "not seen", "wrong", "right, 95 % interval",
-               "wrong, 95 % interval"),
+        "en": (
+            "compared by",
+            "faults",
+            "right",
+            "can't tell",
+            "not seen",
+            "wrong",
+            "right, 95 % interval",
+            "wrong, 95 % interval",
+        ),
         "zh": ("比对依据", "故障", "正确", "无法判断", "未见差异", "错误", "正确率的 95 % 区间", "错误率的 95 % 区间"),
-    }[language]  # fmt: skip
+    }[language]
     rows = []
     for way, found in result(name)["summary"].items():
         numbers = (str(found[name]) for name in ("faults", "right", "can't tell", "not seen", "wrong"))

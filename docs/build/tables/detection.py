@@ -48,6 +48,11 @@ def healthy() -> str:
             )
         )
     head = (
-        "trainings", "runs", "with a first-level alarm", "checks", "first-level a million", "second-level a million",
-    )  # fmt: skip
+        "trainings",
+        "runs",
+        "with a first-level alarm",
+        "checks",
+        "first-level a million",
+        "second-level a million",
+    )
     return table(head, rows)

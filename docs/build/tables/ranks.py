@@ -34,27 +34,55 @@ def groups() -> str:
     found = result("groups")["groups"]
     rows = [
         (
-            count(row["ranks"]), f"{row['step_bytes'] / 1024:.0f} KiB, {row['step_ms']:.0f} ms",
+            count(row["ranks"]),
+            f"{row['step_bytes'] / 1024:.0f} KiB, {row['step_ms']:.0f} ms",
             f"{row['hash_bytes'] / 1024:.0f} KiB, {row['hash_ms']:.1f} ms",
             f"{row['refused_bytes'] / 1024:.0f} KiB, {row['refused_ms']:.0f} ms",
         )
         for row in found["rows"]
-    ]  # fmt: skip
+    ]
     powers = found["exponents"]
-    last = ("grows with the ranks to the power of",
-            f"{powers['usual_step_bytes']:.2f} in bytes, {powers['usual_step_ms']:.2f} in time", "",
-            f"{powers['refused_ms']:.2f} in time")  # fmt: skip
+    last = (
+        "grows with the ranks to the power of",
+        f"{powers['usual_step_bytes']:.2f} in bytes, {powers['usual_step_ms']:.2f} in time",
+        "",
+        f"{powers['refused_ms']:.2f} in time",
+    )
     return table(("ranks", "each step", "weights, each 16 steps", "a refused step"), [*rows, last])
 
 
 def ascend(language: str = "en") -> str:
     """What was compiled for Ascend, without detection and with it."""
     head, yes, same = {
-        "en": (("network", "layout", "protection", "compiled", "collectives without → with", "checkpoints",
-                "operators without → with", "seconds to compile, without → with"), "yes", "the same"),
-        "zh": (("网络", "切分方式", "检测", "编译通过", "通信算子:无检测 → 有检测", "检测点",
-                "算子数:无检测 → 有检测", "编译秒数:无检测 → 有检测"), "是", "相同"),
-    }[language]  # fmt: skip
+        "en": (
+            (
+                "network",
+                "layout",
+                "protection",
+                "compiled",
+                "collectives without → with",
+                "checkpoints",
+                "operators without → with",
+                "seconds to compile, without → with",
+            ),
+            "yes",
+            "the same",
+        ),
+        "zh": (
+            (
+                "网络",
+                "切分方式",
+                "检测",
+                "编译通过",
+                "通信算子:无检测 → 有检测",
+                "检测点",
+                "算子数:无检测 → 有检测",
+                "编译秒数:无检测 → 有检测",
+            ),
+            "是",
+            "相同",
+        ),
+    }[language]
     cells, rows = result("ascend"), list[tuple[str, ...]]()
     for cell, found in cells.items():
         net, layout, protection = cell.split("/")
