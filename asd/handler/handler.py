@@ -91,10 +91,6 @@ class FaultHandler:
         with store.guard():
             self._is_active(self._reconciled)
 
-    def __call__(self, event: Event) -> None:
-        """Takes in one event, as a sink of a training does."""
-        self.handle(event)
-
     def handle(self, event: Event) -> Decision:
         """Takes in one event, acts where it must, and says what was decided.
 

@@ -22,6 +22,7 @@ from asd.cli.act.leading import Leading, add_lease_argument, check_leads, read_l
 from asd.cli.act.pulled_agents import Agents, add_agent_arguments, allow_many_files, read_agents
 from asd.cli.shared.isolation_log import IsolationLog
 from asd.cli.shared.isolator_options import open_isolator
+from asd.cli.shared.message_limiter import DecisionLimiter
 from asd.cli.shared.policy_options import add_policy_arguments, number, read_policy
 from asd.cli.shared.printable import printable
 from asd.cli.shared.stopping import stopped
@@ -36,7 +37,6 @@ from asd.handler.handler_counts import HandlerCounts
 from asd.handler.inputs.agent_feed import AgentFeed
 from asd.handler.inputs.alerts import AlertBox
 from asd.handler.inputs.feed import LogFeed
-from asd.handler.message_limiter import DecisionLimiter
 
 if TYPE_CHECKING:
     from asd.exporters.kubernetes.lease import KubeLease

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
 
+from asd.cli.shared.message_limiter import SECONDS, MessageLimiter
 from asd.cli.shared.printable import printable
 from asd.event import LEVEL_NAMES, Event
-from asd.handler.message_limiter import SECONDS, MessageLimiter
 from asd.verdict import Level
 
 __all__ = ["EventTable"]

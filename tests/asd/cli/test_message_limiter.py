@@ -2,9 +2,9 @@
 
 import math
 
+from asd.cli.shared.message_limiter import DecisionLimiter, MessageLimiter
 from asd.handler import Policy
 from asd.handler.decision import Decision
-from asd.handler.message_limiter import DecisionLimiter, MessageLimiter
 from asd.isolator import Device
 from tests.asd.handler.scene import Scene
 
