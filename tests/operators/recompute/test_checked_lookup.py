@@ -57,7 +57,7 @@ def test_a_training_is_the_same_with_and_without_checks_of_its_lookups_bit_for_b
     assert all(len(seen) == 2 and 0 <= max(seen) < 1 for seen in found.values())
 
 
-@pytest.mark.parametrize("part", ["", "_dx"])
+@pytest.mark.parametrize(("mode", "part"), [("graph", ""), ("pynative", "_dx")], indirect=["mode"])
 def test_a_wrong_row_or_gradient_is_named_and_its_update_refused(mode, part):
     with pytest.raises(AnomalyDetected) as caught:
         trained(One(), monitor_of(every=1), 1, before=lambda net: strike(net.embedding.gather.checked.call, part, 0.01))

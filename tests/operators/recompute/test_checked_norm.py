@@ -41,7 +41,7 @@ def scores(monitor):
     return {name: [row[1] for row in rows] for name, rows in monitor.monitor.history.items() if ".checksum" in name}
 
 
-@pytest.mark.parametrize("plan", [{"every": 1}, {"every": 3}])
+@pytest.mark.parametrize(("mode", "plan"), [("graph", {"every": 3}), ("pynative", {"every": 1})], indirect=["mode"])
 def test_a_training_is_the_same_with_and_without_checks_of_its_norms_bit_for_bit(mode, plan):
     losses, weights = trained(Block(), steps=6)
     monitor = monitor_of(**plan)
@@ -96,7 +96,7 @@ class StruckNorm(nn.Cell):
         return (self.output(outputs[0]), *outputs[1:]) if self.part == "" else outputs
 
 
-@pytest.mark.parametrize("part", ["", "_dx", "_dw"])
+@pytest.mark.parametrize(("mode", "part"), [("graph", ""), ("pynative", "_dx"), ("pynative", "_dw")], indirect=["mode"])
 def test_a_wrong_norm_is_named_and_its_update_refused(mode, part):
     def strike(net):
         checked = net.norm.layer_norm.checked

@@ -58,7 +58,7 @@ class One(nn.Cell):
         return (self.gate(self.dense(x)) * x).square().mean()
 
 
-@pytest.mark.parametrize("part", ["", "_dx"])
+@pytest.mark.parametrize(("mode", "part"), [("graph", ""), ("pynative", "_dx")], indirect=["mode"])
 def test_a_wrong_softmax_is_named_and_its_update_refused(mode, part):
     with pytest.raises(AnomalyDetected) as caught:
         trained(One(), monitor_of(every=1), 1, before=lambda net: strike_of_one(net.gate.softmax.checked.call, part))
