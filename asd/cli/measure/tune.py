@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from asd.cli.shared.printable import printable
 from asd.cli.shared.progress import Bar
 from asd.config import Config
 from asd.errors import ConfigError, StateError
@@ -239,7 +240,7 @@ def _table(proposal: Proposal) -> str:
                 each.test.what,
                 f"{each.seen:,}",
                 f"{top.score:.4g}" if top else "-",
-                f"{_printable(top.checkpoint)}, rank {top.rank}, step {top.step}" if top else "-",
+                f"{printable(top.checkpoint)}, rank {top.rank}, step {top.step}" if top else "-",
                 "{},{}".format(*each.today),
                 "{},{}".format(*each.pair) if each.pair else "-",
                 _how(each),
@@ -250,7 +251,7 @@ def _table(proposal: Proposal) -> str:
                 "",
                 "",
                 f"{more.score:.4g}",
-                f"{_printable(more.checkpoint)}, rank {more.rank}, step {more.step}",
+                f"{printable(more.checkpoint)}, rank {more.rank}, step {more.step}",
                 *[""] * 3,
             )
             for more in each.drivers[1:]
@@ -295,8 +296,3 @@ def _left_out(today: Replayed) -> str:
 
 def _plural(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _printable(text: str) -> str:
-    """No control sequence of a foreign file may reach a terminal."""
-    return text if text.isprintable() else ascii(text)[1:-1]
