@@ -3,7 +3,6 @@ import random
 
 import pytest
 
-from asd.errors import ConfigError, StateError
 from asd.rules import Adaptive, Threshold
 from asd.verdict import Level
 
@@ -120,36 +119,3 @@ def test_the_extremes_of_float_neither_overflow_nor_fail():
         levels(rule, [value] * 30)
         assert rule.state()["learned"] == 30
         assert math.isfinite(rule.limit())
-
-
-@pytest.mark.parametrize("name", ["envelope", "deviations", "drop"])
-def test_a_bad_margin_is_an_error_that_names_it(name):
-    for value in (-1, math.nan, math.inf, "2", None):
-        with pytest.raises(ConfigError, match=f"{name} has the value"):
-            Adaptive(**{name: value})
-
-
-def test_bad_steps_and_thresholds_are_errors():
-    for arguments in ({"first_steps": 0}, {"warm_up": 1.5}, {"upper": (1, 2)}, {"sigma": (5, 9)}, {"min_steps": 0}):
-        with pytest.raises(ConfigError, match=next(iter(arguments))):
-            Adaptive(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "valid"),
-    [
-        ("mu", math.nan, "a finite number"),
-        ("dev", -0.1, "a number of at least 0"),
-        ("low", 99.0, "at most env"),
-        ("learned", 1000, "at most count, which is 100"),
-        ("learned", 0.5, "an integer of at least 0"),
-        ("pre", math.inf, "a finite number"),
-        ("count", "7", "an integer of at least 0"),
-    ],
-)
-def test_a_corrupt_state_is_an_error_and_changes_nothing(key, value, valid):
-    rule = trained()
-    before = rule.state()
-    with pytest.raises(StateError, match=f"{key} has the value .*{valid}"):
-        rule.restore({**trained().state(), key: value})
-    assert rule.state() == before

@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from asd.errors import ConfigError, StateError
 from asd.rules import Combined
 from asd.verdict import Level
 
@@ -117,28 +116,3 @@ def test_after_a_huge_value_the_values_that_strike_have_a_gap_around_it():
     for value, struck in ((999, False), (1001, True), (1e9 - 1001, True), (1e9 - 999, False), (1e9 + 1001, True)):
         rule.restore(state)
         assert strikes(rule, [value]) == [struck]
-
-
-@pytest.mark.parametrize("name", ["upper_thresh1", "upper_thresh2"])
-@pytest.mark.parametrize("value", [2, 2.9, -5, NAN, INF, "100", True, None])
-def test_a_bad_threshold_is_an_error_that_names_it(name, value):
-    with pytest.raises(ConfigError, match=f"{name} has the value .* a number of at least 3"):
-        Combined(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "valid"),
-    [
-        ("avg", NAN, "a finite number"),
-        ("avg", INF, "a finite number"),
-        ("count", 1, "at most count, which is 1"),
-        ("none_zero_count", 4, "at most count, which is 3"),
-        ("pre_value", "1", "a number"),
-    ],
-)
-def test_a_corrupt_state_is_an_error_and_changes_nothing(key, value, valid):
-    rule = warmed_up()
-    before = rule.state()
-    with pytest.raises(StateError, match=valid):
-        rule.restore({"avg": 1e-3, "pre_value": NAN, "count": 3, "none_zero_count": 2, key: value})
-    assert rule.state() == before

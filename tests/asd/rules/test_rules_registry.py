@@ -10,7 +10,7 @@ from asd import Config, tuning
 from asd.config import describe
 from asd.errors import ConfigError, StateError
 from asd.origin import Origin
-from asd.rules import RULES, Rule, make_rule
+from asd.rules import RULES, Adaptive, Combined, Rule, SilentCheckV3, Threshold, make_rule
 from asd.rules.base import SIGMA, check_state
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
@@ -97,6 +97,85 @@ def test_a_state_with_other_keys_is_an_error_that_lists_the_needed_ones(name):
         with pytest.raises(StateError, match=f"State of rule {name} has .* which is not valid: the keys {needed}"):
             rule.restore(state)
     assert rule.state() == before
+
+
+NAN, INF = math.nan, math.inf
+LEARNED = {"mu": 0.0, "dev": 0.2, "env": 0.0, "low": -0.5, "learned": 3}
+NORMS = {"pre": 1.0, "min": 1.0, "max": 2.0, "count": 3}
+SAVED = {
+    "threshold": NORMS,
+    "silent_check_v3": {"avg": 1.0, "count": 3},
+    "combined": {"avg": 1e-3, "pre_value": NAN, "count": 3, "none_zero_count": 2},
+    "adaptive": {**LEARNED, **NORMS},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "valid"),
+    [
+        ("threshold", "pre", NAN, "a finite number"),
+        ("threshold", "min", INF, "a finite number"),
+        ("threshold", "max", "2", "a number"),
+        ("threshold", "max", 10**400, "a number"),
+        ("threshold", "pre", True, "a number"),
+        ("threshold", "min", 2.5, "at most max, which is 2.0"),
+        ("threshold", "pre", 2.5, "from min, which is 1.0, to max, which is 2.0"),
+        ("threshold", "count", 2.0, "an integer of at least 0"),
+        ("threshold", "count", -1, "an integer of at least 0"),
+        ("threshold", "count", None, "an integer of at least 0"),
+        ("silent_check_v3", "avg", NAN, "a finite number"),
+        ("combined", "avg", NAN, "a finite number"),
+        ("combined", "avg", INF, "a finite number"),
+        ("combined", "count", 1, "at most count, which is 1"),
+        ("combined", "none_zero_count", 4, "at most count, which is 3"),
+        ("combined", "pre_value", "1", "a number"),
+        ("adaptive", "mu", NAN, "a finite number"),
+        ("adaptive", "dev", -0.1, "a number of at least 0"),
+        ("adaptive", "low", 99.0, "at most env, which is 0.0"),
+        ("adaptive", "learned", 1000, "at most count, which is 3"),
+        ("adaptive", "learned", 0.5, "an integer of at least 0"),
+        ("adaptive", "pre", INF, "a finite number"),
+        ("adaptive", "count", "7", "an integer of at least 0"),
+    ],
+)
+def test_a_corrupt_state_is_an_error_that_says_what_is_valid_and_changes_nothing(name, key, value, valid):
+    rule = make_rule(name, learn_errors=False)
+    rule.restore(SAVED[name])
+    before = repr(rule.state())
+    with pytest.raises(
+        StateError, match=f"^State of rule ({name}|threshold): .* has the value .*, which is not valid: {valid}.$"
+    ):
+        rule.restore({**SAVED[name], key: value})
+    assert repr(rule.state()) == before
+
+
+PAIR = "two numbers of at least 3, the first greater than the second"
+NO_PAIRS = [(2, 1), (3, 3), (4, 2.5), (10, 9, 8), 10, "10,5", (INF, 5), (NAN, 5), (10, True), (10**400, 5), None]
+
+
+@pytest.mark.parametrize(
+    ("rule", "argument", "wrong", "valid"),
+    [
+        (Threshold, "upper", NO_PAIRS, PAIR),
+        (Threshold, "sigma", NO_PAIRS, PAIR),
+        (Threshold, "min_steps", [0, -1, 1.5, True, "7", None], "an integer of at least 1"),
+        (SilentCheckV3, "upper", [(5, 5)], PAIR),
+        (SilentCheckV3, "beta", [-0.1, 1, 1.5, NAN, "0.9", True, None], "a number from 0 to below 1"),
+        (Combined, "upper_thresh1", [2, 2.9, -5, NAN, INF, "100", True, None], "a number of at least 3"),
+        (Combined, "upper_thresh2", [2, NAN, None], "a number of at least 3"),
+        *((Adaptive, name, [-1, NAN, INF, "2", None], "at least 0") for name in ("envelope", "deviations", "drop")),
+        (Adaptive, "first_steps", [0], "at least 1"),
+        (Adaptive, "warm_up", [0, 1.5], "at least 1"),
+        (Adaptive, "upper", [(1, 2)], PAIR),
+        (Adaptive, "sigma", [(5, 9)], PAIR),
+        (Adaptive, "min_steps", [0], "at least 1"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_that_names_it(rule, argument, wrong, valid):
+    for value in wrong:
+        with pytest.raises(ConfigError, match=valid) as caught:
+            rule(**{argument: value})
+        assert (caught.value.variable, caught.value.value) == (argument, value) or value != value
 
 
 def test_the_rules_need_neither_numpy_nor_mindspore():
