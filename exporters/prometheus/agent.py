@@ -8,31 +8,25 @@ none is counted twice.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from asd.errors import ConfigError, StateError
 from asd.event import Event
+from asd.exporters.prometheus.agent_state import SavedState, StateLock, last_events
 from asd.exporters.prometheus.event_journal import EventJournal
-from asd.exporters.prometheus.state_lock import StateLock
 from asd.exporters.run_files.liveness import Liveness
 from asd.exporters.run_files.status_file import StatusFiles
 from asd.handler import Policy
 from asd.handler.inputs.owners import may_give_back
 from asd.handler.ledger import Ledger
-from asd.records import fill, load_if_there
 from asd.rules.step.status import Status
 from asd.rundir import names as run_dir
-from asd.rundir.disk import open_to_read, write_whole
 from asd.rundir.folders import RunFolders
 from asd.rundir.follow import Follower, Line
 
@@ -51,11 +45,8 @@ PROBLEMS = (
 )
 """What can go wrong in the agent itself, the label `reason`."""
 
-VERSION = 1
 _AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
 _STUCK_INTERVALS = 10
-_TAIL_BYTES = 1 << 18  # of each event log, to find its last events again
-_MOST_BYTES = 1 << 28
 _MOST_TOLD = 100
 _MOST_UNKEPT = 10_000  # events that wait for the journal; of more the logs are read again
 _FEW = 3
@@ -290,7 +281,7 @@ class Agent:
         saved = None
         self._unkept = []
         try:
-            saved = _load(self.state_file)
+            saved = SavedState.load(self.state_file)
             follower = self._follow(saved.cursor if saved else None)
             self.ledger.restore(saved.ledger if saved else Ledger().state())
         except StateError as error:
@@ -300,7 +291,7 @@ class Agent:
         self._saved = follower.state()
         self._had_state = saved is not None
         if saved:
-            for event in _last_events(self._folders.event_files()):
+            for event in last_events(self._folders.event_files()):
                 self.ledger.recall(event)
         return follower
 
@@ -311,10 +302,9 @@ class Agent:
         cursor = self._follower.state()
         if cursor == self._saved or not self._lock.has_folder():
             return
-        state = {"version": VERSION, "cursor": cursor, "ledger": self.ledger.state()}
         try:
             self._lock.take()
-            write_whole(self.state_file, json.dumps(state))
+            SavedState(cursor, self.ledger.state()).save(self.state_file)
         except (OSError, StateError) as error:
             reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
             self._problem("cursor", f"{self.state_file} can't be written: {reason}")
@@ -333,33 +323,7 @@ class Agent:
             _log.warning("%s", sentence)
 
 
-@dataclass
-class _Saved:
-    """What outlives an agent: how far the logs were read, and what was counted up to there."""
-
-    cursor: Annotated[dict[str, Any], Meta(description="an object")]
-    ledger: Annotated[dict[str, Any], Meta(description="an object")]
-
-
-def _load(path: Path) -> _Saved | None:
-    data = load_if_there(path, "state file", "the JSON that an agent saves", version=VERSION, most=_MOST_BYTES)
-    return None if data is None else fill(_Saved, data, f"state file {path}")
-
-
 def _event(line: Line) -> Event | None:
     with contextlib.suppress(StateError):
         return Event.from_json(line.text)
     return None
-
-
-def _last_events(paths: Iterable[Path]) -> list[Event]:
-    """The last events of each log, sorted by time."""
-    events: dict[str, Event] = {}
-    for path in paths:
-        with contextlib.suppress(OSError), open(open_to_read(path, links=False), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            for line in file.read(_TAIL_BYTES).split(b"\n"):
-                with contextlib.suppress(StateError):
-                    event = Event.from_json(line.decode(errors="replace"))
-                    events[event.id] = event
-    return sorted(events.values(), key=lambda event: event.time)
