@@ -1,4 +1,4 @@
 """The report: one HTML file that tells what happened in a run.
 
-May import: `run_files`, and `asd.dumps`.
+May import: `pictures` and `run_files`.
 """

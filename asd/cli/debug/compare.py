@@ -1,9 +1,9 @@
 """Compares the dumps of two runs and names the first operator that computed wrongly.
 
 The run under test (`npu`) stands against a trusted one (`bench`), of MindSpore or of PyTorch. Every input and output
-becomes a row of a csv file; what is there is never overwritten. At the end one sentence says where the runs part, and
-an HTML page shows it. With `--gradients` the records of two gradient monitors are compared, and the step is named where
-these part. With `--merge` the csv files of several ranks become one.
+becomes a row of a csv file; what is there is never overwritten. At the end one sentence says where the runs part. With
+`--gradients` the records of two gradient monitors are compared, and the step is named where these part. With `--merge`
+the csv files of several ranks become one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from asd.cli.debug import gradients, merge
 from asd.errors import ConfigError
 from asd.records import plain
-from asd.rundir.disk import write_whole
 
 if TYPE_CHECKING:
     from asd.dumps.compare.calls import CallRows
@@ -76,19 +75,15 @@ def run(args: argparse.Namespace) -> int:
         return merge.run(args)
     if args.gradients:
         return gradients.run(args)
-    from asd import __version__
     from asd.dumps.compare.comparison import Options, compare_runs
-    from asd.exporters.report.compare_page import render
 
     request = _request(args)
     told = _tell if request.log or args.is_print_compare_log else _stay_quiet
     options = Options(args.by, _file("layer_mapping", args.layer_mapping), told=told)
     output = Path(args.output_path)
     outcome = compare_runs(request, output, options)
-    page = output / f"compare_report_{outcome.stamp}.html"
-    write_whole(page, render(outcome, request, version=__version__))
     if args.json:
-        print(json.dumps({**_facts(outcome), "report": str(page), "notes": outcome.notes}, indent=1))
+        print(json.dumps({**_facts(outcome), "notes": outcome.notes}, indent=1))
         return 0
     for note in outcome.notes:
         print(f"asd: {note}", file=sys.stderr)
@@ -97,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{pair.where + ': ' if pair.where else ''}{pair.rows} rows of {pair.calls} calls ({counts})")
         for file in pair.files:
             print(f"  {file}")
-    print(f"  {page}\n{outcome.sentence}")
+    print(outcome.sentence)
     return 0
 
 

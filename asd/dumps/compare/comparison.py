@@ -90,12 +90,10 @@ class ComparisonOutcome:
     Attributes:
         pairs: Every rank of every step that both sides have.
         notes: What else is to be known, a sentence each.
-        stamp: The timestamp in the names of the files.
     """
 
     pairs: list[Pair]
     notes: list[str]
-    stamp: str
 
     @property
     def first(self) -> Pair | None:
@@ -147,8 +145,7 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
     pairs, notes = _both(find_dumps(request.tested), find_dumps(request.trusted))
     notes += cut_short(file for files in pairs.values() for file in files)
     names = [_name(key, many=len(pairs) > 1) for key in pairs]
-    patterns = [*(f"{name}.csv" for name in names), "compare_report_{}.html"]
-    stamp = free_timestamp(output, patterns, datetime.now().astimezone())
+    stamp = free_timestamp(output, [f"{name}.csv" for name in names], datetime.now().astimezone())
     carried: dict[int | None, float] = {}
     done = [
         _compare_pair(request, options, key, files, output / name.format(stamp), carried)
@@ -156,7 +153,7 @@ def compare_runs(request: Request, output: Path, options: Options) -> Comparison
     ]
     across_steps(done)
     across_ranks(done)
-    return ComparisonOutcome(done, notes, stamp)
+    return ComparisonOutcome(done, notes)
 
 
 def _both(ours: dict[Any, Path], theirs: dict[Any, Path]) -> tuple[dict[Any, tuple[Path, Path]], list[str]]:
