@@ -43,7 +43,7 @@ class Forgotten(Part):
             self.gate.listener = None
 
     def look(self, *, ended: bool = False) -> None:
-        """Reports what was not judged; may be called between any two instructions of the main thread."""
+        """Reports what was not judged."""
         if not self._watches or table() is not self.table or self.table.replaying:  # no slots of another
             return
         gate = self.gate
