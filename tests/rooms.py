@@ -39,8 +39,8 @@ RERUN = (
     "asd/injection",
 )
 ROOMS = (
-    Room("asd", ("asd",), 1986, 1700),
-    Room("asd/rules", ("asd/rules",), 5364, 3300),
+    Room("asd", ("asd",), 1983, 1700),
+    Room("asd/rules", ("asd/rules",), 4948, 3300),
     Room("asd/rundir", ("asd/rundir",), 2226, 1500),
     Room("asd/handler", ("asd/handler",), 4896, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3419, 1900),
