@@ -139,14 +139,22 @@ def health_of(events: list[Event], health: Health) -> None:
 def random_fault(random: np.random.Generator, step: int, ranks: int) -> Fault:
     """A fault that breaks a first-level limit, of any kind, at any checkpoint, on any rank."""
     amounts = {
-        "flip": 30, "set": float(random.choice([np.inf, np.nan, 10 ** random.uniform(6.5, 30)])),
-        "stick": 10 ** random.uniform(6.5, 30), "scale": 10 ** random.uniform(15, 30),
-    }  # fmt: skip
+        "flip": 30,
+        "set": float(random.choice([np.inf, np.nan, 10 ** random.uniform(6.5, 30)])),
+        "stick": 10 ** random.uniform(6.5, 30),
+        "scale": 10 ** random.uniform(15, 30),
+    }
     pattern = str(random.choice([*amounts]))
     return Fault(
-        "gradient", str(random.choice(SITES)), pattern, amounts[pattern], step, rank=int(random.integers(ranks)),
-        elements=int(random.integers(1, 5)), seed=int(random.integers(1 << 30)),
-    )  # fmt: skip
+        "gradient",
+        str(random.choice(SITES)),
+        pattern,
+        amounts[pattern],
+        step,
+        rank=int(random.integers(ranks)),
+        elements=int(random.integers(1, 5)),
+        seed=int(random.integers(1 << 30)),
+    )
 
 
 def faults(seed: int, count: int) -> None:

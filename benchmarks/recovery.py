@@ -45,9 +45,13 @@ def run(command: Sequence[str], folder: Path, environ: Mapping[str, str], second
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASD_", "NPU_ASD_", "MS_"))}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     program = subprocess.Popen(
-        [sys.executable, keeper.__file__, str(os.getpid()), *command], cwd=folder, text=True,
-        env={**kept, "PATH": path, "GLOG_v": "3", **environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, keeper.__file__, str(os.getpid()), *command],
+        cwd=folder,
+        text=True,
+        env={**kept, "PATH": path, "GLOG_v": "3", **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         out, err = program.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -68,8 +72,12 @@ def supervised(folder: Path, fault: str, saves: bool) -> tuple[list[dict[str, An
     """One job from its begin to its end: what its ranks told, and its events."""
     folder.mkdir()
     words = [sys.executable, "-m", "asd", "run", "--ranks", "2", "--spares", "1", "--", sys.executable, str(_TRAINING)]
-    out = run([*words, "job", str(_STEPS), str(_EVERY), str(int(saves)), *([fault] if fault else [])], folder,
-              {"ASD_RUN": "job", "ASD_RUN_DIR": str(folder)}, 300)  # fmt: skip
+    out = run(
+        [*words, "job", str(_STEPS), str(_EVERY), str(int(saves)), *([fault] if fault else [])],
+        folder,
+        {"ASD_RUN": "job", "ASD_RUN_DIR": str(folder)},
+        300,
+    )
     events = [event for path in sorted(folder.glob("events-*.jsonl")) for event in read_events(path)]
     return told(out), events
 
@@ -85,10 +93,14 @@ def recovery(folder: Path, clean: set[str], source: random.Random, *, saves: boo
     times = [line["seconds"] for line in lines if "step" in line and 1 < line["step"] < step and line["run"] == "job"]
     again = min(line["step"] for line in lines if line.get("run") == "job+2")
     return {
-        "fault": fault, "right_device": isolation.device == f"CPU:{device}", "decision_s": isolation.time - alarm,
-        "step_s": median(times), "lost_steps": step - again, "since_checkpoint": (step - 1) % _EVERY,
+        "fault": fault,
+        "right_device": isolation.device == f"CPU:{device}",
+        "decision_s": isolation.time - alarm,
+        "step_s": median(times),
+        "lost_steps": step - again,
+        "since_checkpoint": (step - 1) % _EVERY,
         "weights_as_undisturbed": {line["digest"] for line in lines if "digest" in line} == clean,
-    }  # fmt: skip
+    }
 
 
 def attribution(folder: Path, faults: int, seed: int, ranks: int = 4) -> dict[str, Any]:
@@ -98,10 +110,23 @@ def attribution(folder: Path, faults: int, seed: int, ranks: int = 4) -> dict[st
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     launcher = shutil.which("msrun", path=str(Path(sys.executable).parent)) or "msrun"
-    run([launcher, f"--worker_num={ranks}", f"--local_worker_num={ranks}", f"--master_port={port}", "--join=True",
-         "--log_dir=logs", str(_TRAINING), "faults", str(seed), str(faults)], folder,
+    run(
+        [
+            launcher,
+            f"--worker_num={ranks}",
+            f"--local_worker_num={ranks}",
+            f"--master_port={port}",
+            "--join=True",
+            "--log_dir=logs",
+            str(_TRAINING),
+            "faults",
+            str(seed),
+            str(faults),
+        ],
+        folder,
         {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "skip", "ASD_RUN_DIR": str(folder), "ASD_RUN": "faults"},
-        300 + 10.0 * faults)  # fmt: skip
+        300 + 10.0 * faults,
+    )
     steps: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for rank in range(ranks):
         for line in told((folder / "logs" / f"worker_{rank}.log").read_text()):
@@ -114,10 +139,14 @@ def attribution(folder: Path, faults: int, seed: int, ranks: int = 4) -> dict[st
         if accused != [lines[0]["victim"]]:
             wrong.append({"fault": lines[0]["fault"], "accused": accused})
     return {
-        "ranks": ranks, "faults": len(struck), "detected": detected, "right": len(struck) - len(wrong), "wrong": wrong,
+        "ranks": ranks,
+        "faults": len(struck),
+        "detected": detected,
+        "right": len(struck) - len(wrong),
+        "wrong": wrong,
         "steps_between": len(steps) - len(struck),
         "accused_between": sum(any(line["kinds"] for line in lines) for lines in steps.values() if lines not in struck),
-    }  # fmt: skip
+    }
 
 
 def quartiles(values: Sequence[float]) -> dict[str, float]:
@@ -146,9 +175,10 @@ def summary(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the figures and writes them as JSON."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples: python benchmarks/recovery.py --quick\n          python benchmarks/recovery.py --jobs 20",
-    )  # fmt: skip
+    )
     parser.add_argument("--jobs", type=int, default=10, help="jobs of each kind (default %(default)s)")
     parser.add_argument("--faults", type=int, default=200, help="faults to attribute (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="decides about faults (default %(default)s)")
@@ -171,10 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             plain.append(recovery(work / f"plain{number}", clean, source, saves=False))
             saving.append(recovery(work / f"saving{number}", clean, source, saves=True))
         results = {
-            "python": platform.python_version(), "machine": f"{os.cpu_count()} cores", "quick": options.quick,
+            "python": platform.python_version(),
+            "machine": f"{os.cpu_count()} cores",
+            "quick": options.quick,
             "recovery": {"from_the_last_checkpoint": summary(plain), "saving_at_a_refused_update": summary(saving)},
             "attribution": attribution(work / "attribution", faults, options.seed),
-        }  # fmt: skip
+        }
     for name, each in results["recovery"].items():
         print(
             f"{name}: decision {each['decision_s']} s at steps of {each['step_s']} s, in time in {each['in_time']} of "

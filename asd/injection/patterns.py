@@ -50,7 +50,7 @@ def amount_is_valid(pattern: str, amount: float) -> bool:
 
 
 def _rows(array: Array) -> Array:
-    """As a matrix, of the same memory."""
+    """The array as a matrix; what is written there is written into it."""
     return array.reshape(-1, array.shape[-1] if array.ndim else 1)
 
 

@@ -67,7 +67,7 @@ def event_files(run_dir: Path) -> list[Path]:
 
 
 def event_files_among(paths: Iterable[Path]) -> list[Path]:
-    """Those of `paths`, files of one folder, that are event logs, in the order of `event_files`."""
+    """Filters the files of one folder for event logs, in the order of `event_files`."""
     return _oldest_first(paths, _EVENTS)
 
 
@@ -97,7 +97,7 @@ def status_files(run_dir: Path) -> list[Path]:
 
 
 def status_files_among(paths: Iterable[Path]) -> list[Path]:
-    """Those of `paths`, what stands in one folder, that are statuses, in the order of `status_files`."""
+    """Filters what stands in one folder for statuses, in the order of `status_files`."""
     return sorted(path for path in paths if _STATUS.fullmatch(path.name) and path.is_file())
 
 

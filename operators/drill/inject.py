@@ -91,7 +91,7 @@ class FaultInjector(Callback):
             self.attach(run_context.original_args().train_network)
 
     def on_train_step_begin(self, run_context: Any) -> None:
-        """The same for `Model.train`."""
+        """Begins a step of `Model.train`."""
         self.begin_step()
 
     def _choose(self, places: dict[str, Any]) -> list[str]:

@@ -55,7 +55,7 @@ class Workload:
     seed: int = 1
 
     def with_(self, **changes: Any) -> Workload:
-        """The same with some numbers changed."""
+        """A copy with some numbers changed."""
         return replace(self, **changes)
 
 

@@ -122,7 +122,7 @@ class _Reporting(nn.Cell):
 
 
 def _together(dtype: str) -> None:
-    """As the gate sees the gradients of all parameters."""
+    """Reads the gradients of all parameters in one call, as the gate does."""
     arrays = cases(dtype)
     sites = [table().new_site(f"selftest.{name}", WEIGHT_GRADIENT) for name in arrays]
     for ready in _Reporting(make_observer(sites))(*(tensor(array, dtype) for array in arrays.values())):
@@ -196,7 +196,7 @@ def _checked(
     dtype: str,
     *more: Any,
 ) -> None:
-    """The same bits as the bare operator, near NumPy's answers, and NumPy's numbers of its gradient in the table."""
+    """Expects the bits of the bare operator, near NumPy's answers, and NumPy's numbers of its gradient in the table."""
     if not ours.enable_check:
         raise Wrong(f"{what} is not checked, though NPU_ASD_ENABLE is 1")
     given = [Tensor(each) if each.dtype == np.int32 else tensor(each, dtype) for each in inputs]

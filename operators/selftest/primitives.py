@@ -35,7 +35,7 @@ class _One(nn.Cell):
 
 
 class _OfOne(nn.Cell):
-    """The same for one that takes its tensors as a tuple."""
+    """One operator that takes its tensors as a tuple."""
 
     def __init__(self, op: Any) -> None:
         super().__init__()

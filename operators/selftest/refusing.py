@@ -46,7 +46,7 @@ class _Training:
 
 
 def _gradients(dtype: str) -> dict[str, np.ndarray]:
-    """Those that must be refused, by what is wrong with them."""
+    """Gradients that must be refused, by what is wrong with them."""
     usual = _usual(dtype, 5)
     wrong = {f"a {name} above its limit": each for name, each in _too_large(usual).items()}
     for value in (math.nan, math.inf, -math.inf):

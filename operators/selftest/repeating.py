@@ -47,7 +47,7 @@ class Net(nn.Cell):
 
 
 def fill(net: nn.Cell) -> nn.Cell:
-    """The same weights each time."""
+    """Sets weights that are equal each time."""
     random = np.random.default_rng(11)
     for weight in net.trainable_params():
         weight.set_data(Tensor(random.normal(0.2, 0.3, weight.shape).astype(np.float32)))
@@ -135,7 +135,7 @@ class _Story:
 
 @functools.cache
 def _unchecked(dtype: str, steps: int, skip: int = 0) -> _Story:
-    """The same training without any check; `skip` is the step whose update is to be refused."""
+    """A training without any check; `skip` is the step whose update is to be refused."""
     if dtype != "float32":
         try_bare(f"a product in {dtype}", _multiply, dtype)  # PyNative tells of what it lacks too late
     made: _Story = try_bare(

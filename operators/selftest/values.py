@@ -148,7 +148,7 @@ class Struck(nn.Cell):
         self.op, self.off = op, tensor(rounded(off, dtype), dtype)
 
     def construct(self, *inputs):
-        """As the operator."""
+        """What the operator gives, with one element off."""
         outputs = self.op(*inputs)
         if isinstance(outputs, tuple):
             wrong = (outputs[0] + self.off, *outputs[1:])

@@ -39,10 +39,17 @@ def faults(draw):
     pattern = draw(st.sampled_from(list(PATTERNS)))
     positive, natural = st.integers(1, 10**9), st.integers(0, 10**9)
     return Fault(
-        draw(st.sampled_from(list(TARGETS))), draw(WHERE), pattern, float(draw(AMOUNT[pattern])), draw(positive),
-        duration=draw(positive), rank=draw(st.none() | natural), elements=draw(positive), seed=draw(natural),
+        draw(st.sampled_from(list(TARGETS))),
+        draw(WHERE),
+        pattern,
+        float(draw(AMOUNT[pattern])),
+        draw(positive),
+        duration=draw(positive),
+        rank=draw(st.none() | natural),
+        elements=draw(positive),
+        seed=draw(natural),
         chance=draw(st.just(1.0) | st.floats(0, 1, exclude_min=True)),
-    )  # fmt: skip
+    )
 
 
 def fault(pattern="flip", amount=None, **options):
@@ -76,12 +83,28 @@ def test_what_is_left_out_has_a_default():
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":", "gradient", "gradient:a", "gradient:a:flip=3", "gradient:a:step=3", "gradient::flip=3:step=3",
-     "gradient:flip=3:step=3", "gradient:a:flip=3:scale=2:step=3", "gradient:a:flip=3:step=3:step=4",
-     "gradient:a:flip=3:step=3:speed=4", "gradient:a:flip=three:step=3", "gradient:a:flip=3:step=3.5",
-     "gradient:a:flip:step=3", "gradient:a:flip=3:step=", "gradient:a:flip==3:step=3", "gradient:a:twist=3:step=3",
-     "gradient:a:flip=3:step=3:rank=all", "gradient:a:flip=3:step=3:"],
-)  # fmt: skip
+    [
+        "",
+        ":",
+        "gradient",
+        "gradient:a",
+        "gradient:a:flip=3",
+        "gradient:a:step=3",
+        "gradient::flip=3:step=3",
+        "gradient:flip=3:step=3",
+        "gradient:a:flip=3:scale=2:step=3",
+        "gradient:a:flip=3:step=3:step=4",
+        "gradient:a:flip=3:step=3:speed=4",
+        "gradient:a:flip=three:step=3",
+        "gradient:a:flip=3:step=3.5",
+        "gradient:a:flip:step=3",
+        "gradient:a:flip=3:step=",
+        "gradient:a:flip==3:step=3",
+        "gradient:a:twist=3:step=3",
+        "gradient:a:flip=3:step=3:rank=all",
+        "gradient:a:flip=3:step=3:",
+    ],
+)
 def test_a_text_that_can_not_be_read_is_shown_with_an_example(text):
     with pytest.raises(ConfigError) as caught:
         Fault.parse(text)
@@ -101,11 +124,23 @@ def test_a_text_that_can_not_be_read_is_shown_with_an_example(text):
         ("gradient:a:flip=3:step=1:seed=-1", "fault seed has the value -1, .* from 0 on"),
         ("gradient:a:flip=3:step=1:chance=0", "fault chance has the value 0.0, .* a number above 0, up to 1"),
         ("gradient:a:flip=3:step=1:chance=nan", "fault chance has the value nan, .* a number above 0, up to 1"),
-        *((f"gradient:a:{amount}:step=1", "fault amount has the value .*, .* a bit from 0 to 63, a count from 1 on")
-          for amount in ("flip=64", "flip=-1", "flip=1.5", "flip=nan", "zero=0", "zero=1.5", "zero=inf",
-                         "zero=nan", "scale=inf", "noise=nan")),
+        *(
+            (f"gradient:a:{amount}:step=1", "fault amount has the value .*, .* a bit from 0 to 63, a count from 1 on")
+            for amount in (
+                "flip=64",
+                "flip=-1",
+                "flip=1.5",
+                "flip=nan",
+                "zero=0",
+                "zero=1.5",
+                "zero=inf",
+                "zero=nan",
+                "scale=inf",
+                "noise=nan",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_field_that_is_not_valid_is_named(text, message):
     with pytest.raises(ConfigError, match=message):
         Fault.parse(text)

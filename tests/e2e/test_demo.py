@@ -25,9 +25,11 @@ def assert_told(runner, done, step):
     # The corrupted gradient flows on to the checkpoints behind it.
     behind = [event["checkpoint"] for event in events if not event["checkpoint"].endswith("weight")]
     assert behind == [
-        "model.layers.1.attention_norm", "model.layers.0.ffn_norm", "model.layers.0.attention_norm",
+        "model.layers.1.attention_norm",
+        "model.layers.0.ffn_norm",
+        "model.layers.0.attention_norm",
         "model.tok_embeddings",
-    ]  # fmt: skip
+    ]
     assert {(event["step"], event["level"], event["refused"]) for event in events} == {(step, "first", True)}
     picture = runner.folder / "out" / "feature_values.svg"
     assert story["picture"] == "out/feature_values.svg"

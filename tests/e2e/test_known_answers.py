@@ -44,8 +44,11 @@ def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(
     (told,) = read_events(runner.folder / "run" / "events-stress.jsonl")
     assert where == f"Event {told.id} is in run/events-stress.jsonl."
     assert (told.checkpoint, told.value, told.verdict, told.reason) == (
-        "matmul_float32.forward", 1.0, "persistent", sentence,
-    )  # fmt: skip
+        "matmul_float32.forward",
+        1.0,
+        "persistent",
+        sentence,
+    )
     handled = runner.asd("handler", "--once", "--run-dir", "run")
     assert handled.out.splitlines()[0] == (
         f"isolated: CPU:0 on {socket.gethostname()}: it computed wrongly in a stress test, so it is isolated by the "

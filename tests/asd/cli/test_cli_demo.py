@@ -21,27 +21,34 @@ def _clean(monkeypatch, tmp_path):
     [
         (["--steps", "19"], "--steps has the value 19, which is not valid: valid is a number from 20 on."),
         (["--steps", "many"], "argument --steps: invalid int value: 'many'; see `asd demo --help`."),
-        (["--mode", "eager"],
-         "argument --mode: invalid choice: 'eager' (choose from "),
+        (["--mode", "eager"], "argument --mode: invalid choice: 'eager' (choose from "),
         (["--rule", "none"], "argument --rule: invalid choice: 'none' (choose from 'threshold', "),
         (["--fault", "flip"], "fault has the value 'flip', which is not valid: valid is such as gradient:"),
-        (["--parts", "detection", "--fault", "gradient:norm:flip=30:step=61"],
-         "--fault has the value 'gradient:norm:flip=30:step=61', which is not valid: valid is a fault whose step is "
-         "from 2 to 60, see --steps."),
-        (["--parts", "detection", "--fault", "gradient:norm:flip=30:step=1"],
-         "--fault has the value 'gradient:norm:flip=30:step=1', which is not valid: valid is a fault whose step is "
-         "from 2 to 60, see --steps."),
+        (
+            ["--parts", "detection", "--fault", "gradient:norm:flip=30:step=61"],
+            "--fault has the value 'gradient:norm:flip=30:step=61', which is not valid: valid is a fault whose step is "
+            "from 2 to 60, see --steps.",
+        ),
+        (
+            ["--parts", "detection", "--fault", "gradient:norm:flip=30:step=1"],
+            "--fault has the value 'gradient:norm:flip=30:step=1', which is not valid: valid is a fault whose step is "
+            "from 2 to 60, see --steps.",
+        ),
         (["--fault", "loss:a:flip=3:step=1"], "fault target has the value 'loss', which is not valid: valid are grad"),
-        (["--fault", "gradient:a:flip=64:step=1"],
-         "fault amount has the value 64.0, which is not valid: valid is a bit from 0"),
-        (["--fault", "gradient:a:flip=3:step=41"],
-         "--fault has the value 'gradient:a:flip=3:step=41', which is not valid: valid is a fault whose step is from "
-         "1 to 40, see --steps."),
+        (
+            ["--fault", "gradient:a:flip=64:step=1"],
+            "fault amount has the value 64.0, which is not valid: valid is a bit from 0",
+        ),
+        (
+            ["--fault", "gradient:a:flip=3:step=41"],
+            "--fault has the value 'gradient:a:flip=3:step=41', which is not valid: valid is a fault whose step is "
+            "from 1 to 40, see --steps.",
+        ),
         (["--fault", "gradient:a:flip=3:step=1", "--steps", "0"], "--fault has the value 'gradient:a:flip=3:step=1'"),
         (["--speed"], "unrecognized arguments: --speed; see `asd demo --help`."),
         (["--step", "30"], "unrecognized arguments: --step 30; see `asd demo --help`."),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_option_ends_with_one_sentence_and_code_2_and_leaves_nothing(capsys, tmp_path, options, sentence):
     assert main(["demo", *options]) == 2
     out, err = capsys.readouterr()

@@ -67,8 +67,11 @@ def test_it_shows_where_metrics_are_served(monkeypatch, capsys):
     assert main(["env"]) == 0
     printed = rows(capsys.readouterr().out)
     assert printed["ASD_METRICS_PORT"].split(None, 3) == [
-        "ASD_METRICS_PORT", "9464", "environment", "this process serves its metrics there",
-    ]  # fmt: skip
+        "ASD_METRICS_PORT",
+        "9464",
+        "environment",
+        "this process serves its metrics there",
+    ]
     assert printed["ASD_OPTIONS:metrics_address"].split()[1:3] == ["127.0.0.1", "default"]
 
 

@@ -54,8 +54,17 @@ def shown(capsys, *arguments):
 
 def test_all_files_are_read_in_the_order_of_time(run_dir, capsys):
     assert shown(capsys, "--run-dir", run_dir) == [
-        (0, 1), (1, 1), (2, 1), (-1, 9), (0, 2), (1, 2), (2, 2), (0, 3), (1, 3), (2, 3),
-    ]  # fmt: skip
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (-1, 9),
+        (0, 2),
+        (1, 2),
+        (2, 2),
+        (0, 3),
+        (1, 3),
+        (2, 3),
+    ]
 
 
 def test_json_lines_are_those_of_the_log(run_dir, capsys):
@@ -185,8 +194,9 @@ def test_no_run_folder_is_one_sentence(tmp_path, capsys, make):
     make(path)
     assert main(["events", "--run-dir", str(path)]) == 1
     assert capsys.readouterr() == (
-        "", f"asd: there is no run folder {path}; valid is the ASD_RUN_DIR of a run, see --run-dir.\n",
-    )  # fmt: skip
+        "",
+        f"asd: there is no run folder {path}; valid is the ASD_RUN_DIR of a run, see --run-dir.\n",
+    )
 
 
 def test_a_file_that_can_not_be_read_is_named_and_the_others_are_shown(run_dir, capsys, monkeypatch):
@@ -208,14 +218,18 @@ def test_a_file_that_can_not_be_read_is_named_and_the_others_are_shown(run_dir, 
     ("option", "value", "valid"),
     [
         ("--since", "now", "valid is a time such as 2026-01-31T12:00, or how long ago, such as 30s, 10m, 2h or 3d."),
-        ("--until", "", "valid is a time such as "), ("--since", "10", "valid is a time such as "),
-        ("--since", "-3h", "valid is a time such as "), ("--since", "1e999s", "valid is a time such as "),
-        ("--rank", "one", "valid is a whole number from 0 on, or -1 for an unknown rank"), ("--rank", "-2", "valid is"),
+        ("--until", "", "valid is a time such as "),
+        ("--since", "10", "valid is a time such as "),
+        ("--since", "-3h", "valid is a time such as "),
+        ("--since", "1e999s", "valid is a time such as "),
+        ("--rank", "one", "valid is a whole number from 0 on, or -1 for an unknown rank"),
+        ("--rank", "-2", "valid is"),
         ("--level", "third", "valid are normal, second, first"),
         ("--kind", "rumour", "valid are anomaly, follower, problem, replay, isolation, recovery"),
-        ("--limit", "-1", "valid is a whole number from 0 on"), ("--limit", "many", "valid is a whole number"),
+        ("--limit", "-1", "valid is a whole number from 0 on"),
+        ("--limit", "many", "valid is a whole number"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_value_is_a_sentence_that_says_what_is_valid(tmp_path, capsys, option, value, valid):
     assert main(["events", "--run-dir", str(tmp_path), f"{option}={value}"]) == 2
     out, err = capsys.readouterr()
@@ -265,8 +279,11 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path):
         log(event(step, level=Level.WARNING))
     done = subprocess.run(
         ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *COMMAND, str(tmp_path), "--all"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 141
     assert done.stdout.startswith("time ")
     assert done.stderr == ""

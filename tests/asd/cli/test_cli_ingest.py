@@ -61,8 +61,9 @@ def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capsys):
     assert err == ""
     events = written(tmp_path / "out")
     assert [(event.step, event.device, event.run) for event in events] == [
-        (1, "Ascend:4", "ingest"), (2, "Ascend:4", "ingest"),
-    ]  # fmt: skip
+        (1, "Ascend:4", "ingest"),
+        (2, "Ascend:4", "ingest"),
+    ]
 
 
 def test_again_it_finds_nothing_new(tmp_path, log, capsys):
@@ -73,9 +74,15 @@ def test_again_it_finds_nothing_new(tmp_path, log, capsys):
     assert main(["ingest", "--once", str(log), "--run-dir", "out", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary == {
-        "files": 1, "lines": 1, "events": {"normal": 0, "second": 0, "first": 1}, "repeated": 0, "skipped_lines": 0,
-        "lost_files": 0, "unreadable": {}, "event_log": "out/events-ingest.jsonl",
-    }  # fmt: skip
+        "files": 1,
+        "lines": 1,
+        "events": {"normal": 0, "second": 0, "first": 1},
+        "repeated": 0,
+        "skipped_lines": 0,
+        "lost_files": 0,
+        "unreadable": {},
+        "event_log": "out/events-ingest.jsonl",
+    }
     assert [event.step for event in written(tmp_path / "out")] == [1, 2]
 
 
@@ -102,8 +109,10 @@ def test_without_a_path_it_reads_where_ascend_puts_logs(tmp_path, monkeypatch):
     (tmp_path / "worker_5.log").write_text("Feature value detection strikes out on rank 5, strikes_num: 3\n")
     assert main(["ingest", "--once"]) == 0
     assert [(event.device, event.rank) for event in written(tmp_path / "asd_run")] == [
-        ("Ascend:0", -1), ("Ascend:1", -1), ("unknown", 5),
-    ]  # fmt: skip
+        ("Ascend:0", -1),
+        ("Ascend:1", -1),
+        ("unknown", 5),
+    ]
 
 
 def test_a_recovery_is_counted_apart(tmp_path, capsys):
@@ -189,9 +198,11 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path, log):
 
 def start(*options):
     return subprocess.Popen(
-        [sys.executable, "-m", "asd", "ingest", "--interval", "0.02", *options], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-m", "asd", "ingest", "--interval", "0.02", *options],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_it_follows_logs_that_are_not_there_yet_until_it_is_stopped(tmp_path, log):

@@ -39,8 +39,11 @@ def asd_run(*command, **environ):
     return subprocess.run(
         [sys.executable, "-c", code, *command],
         env={**kept, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("dashes", [[], ["--"]])
@@ -82,16 +85,28 @@ def test_a_command_killed_by_a_signal_is_seen_as_such():
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ([], "asd: COMMAND has the value '', which is not valid: valid is a command, for example "
-             "`asd run python train.py`.\n"),
-        (["--"], "asd: COMMAND has the value '', which is not valid: valid is a command, for example "
-                 "`asd run python train.py`.\n"),
-        (["no-such-program"], "asd: COMMAND has the value 'no-such-program', which is not valid: valid is a program "
-                              "in PATH, or the path of an executable file.\n"),
-        (["/etc/passwd"], "asd: COMMAND has the value '/etc/passwd', which is not valid: valid is a program in PATH, "
-                          "or the path of an executable file.\n"),
+        (
+            [],
+            "asd: COMMAND has the value '', which is not valid: valid is a command, for example "
+            "`asd run python train.py`.\n",
+        ),
+        (
+            ["--"],
+            "asd: COMMAND has the value '', which is not valid: valid is a command, for example "
+            "`asd run python train.py`.\n",
+        ),
+        (
+            ["no-such-program"],
+            "asd: COMMAND has the value 'no-such-program', which is not valid: valid is a program "
+            "in PATH, or the path of an executable file.\n",
+        ),
+        (
+            ["/etc/passwd"],
+            "asd: COMMAND has the value '/etc/passwd', which is not valid: valid is a program in PATH, "
+            "or the path of an executable file.\n",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_command_that_can_not_be_started_ends_with_one_sentence_and_code_2(command, sentence):
     done = asd_run(*command)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
@@ -109,9 +124,15 @@ def test_a_file_that_the_system_can_not_execute_ends_with_one_sentence(tmp_path)
     )
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("NPU_ASD_ENABLE", "on"), ("NPU_ASD_UPPER_THRESH", "1,2"), ("ASD_RULE", "none"), ("ASD_ON_ANOMALY", "abort"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NPU_ASD_ENABLE", "on"),
+        ("NPU_ASD_UPPER_THRESH", "1,2"),
+        ("ASD_RULE", "none"),
+        ("ASD_ON_ANOMALY", "abort"),
+    ],
+)
 def test_a_wrong_setting_ends_here_and_the_command_is_never_started(tmp_path, name, value):
     done = asd_run("touch", str(tmp_path / "started"), **{name: value})
     assert done.returncode == 2
@@ -166,23 +187,39 @@ def test_a_python_without_asd_says_that_nothing_is_checked(tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--ranks", "0"], "--ranks has the value '0', which is not valid: it must be a whole number from 1 to "
-                           "100000."),
-        (["--ranks", "x"], "--ranks has the value 'x', which is not valid: it must be a whole number from 1 to "
-                           "100000."),
-        (["--ranks", "2", "--spares", "-1"], "--spares has the value '-1', which is not valid: it must be a whole "
-                                             "number from 0 to 100000."),
-        (["--ranks", "2", "--devices", "0,0"], "--devices has the value '0,0', which is not valid: valid are different "
-                                               "numbers of devices, such as 0,1,2."),
-        (["--ranks", "2", "--spares", "1", "--devices", "0,1"], "--devices has the value '0,1', which is not valid: "
-         "valid are at least 3 devices, for --ranks and --spares together."),
-        (["--ranks", "2", "--min-ranks", "3"], "--min-ranks has the value '3', which is not valid: it must be a "
-                                               "whole number from 1 to 2."),
-        (["--ranks", "2", "--hang-timeout", "nan"], "--hang-timeout has the value 'nan', which is not valid: it must "
-                                                    "be a number of seconds from 0 to 10000000."),
+        (
+            ["--ranks", "0"],
+            "--ranks has the value '0', which is not valid: it must be a whole number from 1 to 100000.",
+        ),
+        (
+            ["--ranks", "x"],
+            "--ranks has the value 'x', which is not valid: it must be a whole number from 1 to 100000.",
+        ),
+        (
+            ["--ranks", "2", "--spares", "-1"],
+            "--spares has the value '-1', which is not valid: it must be a whole number from 0 to 100000.",
+        ),
+        (
+            ["--ranks", "2", "--devices", "0,0"],
+            "--devices has the value '0,0', which is not valid: valid are different numbers of devices, such as 0,1,2.",
+        ),
+        (
+            ["--ranks", "2", "--spares", "1", "--devices", "0,1"],
+            "--devices has the value '0,1', which is not valid: "
+            "valid are at least 3 devices, for --ranks and --spares together.",
+        ),
+        (
+            ["--ranks", "2", "--min-ranks", "3"],
+            "--min-ranks has the value '3', which is not valid: it must be a whole number from 1 to 2.",
+        ),
+        (
+            ["--ranks", "2", "--hang-timeout", "nan"],
+            "--hang-timeout has the value 'nan', which is not valid: it must "
+            "be a number of seconds from 0 to 10000000.",
+        ),
         (["--spares", "1"], "--spares has the value '1', which is not valid: it is valid with --ranks only."),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_option_of_a_job_is_one_sentence_and_code_2(tmp_path, options, sentence):
     done = asd_run(*options, "--", "touch", str(tmp_path / "started"), ASD_RUN_DIR=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"asd: {sentence}\n")
@@ -195,9 +232,12 @@ def test_a_job_needs_the_launcher(tmp_path):
     program.chmod(0o755)
     code = "import sys; sys.executable = '/nowhere/python'; from asd.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--ranks", "2", str(program)], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code, "run", "--ranks", "2", str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PATH": str(tmp_path), "PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_RUN_DIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "asd: `asd run --ranks` needs MindSpore's launcher msrun in PATH; it comes with mindspore.\n"
 

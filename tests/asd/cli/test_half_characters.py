@@ -33,11 +33,16 @@ def run_dir(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ["events"], ["events", "--json"], ["handler", "--once", "--from-beginning", "--settle", "0"], ["devices"],
-        ["devices", "--json"], ["devices", "--health"], ["env", "--training"],
+        ["events"],
+        ["events", "--json"],
+        ["handler", "--once", "--from-beginning", "--settle", "0"],
+        ["devices"],
+        ["devices", "--json"],
+        ["devices", "--health"],
+        ["env", "--training"],
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_half_a_surrogate_pair_ends_no_command(run_dir, capfd, words):
     main(["handler", "--once", "--from-beginning", "--run-dir", str(run_dir)])
     capfd.readouterr()

@@ -83,8 +83,11 @@ def utc(*parts):
 def test_an_error_of_the_third_check_has_its_value_limit_step_device_and_time():
     found = event(V3_ERROR.replace("val = [nan]", "val = [2.5e+01]"), path=DEVICE_LOG)
     assert (found.rule, found.level, found.kind, found.feature) == (
-        "silent_check_v3", Level.ERROR, "anomaly", "max_square",
-    )  # fmt: skip
+        "silent_check_v3",
+        Level.ERROR,
+        "anomaly",
+        "max_square",
+    )
     assert (found.value, found.step, found.device, found.rank, found.host) == (25.0, 5, "Ascend:3", -1, "node7")
     assert found.limits == pytest.approx((1e6 * 5.752283e-08 / (1 - 0.99**5),), rel=1e-12)
     assert found.time == pytest.approx(utc(2025, 2, 25, 18, 43, 29, 395610), abs=1e-6)
@@ -344,13 +347,18 @@ def test_a_rank_that_torch_does_not_know_is_none():
 @pytest.mark.parametrize(
     "text",
     [
-        "Event id=0x80818c00", "event_id:  [0x80818c00]", "event_id=0x80818c00", "EVENT_ID = 80818C00",
-        '{"event_id": "0x80818C00"}', "event_id: 2155973632", "eventId:0x80818c00;",
+        "Event id=0x80818c00",
+        "event_id:  [0x80818c00]",
+        "event_id=0x80818c00",
+        "EVENT_ID = 80818C00",
+        '{"event_id": "0x80818C00"}',
+        "event_id: 2155973632",
+        "eventId:0x80818c00;",
         "(Node Type=0x40; Node ID=0; Sensor Type=0xc6; sensor id=1; event_state=0)",
         "sub_node_type=0x0; node_type=0x40; sensor_type=0xC6, event_state=0x0",
         "Event id=0x80818c00 Node Type=0x40; Sensor Type=0xc6; event_state=0)",
     ],
-)  # fmt: skip
+)
 def test_the_code_of_the_driver_is_read_in_every_form(text):
     found = event(f"[ERROR] KERNEL(3551,sklogd):2021-10-05-23:07:08.350.235 [klogd.c:242][583733.716915] {text}")
     assert (found.rule, found.code, found.level, found.rank) == ("driver", "80818C00", Level.ERROR, -1)
@@ -412,11 +420,15 @@ GAPS = st.sampled_from(["", " ", "  ", "\t"])
 
 
 @given(
-    version=st.integers(2, 9), level=st.sampled_from("12"), value=NUMBERS, step=st.integers(0, 10**9), gap=GAPS,
+    version=st.integers(2, 9),
+    level=st.sampled_from("12"),
+    value=NUMBERS,
+    step=st.integers(0, 10**9),
+    gap=GAPS,
     order=st.permutations(["val", "max", "avg", "step", "c_threshold_l1", "beta1", "more_1", "npu_asd_detect"]),
     line=st.integers(1, 99999),
     dressed=st.sampled_from(["", "[rank12]: ", "stderr F ", "\x1b[31m", "x" * 20_000 + " "]),
-)  # fmt: skip
+)
 def test_a_line_of_any_version_is_understood_in_any_order_and_spacing(
     version, level, value, step, gap, order, line, dressed
 ):
@@ -433,10 +445,30 @@ def test_a_line_of_any_version_is_understood_in_any_order_and_spacing(
 
 
 PIECES = st.sampled_from(
-    [V3_ERROR, V2_ERROR, STRIKE, OUT, SPIKE, TORCH_OUT, ITEM, TORCH_CHECKSUM, PLUGIN, "Event id=0x80818c00", "val = [",
-     "\r", "{", '{"log": "', "\x00", "\x1b[", "SilentCheck", "StrikeRecord{name: ", "Node Type=0x40;", "param name",
-     "特"]
-)  # fmt: skip
+    [
+        V3_ERROR,
+        V2_ERROR,
+        STRIKE,
+        OUT,
+        SPIKE,
+        TORCH_OUT,
+        ITEM,
+        TORCH_CHECKSUM,
+        PLUGIN,
+        "Event id=0x80818c00",
+        "val = [",
+        "\r",
+        "{",
+        '{"log": "',
+        "\x00",
+        "\x1b[",
+        "SilentCheck",
+        "StrikeRecord{name: ",
+        "Node Type=0x40;",
+        "param name",
+        "特",
+    ]
+)
 
 
 @given(st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=12), st.data())
@@ -449,10 +481,20 @@ def test_no_line_whatever_it_holds_is_an_error(pieces, data):
 
 @pytest.mark.parametrize(
     "piece",
-    ["Node Type=0x40;", "device fault, nodeName:", "StrikeRecord{name: ", "silent_check_v3.cc val=", "a=", "event_id=",
-     "silentcheck " + "9" * 50_000, "param name grad-norm spike: index 1, time ", "[ERROR] X(1 silentcheck",
-     "[rank", " "],
-)  # fmt: skip
+    [
+        "Node Type=0x40;",
+        "device fault, nodeName:",
+        "StrikeRecord{name: ",
+        "silent_check_v3.cc val=",
+        "a=",
+        "event_id=",
+        "silentcheck " + "9" * 50_000,
+        "param name grad-norm spike: index 1, time ",
+        "[ERROR] X(1 silentcheck",
+        "[rank",
+        " ",
+    ],
+)
 def test_a_line_of_a_megabyte_takes_no_time(piece):
     text = "silentcheck val=" + (piece * (1 + (1 << 20) // len(piece)))[: 1 << 20]
     began = time.process_time()

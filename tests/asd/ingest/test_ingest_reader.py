@@ -275,8 +275,16 @@ def test_rotated_parts_of_a_file_are_listed_oldest_first(tmp_path):
 
 
 def test_of_a_folder_everything_with_the_name_of_a_log_is_listed(tmp_path):
-    logs = ["debug/device-0/device-1_20250225184310213.log", "debug/plog/plog-1_2.log.1", "rank_0/info.log", "a.out",
-            "messages", "syslog-20250826", "1/rank.0/stdout", "x.txt"]  # fmt: skip
+    logs = [
+        "debug/device-0/device-1_20250225184310213.log",
+        "debug/plog/plog-1_2.log.1",
+        "rank_0/info.log",
+        "a.out",
+        "messages",
+        "syslog-20250826",
+        "1/rank.0/stdout",
+        "x.txt",
+    ]
     for name in [*logs, "model.ckpt", "a.jsonl", "b.log.gz", ".hidden/x.log", "run/events-ingest.log"]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -317,14 +325,20 @@ def test_a_pattern_lists_new_files_and_rotated_ones(tmp_path):
 
 def test_the_default_places_follow_the_environment(tmp_path):
     environ = {"ASCEND_PROCESS_LOG_PATH": str(tmp_path / "p"), "ASCEND_WORK_PATH": str(tmp_path / "w")}
-    for name in ("p/debug/device-0/device-1_2.log", "w/log/debug/device-1/device-1_2.log",
-                 "h/ascend/log/run/plog/plog-1_2.log", "h/ascend/log/debug/device-app-1/x.txt"):  # fmt: skip
+    for name in (
+        "p/debug/device-0/device-1_2.log",
+        "w/log/debug/device-1/device-1_2.log",
+        "h/ascend/log/run/plog/plog-1_2.log",
+        "h/ascend/log/debug/device-app-1/x.txt",
+    ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     listed = LogFiles([place for place in default_places(environ, tmp_path / "h") if place.startswith("/")])()
     assert [str(path.relative_to(tmp_path)) for path in listed] == [
-        "p/debug/device-0/device-1_2.log", "w/log/debug/device-1/device-1_2.log", "h/ascend/log/run/plog/plog-1_2.log",
-    ]  # fmt: skip
+        "p/debug/device-0/device-1_2.log",
+        "w/log/debug/device-1/device-1_2.log",
+        "h/ascend/log/run/plog/plog-1_2.log",
+    ]
 
 
 @pytest.mark.parametrize(

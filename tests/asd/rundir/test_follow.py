@@ -52,8 +52,10 @@ def test_lines_come_once_with_their_place(folder):
     add(folder.x, "one\ntwo ä\nthree\n")
     lines = folder.follower.poll()
     assert [(line.path, line.offset, line.text) for line in lines] == [
-        (folder.x, 0, "one"), (folder.x, 4, "two ä"), (folder.x, 11, "three"),
-    ]  # fmt: skip
+        (folder.x, 0, "one"),
+        (folder.x, 4, "two ä"),
+        (folder.x, 11, "three"),
+    ]
     assert folder.follower.poll() == []
     add(folder.x, "four\n")
     assert folder.texts() == ["four"]

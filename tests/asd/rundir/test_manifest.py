@@ -223,8 +223,13 @@ def test_a_manifest_comes_back_as_it_was(manifest):
     assert Manifest.from_json(text).to_json() == text
 
 
-@given(st.text() | st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(
-    st.sampled_from(["version", "step", "flaws", "x"]), x)).map(json.dumps))  # fmt: skip
+@given(
+    st.text()
+    | st.recursive(
+        st.none() | st.floats() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["version", "step", "flaws", "x"]), x),
+    ).map(json.dumps)
+)
 def test_whatever_is_no_manifest_is_a_state_error(text):
     with pytest.raises(StateError):
         Manifest.from_json(text)
@@ -244,8 +249,10 @@ def test_folders_are_noted_once_and_found_again(tmp_path):
         note_checkpoint_place(tmp_path, 0, folder)
     note_checkpoint_place(tmp_path, 1, tmp_path / "a")
     assert json.loads((tmp_path / "checkpoints-rank0.json").read_text()) == [
-        str(inner), str(tmp_path / "a"), str(tmp_path / "gone"),
-    ]  # fmt: skip
+        str(inner),
+        str(tmp_path / "a"),
+        str(tmp_path / "gone"),
+    ]
     assert checkpoint_places(tmp_path) == [tmp_path / "a"]
     (tmp_path / "checkpoints-rank1.json").write_text("{")
     assert checkpoint_places(tmp_path) == [tmp_path / "a"]

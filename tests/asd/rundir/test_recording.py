@@ -156,10 +156,19 @@ def test_a_folder_without_recorded_values_is_named(tmp_path):
 
 def good_line(**changes):
     line = {
-        "asd_recording": 1, "run": "job", "rank": 0, "rule": "threshold", "tiers": [], "upper": [100, 10],
-        "sigma": [100, 10], "on_anomaly": "stop", "checkpoints": [["a", "B"]], "steps": [1], "left_out": {},
+        "asd_recording": 1,
+        "run": "job",
+        "rank": 0,
+        "rule": "threshold",
+        "tiers": [],
+        "upper": [100, 10],
+        "sigma": [100, 10],
+        "on_anomaly": "stop",
+        "checkpoints": [["a", "B"]],
+        "steps": [1],
+        "left_out": {},
         "values": base64.b64encode(struct.pack("<3f", 1, 2, 3)).decode(),
-    }  # fmt: skip
+    }
     return json.dumps({**line, **changes}) + "\n"
 
 

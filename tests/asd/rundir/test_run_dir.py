@@ -29,9 +29,14 @@ def test_the_names_are_those_the_documents_give():
 
 def test_event_logs_are_found_the_oldest_part_of_each_first(tmp_path):
     names = [
-        "events-ingest.jsonl.1", "events-ingest.jsonl", "events-rank0.jsonl", "events-rank1.jsonl.10",
-        "events-rank1.jsonl.9", "events-rank1.jsonl.1", "events-rank1.jsonl",
-    ]  # fmt: skip
+        "events-ingest.jsonl.1",
+        "events-ingest.jsonl",
+        "events-rank0.jsonl",
+        "events-rank1.jsonl.10",
+        "events-rank1.jsonl.9",
+        "events-rank1.jsonl.1",
+        "events-rank1.jsonl",
+    ]
     for name in reversed(names):
         (tmp_path / name).touch()
     assert [path.name for path in event_files(tmp_path)] == names
@@ -39,10 +44,19 @@ def test_event_logs_are_found_the_oldest_part_of_each_first(tmp_path):
 
 def test_nothing_else_is_taken_for_an_event_log_or_a_status(tmp_path):
     for name in (
-        "events-rank.jsonl", "events-rankx.jsonl", "events-rank0.jsonl.gz", "events-rank0.jsonl.1.gz",
-        "events-rank0.json", "xevents-rank0.jsonl", ".events-rank0.jsonl.swp", "events-rank\uff11.jsonl",
-        "status-rank.json", "status-rank0.json~", ".status-rank0.json.abc", "exporter.cursor.json",
-    ):  # fmt: skip
+        "events-rank.jsonl",
+        "events-rankx.jsonl",
+        "events-rank0.jsonl.gz",
+        "events-rank0.jsonl.1.gz",
+        "events-rank0.json",
+        "xevents-rank0.jsonl",
+        ".events-rank0.jsonl.swp",
+        "events-rank\uff11.jsonl",
+        "status-rank.json",
+        "status-rank0.json~",
+        ".status-rank0.json.abc",
+        "exporter.cursor.json",
+    ):
         (tmp_path / name).touch()
     (tmp_path / "events-rank5.jsonl").mkdir()
     (tmp_path / "status-rank5.json").mkdir()

@@ -116,8 +116,11 @@ class Workplace:
         }
         self.mark = f"mark-{folder.name}-{os.getpid()}"
         self.environ = {
-            **kept, "PYTHONPATH": str(Path(asd.__file__).parents[1]), "ASD_RUN": "job", "SUPERVISOR_TEST": self.mark,
-        }  # fmt: skip
+            **kept,
+            "PYTHONPATH": str(Path(asd.__file__).parents[1]),
+            "ASD_RUN": "job",
+            "SUPERVISOR_TEST": self.mark,
+        }
 
     def plan(self, *faults, **more):
         """What goes wrong."""
@@ -127,9 +130,13 @@ class Workplace:
         """`asd run` with `options`, running."""
         program = [str(self.folder / "bin" / "training")] if command is None else command
         return subprocess.Popen(
-            [sys.executable, "-m", "asd", "run", *options, "--", *program], cwd=self.folder,
-            env={**self.environ, **environ}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "-m", "asd", "run", *options, "--", *program],
+            cwd=self.folder,
+            env={**self.environ, **environ},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def run(self, *options, timeout=60, **environ):
         """Exit code, output and sentences of `asd run`."""

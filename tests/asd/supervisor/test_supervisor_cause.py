@@ -28,9 +28,13 @@ def test_nothing_is_found_in_healthy_events():
 
 @pytest.mark.parametrize(
     ("verdict", "kind", "device"),
-    [("persistent", "persistent", 1), ("transient", "transient", 1), ("software", "software", -1),
-     ("undetermined", "suspect", 1)],
-)  # fmt: skip
+    [
+        ("persistent", "persistent", 1),
+        ("transient", "transient", 1),
+        ("software", "software", -1),
+        ("undetermined", "suspect", 1),
+    ],
+)
 def test_a_replay_decides_where_there_is_one(verdict, kind, device):
     found = find_cause([event(1, 5), follower(0, 5), event(1, 5, "replay", verdict=verdict)], DEVICES)
     assert (found.kind, found.device, found.step) == (kind, device, 5)

@@ -184,9 +184,14 @@ def test_a_device_that_can_not_change_its_rank_and_repeats_its_value_is_no_reaso
 def asd(place, *words):
     """A command beside the job, in its folder."""
     return subprocess.run(
-        [sys.executable, "-m", "asd", *words], cwd=place.folder, env=place.environ, text=True, capture_output=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "asd", *words],
+        cwd=place.folder,
+        env=place.environ,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_asd_devices_shows_the_devices_of_the_job_and_gives_one_back(place):
@@ -248,11 +253,24 @@ def isolated_by_others(place):
     """What a fault handler with a database of its own would say of device 1."""
     EventLog(place.folder / "asd_run" / "events-handler.jsonl")(
         made_of(
-            Event, run="job", rank=1, host="here", device="CPU:1", step=2, checkpoint="norm", value=1e9, limits=(),
-            level=Level.NORMAL, kind="isolation", rule="threshold", feature="l2", reason="the cluster says so",
-            refused=True, time=time.time(),
+            Event,
+            run="job",
+            rank=1,
+            host="here",
+            device="CPU:1",
+            step=2,
+            checkpoint="norm",
+            value=1e9,
+            limits=(),
+            level=Level.NORMAL,
+            kind="isolation",
+            rule="threshold",
+            feature="l2",
+            reason="the cluster says so",
+            refused=True,
+            time=time.time(),
         )
-    )  # fmt: skip
+    )
 
 
 def test_what_another_handler_isolates_gets_no_work(place):
