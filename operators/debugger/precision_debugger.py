@@ -20,13 +20,13 @@ from asd.dumps.record.writer import DumpWriter
 from asd.errors import ASDError, ConfigError, OverflowDetected
 from asd.operators.debugger.dump_config import DumpConfig, NPURunConfig
 from asd.operators.debugger.gradient_monitor import GradientMonitor
-from asd.operators.debugger.hooks import gradients
 from asd.operators.debugger.hooks.apis import ApiHooks
 from asd.operators.debugger.hooks.cells import hook_modules, hook_operators
 from asd.operators.debugger.hooks.compiled_functions import CompiledFunctions
 from asd.operators.debugger.hooks.session import Session, current_session, set_session
 from asd.operators.debugger.record.overflow_recording import OverflowCounter, OverflowRecording
 from asd.operators.debugger.record.recording import DumpRecording, StepRecording
+from asd.operators.private.backward import shows_its_graph
 
 __all__ = ["PrecisionDebugger"]
 
@@ -129,7 +129,7 @@ class PrecisionDebugger:
             self._apis.put()
         self._compiled = CompiledFunctions(self._apis, self._say_compiled)
         self._compiled.begin()
-        if not gradients.supported() and "backward" in self.config.data_mode:
+        if not shows_its_graph() and "backward" in self.config.data_mode:
             self._say(
                 f"MindSpore {ms.__version__} does not show its backward graph: only the forward pass is recorded."
             )

@@ -16,9 +16,10 @@ from mindspore import Parameter, context
 
 from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.dumps.record.selection import Selection
-from asd.operators.debugger.hooks.gradients import GradientWatch, supported
+from asd.operators.debugger.hooks.gradients import GradientWatch
 from asd.operators.debugger.record.recording import StepRecording
 from asd.operators.debugger.record.values import leaves
+from asd.operators.private.backward import shows_its_graph
 
 __all__ = ["Label", "Session", "current_session", "eager_session", "set_session"]
 
@@ -127,7 +128,7 @@ class Session:
             stays = self.selection.leaves(name)
             if chosen:
                 self._end(name, stays=stays)
-            if "backward" in self.config.data_mode and supported():
+            if "backward" in self.config.data_mode and shows_its_graph():
                 self._watch(label, number, back, args, output, parameters)
                 if not self._running:  # a session may last for a whole training, which must not keep its graphs
                     self._gradients.clear()
