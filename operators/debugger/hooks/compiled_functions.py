@@ -6,15 +6,17 @@ recorded.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from asd.operators.debugger.hooks.apis import ApiHooks
 from asd.operators.debugger.hooks.session import eager_session
 from asd.operators.private.compiler import executors
+from asd.operators.private.patches import put_back, wrap
 
 __all__ = ["CompiledFunctions"]
+
+_GROUP = "debugger"
 
 
 class CompiledFunctions:
@@ -27,30 +29,22 @@ class CompiledFunctions:
 
     def __init__(self, hooks: ApiHooks | None, say: Callable[[str], None]) -> None:
         self._hooks, self._say = hooks, say
-        self._replaced: list[tuple[Any, str, Any]] = []
 
     def begin(self) -> None:
-        """Replaces what compiles and runs jitted functions, and what compiles cells."""
+        """Stands around what compiles and runs jitted functions, and around what compiles cells."""
         for owner, name in zip(executors(), ("__call__", "compile"), strict=True):
-            original = getattr(owner, name)
-            self._replaced.append((owner, name, original))
-            setattr(owner, name, self._around(original))
+            wrap(owner, name, self._around, _GROUP)
 
     def end(self) -> None:
-        """Puts both back as they were."""
-        while self._replaced:
-            setattr(*self._replaced.pop())
+        """Leaves both as they were."""
+        put_back(_GROUP)
 
-    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            function = getattr(executor, "fn", None)
-            # MindSpore's own are those of optimizers, which are no part of the network.
-            if eager_session() is not None and not getattr(function, "__module__", "mindspore").startswith("mindspore"):
-                self._say(getattr(function, "__qualname__", repr(function)))
-            if self._hooks is None:
-                return original(executor, *args, **kwargs)
-            with self._hooks.aside():
-                return original(executor, *args, **kwargs)
-
-        return run
+    def _around(self, original: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
+        function = getattr(executor, "fn", None)
+        # MindSpore's own are those of optimizers, which are no part of the network.
+        if eager_session() is not None and not getattr(function, "__module__", "mindspore").startswith("mindspore"):
+            self._say(getattr(function, "__qualname__", repr(function)))
+        if self._hooks is None:
+            return original(executor, *args, **kwargs)
+        with self._hooks.aside():
+            return original(executor, *args, **kwargs)
