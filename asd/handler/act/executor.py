@@ -21,8 +21,6 @@ from asd.isolator import Device, IsolationOwner, Isolator
 
 __all__ = ["Executor"]
 
-_Record = Callable[[], Decision]
-
 
 class Executor:
     """Carries out what the cases say. Never used within a transaction, as an engine may take its time.
@@ -68,8 +66,7 @@ class Executor:
                 continue
             if not self._may_act():
                 break
-            work = self._isolate if case.state == "isolating" else self._release
-            decisions.append(self._do(case, work, now))
+            decisions.append(self._do(case, now))
         return decisions
 
     def due(self, now: float) -> list[Case]:
@@ -81,77 +78,37 @@ class Executor:
             if not now < case.next_try <= now + self._policy.longest_pause_seconds
         ]
 
-    def note_published(self, now: float) -> None:
-        """Notes what a handler before this one has published without noting it."""
-        for number, event in self._cases.unsent():
-            if self._already(event.id):
-                self._mark_sent(number, now)
-
-    def publish(self, now: float) -> Decision | None:
-        """Publishes what waits; returns what is to be told when that fails for the first time in a row."""
-        for number, event in self._cases.unsent():
-            try:
-                self._publish(event)
-            except Exception as error:  # a full disk, a dead socket
-                return self._not_published(event, error, now)
-            self._publishing_fails = False
-            self._mark_sent(number, now)
-        return None
-
-    def reconcile(self, now: float) -> list[Decision]:
-        """Asks whether what we took out still is, and closes the cases of what is not."""
-        decisions = []
-        for case in self._cases.in_state("isolated"):
-            if case.isolator != self._isolator.name:  # only the engine that took it out knows
-                continue
-            device = self._strikes.named(case.device)
-            try:
-                held = self._isolator.held(device)
-            except Exception:  # the next time tells
-                continue
-            if held is not IsolationOwner.OURS:
-                decisions.append(self._record(lambda c=case, h=held: self._gone(c, h, now)))  # type: ignore[misc]
-        return decisions
-
-    def _mark_sent(self, number: int, now: float) -> None:
-        with self._store.transaction():
-            self._cases.mark_sent(number, now)
-
-    def _not_published(self, event: Event, error: Exception, now: float) -> Decision | None:
-        if self._publishing_fails:
-            return None
-        self._publishing_fails = True
-        reason = f"The event {event.id} ({event.kind}) can't be published: {error}; it is tried again."
-        return Decision(action="problem", reason=reason, time=now, event_id=event.id)
-
-    def _do(self, case: Case, work: Callable[[Case, Device, float], _Record], now: float) -> Decision:
+    def _do(self, case: Case, now: float) -> Decision:
         device = self._strikes.named(case.device)
+        failure: tuple[str, bool] | None = None
+        held = IsolationOwner.FREE
         try:
-            record = work(case, device, now)
+            held = self._ask(case, device)
         except IsolationError as error:
-            reason, retry = error.reason, error.retry
+            failure = error.reason, error.retry
         except Exception as error:  # an isolator of another distribution may do anything
-            reason, retry = f"{type(error).__name__}: {error}", True
-        else:
-            return self._record(record)
-        return self._record(lambda: self._failed(case, device, reason, now, retry=retry))
+            failure = f"{type(error).__name__}: {error}", True
+        with self._store.transaction():
+            if failure is not None:
+                return self._failed(case, device, *failure, now)
+            if case.state == "releasing":
+                return self._gone(case, held, now)
+            if held is IsolationOwner.OTHERS:
+                return self._left_alone(case, device, now)
+            return self._isolated(case, device, now)
 
-    def _isolate(self, case: Case, device: Device, now: float) -> _Record:
-        held = self._isolator.held(device)
-        if held is IsolationOwner.OTHERS:
-            return lambda: self._left_alone(case, device, now)
-        if held is IsolationOwner.FREE:
-            self._isolator.isolate(device, f"{device}: {case.reason}.", read_event(case.event).id)
-        return lambda: self._isolated(case, device, now)
-
-    def _release(self, case: Case, device: Device, now: float) -> _Record:
-        if case.isolator != self._isolator.name:
+    def _ask(self, case: Case, device: Device) -> IsolationOwner:
+        """Has the engine take `device` out or give it back; returns who held it before, or after a release."""
+        releases = case.state == "releasing"
+        if releases and case.isolator != self._isolator.name:
             raise IsolationError(device, self._isolator.name, f"it was isolated by {case.isolator}", retry=False)
         held = self._isolator.held(device)
-        if held is IsolationOwner.OURS:
+        if releases and held is IsolationOwner.OURS:
             self._isolator.release(device)
-            held = IsolationOwner.FREE
-        return lambda: self._gone(case, held, now)
+            return IsolationOwner.FREE
+        if not releases and held is IsolationOwner.FREE:
+            self._isolator.isolate(device, f"{device}: {case.reason}.", read_event(case.event).id)
+        return held
 
     def _isolated(self, case: Case, device: Device, now: float) -> Decision:
         self._cases.change(case.n, attempts=0, next_try=0.0, error="", isolator=self._isolator.name)
@@ -189,7 +146,7 @@ class Executor:
             self._cases.tell(case, "recovery", reason, now)
         return self._decide("released", reason, case, device, now)
 
-    def _failed(self, case: Case, device: Device, reason: str, now: float, *, retry: bool) -> Decision:
+    def _failed(self, case: Case, device: Device, reason: str, retry: bool, now: float) -> Decision:  # noqa: FBT001
         """Notes when it is tried again: a right that is missing may be given, and only people drop a verdict."""
         self.failed_tries += 1
         attempts, policy = case.attempts + 1, self._policy
@@ -208,10 +165,44 @@ class Executor:
         if self._cases.get(case.n).state == case.state:
             self._cases.change(case.n, state=state)
 
-    def _record(self, record: _Record) -> Decision:
-        with self._store.transaction():
-            return record()
-
     def _decide(self, action: str, reason: str, case: Case, device: Device, now: float) -> Decision:
         cause = read_event(case.event).id
         return Decision(action=action, reason=reason, time=now, device=device, event_id=cause, case=case.n)
+
+    def reconcile(self, now: float) -> list[Decision]:
+        """Asks whether what we took out still is, and closes the cases of what is not."""
+        decisions = []
+        for case in self._cases.in_state("isolated"):
+            if case.isolator != self._isolator.name:  # only the engine that took it out knows
+                continue
+            try:
+                held = self._isolator.held(self._strikes.named(case.device))
+            except Exception:  # the next time tells
+                continue
+            if held is not IsolationOwner.OURS:
+                with self._store.transaction():
+                    decisions.append(self._gone(case, held, now))
+        return decisions
+
+    def note_published(self, now: float) -> None:
+        """Notes what a handler before this one has published without noting it."""
+        for number, event in self._cases.unsent():
+            if self._already(event.id):
+                self._mark_sent(number, now)
+
+    def publish(self, now: float) -> Decision | None:
+        """Publishes what waits; returns what is to be told when that fails for the first time in a row."""
+        for number, event in self._cases.unsent():
+            try:
+                self._publish(event)
+            except Exception as error:  # a full disk, a dead socket
+                known, self._publishing_fails = self._publishing_fails, True
+                reason = f"The event {event.id} ({event.kind}) can't be published: {error}; it is tried again."
+                return None if known else Decision(action="problem", reason=reason, time=now, event_id=event.id)
+            self._publishing_fails = False
+            self._mark_sent(number, now)
+        return None
+
+    def _mark_sent(self, number: int, now: float) -> None:
+        with self._store.transaction():
+            self._cases.mark_sent(number, now)
