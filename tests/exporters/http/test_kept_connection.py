@@ -16,9 +16,23 @@ from tests.support.events import made_of
 
 def event(step):
     return made_of(
-        Event, run="r", rank=0, host="node7", device="Ascend:0", step=step, checkpoint="a", value=2e6, limits=(1e6,),
-        level=Level.ERROR, kind="anomaly", rule="threshold", feature="l2", reason="r", refused=True, time=float(step),
-    )  # fmt: skip
+        Event,
+        run="r",
+        rank=0,
+        host="node7",
+        device="Ascend:0",
+        step=step,
+        checkpoint="a",
+        value=2e6,
+        limits=(1e6,),
+        level=Level.ERROR,
+        kind="anomaly",
+        rule="threshold",
+        feature="l2",
+        reason="r",
+        refused=True,
+        time=float(step),
+    )
 
 
 @pytest.fixture

@@ -151,9 +151,22 @@ def test_the_head_names_no_python_and_forbids_guessing_types(served):
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/metrics/", "/Metrics", "/favicon.ico", "/../etc/passwd", "/%2e%2e/etc/passwd", "/metrics/../events", "*",
-     "//metrics", "/metric", "/events.json", "http://127.0.0.1/nope", "/%00"],
-)  # fmt: skip
+    [
+        "/",
+        "/metrics/",
+        "/Metrics",
+        "/favicon.ico",
+        "/../etc/passwd",
+        "/%2e%2e/etc/passwd",
+        "/metrics/../events",
+        "*",
+        "//metrics",
+        "/metric",
+        "/events.json",
+        "http://127.0.0.1/nope",
+        "/%00",
+    ],
+)
 def test_everything_else_is_404(served, path):
     assert served.status(f"GET {path} HTTP/1.1\r\n{HEADERS}\r\n".encode()) == 404
 
@@ -552,9 +565,15 @@ def test_a_port_in_use_is_one_clear_sentence(endpoint):
 
 @pytest.mark.parametrize(
     ("address", "said"),
-    [("192.0.2.1", "none of this machine's"), ("no.such.host.invalid", "not known"), ("", "valid is an address"),
-     ("[::1", "not known"), ("a\0b", "not known"), ("é" * 70, "not known")],
-)  # fmt: skip
+    [
+        ("192.0.2.1", "none of this machine's"),
+        ("no.such.host.invalid", "not known"),
+        ("", "valid is an address"),
+        ("[::1", "not known"),
+        ("a\0b", "not known"),
+        ("é" * 70, "not known"),
+    ],
+)
 def test_a_wrong_address_is_one_clear_sentence(endpoint, address, said):
     with pytest.raises(ConfigError, match=said):
         endpoint.start(address=address)

@@ -233,11 +233,18 @@ def test_the_state_is_written_only_when_something_changed(folder, restart):
 @pytest.mark.parametrize(
     "content",
     [
-        "", "{", "[]", '{"version": 2}', '{"version": 1}', '{"version": 1, "cursor": {}, "ledger": {}}', "\udcff",
+        "",
+        "{",
+        "[]",
+        '{"version": 2}',
+        '{"version": 1}',
+        '{"version": 1, "cursor": {}, "ledger": {}}',
+        "\udcff",
         '{"version": 1, "cursor": {"version": 1, "files": {}}, "ledger": {"version": 1, "ids": 3}}',
-        '{"version": 1, "cursor": {"version": 1, "files": {"a": 1}}, "ledger": {}}', "[" * 100_000,
+        '{"version": 1, "cursor": {"version": 1, "files": {"a": 1}}, "ledger": {}}',
+        "[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_a_corrupt_state_is_told_and_everything_is_counted_anew(folder, restart, content, caplog):
     write(folder, event(1), event(2))
     agent = restart()
@@ -254,9 +261,19 @@ def test_a_corrupt_state_is_told_and_everything_is_counted_anew(folder, restart,
 
 
 BAD_LINES = [
-    "not json", "{}", "[]", "null", '"data"', "{" * 100_000, '{"data": 1, "time": "x"}', "\udcff\udcfe", "0" * 5000,
-    event().to_json()[:-30], event().to_json().replace('"rank": 0', '"rank": "0"'), event().to_json() * 2,
-]  # fmt: skip
+    "not json",
+    "{}",
+    "[]",
+    "null",
+    '"data"',
+    "{" * 100_000,
+    '{"data": 1, "time": "x"}',
+    "\udcff\udcfe",
+    "0" * 5000,
+    event().to_json()[:-30],
+    event().to_json().replace('"rank": 0', '"rank": "0"'),
+    event().to_json() * 2,
+]
 
 
 def test_lines_that_are_no_events_are_told_and_the_others_count(folder, agents):

@@ -8,19 +8,27 @@ from asd import ConfigError
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 
 CHECKPOINTS = {
-    "layers.0.norm": (1.0, 100.0), "layers.1.norm": (99.0, 100.0), "layers.10.norm": (5.0, 10.0),
-    "head": (math.nan, 10.0), "embedding": (1e30, math.inf),
-}  # fmt: skip
+    "layers.0.norm": (1.0, 100.0),
+    "layers.1.norm": (99.0, 100.0),
+    "layers.10.norm": (5.0, 10.0),
+    "head": (math.nan, 10.0),
+    "embedding": (1e30, math.inf),
+}
 
 
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("none", []), ("all", sorted(CHECKPOINTS)), ("top:1", ["head"]),
-        ("top:3", ["head", "layers.1.norm", "layers.10.norm"]), ("top:10000", sorted(CHECKPOINTS)),
-        (r"layers\.\d\.", ["layers.0.norm", "layers.1.norm"]), ("^norm", []), ("(?i)HEAD", ["head"]),
+        ("none", []),
+        ("all", sorted(CHECKPOINTS)),
+        ("top:1", ["head"]),
+        ("top:3", ["head", "layers.1.norm", "layers.10.norm"]),
+        ("top:10000", sorted(CHECKPOINTS)),
+        (r"layers\.\d\.", ["layers.0.norm", "layers.1.norm"]),
+        ("^norm", []),
+        ("(?i)HEAD", ["head"]),
     ],
-)  # fmt: skip
+)
 def test_a_text_chooses_checkpoints(text, names):
     assert CheckpointChoice.parse(text).choose(CHECKPOINTS) == names
 

@@ -24,8 +24,11 @@ def test_a_map_gives_physical_id_and_vdie_id(path):
     path.write_text(json.dumps({"3": {"vdie_id": "特-6B5D", "id": "11"}, "4": {"vdie_id": "X"}, "5": {}}))
     named = read_device_map(path)
     assert [named("node7", f"Ascend:{number}") for number in (3, 4, 5, 6)] == [
-        DeviceNames("11", "特-6B5D"), DeviceNames("4", "X"), DeviceNames("5", ""), DeviceNames("6", ""),
-    ]  # fmt: skip
+        DeviceNames("11", "特-6B5D"),
+        DeviceNames("4", "X"),
+        DeviceNames("5", ""),
+        DeviceNames("6", ""),
+    ]
     assert named("node7", "unknown") == DeviceNames("", "")
 
 

@@ -169,11 +169,13 @@ def test_the_endpoint_gives_what_comes_after_a_cursor_and_stays_as_it_was_withou
         "text for all events.",
     )
     assert refusal(server, "after=&rank=1") == (
-        400, "the filter 'rank' does not go with 'after'; valid are after, limit, wait.",
-    )  # fmt: skip
+        400,
+        "the filter 'rank' does not go with 'after'; valid are after, limit, wait.",
+    )
     assert refusal(server, "after=&wait=61") == (
-        400, "the filter 'wait' is '61'; valid is a number of seconds from 0 to 60.",
-    )  # fmt: skip
+        400,
+        "the filter 'wait' is '61'; valid is a number of seconds from 0 to 60.",
+    )
     server.close()
     agent.close()
 

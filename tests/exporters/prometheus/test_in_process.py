@@ -85,10 +85,14 @@ def test_every_series_exists_at_0_before_the_first_step(port):
     open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
     shown = samples(port)
     for series in (
-        ("asd_checks_total",), ("asd_steps_total",), ("asd_training_active",), ("asd_strikes_total",),
-        ("asd_anomalies_total", "level=first"), ("asd_anomalies_total", "level=second"),
+        ("asd_checks_total",),
+        ("asd_steps_total",),
+        ("asd_training_active",),
+        ("asd_strikes_total",),
+        ("asd_anomalies_total", "level=first"),
+        ("asd_anomalies_total", "level=second"),
         ("asd_events_dropped_total", "sink=EventLog"),
-    ):  # fmt: skip
+    ):
         assert shown[series] == 0, series
 
 
@@ -202,6 +206,10 @@ def test_a_process_that_has_trained_ends_by_itself():
     root = str(Path(asd.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-W", "ignore::ResourceWarning", "-c", program],
-        cwd=root, capture_output=True, text=True, check=False, timeout=20,
-    )  # fmt: skip
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'ok\\n'\n", "")

@@ -63,20 +63,41 @@ def test_every_series_of_a_rank_exists_at_0_before_its_first_step():
     found = {(name, dict(labels).get("le", "")): value for (name, labels), value in series(registry).items()}
     names = {name for name, _ in found}
     assert names == {
-        "asd_build_info", "asd_rank_info", "asd_training_active", "asd_rank_lost", "asd_step", "asd_steps_total",
-        "asd_checks_total", "asd_nonfinite_values_total", "asd_refused_updates_total", "asd_detector_problems_total",
-        "asd_evidence_dropped_total", "asd_events_dropped_total", "asd_anomalies_total", "asd_strikes_total",
-        "asd_strikes_in_window", "asd_device_suspect", "asd_device_isolated", "asd_replay_verdicts_total",
-        "asd_feature_ratio_bucket", "asd_feature_ratio_count", "asd_feature_ratio_sum", "asd_step_seconds_total",
-        "asd_check_seconds_total", "asd_check_share_ratio", "asd_last_check_timestamp_seconds",
-        "asd_status_timestamp_seconds", "asd_last_anomaly_timestamp_seconds",
-    }  # fmt: skip
+        "asd_build_info",
+        "asd_rank_info",
+        "asd_training_active",
+        "asd_rank_lost",
+        "asd_step",
+        "asd_steps_total",
+        "asd_checks_total",
+        "asd_nonfinite_values_total",
+        "asd_refused_updates_total",
+        "asd_detector_problems_total",
+        "asd_evidence_dropped_total",
+        "asd_events_dropped_total",
+        "asd_anomalies_total",
+        "asd_strikes_total",
+        "asd_strikes_in_window",
+        "asd_device_suspect",
+        "asd_device_isolated",
+        "asd_replay_verdicts_total",
+        "asd_feature_ratio_bucket",
+        "asd_feature_ratio_count",
+        "asd_feature_ratio_sum",
+        "asd_step_seconds_total",
+        "asd_check_seconds_total",
+        "asd_check_share_ratio",
+        "asd_last_check_timestamp_seconds",
+        "asd_status_timestamp_seconds",
+        "asd_last_anomaly_timestamp_seconds",
+    }
     shown = {"asd_build_info": 1, "asd_rank_info": 1}
     assert {name: value for (name, _), value in found.items() if value} == shown
     for label, names in {
-        "level": ("first", "second"), "verdict": ("transient", "persistent", "software", "undetermined"),
+        "level": ("first", "second"),
+        "verdict": ("transient", "persistent", "software", "undetermined"),
         "sink": SINKS,
-    }.items():  # fmt: skip
+    }.items():
         assert {dict(key)[label] for _, key in series(registry) if label in dict(key)} == set(names)
     assert value(registry, "asd_anomalies_total", level="second") == 0
 
@@ -91,8 +112,12 @@ def test_names_are_plain_and_described_without_a_scrape():
     for family in registry.collect():
         assert family.documentation.endswith(".")
         assert {sample.name.removeprefix(family.name) for sample in family.samples} <= {
-            "", "_total", "_bucket", "_count", "_sum",
-        }  # fmt: skip
+            "",
+            "_total",
+            "_bucket",
+            "_count",
+            "_sum",
+        }
     with pytest.raises(ValueError, match="Duplicated timeseries"):
         registry.register(collector)
 
@@ -104,18 +129,38 @@ def test_a_scrape_may_ask_for_some_names_only():
 
 def test_the_counts_of_a_rank_come_out():
     counted = status(
-        active=True, step=7, steps=6, checks=12, non_finite=1, refused=2, problems=3, evidence_dropped=4,
-        last_check=1e9, written=1e9 + 1, step_seconds=8.0, check_seconds=0.5, dropped={"EventLog": 5, "Mine": 6},
+        active=True,
+        step=7,
+        steps=6,
+        checks=12,
+        non_finite=1,
+        refused=2,
+        problems=3,
+        evidence_dropped=4,
+        last_check=1e9,
+        written=1e9 + 1,
+        step_seconds=8.0,
+        check_seconds=0.5,
+        dropped={"EventLog": 5, "Mine": 6},
         anomalies={"first": 2, "second": 1},
-    )  # fmt: skip
+    )
     registry = registered(counted)
     expected = {
-        "asd_training_active": 1, "asd_rank_lost": 0, "asd_step": 7, "asd_steps_total": 6, "asd_checks_total": 12,
-        "asd_nonfinite_values_total": 1, "asd_refused_updates_total": 2, "asd_detector_problems_total": 3,
-        "asd_evidence_dropped_total": 4, "asd_step_seconds_total": 8.0, "asd_check_seconds_total": 0.5,
-        "asd_check_share_ratio": 0.0625, "asd_last_check_timestamp_seconds": 1e9,
+        "asd_training_active": 1,
+        "asd_rank_lost": 0,
+        "asd_step": 7,
+        "asd_steps_total": 6,
+        "asd_checks_total": 12,
+        "asd_nonfinite_values_total": 1,
+        "asd_refused_updates_total": 2,
+        "asd_detector_problems_total": 3,
+        "asd_evidence_dropped_total": 4,
+        "asd_step_seconds_total": 8.0,
+        "asd_check_seconds_total": 0.5,
+        "asd_check_share_ratio": 0.0625,
+        "asd_last_check_timestamp_seconds": 1e9,
         "asd_status_timestamp_seconds": 1e9 + 1,
-    }  # fmt: skip
+    }
     assert {name: value(registry, name) for name in expected} == expected
     dropped = {sink: value(registry, "asd_events_dropped_total", sink=sink) for sink in (*SINKS, "Mine")}
     assert dropped == {"EventLog": 5, "StatusFile": 0, "Evidence": 0, "LogSink": 0, "Mine": 6}
@@ -228,15 +273,16 @@ def test_checkpoints_have_series_only_when_they_are_chosen():
     chosen = {}
     for text in ("none", "all", "top:2", "norm$"):
         registry = registered(counted, checkpoints=CheckpointChoice.parse(text))
-        names = [
-            dict(labels)["checkpoint"] for name, labels in series(registry) if name == "asd_feature_value"
-        ]  # fmt: skip
+        names = [dict(labels)["checkpoint"] for name, labels in series(registry) if name == "asd_feature_value"]
         chosen[text] = names
         for name in names:
             assert value(registry, "asd_feature_limit", checkpoint=name) == counted.checkpoints[name][1]
     assert chosen == {
-        "none": [], "all": ["a.norm", "b.norm", "c"], "top:2": ["b.norm", "c"], "norm$": ["a.norm", "b.norm"],
-    }  # fmt: skip
+        "none": [],
+        "all": ["a.norm", "b.norm", "c"],
+        "top:2": ["b.norm", "c"],
+        "norm$": ["a.norm", "b.norm"],
+    }
     assert "NaN" in generate_latest(registered(counted, checkpoints=CheckpointChoice.parse("c"))).decode()
 
 
@@ -260,10 +306,13 @@ def test_labels_come_out_as_they_went_in(run, host, checkpoint, sink):
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ('"层\\\n', '"层\\\n'), ("a\0b", "a\\x00b"), ("bad\udcff", "bad\\udcff"), ("x" * 2000, "x" * 1000),
+        ('"层\\\n', '"层\\\n'),
+        ("a\0b", "a\\x00b"),
+        ("bad\udcff", "bad\\udcff"),
+        ("x" * 2000, "x" * 1000),
         ("\r\u2028", "\r\u2028"),
     ],
-)  # fmt: skip
+)
 def test_what_prometheus_refuses_is_written_in_another_way(name, shown):
     counted = status(run=name, checkpoints={name: (1.0, 2.0)})
     registry = registered(counted, events=[event(run=name)], checkpoints=CheckpointChoice.parse("all"))
@@ -277,11 +326,12 @@ def node(checkpoints="none"):
     """A node with 8 ranks of 200 checkpoints, and its ledger."""
     statuses = [
         status(
-            rank=rank, device=f"Ascend:{rank}",
+            rank=rank,
+            device=f"Ascend:{rank}",
             checkpoints={f"model.layers.{number}.attention_norm": (number * 1.7e-3, 1e6) for number in range(200)},
         )
         for rank in range(8)
-    ]  # fmt: skip
+    ]
     ledger, registry = Ledger(), CollectorRegistry()
     registry.register(AsdCollector(lambda: statuses, ledger, checkpoints=CheckpointChoice.parse(checkpoints)))
     return registry, ledger

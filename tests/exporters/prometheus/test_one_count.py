@@ -167,20 +167,31 @@ ANY = st.builds(
     ),
     st.sampled_from(
         [first] * 6
-        + [lambda step, _verdict=verdict, **changes: replay(_verdict, step, **changes)
-           for verdict in ("software", "transient", "persistent", "undetermined")]
-        + [lambda step, _kind=kind, **changes: told(_kind, step, **changes)
-           for kind in ("recovery", "isolation", "follower", "stress")]
+        + [
+            lambda step, _verdict=verdict, **changes: replay(_verdict, step, **changes)
+            for verdict in ("software", "transient", "persistent", "undetermined")
+        ]
+        + [
+            lambda step, _kind=kind, **changes: told(_kind, step, **changes)
+            for kind in ("recovery", "isolation", "follower", "stress")
+        ]
         + [lambda step, **changes: told("stress", step, level=Level.ERROR, **changes)]
     ),
-    st.integers(0, 4), st.floats(1, 700), st.integers(3, 6), st.sampled_from([None, None, 0, 7]),
-    st.sampled_from(["job", "job+2", "other"]), st.integers(0, 1),
-)  # fmt: skip
+    st.integers(0, 4),
+    st.floats(1, 700),
+    st.integers(3, 6),
+    st.sampled_from([None, None, 0, 7]),
+    st.sampled_from(["job", "job+2", "other"]),
+    st.integers(0, 1),
+)
 
 
 @given(
-    st.lists(ANY, max_size=25), st.integers(1, 4), st.sampled_from([1800.0, 28800.0]), st.integers(2, 4),
-)  # fmt: skip
+    st.lists(ANY, max_size=25),
+    st.integers(1, 4),
+    st.sampled_from([1800.0, 28800.0]),
+    st.integers(2, 4),
+)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_they_agree_whatever_happens(tmp_path_factory, events, strikes, window, many):
     events = sorted({each.id: each for each in events}.values(), key=lambda each: each.time)
