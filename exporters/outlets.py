@@ -22,7 +22,7 @@ from asd.rundir.disk import whole_file
 __all__ = ["DeviceState", "Outlets", "device_states", "write_npu_file"]
 
 MOST_DEVICES = 128
-"""As many entries npu-exporter takes from one file."""
+"""Entries that npu-exporter takes from one file."""
 UNKNOWN = "unknown"
 """The `id` of a device without a number, and of the only entry while no device is known."""
 

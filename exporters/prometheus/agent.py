@@ -47,7 +47,7 @@ PROBLEMS = (
 
 _AT_ONCE = 5000  # lines between two saves; about 0.5 s of work
 _STUCK_INTERVALS = 10
-_MOST_TOLD = 100
+_MOST_WARNINGS = 100
 _MOST_UNKEPT = 10_000  # events that wait for the journal; of more the logs are read again
 _FEW = 3
 
@@ -110,7 +110,7 @@ class Agent:
         self.last_poll = 0.0
         self._last_sign = monotonic()
         self._polled = False
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._lock = StateLock(self.state_file, self.run_dirs)
         self._lock.take()
         self.journal = EventJournal(self.state_file.with_name(f"{self.state_file.name}.events.sqlite"))
@@ -188,10 +188,10 @@ class Agent:
         """Says where nothing is taken in: an endpoint without series looks like a cluster without faults."""
         self.left_out = left_out
         if self._polled and not self._folders.found:
-            self._tell(f"{self._folders.complaint}.")
+            self._warn_once(f"{self._folders.complaint}.")
         if left_out and self.host not in hosts:
             some = ", ".join(sorted(hosts)[:_FEW])
-            self._tell(
+            self._warn_once(
                 f"all ranks in the run folders are of other machines ({some}{', ...' if len(hosts) > _FEW else ''}) "
                 f"and left out, for this agent takes in {self.host} alone; a training in a pod has to be told the name "
                 "of its node in ASD_NODE.",
@@ -254,7 +254,7 @@ class Agent:
             if self._unkept or self._refill:
                 self._problem("cursor", str(error))
             else:
-                self._tell(str(error))  # nothing is lost so far
+                self._warn_once(str(error))  # nothing is lost so far
             self._bound_unkept()
             self.journal.fail(str(error))
             return False
@@ -313,13 +313,13 @@ class Agent:
 
     def _problem(self, reason: str, sentence: str, count: int = 1) -> None:
         self.problems[reason] += count
-        self._tell(sentence)
+        self._warn_once(sentence)
 
-    def _tell(self, sentence: str, topic: str = "") -> None:
+    def _warn_once(self, sentence: str, topic: str = "") -> None:
         """Logs a sentence, once; one only of those that have a topic."""
         topic = topic or sentence
-        if topic not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(topic)
+        if topic not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(topic)
             _log.warning("%s", sentence)
 
 

@@ -24,7 +24,7 @@ class RankRow(NamedTuple):
 
     Attributes:
         labels: Values of `LABELS`.
-        device: As in `asd.Event`.
+        device: Name of the device, as its events have it.
         vdie_id: What the device's maker calls it; empty when it is not known.
         status: What the rank counted; None when it is known from events only.
         counts: What its events add up to.
