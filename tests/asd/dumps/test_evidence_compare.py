@@ -442,3 +442,23 @@ def test_a_name_that_a_spreadsheet_would_run_is_defused(tmp_path):
         writer.forward("=HYPERLINK(1).0.forward", [], [np.float32([1, 2])]).write()
     rows = table(compared(tmp_path, tmp_path / "a/dump.json", tmp_path / "b/dump.json").pairs[0])
     assert rows[0]["NPU Name"] == "'=HYPERLINK(1).0.forward.output.0"
+
+
+def test_a_graph_that_msprobe_dumped_at_module_level_is_compared(tmp_path):
+    """Its entries have `input_args` backward too, its stacks are empty, and no framework is named."""
+    names = [f"Cell.network.fc.Dense.{direction}.0" for direction in ("forward", "backward")]
+    x = np.arange(6, dtype=np.float32)
+    for side, off in (("golden", 0), ("run", 1)):
+        folder = tmp_path / side / "step0" / "rank0"
+        (folder / "dump_tensor_data").mkdir(parents=True)
+        data = {name: {"input_args": [], "input_kwargs": {}, "output": []} for name in names}
+        for name, entry in data.items():
+            for key, slot, array in (("input_args", "input", x), ("output", "output", x * 2 + off)):
+                file = f"{name}.{slot}.0.npy"
+                np.save(folder / "dump_tensor_data" / file, array)
+                entry[key].append(dumps.tensor(array, data_name=file))
+        (folder / "dump.json").write_text(json.dumps({"task": "tensor", "level": "L0", "data": data}))
+        (folder / "stack.json").write_text(json.dumps({key_0: [] for key_0 in names}))
+        (folder / "construct.json").write_text(json.dumps(dict.fromkeys(names)))
+    (pair,) = compared(tmp_path, tmp_path / "run", tmp_path / "golden").pairs
+    assert (pair.rows, pair.divergence.call, pair.divergence.kind) == (4, names[0], "operator")
