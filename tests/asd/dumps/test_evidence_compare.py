@@ -458,7 +458,7 @@ def test_a_graph_that_msprobe_dumped_at_module_level_is_compared(tmp_path):
                 np.save(folder / "dump_tensor_data" / file, array)
                 entry[key].append(dumps.tensor(array, data_name=file))
         (folder / "dump.json").write_text(json.dumps({"task": "tensor", "level": "L0", "data": data}))
-        (folder / "stack.json").write_text(json.dumps({key_0: [] for key_0 in names}))
+        (folder / "stack.json").write_text(json.dumps({name: [] for name in names}))
         (folder / "construct.json").write_text(json.dumps(dict.fromkeys(names)))
     (pair,) = compared(tmp_path, tmp_path / "run", tmp_path / "golden").pairs
     assert (pair.rows, pair.divergence.call, pair.divergence.kind) == (4, names[0], "operator")
