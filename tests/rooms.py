@@ -44,12 +44,12 @@ ROOMS = (
     Room("asd/rundir", ("asd/rundir",), 2226, 1500),
     Room("asd/handler", ("asd/handler",), 4896, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3419, 1900),
-    Room("asd/dumps", ("asd/dumps",), 6890, 4500),
+    Room("asd/dumps", ("asd/dumps",), 6000, 4500),
     Room("asd/cli", ("asd/cli",), 5314, 2800),
     Room("operators", ("operators",), 7500, 7500),
     Room("operators/rerun and the like", RERUN, 7000, 4500),
     Room(
-        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 6400, 3000
+        "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 3000, 3000
     ),
     Room(
         "exporters of files",
