@@ -119,7 +119,6 @@ class TrainingWatch:
         self.turns = Turns()
         self._gate: Gate | None = None
         self._table: Table
-        weakref.finalize(self, self._forgotten.look, ended=True).atexit = False  # when the process ends, it is told
         self._is_callback = False
         self._sinks, self._history = sinks, history
         self._optimizer: nn.Cell | None = None

@@ -7,13 +7,12 @@ how checks without a monitor work.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mindspore import Parameter
 
 from asd.operators.table.site import Site
-from asd.operators.table.unread import Listener
 
 __all__ = ["Gate"]
 
@@ -28,7 +27,7 @@ class Gate:
         optimizers: Those that its monitor was attached to, guarded or not.
         active: Whether its training runs.
         armed: Whether it refuses.
-        listener: Is told what nobody reads, as long as there is a guard: also when nobody holds the monitor any more.
+        listener: Called after some updates that nobody judged, also when nobody holds the monitor any more.
         refused: Updates that it had refused when they were counted last.
         label: Empty for the first of the monitors that live, else a name that no other has; None before `attach`.
     """
@@ -41,7 +40,7 @@ class Gate:
         self.active = self.armed = False
         self.refused = 0
         self.label: str | None = None
-        self.listener: Listener | None = None
+        self.listener: Callable[[], None] | None = None
         self._monitor: weakref.ref[object] | None = None
 
     def serve(self, monitor: object) -> None:

@@ -9,14 +9,13 @@ from mindspore import Parameter, Tensor
 
 from asd.operators.table.gate import Gate
 from asd.operators.table.message import ANNOUNCEMENT
-from asd.operators.table.unread import tell
 from asd.rules.readings.features import FEATURES
 
 __all__ = ["OFF", "ON", "REPLAY", "GuardState", "new_parameter", "write"]
 
 OFF, ON, REPLAY = 0, 1, 2
 """What a gate does: in a replay it refuses every update, uncounted."""
-_MOST_UNREAD = 20
+_MOST_UNREAD = 10
 """Updates after which somebody should have read."""
 
 
@@ -48,7 +47,6 @@ class GuardState:
         peers: float32 of shape (`Table.GUARDS`,), 1 for the other guards of its gate.
         is_alone: Whether there are none.
         updates: How many were made since the host last read, in PyNative.
-        overrun: Whether a step was made after a refused one before the host had read, in PyNative.
     """
 
     def __init__(self, capacity: int, guards: int, number: int, gate: Gate, width: int = 1) -> None:
@@ -60,7 +58,7 @@ class GuardState:
         self._message = np.zeros(width, np.float32)
         self.counts = new_parameter("counts", 0.0, 2)
         self.peers, self.is_alone = new_parameter("peers", 0.0, guards), True
-        self.updates, self.overrun, self._was_refused = 0, False, False
+        self.updates = 0
         self._at_read, self._last = 0, np.zeros(2, np.float32)
         self._announced_at: int | None = None
         self._mode = OFF
@@ -96,20 +94,15 @@ class GuardState:
     def have_read(self) -> None:
         """Says that the host has read, right after it asked for `refused`."""
         self._at_read = int(self._last[1])
-        self.updates, self.overrun, self._was_refused = 0, False, False
+        self.updates = 0
 
     def saw_update(self) -> None:
         """Is told of each update in PyNative, when the gate has judged it."""
         if self._mode == REPLAY:
             return
-        before = int(self._last[0])
-        refused = self.refused() > before
         self.updates += 1
-        overrun = self._was_refused and not self.overrun
-        self.overrun |= overrun
-        self._was_refused = refused
-        if overrun or self.updates % _MOST_UNREAD == 0:
-            tell()
+        if self.updates == _MOST_UNREAD and self.gate.listener is not None:
+            self.gate.listener()
 
     def announce(self) -> None:
         """Tells all ranks something with the next update."""

@@ -13,7 +13,6 @@ from asd.operators.table.gate import Gate
 from asd.operators.table.gates import Gates
 from asd.operators.table.guard_state import OFF, ON, REPLAY, GuardState, new_parameter, write
 from asd.operators.table.site import Limits, Site, Sites, largest_raw, smallest_raw
-from asd.operators.table.unread import Unread
 from asd.rules.readings.features import FEATURES
 from asd.rules.readings.reading import AVERAGED, GRADIENT, SAMPLE, WEIGHT_GRADIENT, Reading, divisor
 
@@ -256,14 +255,6 @@ class Table:
         """Updates refused so far, by all gates if none is given."""
         states = self.guards if gate is None else self._guards_of(gate)
         return sum(state.refused() for state in states)
-
-    def unread(self, gate: Gate | None = None) -> Unread:
-        """What happened since the last `read`.
-
-        Of what a compiled graph did the host knows nothing but the refusals.
-        """
-        states = self._guards_of(gate)
-        return Unread(max((state.updates for state in states), default=0), any(state.overrun for state in states))
 
     def updates(self, gate: Gate) -> int:
         """Updates that `gate` has judged since its host read last; waits for the graph that makes them."""

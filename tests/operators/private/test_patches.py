@@ -8,6 +8,8 @@ from pathlib import Path
 
 import asd
 
+PARSER = ["mindspore.graph._parse.parser.Parser.analyze_super"]
+"""Stays as long as MindSpore keeps a compiled network with checks: it may compile that once more."""
 PROGRAM = '''
 import gc, json, sys
 import mindspore as ms
@@ -63,7 +65,7 @@ print(json.dumps({
 
 
 def test_disable_leaves_nothing_behind_and_every_patch_would_have_been_seen(tmp_path):
-    for mode in "1":
+    for mode, may_stay in (("1", []), ("0", PARSER)):
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_ASD", "ASD_"))}
         environ |= {
             "PYTHONPATH": str(Path(asd.__file__).parents[1]),
@@ -82,4 +84,5 @@ def test_disable_leaves_nothing_behind_and_every_patch_would_have_been_seen(tmp_
         found = json.loads(done.stdout.splitlines()[-1])
         assert {"__call__", "train", "LayerNorm", "RmsNorm"} <= set(found["replaced"])
         assert set(found["replaced"]) <= set(found["seen"])
-        assert (found["left"], found["new"], found["table"]) == ([], [], 0)
+        assert set(found["left"]) <= set(may_stay)
+        assert (found["new"], found["table"]) == ([], len(found["left"]))

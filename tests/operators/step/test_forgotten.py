@@ -13,7 +13,7 @@ from asd import Config
 from asd.operators import StepMonitor, guard
 from asd.operators.measure.look import make_observer
 from asd.operators.start import autostart
-from asd.operators.table import slots, unread
+from asd.operators.table import slots
 
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 26, 4
@@ -53,7 +53,7 @@ def test_a_refused_update_does_not_stop_those_after_it_though_nobody_calls_step(
     assert {step: loss for step, loss in ours.losses.items() if step != BAD} == theirs.losses
     if mode == "graph":
         assert ours.events == []  # Parameters can be read when the training is over, and not before
-        unread.tell(ended=True)
+        ours.monitor.close()
     assert len(ours.told()) == 1
     assert ours.told()[0].startswith(AFTER_REFUSAL)
     assert ours.monitor.monitor.status.problems >= 1
@@ -64,11 +64,11 @@ def test_a_refused_update_does_not_stop_those_after_it_though_nobody_calls_step(
 )
 def test_a_training_that_never_calls_step_is_told_that_nothing_is_judged(config, mode):
     training = Training(config)
-    if not training.events:
-        unread.tell(ended=True)
+    if mode == "graph":
+        training.monitor.close()
     assert len(training.told()) == 1
     assert NEVER in training.told()[0]
-    unread.tell(ended=True)
+    training.monitor.close()
     assert len(training.events) == 1
 
 
@@ -81,7 +81,7 @@ def test_a_monitor_that_nobody_holds_after_attach_is_heard_all_the_same(mode):
     for step in range(STEPS):
         cell(ids(step), targets(step)).asnumpy()
     if mode == "graph":
-        unread.tell(ended=True)
+        optimizer.asd_gate.gate.listener(ended=True)  # as when the process ends
     assert [NEVER in event.reason for event in events] == [True]
 
 
@@ -110,7 +110,6 @@ def test_a_training_cell_that_is_stepped_by_itself_is_told_nothing(monkeypatch, 
     try:
         Training()
         gc.collect()
-        unread.tell(ended=True)
     finally:
         autostart.stop()
     assert "problem" not in capfd.readouterr().err
