@@ -15,7 +15,7 @@ from asd.operators.measure.gradient_samples import POLL_STEPS, poll
 from asd.operators.private.layout import why_products_are_unchecked
 from asd.operators.recompute.mean import check_means
 from asd.operators.table.site import Site
-from asd.rules.checksum import ScoreRule as Checked
+from asd.rules.checksum import ScoreRule
 from asd.rules.readings.reading import RESULTS
 
 __all__ = ["ASKED_BY", "RecomputeSchedule"]
@@ -118,7 +118,7 @@ class RecomputeSchedule(Part):
         """
         if self._combined:
             monitor = self.monitor
-            failed = any(event.rule == Checked.name for event in step.events)
+            failed = any(event.rule == ScoreRule.name for event in step.events)
             own = monitor.judges.scheme.message(monitor.clock(), failed=failed)
             if step.number % POLL_STEPS == 0:
                 poll(monitor.judges.scheme, own, self.ranks)

@@ -41,7 +41,7 @@ def type_of_holder(holder: nn.Cell | None) -> Any:
 
 
 def type_of_own_holder(operator: Any) -> Any:
-    """The same of the cell that holds `operator`, as a property of it."""
+    """What a Parameter is cast to in the code of the cell that holds `operator`; a property of it."""
     return type_of_holder(operator.holder)
 
 

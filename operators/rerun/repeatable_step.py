@@ -85,9 +85,15 @@ class RepeatableStep:
     """
 
     def __init__(
-        self, net: nn.Cell, optimizer: nn.Cell, sites: Sequence[Site], also: Sequence[Parameter], ranks: int,
-        *, keeps_moving: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        net: nn.Cell,
+        optimizer: nn.Cell,
+        sites: Sequence[Site],
+        also: Sequence[Parameter],
+        ranks: int,
+        *,
+        keeps_moving: bool = False,
+    ) -> None:
         self.step: Step | None = None
         self._keeps_moving = keeps_moving
         self._moving_before: list[np.ndarray] = []
@@ -155,7 +161,7 @@ class RepeatableStep:
         return self._obstacle_in(self._find_obstacle) if self._is_current else _UNDECLARED
 
     def obstacle_for_good(self) -> str:
-        """The same for `rerun_for_good`, after a step whose update was refused."""
+        """Why the last step, whose update was refused, must not be made again for good, or an empty text."""
         if self._is_current and self._updates() != self._updates_before:
             return "it has updated the weights once already"
         if self._is_current and self._updates_of_others() != self._others_before:
@@ -286,7 +292,7 @@ class RepeatableStep:
 
 
 def _function_of(run: Callable[..., Any]) -> Any:
-    """The same for one method of one object, which is a new object each time it is asked for."""
+    """What tells one step from another: of a method its object, for the method is a new one each time."""
     return getattr(run, "__self__", run)
 
 
@@ -298,7 +304,7 @@ def _network_in(cell: nn.Cell) -> nn.Cell:
 
 
 def _of_operators(cells: Sequence[nn.Cell]) -> Iterator[Parameter]:
-    """Those of check operators, which belong to no cell."""
+    """Parameters of check operators, which belong to no cell."""
     for cell in cells:
         for value in vars(cell).values():
             if isinstance(value, ASDBase):

@@ -44,9 +44,13 @@ _SEEN_IN_EACH_STEP = {GRADIENT: "NPU_ASD_ENABLE", OUTPUT: "ASD_OPTIONS=tiers:ada
 
 
 def before_first_step(
-    monitor: Monitor, config: Config, optimizer: nn.Cell | None, sites: Sequence[Site], ranks: Exchange,
+    monitor: Monitor,
+    config: Config,
+    optimizer: nn.Cell | None,
+    sites: Sequence[Site],
+    ranks: Exchange,
     net: nn.Cell | None,
-) -> None:  # fmt: skip
+) -> None:
     """What the settings ask for, where the checkpoints are, and what stands in the way.
 
     Args:

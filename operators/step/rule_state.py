@@ -34,7 +34,7 @@ class _Judged(NamedTuple):
         return self.before + self.monitor.status.steps - self.monitor.status.refused
 
     def state(self) -> dict[str, Any]:
-        """As it would have been saved."""
+        """The state of the rules as a file beside a checkpoint has it."""
         return {**self.monitor.state(), "tainted_from": self.health.tainted_from}
 
 

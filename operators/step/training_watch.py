@@ -113,9 +113,17 @@ class TrainingWatch:
         self._ending = Ending(config)
         self._forgotten = Forgotten(self._problems)
         self._parts: tuple[Part, ...] = (
-            self._problems, self.state, self.judging, self._checksums, self._checks, self._weights, self._rerun,
-            self._rule_state, self._forgotten, self._spending,
-        )  # fmt: skip
+            self._problems,
+            self.state,
+            self.judging,
+            self._checksums,
+            self._checks,
+            self._weights,
+            self._rerun,
+            self._rule_state,
+            self._forgotten,
+            self._spending,
+        )
         self.turns = Turns()
         self._gate: Gate | None = None
         self._table: Table
@@ -137,7 +145,7 @@ class TrainingWatch:
         self._ending.look_for_roll_back(callbacks_in(callbacks))
 
     def attach(self, net: nn.Cell | None, optimizer: nn.Cell | None, reducer: nn.Cell | None = None) -> None:
-        """See `StepMonitor.attach`."""
+        """Puts checks on `net` and a guard around `optimizer`, and finds out what protects the training."""
         goes_on = self.monitor is not None and optimizer is self._optimizer
         if self.monitor is None or not goes_on:
             origin = origin_of_process(self.config)
@@ -209,7 +217,7 @@ class TrainingWatch:
         return Turns(before, judge, act, over)
 
     def step(self, outputs: Any) -> list[Event]:
-        """See `StepMonitor.step`."""
+        """Judges the step that has just been made, and acts on what is found; returns its events."""
         monitor, gate = self.monitor, self._gate
         if monitor is None or gate is None or self._table.replaying:
             return []
@@ -301,12 +309,12 @@ class TrainingWatch:
             raise reason
 
     def close(self) -> None:
-        """See `StepMonitor.close`."""
+        """Takes the guard's limits away and says that the training has ended."""
         self._forgotten.look(ended=True)
         self._let_go()
 
     def _let_go(self) -> None:
-        """Takes the guard's limits away and says that the training has ended."""
+        """Takes the limits away."""
         self._forgotten.stop()
         if self.monitor is not None and self._gate is not None:
             self._gate.active = False
@@ -323,14 +331,14 @@ class TrainingWatch:
             self.judging.write_limits()
 
     def save_state(self, file: Path) -> Path:
-        """See `StepMonitor.save_state`."""
+        """Saves the state of the rules beside a checkpoint file."""
         self._active()
         path = self._rule_state.save(file, self._optimizer, self._step)
         self._weights.wrote(file)
         return path
 
     def save_manifest(self, file: Path) -> None:
-        """See `StepMonitor.save_manifest`."""
+        """Says beside a checkpoint file whether the steps before it were clean."""
         self._active()
         self._rule_state.save_manifest(file, self._optimizer, self._step)
 

@@ -220,8 +220,10 @@ def test_operators_in_a_network_are_named_after_their_place_and_checked_without_
     monitor = StepMonitor(Config(protection="document", enable=1), sinks=[])
     trained(net, monitor, steps=16)
     assert sorted(name for name in monitor.monitor.history if "checksum" in name) == [
-        "Net.checksum", "Net.checksum_dw", "Net.checksum_dx",
-    ]  # fmt: skip
+        "Net.checksum",
+        "Net.checksum_dw",
+        "Net.checksum_dx",
+    ]
 
 
 def test_layers_are_chosen_by_name_and_installed_once():
@@ -300,6 +302,7 @@ def test_a_wrong_product_is_judged_by_a_replay_of_its_step(clean, lasting, verdi
     for number in range(3):
         monitor.step(watched(batch(number)))
     assert [(event.kind, event.rule, event.step) for event in events] == [
-        ("anomaly", "checksum", 2), ("replay", "checksum", 2),
-    ]  # fmt: skip
+        ("anomaly", "checksum", 2),
+        ("replay", "checksum", 2),
+    ]
     assert events[1].verdict == verdict

@@ -72,9 +72,21 @@ def test_norms_and_embeddings_of_mint_are_found():
 
 @pytest.mark.parametrize(
     "name",
-    ["RMSNorm", "LlamaRMSNorm", "FusedLayerNorm", "LayerNormExt", "SyncBatchNorm", "InstanceNorm2d", "AdaNorm",
-     "VocabParallelEmbedding", "EmbeddingExt", "EmbeddingLookup", "BertEmbeddings", "GLMEmbedding"],
-)  # fmt: skip
+    [
+        "RMSNorm",
+        "LlamaRMSNorm",
+        "FusedLayerNorm",
+        "LayerNormExt",
+        "SyncBatchNorm",
+        "InstanceNorm2d",
+        "AdaNorm",
+        "VocabParallelEmbedding",
+        "EmbeddingExt",
+        "EmbeddingLookup",
+        "BertEmbeddings",
+        "GLMEmbedding",
+    ],
+)
 def test_a_class_of_any_maker_is_found_by_the_end_of_its_name(name):
     assert install(Holder(it=named(name))).found == ["it"]
 
@@ -114,8 +126,12 @@ def test_a_layer_that_only_ends_in_norm_is_left_out_for_the_norm_in_it():
 
 def test_include_adds_cells_of_any_class_and_exclude_wins():
     assert install(Decoder(), include=r"blocks\.0\.up$").found == [
-        "embedding", "blocks.0.norm", "blocks.0.up", "blocks.1.norm", "norm_out",
-    ]  # fmt: skip
+        "embedding",
+        "blocks.0.norm",
+        "blocks.0.up",
+        "blocks.1.norm",
+        "norm_out",
+    ]
     installation = install(Decoder(), include=["up$", "down$"], exclude=[r"^blocks\.1", "embedding"])
     assert installation.found == ["blocks.0.norm", "blocks.0.up", "blocks.0.down", "norm_out"]
     assert installation.left_out == [

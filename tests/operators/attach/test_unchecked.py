@@ -23,6 +23,8 @@ def test_layers_that_nothing_computes_again_are_named_with_the_reason():
     assert told["volume"] == "nothing computes a Conv3D again"
     assert "functions" in told["attention"]
     assert [site.name for site in sites if site.name.startswith("conv")] == [
-        "conv.checksum", "conv.checksum_dx", "conv.checksum_dw",
-    ]  # fmt: skip
+        "conv.checksum",
+        "conv.checksum_dx",
+        "conv.checksum_dw",
+    ]
     assert not take_left_out()

@@ -32,7 +32,7 @@ class Net(nn.Cell):
 
 
 class Training:
-    """Nine steps under a loss scale that grows, with noise from NumPy and Python, that count themselves."""
+    """Nine steps under a loss scale that grows, with noise from NumPy and Python; they count themselves."""
 
     def __init__(self, purpose, *, fault="scale=1e6", declared=True, saves=True):
         np.random.seed(3)  # noqa: NPY002 - the generator that steps draw from

@@ -74,9 +74,11 @@ class Training:
             rows = [(ids(i).asnumpy(), targets(i).asnumpy() * np.float32(1e6 if i == bad else 1)) for i in range(1, 7)]
             data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
             Model(self.net, optimizer=self.optimizer).train(
-                1, data, dataset_sink_mode=False,
+                1,
+                data,
+                dataset_sink_mode=False,
                 callbacks=[self.monitor, self.losses, *([self.injector] if self.injector else [])],
-            )  # fmt: skip
+            )
 
     def state(self):
         generators = [np.random.random(), random.random(), float(ms.get_rng_state().asnumpy().sum())]  # noqa: NPY002
@@ -277,9 +279,7 @@ def test_a_step_that_fails_when_it_is_made_again_ends_nothing():
 
     monitor = StepMonitor(settings(), sinks=[])
     [(verdict, reason)] = loop(monitor, once)
-    assert (verdict, reason) == (
-        "undetermined", "the step can't be made again: ZeroDivisionError('the second time')"
-    )  # fmt: skip
+    assert (verdict, reason) == ("undetermined", "the step can't be made again: ZeroDivisionError('the second time')")
     assert len(calls) == 5
     assert not slots.table().replaying
     assert monitor.monitor.status.step == 4

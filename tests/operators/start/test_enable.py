@@ -53,8 +53,10 @@ def test_layers_built_in_between_check_and_the_others_do_not(mode, enabled):
         net = fill(Decoder())
     after = nn.LayerNorm((HIDDEN,))
     assert [type(cell.layer_norm).__name__ for cell in (before, net.norm_out, after)] == [
-        "LayerNorm", "LayerNormASD", "LayerNorm",
-    ]  # fmt: skip
+        "LayerNorm",
+        "LayerNormASD",
+        "LayerNorm",
+    ]
     gradients(net, net.trainable_params(), ids(), targets())
     found = readings()
     assert len(found) == 3

@@ -18,8 +18,11 @@ from asd.operators.table import slots
 pytestmark = pytest.mark.usefixtures("clean")
 STEPS, BAD = 9, 7
 ENVIRONMENT = {
-    "NPU_ASD_ENABLE": "1", "ASD_RULE": "adaptive", "ASD_ON_ANOMALY": "skip", "ASD_OPTIONS": "confirm:0.01",
-}  # fmt: skip
+    "NPU_ASD_ENABLE": "1",
+    "ASD_RULE": "adaptive",
+    "ASD_ON_ANOMALY": "skip",
+    "ASD_OPTIONS": "confirm:0.01",
+}
 SUSPICIOUS = f"gradient:norm_out:scale=1e3:step={BAD}"
 
 
@@ -51,8 +54,11 @@ class Training:
         with monkeypatch.context() as patch:
             patch.setattr(RepeatableStep, "rerun_for_good", count)
             Model(self.net, optimizer=self.optimizer).train(
-                1, data, dataset_sink_mode=False, callbacks=[self.monitor, *filter(None, [callback, injector])],
-            )  # fmt: skip
+                1,
+                data,
+                dataset_sink_mode=False,
+                callbacks=[self.monitor, *filter(None, [callback, injector])],
+            )
 
     def state(self):
         return {**values(self.net.get_parameters()), **values(self.optimizer.get_parameters())}
@@ -257,8 +263,10 @@ def test_a_warning_whose_step_can_t_be_made_again_is_told_and_the_training_goes_
     assert problems[0].startswith("the update of a suspicious step is lost, and no later one is held back, for it ")
     assert "not again" in problems[0]
     assert {(event.step, event.kind) for event in events} == {
-        (BAD, "problem"), (BAD, "anomaly"), (BAD + 1, "anomaly"),
-    }  # fmt: skip
+        (BAD, "problem"),
+        (BAD, "anomaly"),
+        (BAD + 1, "anomaly"),
+    }
     assert (status.steps, status.refused) == (STEPS, 1)  # the next suspicious one was applied
 
 

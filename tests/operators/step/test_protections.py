@@ -84,14 +84,16 @@ def test_a_training_that_has_all_that_was_asked_for_says_so_in_one_line(mode, sa
     assert said(logging.WARNING) == []
     (line,) = said(logging.INFO)
     assert found["places"] == {
-        "gradients of activations": 4, "outputs": 8, "gradients of parameters": 15, "results of matrix products": 12,
-        "results of norms": 9, "lookups of rows": 2,
-    }  # fmt: skip
+        "gradients of activations": 4,
+        "outputs": 8,
+        "gradients of parameters": 15,
+        "results of matrix products": 12,
+        "results of norms": 9,
+        "lookups of rows": 2,
+    }
     assert line.startswith("checked are 4 gradients of activations, 8 outputs, 15 gradients of parameters, 12 results ")
     assert found["missing"] == {}
-    assert list(found["on"]) == [
-        "rule", "refusal", "checksum", "state", "second look", "replay"
-    ]  # fmt: skip
+    assert list(found["on"]) == ["rule", "refusal", "checksum", "state", "second look", "replay"]
     assert found["on"]["state"] == "bounds on weights, moment1, moment2"
     for words in found["on"].values():
         assert words in line
@@ -143,8 +145,9 @@ def test_a_loop_that_shows_no_beginning_is_told_what_it_does_without(said):
     ms.set_context(mode=1)
     found = train(Config(protection="document", enable=1, rule="adaptive", confirm=0.01, replay=True), watches=False)
     assert {setting: len(reasons) for setting, reasons in found["missing"].items()} == {
-        "ASD_OPTIONS:replay": 1, "ASD_OPTIONS:confirm": 1
-    }  # fmt: skip
+        "ASD_OPTIONS:replay": 1,
+        "ASD_OPTIONS:confirm": 1,
+    }
     assert len(said(logging.WARNING)) == 2
     assert {"second look", "replay"}.isdisjoint(found["on"])
     assert found["on"]["state"] == "bounds on weights, moment1, moment2"
@@ -241,8 +244,9 @@ def test_what_checks_left_out_while_they_were_put_in_and_compiled_is_told(said):
     leave_out("embedding", "an operator that nobody knows")
     found = train(Config(protection="document", enable=1, tiers=("checksum",)), net=Late())
     assert found["missing"]["ASD_OPTIONS=tiers:checksum"] == [
-        "embedding: an operator that nobody knows", "blocks.0.up: operands of unequal shape"
-    ]  # fmt: skip
+        "embedding: an operator that nobody knows",
+        "blocks.0.up: operands of unequal shape",
+    ]
     assert take_left_out() in ([], [("blocks.0.up", "operands of unequal shape")])
 
 

@@ -37,9 +37,11 @@ class Training:
         rows = [(ids(i).asnumpy(), targets(i).asnumpy()) for i in range(1, STEPS + 1)]
         self.data = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False)
         self.callbacks = [
-            ModelCheckpoint("net", str(folder), settings), self.monitor, injector,
+            ModelCheckpoint("net", str(folder), settings),
+            self.monitor,
+            injector,
             TrainFaultTolerance(str(folder), ckpt_load_fn=self.load),
-        ]  # fmt: skip
+        ]
         self.model = Model(net, optimizer=optimizer)
 
     def load(self):
