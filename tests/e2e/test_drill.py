@@ -16,8 +16,8 @@ def drill(runner, fault, *options):
 
 
 def test_a_flipped_bit_in_a_gradient_is_found_at_its_step_and_place_and_refused(runner):
-    result = drill(runner, "gradient:layers.0.ffn_norm:flip=30:step=10", "--mode", "graph")
-    assert result["struck"] == result["checkpoint"] == "model.layers.0.ffn_norm"
+    result = drill(runner, "gradient:layers.0.attention_norm:flip=30:step=10", "--mode", "graph")
+    assert result["struck"] == result["checkpoint"] == "model.layers.0.attention_norm"
     assert (result["found"], result["steps_to_detect"], result["refused_steps"]) == (True, 0, [10])
     (change,) = result["changes"]
     assert (change["step"], change["elements"]) == (10, 1)
