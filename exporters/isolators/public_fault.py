@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["CODES", "MOST_FAULTS", "RESOURCE", "Message", "is_node_name", "message_text", "registered", "validate"]
+__all__ = [
+    "CODES",
+    "MOST_FAULTS",
+    "RESOURCE",
+    "_Message",
+    "is_node_name",
+    "message_text",
+    "registered",
+    "validate",
+]
 
 CODES = {
     "000011001": "NotHandleFaultCodes",
@@ -65,9 +74,7 @@ class _Fault(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
                 raise ValueError("faultLocation must have keys of at most 16 bytes and values of at most 128")
 
 
-class Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The whole message."""
-
+class _Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     id: _Id
     timestamp: _Milliseconds
     version: Literal["1.0"]
@@ -108,20 +115,24 @@ def message_text(message: object) -> str:
     Raises:
         ValueError: As `validate`, or the text has more than 1 MB.
     """
-    text = msgspec.json.encode(validate(message)).decode()
+    text = msgspec.json.encode(_converted(message)).decode()
     if len(text) > _LARGEST:
         raise ValueError(f"a public fault message of {len(text)} bytes is too long; valid are at most {_LARGEST}")
     return text
 
 
-def validate(message: object) -> Message:
+def validate(message: object) -> None:
     """Checks every rule of a message.
 
     Raises:
         ValueError: A rule is broken; the sentence names it and the field.
     """
+    _converted(message)
+
+
+def _converted(message: object) -> _Message:
     try:
-        return msgspec.convert(message, Message)
+        return msgspec.convert(message, _Message)
     except msgspec.ValidationError as error:
         raise ValueError(f"the public fault message breaks a rule: {error}") from error
 

@@ -15,7 +15,7 @@ from typing import Any
 from asd.exporters.pictures.markup import number
 from asd.exporters.pictures.values import Point
 
-__all__ = ["Histories", "SavedBundle", "facts", "find_bundles", "read_histories", "tensor_facts"]
+__all__ = ["Histories", "SavedBundle", "facts", "find_bundles", "read_histories", "read_text", "tensor_facts"]
 
 _FOLDER = re.compile(r"rank(\d{1,9})-step(\d{1,18})(?:-\d{1,9})?", re.ASCII)
 _LARGEST_JSON, _LARGEST_CSV = 1 << 20, 64 << 20  # bytes
@@ -52,6 +52,27 @@ class SavedBundle:
     def files(self) -> list[tuple[Path, int]]:
         """Its files and their sizes in bytes, by name."""
         return sorted((path, path.stat().st_size) for path in self.path.iterdir() if path.is_file())
+
+
+def read_text(path: Path, largest: int, unreadable: dict[str, str], name: str) -> str:
+    """All of a file; empty when it is missing, has more than `largest` bytes or can't be read.
+
+    Args:
+        path: The file.
+        largest: So many bytes it may have.
+        unreadable: Takes the reason under `name`, unless it is missing.
+        name: What the file is called there.
+    """
+    try:
+        size = path.stat().st_size
+        if size <= largest:
+            return path.read_text(encoding="utf-8", errors="replace")
+        unreadable[name] = f"it has {size:,} bytes; read are at most {largest:,}."
+    except FileNotFoundError:
+        pass  # it is being written, or there is nothing to say
+    except OSError as error:
+        unreadable[name] = error.strerror or str(error)
+    return ""
 
 
 def find_bundles(run_dir: Path, unreadable: dict[str, str]) -> list[SavedBundle]:
@@ -93,25 +114,19 @@ def read_histories(bundles: Iterable[SavedBundle], unreadable: dict[str, str]) -
 
 def _read_values(bundle: SavedBundle, unreadable: dict[str, str]) -> Iterator[tuple[str, Point]]:
     path, bad = bundle.path / "values.csv", 0
+    lines = read_text(path, _LARGEST_CSV, unreadable, _short(path)).replace("\0", "").splitlines(keepends=True)
     try:
-        if path.stat().st_size > _LARGEST_CSV:
-            unreadable[_short(path)] = f"it has {path.stat().st_size:,} bytes; read are at most {_LARGEST_CSV:,}."
-            return
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            for row in csv.DictReader(line.replace("\0", "") for line in file):
-                point = _point(row)
-                if point is None:
-                    bad += 1
-                else:
-                    yield row["checkpoint"], point
-    except FileNotFoundError:
-        return  # it is being written, or there were no values
-    except (OSError, csv.Error) as error:
-        unreadable[_short(path)] = str(getattr(error, "strerror", None) or error)
+        for row in csv.DictReader(lines):
+            point = _point(row)
+            if point is None:
+                bad += 1
+            else:
+                yield row["checkpoint"], point
+    except csv.Error as error:
+        unreadable[_short(path)] = str(error)
     if bad:
-        unreadable[_short(path)] = (
-            f"{bad} {'row has' if bad == 1 else 'rows have'} no step, checkpoint, value and limit."
-        )
+        rows = "row has" if bad == 1 else "rows have"
+        unreadable[_short(path)] = f"{bad} {rows} no step, checkpoint, value and limit."
 
 
 def _point(row: Mapping[str, str | None]) -> Point | None:
@@ -159,15 +174,11 @@ def _element(element: Mapping[str, Any]) -> str:
 
 def _read_json(path: Path, unreadable: dict[str, str]) -> Any:
     """What the file holds; an empty object when it is missing or can't be read."""
+    text = read_text(path, _LARGEST_JSON, unreadable, _short(path))
     try:
-        if path.stat().st_size > _LARGEST_JSON:
-            unreadable[_short(path)] = f"it has {path.stat().st_size:,} bytes; read are at most {_LARGEST_JSON:,}."
-            return {}
-        return json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        unreadable[_short(path)] = str(getattr(error, "strerror", None) or error)[:300]
+        return json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        unreadable[_short(path)] = str(error)[:300]
         return {}
 
 

@@ -12,7 +12,7 @@ from typing import IO
 
 from asd.errors import StateError
 from asd.event import Event
-from asd.exporters.report.bundles import SavedBundle, find_bundles
+from asd.exporters.report.bundles import SavedBundle, find_bundles, read_text
 from asd.exporters.run_files.liveness import Liveness
 from asd.handler import Policy
 from asd.handler.ledger import Ledger
@@ -228,13 +228,11 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 def _read_statuses(run_dir: Path, unreadable: dict[str, str]) -> Iterator[Status]:
     for path in status_files(run_dir):
+        text = read_text(path, _LARGEST_STATUS, unreadable, path.name)
+        if path.name in unreadable:
+            continue
         try:
-            if path.stat().st_size > _LARGEST_STATUS:
-                unreadable[path.name] = f"it has {path.stat().st_size:,} bytes; read are at most {_LARGEST_STATUS:,}."
-            else:
-                yield Status.from_json(path.read_text(encoding="utf-8", errors="replace"))
-        except OSError as error:
-            unreadable[path.name] = error.strerror or str(error)
+            yield Status.from_json(text)
         except StateError as error:
             unreadable[path.name] = str(error)[:300]
 

@@ -13,14 +13,14 @@ from asd.exporters.isolators.marks import chip
 from asd.isolator import Device
 from asd.rundir.disk import write_whole
 
-__all__ = ["KeptList", "Look", "hosts_in", "merged"]
+__all__ = ["KeptList", "ListContents", "hosts_in", "merged"]
 
 _HOST = re.compile(r"[^\s:#=\[\]]+")
 _LARGEST = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Look:
+class ListContents:
     """What a source and what was made of it hold, by entry.
 
     Attributes:
@@ -50,7 +50,7 @@ class KeptList:
     output: Path
     is_table: bool
 
-    def look(self) -> Look:
+    def read(self) -> ListContents:
         """Reads both files.
 
         Raises:
@@ -59,33 +59,33 @@ class KeptList:
         read: Callable[[str], Mapping[str, Any]] = devices_in if self.is_table else hosts_in
         original = _text(self.source)
         written = _text(self.output) if self.output.exists() else None
-        return Look(
+        return ListContents(
             _named(self.source, read, original),
             _named(self.output, read, written) if written is not None else None,
             original,
             written,
         )
 
-    def keys(self, node: str, device: Device, look: Look) -> list[str]:
+    def keys(self, node: str, device: Device, found: ListContents) -> list[str]:
         """The entries that are about `device` on `node`: its host in a host list, itself in a rank table.
 
         Raises:
             ValueError: The source has none.
         """
         if not self.is_table:
-            if node in look.source:
+            if node in found.source:
                 return [node]
-            raise ValueError(f"{self.source} has no host {node!r}; it has {_some(look.source)}")
+            raise ValueError(f"{self.source} has no host {node!r}; it has {_some(found.source)}")
         number = chip(device)
-        for key, entry in look.source.items():
+        for key, entry in found.source.items():
             server = entry["server"]
             if node in (server["server_id"], server.get("host_ip")) and number == int(entry["device"]["device_id"]):
                 return [key]
         raise ValueError(
-            f"{self.source} has no device {device.device!r} of server {node!r}; it has {_some(look.source)}"
+            f"{self.source} has no device {device.device!r} of server {node!r}; it has {_some(found.source)}"
         )
 
-    def text(self, entries: Mapping[str, Any], look: Look) -> str:
+    def text(self, entries: Mapping[str, Any], found: ListContents) -> str:
         """What the output should hold.
 
         Raises:
@@ -94,18 +94,18 @@ class KeptList:
         if not entries:
             raise ValueError(f"nothing would be left in {self.output}")
         return (
-            write_table(entries, look.original)
+            write_table(entries, found.original)
             if self.is_table
             else "".join(f"{line}\n" for lines in entries.values() for line in lines)
         )
 
-    def write(self, text: str, look: Look) -> None:
+    def write(self, text: str, found: ListContents) -> None:
         """Writes the output, unless it holds that already.
 
         Raises:
             OSError: It can't be written; what was there is still there.
         """
-        if text != look.written:
+        if text != found.written:
             write_whole(self.output, text)
             self.output.chmod(self.source.stat().st_mode & 0o777)  # who reads the one reads the other
 
@@ -131,11 +131,11 @@ def hosts_in(text: str) -> dict[str, list[str]]:
     return hosts
 
 
-def merged(look: Look, base: Collection[str], ours: Collection[str], back: Collection[str]) -> dict[str, Any]:
+def merged(found: ListContents, base: Collection[str], ours: Collection[str], back: Collection[str]) -> dict[str, Any]:
     """The entries that the output should have.
 
     Args:
-        look: What the files hold.
+        found: What the files hold.
         base: Entries of the source when the output was last written; what it has more by now is new.
         ours: Entries that we keep out.
         back: Entries that we give back.
@@ -143,13 +143,13 @@ def merged(look: Look, base: Collection[str], ours: Collection[str], back: Colle
     Returns:
         In the order of the source. What others removed from the output stays out, what they added stays in.
     """
-    output = look.source if look.output is None else look.output
+    output = found.source if found.output is None else found.output
     kept = {
         key: output.get(key, entry)
-        for key, entry in look.source.items()
+        for key, entry in found.source.items()
         if key not in ours and (key in output or key in back or key not in base)
     }
-    added = {key: entry for key, entry in output.items() if key not in look.source and key not in {*ours, *base}}
+    added = {key: entry for key, entry in output.items() if key not in found.source and key not in {*ours, *base}}
     return {**kept, **added}
 
 

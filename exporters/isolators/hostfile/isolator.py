@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from asd.errors import ConfigError, IsolationError
-from asd.exporters.isolators.hostfile.host_files import KeptList, Look, merged
+from asd.exporters.isolators.hostfile.host_files import KeptList, ListContents, merged
 from asd.exporters.isolators.marks import label, plain
 from asd.exporters.isolators.options import NodeNames, seconds
 from asd.isolator import Device, IsolationOwner
@@ -75,7 +75,7 @@ class HostFile:
     def held(self, device: Device) -> IsolationOwner:
         """Who holds `device` out, as `Isolator.held`."""
         with self._sentences(device):
-            return self._held(device, self._read(), [kept.look() for kept in self._lists])
+            return self._held(device, self._read(), [kept.read() for kept in self._lists])
 
     def isolate(self, device: Device, reason: str, event_id: str) -> None:
         """Writes the files without `device`, as `Isolator.isolate`.
@@ -84,8 +84,8 @@ class HostFile:
             IsolationError: Also when somebody else removed it, and when nothing would be left.
         """
         with self._sentences(device), self._locked():
-            record, looks = self._read(), [kept.look() for kept in self._lists]
-            held = self._held(device, record, looks)
+            record, contents = self._read(), [kept.read() for kept in self._lists]
+            held = self._held(device, record, contents)
             if held is IsolationOwner.OTHERS:
                 raise ValueError("somebody else removed it, so it is left alone")
             before = record["out"].get(_key(device))
@@ -97,11 +97,11 @@ class HostFile:
                 "event": event_id,
                 "reason": plain(reason, 500),
                 "entries": {
-                    str(kept.output): self._keys(device, record, kept, look)
-                    for kept, look in zip(self._lists, looks, strict=True)
+                    str(kept.output): self._keys(device, record, kept, found)
+                    for kept, found in zip(self._lists, contents, strict=True)
                 },
             }
-            self._rewrite({**record["out"], _key(device): {**entry, "returning": False}}, _key(device), record, looks)
+            self._rewrite(_key(device), {**entry, "returning": False}, record, contents)
 
     def release(self, device: Device) -> None:
         """Writes `device` into the files again, as `Isolator.release`."""
@@ -109,56 +109,57 @@ class HostFile:
             record = self._read()
             entry = record["out"].get(_key(device))
             if entry is not None:
-                looks = [kept.look() for kept in self._lists]
-                self._rewrite(
-                    {**record["out"], _key(device): {**entry, "returning": True}}, _key(device), record, looks
-                )
+                contents = [kept.read() for kept in self._lists]
+                self._rewrite(_key(device), {**entry, "returning": True}, record, contents)
 
-    def _rewrite(self, out: dict[str, Any], changed: str, record: dict[str, Any], looks: list[Look]) -> None:
+    def _rewrite(
+        self, changed: str, entry: dict[str, Any], record: dict[str, Any], contents: list[ListContents]
+    ) -> None:
         """Brings the files to what the record says; what an earlier call began and did not end is ended or dropped."""
-        out = {key: entry for key, entry in out.items() if key == changed or any(self._missing(entry, looks))}
-        ours = _by_list({key: entry for key, entry in out.items() if not entry["returning"]})
-        back = _by_list({key: entry for key, entry in out.items() if entry["returning"]})
+        out = {key: each for key, each in record["out"].items() if any(self._missing(each, contents))}
+        out[changed] = entry
+        kept_out = {key: each for key, each in out.items() if not each["returning"]}
+        ours, back = _by_list(kept_out), _by_list({key: each for key, each in out.items() if each["returning"]})
         texts = []
-        for kept, look in zip(self._lists, looks, strict=True):
+        for kept, found in zip(self._lists, contents, strict=True):
             name = str(kept.output)
-            entries = merged(look, self._base(record, kept, look), ours.get(name, ()), back.get(name, ()))
-            texts.append(kept.text(entries, look))
+            entries = merged(found, self._base(record, kept, found), ours.get(name, ()), back.get(name, ()))
+            texts.append(kept.text(entries, found))
         self._save({**record, "out": out})  # first, or after a crash it would look removed by others
-        for kept, text, look in zip(self._lists, texts, looks, strict=True):
-            kept.write(text, look)
-        base = {str(kept.output): list(look.source) for kept, look in zip(self._lists, looks, strict=True)}
-        self._save({"out": {key: entry for key, entry in out.items() if not entry["returning"]}, "base": base})
+        for kept, text, found in zip(self._lists, texts, contents, strict=True):
+            kept.write(text, found)
+        base = {str(kept.output): list(found.source) for kept, found in zip(self._lists, contents, strict=True)}
+        self._save({"out": kept_out, "base": base})
 
-    def _held(self, device: Device, record: dict[str, Any], looks: list[Look]) -> IsolationOwner:
+    def _held(self, device: Device, record: dict[str, Any], contents: list[ListContents]) -> IsolationOwner:
         """As the record says, as long as the files agree with it."""
         mine = record["out"].get(_key(device))
         if mine is not None:
-            missing = list(self._missing(mine, looks))
+            missing = list(self._missing(mine, contents))
             is_out = any(missing) if mine["returning"] else bool(missing) and all(missing)
             return IsolationOwner.OURS if is_out else IsolationOwner.FREE
         kept_out = _by_list(record["out"])
-        for kept, look in zip(self._lists, looks, strict=True):
-            name, base = str(kept.output), self._base(record, kept, look)
-            for key in self._keys(device, record, kept, look):
-                is_missing = look.output is not None and key not in look.output
+        for kept, found in zip(self._lists, contents, strict=True):
+            name, base = str(kept.output), self._base(record, kept, found)
+            for key in self._keys(device, record, kept, found):
+                is_missing = found.output is not None and key not in found.output
                 if is_missing and key in base and key not in kept_out.get(name, ()):
                     return IsolationOwner.OTHERS
         return IsolationOwner.FREE
 
-    def _missing(self, entry: dict[str, Any], looks: list[Look]) -> Iterator[bool]:
+    def _missing(self, entry: dict[str, Any], contents: list[ListContents]) -> Iterator[bool]:
         """Whether each of the things that a device stands for is missing where it should be."""
-        for kept, look in zip(self._lists, looks, strict=True):
+        for kept, found in zip(self._lists, contents, strict=True):
             for key in entry["entries"].get(str(kept.output), ()):
-                yield look.output is not None and key not in look.output
+                yield found.output is not None and key not in found.output
 
-    def _keys(self, device: Device, record: dict[str, Any], kept: KeptList, look: Look) -> list[str]:
+    def _keys(self, device: Device, record: dict[str, Any], kept: KeptList, found: ListContents) -> list[str]:
         recorded = record["out"].get(_key(device), {"entries": {}})["entries"].get(str(kept.output))
-        keys: list[str] = kept.keys(self._node_of(device), device, look) if recorded is None else recorded
+        keys: list[str] = kept.keys(self._node_of(device), device, found) if recorded is None else recorded
         return keys
 
-    def _base(self, record: dict[str, Any], kept: KeptList, look: Look) -> set[str]:
-        return set(record["base"].get(str(kept.output), look.source))
+    def _base(self, record: dict[str, Any], kept: KeptList, found: ListContents) -> set[str]:
+        return set(record["base"].get(str(kept.output), found.source))
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -94,13 +94,13 @@ class Kubernetes:
         def change(node: _Node) -> _Node | None:
             held = held_by(node, name)
             if held is IsolationOwner.OTHERS:
-                self._tell_condition(node, {})
+                self._set_condition(node, {})
                 raise ValueError(f"somebody else has cordoned node {self._node(device)}, so it is left alone")
             return None if held is IsolationOwner.OURS else isolate_patch(node, name, reason, event_id, self._effect)
 
         with self._sentences(device):
             node = self._change(device, change)
-            self._tell_event(node, name, marks_of(node).get(name, {}).get("event", event_id), reason, isolated=True)
+            self._make_event(node, name, marks_of(node).get(name, {}).get("event", event_id), reason, isolated=True)
 
     def release(self, device: Device) -> None:
         """Takes the mark of `device` away and, with the last one, gives the node back, as `Isolator.release`."""
@@ -116,14 +116,14 @@ class Kubernetes:
         with self._sentences(device):
             node = self._change(device, change)
             if events:
-                self._tell_event(node, name, events[-1], f"{name} is given back", isolated=False)
+                self._make_event(node, name, events[-1], f"{name} is given back", isolated=False)
 
     def _change(self, device: Device, change: Callable[[_Node], _Node | None]) -> _Node:
         """Brings the node to where `change` has nothing more to do; each try starts from what the server said last."""
         node = self._read(device)
         for attempt in range(_TRIES):
             patch = change(node)
-            changed = self._tell_condition(node, marks_of(node if patch is None else patch))
+            changed = self._set_condition(node, marks_of(node if patch is None else patch))
             if changed is not None:  # it may have been cordoned since it was read
                 node = changed
                 continue
@@ -138,7 +138,7 @@ class Kubernetes:
                 node = self._read(device)
         raise KubeError(f"node {self._node(device)} was changed by somebody else {_TRIES} times meanwhile", retry=True)
 
-    def _tell_condition(self, node: _Node, marks: Mapping[str, Mapping[str, str]]) -> _Node | None:
+    def _set_condition(self, node: _Node, marks: Mapping[str, Mapping[str, str]]) -> _Node | None:
         devices = {name: event_mark(mark.get("event", "")) for name, mark in marks.items()}
         patch = condition_patch(node, devices, self._clock()) if self._condition else None
         if patch is None:
@@ -147,7 +147,7 @@ class Kubernetes:
         with self._api.asking(f"changing the status of node {name}") as client:
             return as_dict(client.patch(NodeStatus, name, patch, patch_type=PatchType.STRATEGIC))
 
-    def _tell_event(self, node: _Node, name: str, event_id: str, message: str, *, isolated: bool) -> None:
+    def _make_event(self, node: _Node, name: str, event_id: str, message: str, *, isolated: bool) -> None:
         """Makes the Event; one that can't be made is logged only, as the server drops them as it likes anyway."""
         if not self._events:
             return

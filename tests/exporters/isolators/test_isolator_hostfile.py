@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from asd.errors import IsolationError
 from asd.exporters.isolators import make_isolator
-from asd.exporters.isolators.hostfile.host_files import Look, merged
+from asd.exporters.isolators.hostfile.host_files import ListContents, merged
 from asd.exporters.isolators.hostfile.rank_table import devices_in, write_table
 from asd.isolator import Device, IsolationOwner
 
@@ -159,7 +159,7 @@ names = st.sampled_from("abcdef")
 
 @given(st.lists(names, unique=True), st.none() | st.lists(names, unique=True), st.sets(names), st.sets(names))
 def test_nothing_of_ours_is_in_what_is_written_and_nothing_of_others_is_changed(source, output, base, ours):
-    look = Look(dict.fromkeys(source, "s"), None if output is None else dict.fromkeys(output, "o"), "", None)
+    look = ListContents(dict.fromkeys(source, "s"), None if output is None else dict.fromkeys(output, "o"), "", None)
     made = merged(look, base, ours, ())
     assert not ours & made.keys()
     if output is not None:
