@@ -41,11 +41,11 @@ RERUN = (
 ROOMS = (
     Room("asd", ("asd",), 1983, 1700),
     Room("asd/rules", ("asd/rules",), 4948, 3300),
-    Room("asd/rundir", ("asd/rundir",), 2226, 1500),
+    Room("asd/rundir", ("asd/rundir",), 1680, 1500),
     Room("asd/handler", ("asd/handler",), 4896, 3300),
-    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3419, 1900),
+    Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3330, 1900),
     Room("asd/dumps", ("asd/dumps",), 6000, 4500),
-    Room("asd/cli", ("asd/cli",), 5314, 2800),
+    Room("asd/cli", ("asd/cli",), 4740, 2800),
     Room("operators", ("operators",), 7500, 7500),
     Room("operators/rerun and the like", RERUN, 7000, 4500),
     Room(
@@ -59,7 +59,7 @@ ROOMS = (
     ),
     Room("exporters of the network", ("exporters",), 6950, 4300),
     Room("tests", ("tests",), 54400, 34000),
-    Room("benchmarks", ("benchmarks",), 10100, 5000),
+    Room("benchmarks", ("benchmarks",), 5600, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""

@@ -31,6 +31,7 @@ GROUPS = {
             "test a device: all that detection is made of, or work whose answers are known",
         ),
         "env": ("asd.cli.train.env", "show the settings in force and what this machine has"),
+        "tune": ("asd.cli.train.tune", "propose thresholds for a budget of false alarms, from recorded values"),
     },
     "watch": {
         "events": ("asd.cli.watch.events", "print the events of a run, for people or for programs"),
@@ -49,12 +50,6 @@ GROUPS = {
             "name the first call of a dumped step that made Inf, NaN or an overflow",
         ),
         "run_ut": ("asd.cli.debug.run_ut", "make every API call of a dump again and check it against float64"),
-    },
-    "tune and measure": {
-        "tune": (
-            "asd.cli.measure.tune",
-            "propose thresholds for a budget of false alarms, from a run's recorded values",
-        ),
     },
 }
 """The sub-commands by who needs them; of each its module, and one line about it."""

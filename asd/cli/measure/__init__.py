@@ -1,4 +1,0 @@
-"""Commands of who tunes and measures: `tune`.
-
-May import: `shared`, and everything below the command line.
-"""
