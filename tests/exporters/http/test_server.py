@@ -5,6 +5,7 @@ import gzip
 import http.client
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -398,7 +399,8 @@ def test_thousands_of_clients_that_come_again_and_again_only_delay_the_others(en
                     clients[number] = connected(server)
             over.wait(0.2)
 
-    clients += [connected(server) for _ in range(2000)]
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    clients += [connected(server) for _ in range(min(2000, most))]
     flooding = threading.Thread(target=flood)
     flooding.start()
     try:
