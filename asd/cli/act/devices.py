@@ -40,6 +40,7 @@ A handler that is at work gives the device back within its next look; else this 
 exit codes: 0 done, 1 the job failed, 2 wrong usage or no such device."""
 
 _ACTIONS = ("list", "release", "clear", "drop")
+_HEAD = ["HOST", "DEVICE", "RANK", "HEALTH", "STRIKES", "VERDICTS", "STATE", "BY", "SINCE", "STRESS TEST", "EVIDENCE"]
 _PATIENCE = 30.0  # seconds for a handler at work
 
 
@@ -115,21 +116,8 @@ def _print_table(records: list[DeviceRecord]) -> None:
     if not records:
         print("No device was heard of yet.")
         return
-    head = [
-        "HOST",
-        "DEVICE",
-        "RANK",
-        "HEALTH",
-        "STRIKES",
-        "VERDICTS",
-        "STATE",
-        "BY",
-        "SINCE",
-        "STRESS TEST",
-        "EVIDENCE",
-    ]
-    rows = [head, *([printable(text) for text in _row(each)] for each in records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    rows = [_HEAD, *([printable(text) for text in _row(each)] for each in records)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     for each in records:

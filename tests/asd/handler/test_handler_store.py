@@ -18,11 +18,9 @@ from asd.handler.db.store import events_file, state_file
 from asd.handler.device_record import device_records
 from asd.handler.inputs.feed import LogFeed
 from asd.handler.ledger import Ledger
-from asd.isolator import Device, IsolationOwner
+from asd.isolator import Device
+from tests.asd.handler.scene import START, Engine, Scene
 from tests.support.events import event_maker, growing
-
-START = 1_700_000_000.0
-
 
 event = event_maker(run="llama", rank=3, device="Ascend:3", value=growing, time=START)
 
@@ -41,34 +39,29 @@ class Crash(BaseException):
     """What a kill looks like from inside."""
 
 
-class Engine:
-    """Crashes before or after it has isolated."""
-
-    name = "crashing"
+class Crashing(Engine):
+    """Crashes before or after it has done something."""
 
     def __init__(self, before=False, after=False):
-        self.before, self.after, self.ours, self.calls = before, after, set(), 0
+        super().__init__()
+        self.before, self.after = before, after
 
-    def held(self, device):
-        return IsolationOwner.OURS if device in self.ours else IsolationOwner.FREE
-
-    def isolate(self, device, reason, event_id):
+    def isolate(self, *call):
         if self.before:
             raise Crash
-        self.calls += 1
-        self.ours.add(device)
+        super().isolate(*call)
         if self.after:
             raise Crash
 
     def release(self, device):
-        self.ours.discard(device)
+        super().release(device)
         if self.after:
             raise Crash
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_isolation_that_was_cut_short_is_completed_by_the_next_start(tmp_path, when):
-    engine, published = Engine(**{when: True}), []
+    engine, published = Crashing(**{when: True}), []
     first = handler(tmp_path / "h", published, engine=engine)
     with pytest.raises(Crash):
         first.handle(persistent())
@@ -76,11 +69,11 @@ def test_an_isolation_that_was_cut_short_is_completed_by_the_next_start(tmp_path
     engine.before = engine.after = False
     second = handler(tmp_path / "h", published, engine=engine)
     assert [decision.action for decision in second.tick()] == ["isolated"]
-    assert (engine.calls, [told.kind for told in published]) == (1, ["isolation"])
+    assert (len(engine.calls), [told.kind for told in published]) == (1, ["isolation"])
 
 
 def test_a_release_that_was_cut_short_is_completed_by_the_next_start(tmp_path):
-    engine, published = Engine(), []
+    engine, published = Crashing(), []
     first = handler(tmp_path / "h", published, engine=engine)
     first.handle(persistent())
     ask_release(first.store, 1, START)
@@ -396,22 +389,12 @@ def test_a_database_that_vanishes_under_it_is_a_sentence(tmp_path):
         first.tick()
 
 
-def test_a_retry_that_succeeds_while_other_events_come_is_told_by_the_next_tick(tmp_path):
-    engine = Engine()
-    fail, isolate, now = [True], engine.isolate, [START]
-
-    def shaky(*call):
-        if fail:
-            fail.clear()
-            raise OSError("no answer")
-        isolate(*call)
-
-    engine.isolate = shaky
-    first = handler(tmp_path / "h", engine=engine, clock=lambda: now[0])
-    assert first.handle(persistent()).action == "isolating"
-    now[0] += 2.0
-    assert first.handle(event(9, rank=4, device="Ascend:4")).action == "strike"
-    assert [decision.action for decision in first.tick()] == ["isolated"]
+def test_a_retry_that_succeeds_while_other_events_come_is_told_by_the_next_tick():
+    scene = Scene()
+    scene.engine.failures = [OSError("no answer")]
+    assert scene.replay("persistent").action == "isolating"
+    assert scene.raises(9, "Ascend:4", wait=2.0) == "strike"
+    assert [decision.action for decision in scene.handler.tick()] == ["isolated"]
 
 
 @pytest.mark.parametrize("size", [0, 1])
