@@ -12,7 +12,7 @@ import pytest
 import asd
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = {"mindspore", "mindformers", "numpy", "prometheus_client", "matplotlib", "lightkube"}
+HEAVY = {"mindspore", "mindformers", "numpy", "prometheus_client", "lightkube"}
 
 in_checkout = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="only the source tree has this")
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 from real_programs import binary
 
@@ -118,8 +119,8 @@ class Browser:
     def screenshot(self):
         """The whole page as an array of height, width and colour."""
         data = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
-        image = pytest.importorskip("matplotlib.image")
-        return image.imread(io.BytesIO(base64.b64decode(data)))
+        image = pytest.importorskip("PIL.Image")
+        return np.asarray(image.open(io.BytesIO(base64.b64decode(data)))) / 255
 
     def close(self):
         try:
