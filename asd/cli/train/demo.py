@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs the story, or a training with one fault; 0 if everything came true or the fault was found."""
     fault = Fault.parse(_FAULT if args.fault is None else args.fault)
     if args.fault is not None and args.parts is None:
+        if args.out is not None:
+            raise ConfigError("--out", str(args.out), "it is valid without --fault, or with --parts")
         return play_fault(fault, args)
     args.steps = _STEPS if args.steps is None else args.steps
     told = {"NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"} | ({"ASD_RULE": args.rule} if args.rule else {})

@@ -28,12 +28,16 @@ from asd.cli.shared.policy_options import whole_number
 from asd.cli.shared.progress import Bar
 from asd.cli.train.known_answers import add_work_arguments, run_work
 from asd.cli.train.selftest_forms import as_json, as_table
+from asd.errors import ConfigError
 from asd.rules.diagnosis.selftest import BEGUN, WRONG, Finding, read_line
 
 __all__ = ["add_arguments", "run"]
 
 _PARTS = ("operators", "measuring", "recomputing", "hashes", "gate", "repeating")
 _MODES = ("graph", "pynative")
+_OF_PARTS = {"only": None, "ranks": "0"}
+_OF_WORK = {"seed": "0", "run_dir": None, "rank": None, "fault": None}
+"""Options that only one of the two tests has, and their defaults."""
 _PATIENCE = 1200.0  # seconds for a mode, or a job of ranks, on a machine that is busy with other work too
 _CHILD = ("-m", "asd.operators.selftest")
 _EXAMPLES = f"""\
@@ -70,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Tests the device; 0 when nothing is wrong."""
     device = args.device or ("Ascend" if Path("/dev/davinci_manager").exists() else "CPU")
+    _check_options(args)
     if args.seconds is not None:
         return run_work(args, device)
     ranks = whole_number("--ranks", args.ranks, 0, 1024)
@@ -93,6 +98,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(as_table(findings, machine))
     return int(any(each.state == WRONG for each in findings))
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Refuses options of the test that is not made.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    others = _OF_PARTS if args.seconds is not None else _OF_WORK
+    for option, usual in others.items():
+        if getattr(args, option) != usual:
+            valid = f"it is valid {'without' if args.seconds is not None else 'with'} --seconds only"
+            raise ConfigError(f"--{option.replace('_', '-')}", getattr(args, option), valid)
 
 
 def _jobs(modes: Sequence[str], device: str, parts: Sequence[str], ranks: int) -> Iterator[tuple[str, str, list[str]]]:

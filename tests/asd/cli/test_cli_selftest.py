@@ -31,6 +31,7 @@ def _clean(monkeypatch, tmp_path):
         (["--device", "CPU", "--rank", "-1"], "--rank has the value '-1', which is not valid: it must be a whole "),
         (["--device", "CPU", "--fault", "norm"], "fault has the value 'norm', which is not valid: valid is such as "),
         (["--device", "CPU", "--mode", "eager"], "argument --mode: invalid choice: 'eager'"),
+        (["--ranks", "2"], "--ranks has the value '2', which is not valid: it is valid without --seconds only"),
     ],
 )
 def test_wrong_usage_ends_with_one_sentence_and_code_2(capsys, tmp_path, options, sentence):
@@ -76,3 +77,8 @@ def test_its_old_name_goes_on_with_one_sentence(capsys):
     told, error = capsys.readouterr().err.splitlines()
     assert told == "asd: 'stress' is now 'selftest --seconds'; the old name goes with the next release."
     assert error.startswith("asd: --seed has the value 'x'")
+
+
+def test_options_of_work_with_known_answers_need_its_time(capsys):
+    assert main(["selftest", "--fault", "output:matmul:flip=20:step=3"]) == 2
+    assert capsys.readouterr().err.endswith("it is valid with --seconds only.\n")
