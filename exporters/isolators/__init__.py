@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from asd.errors import ConfigError, UnsupportedError
+from asd.errors import ConfigError
 from asd.isolator import Isolator
 
 __all__ = ["GROUP", "isolator_names", "make_isolator"]
@@ -28,7 +28,6 @@ _OWN = {
     "kubernetes": ("asd.exporters.isolators.kubernetes.isolator", "Kubernetes"),
     "clusterd": ("asd.exporters.isolators.clusterd.isolator", "ClusterD"),
 }
-_EXTRAS = {"lightkube": "k8s"}
 
 
 def isolator_names() -> list[str]:
@@ -45,21 +44,11 @@ def make_isolator(name: str, **options: Any) -> Isolator:
 
     Raises:
         ConfigError: There is no such isolator, it has no such option, or a value is not valid.
-        UnsupportedError: It needs a package that is not installed.
+        ModuleNotFoundError: It needs a package that is not installed.
     """
-    try:
-        factory = _factory(name)
-        _check_names(name, factory, options)
-        made: Isolator = factory(**options)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
-            raise
-        raise UnsupportedError(
-            f"the isolator {name} needs {package}, which is not installed; "
-            f"pip install 'mindspore-asd[{_EXTRAS[package]}]' brings it."
-        ) from None
-    return made
+    factory = _factory(name)
+    _check_names(name, factory, options)
+    return factory(**options)
 
 
 def _factory(name: str) -> Callable[..., Isolator]:

@@ -68,18 +68,12 @@ def test_a_kubeconfig_that_is_none_is_refused_in_one_sentence(tmp_path, name, te
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_package_is_named_with_the_extra_that_brings_it():
-    code = (
-        "import sys; sys.modules['lightkube'] = None\n"
-        "from asd.exporters.isolators import make_isolator\n"
-        "try: make_isolator('kubernetes')\n"
-        "except Exception as error: print(type(error).__name__, error)"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said == (
-        "UnsupportedError the isolator kubernetes needs lightkube, which is not installed; "
-        "pip install 'mindspore-asd[k8s]' brings it.\n"
-    )
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(tmp_path):
+    code = "import sys; sys.modules['lightkube'] = None; from asd.cli import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["handler", "--isolator", "kubernetes", "--run-dir", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    said = "asd: `asd handler` needs lightkube, which is not installed; pip install 'mindspore-asd[k8s]' brings it.\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_making_one_loads_no_client_of_another():
