@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the way in each mode and, if asked, writes the same as JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="example: python benchmarks/walk.py --mode graph --set ASD_PROTECTION=document",
+        epilog="example: python benchmarks/walk.py --mode graph",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--mode", choices=MODES, help="only this mode; both if not given, each in its own process")

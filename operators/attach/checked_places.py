@@ -172,10 +172,10 @@ def _give_class(cell: nn.Cell) -> None:
     """Makes a group norm call its check operator."""
     base = type(cell)
 
-    class OnePlaceChecked(base):  # type: ignore[misc, valid-type]
+    class CheckedGroupNorm(base):  # type: ignore[misc, valid-type]
         asd_calls_checked_norm = True
 
         def _cal_output(self, x):
             return self.asd_norm(x, self.gamma.to(x.dtype), self.beta.to(x.dtype))
 
-    put_on(cell, OnePlaceChecked)
+    put_on(cell, CheckedGroupNorm)
