@@ -17,10 +17,22 @@ from asd.event import ABNORMAL, CODE, HEALTH, KINDS, VERDICTS, event_id
 from tests.support.events import made_of
 
 FIELDS = {
-    "run": "run1", "rank": 3, "host": "node7", "device": "Ascend:3", "step": 40, "checkpoint": "model.norm_out",
-    "value": 2.5e7, "limits": (1e6,), "level": Level.ERROR, "kind": "anomaly", "rule": "threshold", "feature": "l2",
-    "reason": "value above the first absolute threshold 1000000", "refused": True, "time": 1_700_000_000.25,
-}  # fmt: skip
+    "run": "run1",
+    "rank": 3,
+    "host": "node7",
+    "device": "Ascend:3",
+    "step": 40,
+    "checkpoint": "model.norm_out",
+    "value": 2.5e7,
+    "limits": (1e6,),
+    "level": Level.ERROR,
+    "kind": "anomaly",
+    "rule": "threshold",
+    "feature": "l2",
+    "reason": "value above the first absolute threshold 1000000",
+    "refused": True,
+    "time": 1_700_000_000.25,
+}
 TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
     st.sampled_from(
@@ -28,14 +40,29 @@ TEXTS = st.one_of(
     ),
 )
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
-EVENTS = st.builds(partial(made_of, Event),
-    run=TEXTS, rank=st.integers(-1, 2**40), host=TEXTS, device=TEXTS, step=st.integers(0, 2**62), checkpoint=TEXTS,
-    value=NUMBERS, limits=st.lists(NUMBERS, max_size=2).map(tuple), level=st.sampled_from(Level),
-    kind=st.sampled_from(KINDS), micro_batch=st.integers(0, 2**31), verdict=st.sampled_from(["", *VERDICTS]),
-    evidence=TEXTS, key=TEXTS, rule=TEXTS, feature=TEXTS, reason=TEXTS, refused=st.booleans(),
+EVENTS = st.builds(
+    partial(made_of, Event),
+    run=TEXTS,
+    rank=st.integers(-1, 2**40),
+    host=TEXTS,
+    device=TEXTS,
+    step=st.integers(0, 2**62),
+    checkpoint=TEXTS,
+    value=NUMBERS,
+    limits=st.lists(NUMBERS, max_size=2).map(tuple),
+    level=st.sampled_from(Level),
+    kind=st.sampled_from(KINDS),
+    micro_batch=st.integers(0, 2**31),
+    verdict=st.sampled_from(["", *VERDICTS]),
+    evidence=TEXTS,
+    key=TEXTS,
+    rule=TEXTS,
+    feature=TEXTS,
+    reason=TEXTS,
+    refused=st.booleans(),
     time=st.integers(0, 10**14).map(lambda microseconds: microseconds / 1e6),
     code=st.integers(0, 2**32 - 1).map("{:08X}".format),
-)  # fmt: skip
+)
 
 
 def make(**changes):
@@ -64,15 +91,31 @@ def test_its_json_is_a_cloud_event_in_one_line():
     cloud_event = json.loads(text)
     assert cloud_event.pop("data") == {
         **{name: value for name, value in FIELDS.items() if name != "time"},
-        "limits": [1e6], "level": "first", "code": "80818C00", "node_type": "SoC", "sensor_type": "Check Sensor",
-        "state": "check fail", "severity": "minor", "handling": "SeparateNPU", "assertion": "once",
-        "micro_batch": 0, "verdict": "", "evidence": "", "key": "", "id_form": 2,
-    }  # fmt: skip
+        "limits": [1e6],
+        "level": "first",
+        "code": "80818C00",
+        "node_type": "SoC",
+        "sensor_type": "Check Sensor",
+        "state": "check fail",
+        "severity": "minor",
+        "handling": "SeparateNPU",
+        "assertion": "once",
+        "micro_batch": 0,
+        "verdict": "",
+        "evidence": "",
+        "key": "",
+        "id_form": 2,
+    }
     assert cloud_event == {
-        "specversion": "1.0", "id": event.id, "source": "/asd/run1/3", "type": "org.mindspore.asd.anomaly",
-        "subject": "model.norm_out", "time": "2023-11-14T22:13:20.250000+00:00", "datacontenttype": "application/json",
+        "specversion": "1.0",
+        "id": event.id,
+        "source": "/asd/run1/3",
+        "type": "org.mindspore.asd.anomaly",
+        "subject": "model.norm_out",
+        "time": "2023-11-14T22:13:20.250000+00:00",
+        "datacontenttype": "application/json",
         "faultcode": "80818C00",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,10 +194,15 @@ def test_the_same_fact_has_the_same_id():
 @pytest.mark.parametrize(
     "change",
     [
-        {"run": "run2"}, {"rank": 4}, {"checkpoint": "a"}, {"step": 41}, {"kind": "problem"}, {"host": "elsewhere"},
+        {"run": "run2"},
+        {"rank": 4},
+        {"checkpoint": "a"},
+        {"step": 41},
+        {"kind": "problem"},
+        {"host": "elsewhere"},
         {"device": "Ascend:9"},
     ],
-)  # fmt: skip
+)
 def test_another_fact_has_another_id(change):
     assert make(**change).id != make().id
 
@@ -185,10 +233,14 @@ def test_an_event_without_a_field_that_always_was_is_refused(name):
 @pytest.mark.parametrize(
     ("kind", "assertion"),
     [
-        ("anomaly", "once"), ("follower", "once"), ("problem", "once"), ("replay", "once"), ("isolation", "occur"),
+        ("anomaly", "once"),
+        ("follower", "once"),
+        ("problem", "once"),
+        ("replay", "once"),
+        ("isolation", "occur"),
         ("recovery", "recover"),
     ],
-)  # fmt: skip
+)
 def test_what_lasts_says_so(kind, assertion):
     assert make(kind=kind).assertion == assertion
     assert json.loads(make(kind=kind).to_json())["data"]["assertion"] == assertion
@@ -229,23 +281,43 @@ def test_what_is_no_anomaly_does_not_carry_the_keyword_of_one(kind, head):
 @pytest.mark.parametrize(
     ("field", "value", "valid"),
     [
-        ("run", 1, "a text"), ("host", ["h"], "a text"), ("device", None, "a text"), ("checkpoint", 0, "a text"),
-        ("rule", {}, "a text"), ("feature", 1.5, "a text"), ("reason", None, "a text"), ("code", 80818, "a text"),
-        ("code", "80818c00", "eight upper-case hex digits"), ("code", "80818C0", "eight upper-case hex digits"),
-        ("rank", -2, "a whole number from -1 on"), ("rank", True, "a whole number from -1 on"),
-        ("rank", "3", "a whole number from -1 on"), ("step", 1.5, "a whole number from 0 on"),
-        ("step", None, "a whole number from 0 on"), ("value", "big", "a number"), ("value", None, "a number"),
-        ("value", True, "a number"), ("value", [1], "a number"), ("value", 10**400, "a number"),
-        ("limits", 1e6, "a list of numbers"), ("limits", ["x"], "a list of numbers"),
+        ("run", 1, "a text"),
+        ("host", ["h"], "a text"),
+        ("device", None, "a text"),
+        ("checkpoint", 0, "a text"),
+        ("rule", {}, "a text"),
+        ("feature", 1.5, "a text"),
+        ("reason", None, "a text"),
+        ("code", 80818, "a text"),
+        ("code", "80818c00", "eight upper-case hex digits"),
+        ("code", "80818C0", "eight upper-case hex digits"),
+        ("rank", -2, "a whole number from -1 on"),
+        ("rank", True, "a whole number from -1 on"),
+        ("rank", "3", "a whole number from -1 on"),
+        ("step", 1.5, "a whole number from 0 on"),
+        ("step", None, "a whole number from 0 on"),
+        ("value", "big", "a number"),
+        ("value", None, "a number"),
+        ("value", True, "a number"),
+        ("value", [1], "a number"),
+        ("value", 10**400, "a number"),
+        ("limits", 1e6, "a list of numbers"),
+        ("limits", ["x"], "a list of numbers"),
         ("limits", [{}], "a list of numbers"),
-        ("level", "third", "normal, second, first"), ("level", 2, "normal, second, first"),
-        ("level", ["first"], "normal, second, first"), ("kind", "rumour", "anomaly, follower, problem"),
-        ("refused", 1, "true or false"), ("refused", "yes", "true or false"),
-        ("micro_batch", -1, "a whole number from 0 on"), ("micro_batch", 1.5, "a whole number from 0 on"),
-        ("verdict", "guilty", "transient, persistent, software, undetermined"), ("verdict", 1, "a text"),
-        ("evidence", 1, "a text"), ("key", ["k"], "a text"),
+        ("level", "third", "normal, second, first"),
+        ("level", 2, "normal, second, first"),
+        ("level", ["first"], "normal, second, first"),
+        ("kind", "rumour", "anomaly, follower, problem"),
+        ("refused", 1, "true or false"),
+        ("refused", "yes", "true or false"),
+        ("micro_batch", -1, "a whole number from 0 on"),
+        ("micro_batch", 1.5, "a whole number from 0 on"),
+        ("verdict", "guilty", "transient, persistent, software, undetermined"),
+        ("verdict", 1, "a text"),
+        ("evidence", 1, "a text"),
+        ("key", ["k"], "a text"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, valid):
     with pytest.raises(StateError) as caught:
         Event.from_json(changed(**{field: value}))
@@ -257,9 +329,21 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(field, value, v
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "1", "null", '"text"', "{}", '{"data": {}}', '{"data": {}, "time": 5}', "[" * 100_000,
-     '{"data": {}, "time": "yesterday"}', '{"data": {}, "time": "0001-01-01T00:00:00"}'],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        "1",
+        "null",
+        '"text"',
+        "{}",
+        '{"data": {}}',
+        '{"data": {}, "time": 5}',
+        "[" * 100_000,
+        '{"data": {}, "time": "yesterday"}',
+        '{"data": {}, "time": "0001-01-01T00:00:00"}',
+    ],
+)
 def test_a_text_that_is_no_event_says_so(text):
     with pytest.raises(StateError, match=r"not an event: .*; valid is one CloudEvent in JSON\.|event field "):
         Event.from_json(text)
@@ -303,11 +387,18 @@ def test_an_event_can_not_be_changed():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("time", "x"), ("time", 5), ("time", None), ("time", "2026-01-31T12:00:00"),
-        ("time", "0001-01-01T00:00:00+14:00"), ("time", "9999-12-31T23:59:59-14:00"), ("specversion", "0.3"),
-        ("specversion", None), ("data", None), ("data", []),
+        ("time", "x"),
+        ("time", 5),
+        ("time", None),
+        ("time", "2026-01-31T12:00:00"),
+        ("time", "0001-01-01T00:00:00+14:00"),
+        ("time", "9999-12-31T23:59:59-14:00"),
+        ("specversion", "0.3"),
+        ("specversion", None),
+        ("data", None),
+        ("data", []),
     ],
-)  # fmt: skip
+)
 def test_a_bad_field_of_the_cloud_event_is_named(field, value):
     cloud_event = json.loads(make().to_json()) | {field: value}
     with pytest.raises(StateError, match=f"^event field {field} is "):
@@ -357,7 +448,7 @@ def test_a_line_break_in_a_name_is_written_as_its_number():
             "event field kind is 'x'; valid are anomaly, follower, problem, replay, isolation, recovery, stress.",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_sentence_about_a_wrong_field(change, sentence):
     with pytest.raises(StateError) as caught:
         Event.from_json(changed(**change))
@@ -375,7 +466,7 @@ def test_the_sentence_about_a_wrong_field(change, sentence):
             "event field data is None; valid is a JSON object.",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_sentence_about_what_is_no_event(text, sentence):
     with pytest.raises(StateError) as caught:
         Event.from_json(text)

@@ -40,8 +40,10 @@ class Thing:
         ({"name": "a", "rank": 2**63}, f"thing field rank is {2**63}; valid is a whole number from -1 on."),
         ({"name": "a", "size": True}, "thing field size is True; valid is a whole number from 0 on."),
         ({"name": "a", "on": 0}, "thing field on is 0; valid is true or false."),
-        ({"name": "a", "value": "1"}, "thing field value is '1'; valid is a number, or one of the texts inf, -inf, "
-         "nan."),
+        (
+            {"name": "a", "value": "1"},
+            "thing field value is '1'; valid is a number, or one of the texts inf, -inf, nan.",
+        ),
         ({"name": "a", "seconds": math.inf}, "thing field seconds is inf; valid is a number."),
         ({"name": "a", "seconds": math.nan}, "thing field seconds is nan; valid is a number."),
         ({"name": "a", "lists": {"x.y": ["2"]}}, "thing field lists is {'x.y': ['2']}; valid is an object of lists."),
@@ -50,7 +52,7 @@ class Thing:
         ([], "thing is []; valid is an object."),
         ({"name": ["x" * 999]}, f"thing field name is ['{'x' * 78}; valid is a text."),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named_with_its_value_and_what_is_valid(data, sentence):
     with pytest.raises(StateError) as caught:
         fill(Thing, data, "thing")
@@ -110,10 +112,12 @@ def test_only_a_file_that_is_not_there_is_none(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{", " is corrupt: Expecting "), ("[]", " is corrupt: it holds a list; valid is one."),
-        ('{"version": 2}', " has version 2; valid is 1."), (" " * 99 + "{}", " has 101 bytes; valid are at most 100."),
+        ("{", " is corrupt: Expecting "),
+        ("[]", " is corrupt: it holds a list; valid is one."),
+        ('{"version": 2}', " has version 2; valid is 1."),
+        (" " * 99 + "{}", " has 101 bytes; valid are at most 100."),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_holds_something_else_is_named(tmp_path, content, reason):
     path = tmp_path / "a.json"
     path.write_text(content)
