@@ -180,14 +180,11 @@ def _checks(run_dir: str) -> int:
     return int(status["checks"])
 
 
-def regressions(found: dict[str, Any], clean: list[dict[str, Any]]) -> list[str]:
-    """What is worse than it was, in sentences; a share counts where its whole interval is below its bound."""
+def regressions(found: dict[str, Any], clean: list[dict[str, Any]], before: dict[str, Any] | None = None) -> list[str]:
+    """What is worse than it was, in sentences; a share counts where its interval is below that of before."""
     broken = []
-    for name, words, least in (
-        ("own_step", "single faults in their own step", 0.9),
-        ("lasting", "lasting faults", 0.6),
-    ):
-        share = found[name]
+    for name, words in (("own_step", "single faults in their own step"), ("lasting", "lasting faults")):
+        share, least = found[name], before[name]["wilson"][0] if before else 0.0
         if share["wilson"][1] < least:
             broken.append(f"{share['found']} of {share['of']} harmful {words} are found; valid is {least:.0%}.")
     alarms = found["alarms"] + found["alarms_before_the_fault"]
@@ -235,7 +232,8 @@ def main() -> int:
     }
     print(json.dumps(result["all"], indent=1))
     if arguments.check:
-        broken = regressions(result["all"], clean)
+        before = json.loads(RESULTS.read_text(encoding="utf-8"))["all"] if RESULTS.exists() else None
+        broken = regressions(result["all"], clean, before)
         print("\n".join(f"error: {sentence}" for sentence in broken))
         return int(bool(broken))
     arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
