@@ -16,7 +16,7 @@ def fenced(text: str) -> str:
 
 
 class Doctests(Extension):
-    """Does so for every docstring that is read."""
+    """Puts the sessions of every docstring between fences."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
         """Called by griffe for each module, class and function."""

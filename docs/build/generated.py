@@ -88,7 +88,7 @@ def settings() -> str:
 
 
 def settings_in_chinese() -> str:
-    """The same in Chinese."""
+    """The settings in Chinese."""
     variables, options = (
         [(f"`{each.name}`", default, CHINESE_SETTINGS[each.name], CHINESE_VALID[each.name]) for each, default in rows]
         for rows in _with_defaults()
@@ -212,7 +212,7 @@ def _pretty(event: Event) -> str:
 
 
 def event_line() -> str:
-    """The same event as the line in the log."""
+    """The example of an event as the line in the log."""
     return f"```text\n{_example().sentence()}\n```\n"
 
 
@@ -222,7 +222,7 @@ def metrics() -> str:
 
 
 def agent_collector() -> NodeCollector:
-    """As an agent has it, of a node where nothing trains."""
+    """The collector of an agent on a node where nothing trains."""
     agent = SimpleNamespace(
         statuses=list, ledger=Ledger(), alive=bool, problems={}, last_poll=0.0, run_folders=0, left_out=0
     )

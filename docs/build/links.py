@@ -58,7 +58,7 @@ def wrong_in_site(site: Path) -> Iterator[str]:
 
 
 def wrong_in_checkout() -> Iterator[str]:
-    """The same for the Markdown at the top of the checkout, which is read where the repository is shown."""
+    """A sentence for each dead link in the Markdown at the top of the checkout, which is read where it is shown."""
     for path in sorted(ROOT.glob("*.md")):
         for link in _LINK.findall(_FENCE.sub("", path.read_text(encoding="utf-8"))):
             parts = urlsplit(link)

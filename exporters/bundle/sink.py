@@ -37,7 +37,7 @@ class Evidence:
     left is removed when the next one of that rank begins.
 
     Args:
-        config: Where the run leaves its files, and what is told in the bundle.
+        config: Where the run leaves its files, and what else the bundle says.
         origin: Whose evidence it is.
     """
 

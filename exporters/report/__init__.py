@@ -1,4 +1,4 @@
-"""The report: one HTML file that tells what happened in a run.
+"""The report: one HTML file that says what happened in a run.
 
 May import: `pictures` and `run_files`.
 """

@@ -144,7 +144,7 @@ class RunData:
         return sum(max(len(steps[run]), most[run]) for run in steps)
 
     def rank_of(self, event: Event) -> Rank:
-        """The rank that `event` tells of."""
+        """The rank that `event` is about."""
         return next(rank for rank in self.ranks if rank.origin == event.origin)
 
 

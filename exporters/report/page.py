@@ -1,4 +1,4 @@
-"""One HTML page that tells what happened in a run: no script, nothing from elsewhere, every text of a file escaped."""
+"""One HTML page that says what happened in a run: no script, nothing from elsewhere, every text of a file escaped."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def render(data: RunData, output: Path, *, now: float, version: str = "") -> str
 
 
 def summary(data: RunData) -> dict[str, Any]:
-    """The same for programs; JSON-able."""
+    """What the page says, for programs; JSON-able."""
     verdict = verdict_on(data)
     return {
         "run_dir": str(data.run_dir),

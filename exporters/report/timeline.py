@@ -91,7 +91,7 @@ def _window(whole: tuple[float, float], times: Sequence[float]) -> tuple[float, 
 
 
 def _rows(ranks: Sequence[Rank]) -> list[Rank]:
-    """Those with something to see, the gravest if they are many, and so many others that there is a picture."""
+    """The ranks to draw: the gravest of those with something to see, and so many others that there is a picture."""
     troubled = sorted((rank for rank in ranks if rank.troubled), key=lambda rank: not rank.count("first"))
     others = [rank for rank in ranks if not rank.troubled]
     chosen = {id(rank) for rank in troubled[:_MOST_TROUBLED] + others[: max(0, _MOST_ROWS - len(troubled))]}
@@ -185,7 +185,7 @@ def _clock(moment: datetime, every: float) -> str:
 
 
 def _cut(text: str, room: int) -> str:
-    """As much of `text` as fits into `room` Latin letters; Chinese characters take two."""
+    """The beginning of `text` that fits into `room` Latin letters; Chinese characters take two."""
     used = 0
     for i, character in enumerate(text):
         used += 2 if unicodedata.east_asian_width(character) in "WF" else 1

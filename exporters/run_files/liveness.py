@@ -15,7 +15,7 @@ _DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class Liveness:
-    """Tells by the process number whether a training on this machine still runs.
+    """Says by the process number whether a training on this machine still runs.
 
     The agent must see the processes of the training: in containers, share the process namespace. Of a process on
     another machine, or one with another host name, it is believed what its status says.

@@ -1,4 +1,4 @@
-"""Tells two processes apart that would write the status of the same rank into one run folder."""
+"""A lock that keeps two processes from writing the status of the same rank into one run folder."""
 
 from __future__ import annotations
 

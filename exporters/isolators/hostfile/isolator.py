@@ -132,7 +132,7 @@ class HostFile:
         self._save({"out": kept_out, "base": base})
 
     def _held(self, device: Device, record: dict[str, Any], contents: list[ListContents]) -> IsolationOwner:
-        """As the record says, as long as the files agree with it."""
+        """Who holds `device` out by the record, as long as the files agree with it."""
         mine = record["out"].get(_key(device))
         if mine is not None:
             missing = list(self._missing(mine, contents))
