@@ -240,7 +240,7 @@ class Rerun(Part):
 
     # It is over.
 
-    def forget(self, step: StepRecord) -> None:
+    def forget(self) -> None:
         """Lets go of the step: another one may come that nobody remembers."""
         if self.again is not None:
             self.again.forget()

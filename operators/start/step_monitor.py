@@ -172,15 +172,14 @@ class StepMonitor(Callback):
 
         @functools.wraps(step if not isinstance(step, nn.Cell) else step.construct)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if training.turns.before:
-                training.before(declared._replace(args=args, kwargs=kwargs))
+            training.rerun.remember(declared._replace(args=args, kwargs=kwargs))
             return step(*args, **kwargs)
 
         return watched
 
     def remember(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Says that the next step is `step(*args, **kwargs)`; for those who can't use `watch_step`."""
-        self._training.before(Step(step, args, kwargs))
+        self._training.rerun.remember(Step(step, args, kwargs))
 
     def save_state(self, checkpoint_file: str | Path) -> Path:
         """Saves the rule state beside `checkpoint_file`, so that a resumed training judges as if it had never stopped.
@@ -230,7 +229,7 @@ class StepMonitor(Callback):
         batch, cell = training.get("train_dataset_element"), training.train_network
         step = self._declared.get(id(cell), Step(cell) if is_known(cell) else None)
         if batch is not None and step is not None and not training.get("dataset_sink_mode"):
-            self._training.before(step._replace(args=tuple(batch)))
+            self._training.rerun.remember(step._replace(args=tuple(batch)))
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Judges the step."""

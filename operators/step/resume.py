@@ -49,11 +49,6 @@ class CheckpointWatch:
         folders = [checkpoint_folder(writer) for writer in self._writers]
         return [Path(folder) for folder in folders if folder]
 
-    @property
-    def has_new(self) -> bool:
-        """Whether there are any that `new_files` has not told."""
-        return any((latest := self._latest(each)) and latest != self._seen[id(each)] for each in self._writers)
-
     def new_files(self) -> list[Path]:
         """Files written since the last call."""
         files = []

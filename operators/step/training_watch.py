@@ -26,7 +26,6 @@ from asd.operators.private.cells import callbacks_in
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.origin import origin_of_process
 from asd.operators.ranks.shards import find_groups, groups_of_layout
-from asd.operators.rerun.repeatable_step import Step
 from asd.operators.rerun.rerun import Rerun
 from asd.operators.step.ending import Ending
 from asd.operators.step.forgotten import Forgotten
@@ -53,16 +52,12 @@ class Turns(NamedTuple):
     """Who does something in a step, in this order; what is switched off is not among them.
 
     Attributes:
-        before: Told of the step that comes next.
         judge: From the slots to the events; a failure of them is a problem and ends no training.
         act: What follows from that; calls of all ranks.
-        over: Lets go of the step.
     """
 
-    before: Sequence[Callable[[Step], None]] = ()
     judge: Sequence[Turn] = ()
     act: Sequence[Turn] = ()
-    over: Sequence[Turn] = ()
 
 
 class TrainingWatch:
@@ -73,6 +68,7 @@ class TrainingWatch:
         health: What the steps since the last checkpoint came to.
         judging: Reads the slots and writes the limits.
         state: Judges the weights and the optimizer's state.
+        rerun: Makes a step again, to confirm or to attribute.
         turns: Who does something in a step, from `attach` on.
         outputs_again: What the last step returned when it was made again for good; None where it was not.
     """
@@ -102,7 +98,7 @@ class TrainingWatch:
         self._spending = Spending(config.budget, self.state)
         self._checks = Checks(config, include, exclude, self._checksums)
         self._weights = WeightWatch(self.health)
-        self._rerun = Rerun(
+        self.rerun = Rerun(
             config,
             loss_scale,
             attributes=config.replay if replay is None else replay,
@@ -119,7 +115,7 @@ class TrainingWatch:
             self._checksums,
             self._checks,
             self._weights,
-            self._rerun,
+            self.rerun,
             self._rule_state,
             self._forgotten,
             self._spending,
@@ -180,7 +176,7 @@ class TrainingWatch:
         before_first_step(monitor, self.config, optimizer, gate.sites, ranks, net)
         monitor.protections.has(checksum=self._checksums.words, weight_comparison=self._weights.words)
         self.state.tell(monitor.protections)
-        self._rerun.report_protection()
+        self.rerun.report_protection()
         monitor.tell_protections(all_of_them=True)
         monitor.begin()
         if not self._is_callback:  # then MindSpore calls `step`
@@ -196,15 +192,13 @@ class TrainingWatch:
 
     def _watch(self, optimizer: nn.Cell, net: nn.Cell | None) -> None:
         if self.config.refuses:
-            self._rerun.watch(net, optimizer)
+            self.rerun.watch(net, optimizer)
         if "state" in self.config.active_tiers:
             self.state.watch(optimizer)
 
     def _compose(self) -> Turns:
         """The turns of the parts that are switched on; none of its own, for who drops a training is rid of it."""
-        state, rerun = self.state, self._rerun
-        before: list[Callable[[Step], None]] = []
-        before += [rerun.remember] if rerun.again is not None else []
+        state, rerun = self.state, self.rerun
         judge: list[Turn] = [rerun.confirm] if rerun.confirms else []
         judge += [self.judging.judge]
         judge += [state.judge] if state.watches else []
@@ -213,8 +207,7 @@ class TrainingWatch:
         act: list[Turn] = [self._weights.compare] if self.judging.ranks.size > 1 else []
         act += [rerun.attribute] if rerun.attributes else []
         act += [self._checksums.plan_next] if self._checksums.schedules else []
-        over: list[Turn] = [rerun.forget] if rerun.again is not None else []
-        return Turns(before, judge, act, over)
+        return Turns(judge, act)
 
     def step(self, outputs: Any) -> list[Event]:
         """Judges the step that has just been made, and acts on what is found; returns its events."""
@@ -229,8 +222,7 @@ class TrainingWatch:
             self._tell_after_first(monitor)
         if self.turns.act:
             self._act(monitor, step)
-        for turn in self.turns.over:
-            turn(step)
+        self.rerun.forget()
         if len(self._table.gates.living) > 2:  # the default one, and that of another monitor
             self.judging.drop_strays()  # of what was made again
         if step.fatal is not None or step.damage is not None:
@@ -269,7 +261,7 @@ class TrainingWatch:
             self.end(step.fatal)  # an anomaly of this step is the better reason
             self.close()
             raise
-        if step.refused and self._rerun.attributes:  # what that takes is no part of a step
+        if step.refused and self.rerun.attributes:  # what that takes is no part of a step
             self._last_end = time.perf_counter()
 
     def _tell_after_first(self, monitor: Monitor) -> None:
@@ -277,7 +269,7 @@ class TrainingWatch:
         try:
             self._read_layout(monitor)
             after_first_step(monitor, self._net, self.judging.sites)
-            self._rerun.report_protection(after_first_step=True)
+            self.rerun.report_protection(after_first_step=True)
         except Exception as error:  # as in `step`
             monitor.problem(f"what protects the training is not known: {error!r}")
         monitor.tell_protections()
@@ -291,11 +283,6 @@ class TrainingWatch:
             self._weights.watch(self._held, self.config.weight_hash)
             self.judging.compare_ranks()
             tell_groups(monitor, self.config, ranks)
-
-    def before(self, step: Step) -> None:
-        """Says that `step` comes next."""
-        for turn in self.turns.before:
-            turn(step)
 
     def end(self, fatal: Event | None, damage: Event | None = None) -> None:
         """Ends the training because of an event, if the settings say so.
