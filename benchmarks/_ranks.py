@@ -37,10 +37,17 @@ def ranks_of(
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as name:
         command = [
-            sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={count}",
-            f"--local_worker_num={count}", f"--master_port={port}", "--log_dir=logs", "--join=True", str(program),
+            sys.executable,
+            "-m",
+            "mindspore.parallel.cluster.run",
+            f"--worker_num={count}",
+            f"--local_worker_num={count}",
+            f"--master_port={port}",
+            "--log_dir=logs",
+            "--join=True",
+            str(program),
             *map(str, arguments),
-        ]  # fmt: skip
+        ]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environ = {**os.environ, "GLOG_v": "3", "PATH": path, "LOCAL_DEFAULT_PATH": name, "ASD_RUN_DIR": "asd_run"}
         done = subprocess.run(

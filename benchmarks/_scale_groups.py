@@ -54,9 +54,13 @@ class Ranks:
     """
 
     def __init__(
-        self, rank: int, size: int, groups: Groups, others: Callable[[bytes], list[bytes]] | None = None,
+        self,
+        rank: int,
+        size: int,
+        groups: Groups,
+        others: Callable[[bytes], list[bytes]] | None = None,
         bytes_each: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rank, self.size, self.groups, self.near = rank, size, groups, self
         self._bytes_each = bytes_each
         self.others = others
@@ -147,8 +151,10 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     # A refused step: whose fault it was. One rank broke its limits, and all of its replica behind it.
     faulty = groups.replica_of(rank)
     quiet = bytes([1])
-    words = {each: bytes([1]) + json.dumps(RankReport("layers.9", False, 9, 12.0, True, "", 40)).encode()
-             for each in groups.replicas[faulty]}  # fmt: skip
+    words = {
+        each: bytes([1]) + json.dumps(RankReport("layers.9", False, 9, 12.0, True, "", 40)).encode()
+        for each in groups.replicas[faulty]
+    }
     spoken = [words.get(each, quiet) for each in range(size)]
     broken = {each.checkpoint: Seen(each.order, each.max_abs * 1e9, broken=True) for each in mine}
     refused = Ranks(rank, size, groups)
@@ -164,13 +170,20 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     blame_ms = _timed(repeats, lambda: attribution_of(refused, broken, {}, outputs))  # type: ignore[arg-type]
     blame_bytes = (refused.sent + refused.near.sent) // repeats
     return {
-        "tensor": TENSOR, "stages": STAGES, "data": data, "ranks": size,
+        "tensor": TENSOR,
+        "stages": STAGES,
+        "data": data,
+        "ranks": size,
         "start_ms": start,
-        "step_bytes": step_bytes, "step_ms": step_ms,
-        "hash_bytes": hash_bytes, "hash_ms": hash_ms,
-        "refused_bytes": blame_bytes, "refused_ms": blame_ms,
-        "usual_step_bytes": step_bytes + hash_bytes / EVERY, "usual_step_ms": step_ms + hash_ms / EVERY,
-    }  # fmt: skip
+        "step_bytes": step_bytes,
+        "step_ms": step_ms,
+        "hash_bytes": hash_bytes,
+        "hash_ms": hash_ms,
+        "refused_bytes": blame_bytes,
+        "refused_ms": blame_ms,
+        "usual_step_bytes": step_bytes + hash_bytes / EVERY,
+        "usual_step_ms": step_ms + hash_ms / EVERY,
+    }
 
 
 _NORMAL = Judged(Verdict(Level.NORMAL, "", 1.0, 2.0), "max_abs")

@@ -104,8 +104,14 @@ async def _work(
         await asyncio.sleep(0.05)
 
 
-def pulling(an_event: Callable[[int, int], Event], devices: int, per_node: int, rate: float, total: int,
-            resident: Callable[[], float]) -> dict[str, Any]:  # fmt: skip
+def pulling(
+    an_event: Callable[[int, int], Event],
+    devices: int,
+    per_node: int,
+    rate: float,
+    total: int,
+    resident: Callable[[], float],
+) -> dict[str, Any]:
     """Pulls so many events at a rate and says how long each took from its time to its decision."""
     nodes, load = -(-devices // per_node), os.getloadavg()[0]
     context = multiprocessing.get_context("spawn")
@@ -185,9 +191,13 @@ def _follow(
         if now - told >= 5.0 or feed.events >= total:
             told = now
             rows.append(
-                {"seconds": now - began, "events": feed.events, "memory_mib": resident(),
-                 "processor_seconds": time.process_time() - used}
-            )  # fmt: skip
+                {
+                    "seconds": now - began,
+                    "events": feed.events,
+                    "memory_mib": resident(),
+                    "processor_seconds": time.process_time() - used,
+                }
+            )
     return rows
 
 

@@ -42,15 +42,22 @@ class Comparison(NamedTuple):
     def summary(self) -> dict[str, Any]:
         """For JSON: each with its quartiles."""
         return {
-            "step_seconds": spread(self.step_seconds), "ratio": spread(self.ratio),
+            "step_seconds": spread(self.step_seconds),
+            "ratio": spread(self.ratio),
             "built_later_alone": spread(self.order),
-        }  # fmt: skip
+        }
 
 
 def in_turns(
-    bare: Callable[[], Step], watched: Callable[[], Step], source: Iterator[np.ndarray], turns: int, *,
-    steps: int = 1, warm_up: int = 3, inside: Callable[[], float] = lambda: 0.0,
-) -> Comparison:  # fmt: skip
+    bare: Callable[[], Step],
+    watched: Callable[[], Step],
+    source: Iterator[np.ndarray],
+    turns: int,
+    *,
+    steps: int = 1,
+    warm_up: int = 3,
+    inside: Callable[[], float] = lambda: 0.0,
+) -> Comparison:
     """Compares two kinds of training.
 
     Args:

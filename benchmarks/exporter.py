@@ -42,11 +42,20 @@ RANKS, CHECKPOINTS = 8, 200
 def event(step: int, level: Level = Level.WARNING, rank: int = 0) -> Event:
     """An event as a training makes them."""
     return Event(
-        origin=Origin("llama-7b-20261121", rank, "node-0017", f"Ascend:{rank}"), step=step,
-        checkpoint="model.layers.17.attention_norm", value=2.5e7, limits=(1e6,), level=level, kind="anomaly",
-        rule="threshold", feature="l2", reason="value above the first absolute threshold 1000000", refused=True,
-        time=1.7e9 + step, micro_batch=1,
-    )  # fmt: skip
+        origin=Origin("llama-7b-20261121", rank, "node-0017", f"Ascend:{rank}"),
+        step=step,
+        checkpoint="model.layers.17.attention_norm",
+        value=2.5e7,
+        limits=(1e6,),
+        level=level,
+        kind="anomaly",
+        rule="threshold",
+        feature="l2",
+        reason="value above the first absolute threshold 1000000",
+        refused=True,
+        time=1.7e9 + step,
+        micro_batch=1,
+    )
 
 
 def cost_of_an_event(count: int) -> dict[str, Any]:
@@ -154,10 +163,13 @@ def flood(rate: int, seconds: float) -> dict[str, Any]:
         agent.close()
     assert counted == int(written), f"{written} events written, {counted} counted"
     return {
-        "events written": int(written), "events counted": counted, "events a second": int(written) / float(took),
-        "writer late by at most, seconds": float(latest), "longest poll, seconds": max(behind),
+        "events written": int(written),
+        "events counted": counted,
+        "events a second": int(written) / float(took),
+        "writer late by at most, seconds": float(latest),
+        "longest poll, seconds": max(behind),
         "last poll, seconds": caught_up,
-    }  # fmt: skip
+    }
 
 
 def agent_memory(events: int) -> dict[str, Any]:
@@ -176,9 +188,11 @@ def agent_memory(events: int) -> dict[str, Any]:
         agent.close()
     assert counted == events // rounds * rounds, f"{events} events written, {counted} counted"
     return {
-        "events": counted, "megabytes at a tenth": resident[0], "megabytes at the end": resident[-1],
+        "events": counted,
+        "megabytes at a tenth": resident[0],
+        "megabytes at the end": resident[-1],
         "events a second": counted / busy,
-    }  # fmt: skip
+    }
 
 
 def resident_megabytes() -> float:

@@ -56,9 +56,12 @@ def tally(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         accused = {event[2] for event in events if event[0] == "anomaly" and event[1] == "ERROR"}
         refused = all(any(event[4] for event in one["events"]) for one in each)
         held = {
-            "faults": True, "named": accused == {fault["rank"]}, "others_named": bool(accused - {fault["rank"], -1}),
-            "refused": refused, "same": all(one["same"] for one in each),
-        }  # fmt: skip
+            "faults": True,
+            "named": accused == {fault["rank"]},
+            "others_named": bool(accused - {fault["rank"], -1}),
+            "refused": refused,
+            "same": all(one["same"] for one in each),
+        }
         counts.update(name for name, holds in held.items() if holds)
         verdicts.update(
             f"{'again' if fault['lasts'] else 'once'}: {event[3]}" for event in events if event[0] == "replay"
@@ -128,9 +131,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"  {name:<12} {found[name]['count']} of {found['faults']}, {low:.1%} to {high:.1%}")
     if options.json is not None:
         report = {
-            "benchmark": "layouts", "python": platform.python_version(), "machine": platform.machine(),
-            "cores": os.cpu_count(), "summary": found, "rows": [rows[key] for key in sorted(rows)],
-        }  # fmt: skip
+            "benchmark": "layouts",
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "summary": found,
+            "rows": [rows[key] for key in sorted(rows)],
+        }
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0
 

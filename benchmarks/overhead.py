@@ -258,9 +258,11 @@ def steps_part(chosen: re.Pattern[str], *, quick: bool, most: int | None = None)
     ):
         for mode in ("graph", "pynative"):
             for checkpoints, include, settings in (
-                ("document", (), {"protection": "document"}), ("all", LINEAR, {"protection": "document"}),
-                ("tiers", (), {"protection": "document", "rule": "adaptive"}), ("full", (), {}),
-            ):  # fmt: skip
+                ("document", (), {"protection": "document"}),
+                ("all", LINEAR, {"protection": "document"}),
+                ("tiers", (), {"protection": "document", "rule": "adaptive"}),
+                ("full", (), {}),
+            ):
                 row = f"{name}, {mode}, {checkpoints}"
                 if chosen.search(row):
                     config = Config(enable=1, **settings)

@@ -64,11 +64,20 @@ def an_event(number: int, device: int) -> Event:
     return Event(
         origin=Origin(
             f"job-{device // 256}", device % 256, f"node-{device // PER_NODE:04}", f"Ascend:{device % PER_NODE}"
-        ), step=1 + number, checkpoint="model.layers.17.attention_norm",
-        value=1.5e4 + number, limits=(1e6,), level=Level.ERROR if first else Level.WARNING, kind="anomaly",
-        rule="threshold", feature="l2", reason="value above the first absolute threshold 1000000", refused=first,
-        time=time.time(), micro_batch=1,
-    )  # fmt: skip
+        ),
+        step=1 + number,
+        checkpoint="model.layers.17.attention_norm",
+        value=1.5e4 + number,
+        limits=(1e6,),
+        level=Level.ERROR if first else Level.WARNING,
+        kind="anomaly",
+        rule="threshold",
+        feature="l2",
+        reason="value above the first absolute threshold 1000000",
+        refused=first,
+        time=time.time(),
+        micro_batch=1,
+    )
 
 
 def write_events(folders: Sequence[Path], rate: float, seconds: float, ready: Any) -> None:
@@ -153,10 +162,13 @@ def _follow(handler: FaultHandler, feed: LogFeed, writer: Any) -> list[dict[str,
             told = now
             rows.append(
                 {
-                    "seconds": now - began, "events": feed.events, "memory_mib": resident(),
-                    "processor_seconds": time.process_time() - used, "longest_seconds": longest,
+                    "seconds": now - began,
+                    "events": feed.events,
+                    "memory_mib": resident(),
+                    "processor_seconds": time.process_time() - used,
+                    "longest_seconds": longest,
                 }
-            )  # fmt: skip
+            )
             longest = 0.0
             if sys.stderr.isatty():
                 print(
@@ -264,9 +276,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         seconds, ranks, repeats = seconds / 10, RANKS[:6], 3
     report: dict[str, Any] = {
-        "benchmark": "scale", "python": platform.python_version(), "machine": platform.machine(),
-        "cores": os.cpu_count(), "load_before": os.getloadavg()[0],
-    }  # fmt: skip
+        "benchmark": "scale",
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+    }
     if "handler" in options.parts:
         print(f"Handler, {DEVICES:,} devices, {options.rate:,.0f} events a second for {seconds:g} s")
         found = report["handler"] = handler_under_load(options.rate, seconds)

@@ -41,11 +41,20 @@ def an_event(number: int, rank: int) -> Any:
     from asd.origin import Origin
 
     return Event(
-        origin=Origin("job-1", rank, "node-0007", f"Ascend:{rank % 8}"), step=1 + number,
-        checkpoint="model.layers.17.attention_norm", value=1.5e4 + number, limits=(1e6,), level=Level.WARNING,
-        kind="anomaly", rule="threshold", feature="l2", reason="value above the first absolute threshold 1000000",
-        refused=False, time=1.7e9 + number, micro_batch=1,
-    )  # fmt: skip
+        origin=Origin("job-1", rank, "node-0007", f"Ascend:{rank % 8}"),
+        step=1 + number,
+        checkpoint="model.layers.17.attention_norm",
+        value=1.5e4 + number,
+        limits=(1e6,),
+        level=Level.WARNING,
+        kind="anomaly",
+        rule="threshold",
+        feature="l2",
+        reason="value above the first absolute threshold 1000000",
+        refused=False,
+        time=1.7e9 + number,
+        micro_batch=1,
+    )
 
 
 def write_logs(folder: Path, ranks: int, each: int) -> None:

@@ -47,9 +47,11 @@ def sum_up(rows: Sequence[dict[str, Any]], abrupt: Sequence[str]) -> dict[str, A
 def main() -> int:
     """Runs them all and prints what was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.false_alarms", description=__doc__, epilog=EPILOG,
+        prog="python -m benchmarks.false_alarms",
+        description=__doc__,
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[31], help="of weights and data (default: 31)")
     parser.add_argument("--only", default="", metavar="WORDS", help="trainings whose name contains this")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: one a core)")

@@ -191,10 +191,16 @@ class Perceptron(nn.Cell):
 
     def __init__(self, into: int = 20, out: int = 1, *, norm: bool = False) -> None:
         super().__init__()
-        self.layers = nn.SequentialCell([
-            nn.Dense(into, 64), nn.ReLU(), nn.LayerNorm((64,)) if norm else nn.Identity(),
-            nn.Dense(64, 64), nn.ReLU(), nn.Dense(64, out),
-        ])  # fmt: skip
+        self.layers = nn.SequentialCell(
+            [
+                nn.Dense(into, 64),
+                nn.ReLU(),
+                nn.LayerNorm((64,)) if norm else nn.Identity(),
+                nn.Dense(64, 64),
+                nn.ReLU(),
+                nn.Dense(64, out),
+            ]
+        )
 
     def construct(self, x):
         return self.layers(x)

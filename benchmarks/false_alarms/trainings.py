@@ -97,8 +97,12 @@ def _images(random: Random, count: int = 16) -> Batches:
         yield (classes[labels] + random.standard_normal((count, 3, 16, 16))).astype(np.float32), labels.astype(np.int32)
 
 
-def _numbers(random: Random, draw: Callable[[tuple[int, int]], Array], noise: Callable[[int], Array] | None = None,
-             count: int = 32) -> Batches:  # fmt: skip
+def _numbers(
+    random: Random,
+    draw: Callable[[tuple[int, int]], Array],
+    noise: Callable[[int], Array] | None = None,
+    count: int = 32,
+) -> Batches:
     """A smooth function of 20 numbers, under noise."""
     weights = random.standard_normal((20, 1)) / 20**0.5
     for _ in range(STEPS):

@@ -55,9 +55,16 @@ def watch(name: str, seed: int, clip: bool) -> dict[str, Any]:
         monitor.close()
     first, second = ([each for each in events if each.level is level] for level in (Level.ERROR, Level.WARNING))
     return {
-        "training": name, "seed": seed, "clip": clip, "checks": checks, "steps": len(losses),
-        "first_level": len(first), "first_level_steps": sorted({each.step for each in first}),
-        "second_level": len(second), "second_level_steps": len({each.step for each in second}),
-        "loss_at_first": sum(losses[:10]) / 10, "loss_in_the_end": sum(losses[-10:]) / 10,
+        "training": name,
+        "seed": seed,
+        "clip": clip,
+        "checks": checks,
+        "steps": len(losses),
+        "first_level": len(first),
+        "first_level_steps": sorted({each.step for each in first}),
+        "second_level": len(second),
+        "second_level_steps": len({each.step for each in second}),
+        "loss_at_first": sum(losses[:10]) / 10,
+        "loss_in_the_end": sum(losses[-10:]) / 10,
         "example": f"step {first[0].step}, {first[0].checkpoint}: {first[0].reason}" if first else "",
-    }  # fmt: skip
+    }

@@ -34,10 +34,22 @@ WAITING = 600
 EXAMPLES = 30
 """Of hypothesis, where a test names no number."""
 OPTIONS = (
-    "-q", "-o", "addopts=", "-o", "timeout=0", "--import-mode=importlib", "--capture=no",
-    "-m", "not slow and not stack and not zoo", "-p", "no:cacheprovider", "-p", "no:xdist",
-    "-W", "ignore::pytest.PytestAssertRewriteWarning",
-)  # fmt: skip
+    "-q",
+    "-o",
+    "addopts=",
+    "-o",
+    "timeout=0",
+    "--import-mode=importlib",
+    "--capture=no",
+    "-m",
+    "not slow and not stack and not zoo",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
 MEMORY = "/dev/shm"
 """Where tests write: their files are gone in a moment, and a disk would be waited for."""
 

@@ -54,8 +54,10 @@ def poll(scheme: CombinedScheme, own: Message, exchange: Exchange) -> Poll:
     told = [Message(*json.loads(message)) for message in exchange.gather(json.dumps(own).encode())]
     agreed = scheme.poll(told)
     if agreed.action is Action.START:
-        _LOG.warning("Feature value detection strikes out on rank %s, CheckSum will be enabled globally.",
-                     ", ".join(map(str, agreed.ranks)))  # fmt: skip
+        _LOG.warning(
+            "Feature value detection strikes out on rank %s, CheckSum will be enabled globally.",
+            ", ".join(map(str, agreed.ranks)),
+        )
     elif agreed.action is Action.STOP:
         _LOG.warning("Global CheckSum result is %d", bool(agreed.ranks))
         if exchange.rank in agreed.ranks:

@@ -51,8 +51,9 @@ class Table:
         self._sites = Sites(self.CAPACITY)
         features, counts = len(FEATURES) * self.CAPACITY, 2 * self.CAPACITY
         self.worst, self.tallies = self.values = (
-            self._parameter("worst", 0.0, features), self._parameter("tallies", 0.0, counts)
-        )  # fmt: skip
+            self._parameter("worst", 0.0, features),
+            self._parameter("tallies", 0.0, counts),
+        )
         self.aside = self._parameter("aside_worst", 0.0, features), self._parameter("aside_tallies", 0.0, counts)
         self.held, self.guards = self._parameter("held", 0.0, self.GUARDS), weakref.WeakSet[GuardState]()
         self._refused_at_read, self._is_aside = 0, False

@@ -67,19 +67,34 @@ PROTECTIONS = {
     "document": _ON,
     "adaptive": _ADAPTIVE,
     "everything": {
-        **_ADAPTIVE, "ASD_OPTIONS": "tiers:finite+adaptive+checksum,confirm:0.01,replay:1",
+        **_ADAPTIVE,
+        "ASD_OPTIONS": "tiers:finite+adaptive+checksum,confirm:0.01,replay:1",
     },
     "full": {"NPU_ASD_ENABLE": "1"},
     "combined": {**_ON, "MS_NPU_ASD_CONFIG": "enable:true"},
-}  # fmt: skip
+}
 
 _SHORT, _MAIN, _ALL = ("none", "document"), ("none", "document", "adaptive"), tuple(PROTECTIONS)
 _MOST = (*_MAIN, "full")
 _PLAN = (
     ("blocks", ("single", "data", "tensor-data", "pipeline", "optimizer-1"), _ALL),
-    ("blocks", ("tensor", "optimizer-2", "recompute", "loss-scale", "O1", "O2", "accumulate", "pipeline-last",
-                "1024-last", "wrapped", "search"),
-     _MOST),
+    (
+        "blocks",
+        (
+            "tensor",
+            "optimizer-2",
+            "recompute",
+            "loss-scale",
+            "O1",
+            "O2",
+            "accumulate",
+            "pipeline-last",
+            "1024-last",
+            "wrapped",
+            "search",
+        ),
+        _MOST,
+    ),
     ("blocks", ("data-optimizer", "data-optimizer-last", "1024-first", "1024-middle"), _SHORT),
     ("gather", ("tensor-data",), _MAIN),
     ("norm_last", ("pipeline",), _MOST),
@@ -87,7 +102,7 @@ _PLAN = (
     ("llama", ("tensor-data", "flash", "sequence", "select", "pipeline", "pipeline-inlined"), _MOST),
     ("qwen", ("tensor-data", "sequence", "flash", "pipeline", "own", "own-pipeline", "own-pipeline-last"), _MOST),
     ("qwen_moe", ("experts", "own-experts-pipeline"), _MOST),
-)  # fmt: skip
+)
 
 
 class Cell(NamedTuple):
@@ -124,13 +139,20 @@ def compile_cells(cann: Path, work: Path, together: Sequence[Cell]) -> dict[Cell
     """
     net, layout = together[0].net, LAYOUTS[together[0].layout]
     settings = [PROTECTIONS[cell.protection] for cell in together]
-    code, log = compile_on(cann, work, PROGRAM, net, json.dumps(layout._asdict()), json.dumps(settings),
-                           ranks=layout.ranks, rank=layout.rank, seconds=1500)  # fmt: skip
+    code, log = compile_on(
+        cann,
+        work,
+        PROGRAM,
+        net,
+        json.dumps(layout._asdict()),
+        json.dumps(settings),
+        ranks=layout.ranks,
+        rank=layout.rank,
+        seconds=1500,
+    )
     parts = _TOLD.split(log)[2:]  # behind the first compilation, which is not asked for
     told = list(itertools.zip_longest(parts[::2], parts[1::2]))
-    return {
-        cell: _found(*(told[i] if i < len(told) else (log, None)), code) for i, cell in enumerate(together)
-    }  # fmt: skip
+    return {cell: _found(*(told[i] if i < len(told) else (log, None)), code) for i, cell in enumerate(together)}
 
 
 def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
@@ -141,13 +163,18 @@ def _found(said: str, told: str | None, code: int) -> dict[str, Any]:
     graph = read_graph(text)
     checked = re.search(r"(\d+) checkpoints: [^;\n]*", said)
     return {
-        "compiled": not result["error"], "error": result["error"],
-        "collectives": dict(sorted(graph.collectives.items())), "operators": graph.operators.total(),
-        "gradients": held_gradients(text), "kinds": sorted(graph.operators), "types": sorted(graph.types),
+        "compiled": not result["error"],
+        "error": result["error"],
+        "collectives": dict(sorted(graph.collectives.items())),
+        "operators": graph.operators.total(),
+        "gradients": held_gradients(text),
+        "kinds": sorted(graph.operators),
+        "types": sorted(graph.types),
         "seconds": result["seconds"],
-        "checked": checked[0] if checked else "", "places": int(checked[1]) if checked else 0,
+        "checked": checked[0] if checked else "",
+        "places": int(checked[1]) if checked else 0,
         "lacks": sorted(set(re.findall(r"asked for by (.*)", said))),
-    }  # fmt: skip
+    }
 
 
 def main() -> int:

@@ -16,8 +16,14 @@ _OF_THE_COMPILER = re.compile(r"Scalar$|^(TensorMove|Muls|Adds|Subs)$")
 """Such as `Muls`, a product with a number, and `LessScalar`, which it computes itself."""
 
 _ROOT = Path(__file__).parents[2] / "operators"
-FILES = ("measure/tap.py", "measure/statistics.py", "measure/look.py", "gate/gate_cell.py", "recompute/product.py",
-         "recompute/norm.py")  # fmt: skip
+FILES = (
+    "measure/tap.py",
+    "measure/statistics.py",
+    "measure/look.py",
+    "gate/gate_cell.py",
+    "recompute/product.py",
+    "recompute/norm.py",
+)
 """The files that checks on Ascend are made of."""
 
 
@@ -25,9 +31,11 @@ def named_operators() -> set[str]:
     """The operators that these files name."""
     trees = [ast.parse((_ROOT / name).read_text()) for name in FILES]
     return {
-        node.attr for tree in trees for node in ast.walk(tree)
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "P"
-    }  # fmt: skip
+    }
 
 
 def why_not_for_ascend(name: str) -> str | None:

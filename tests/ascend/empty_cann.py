@@ -19,8 +19,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-LIBRARIES = ("ge_runner", "graph", "ascendcl", "msprofiler", "hccl", "runtime", "platform", "c_sec", "nnopbase",
-             "ascend_hal")  # fmt: skip
+LIBRARIES = (
+    "ge_runner",
+    "graph",
+    "ascendcl",
+    "msprofiler",
+    "hccl",
+    "runtime",
+    "platform",
+    "c_sec",
+    "nnopbase",
+    "ascend_hal",
+)
 TOOLS = ("nm", "gcc", "ldconfig")
 _SYSTEM = re.compile(r"/(lib(c|m|gcc_s|stdc\+\+|gomp|pthread)\.so|ld-linux)")
 _DATA = ("_ZTV", "_ZTI", "_ZTS")  # C++ vtables and type infos
@@ -69,8 +79,9 @@ def build(folder: Path) -> Path:
     source.write_text(".text\n" + "".join(map(_definition, missing)))
     for name in LIBRARIES:
         library = libraries / f"lib{name}.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{library.name}", "-o", library, source],
-                       check=True)  # fmt: skip
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{library.name}", "-o", library, source], check=True
+        )
     hccl = folder / "python" / "hccl"  # MindSpore asks it for its version
     hccl.mkdir(parents=True)
     (hccl / "__init__.py").touch()
@@ -141,14 +152,20 @@ def compile_on(cann: Path, work: Path, program: Path, *words, ranks: int, rank: 
     known = [path for path in sys.path if path and not Path(path, "__init__.py").exists()]
     paths = [cann / "python", *known, environ.get("PYTHONPATH", "")]
     environ |= {
-        "MS_SIMULATION_LEVEL": "0", "RANK_ID": str(rank), "RANK_SIZE": str(ranks), "GLOG_v": "3",
+        "MS_SIMULATION_LEVEL": "0",
+        "RANK_ID": str(rank),
+        "RANK_SIZE": str(ranks),
+        "GLOG_v": "3",
         "ASCEND_HOME_PATH": str(cann / "latest"),
         "LD_LIBRARY_PATH": f"{cann / 'latest' / 'lib64'}:{_plugins() / 'ascend'}",
         "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))),
         # The graph as it is behind the last pass of the front end, and no other.
-        "MS_DEV_SAVE_GRAPHS": "2", "MS_DEV_DUMP_IR_PASSES": "validate", "MS_DEV_SAVE_GRAPHS_PATH": str(work / "graphs"),
-        "ASD_RUN_DIR": str(work / "run"), **settings,
-    }  # fmt: skip
+        "MS_DEV_SAVE_GRAPHS": "2",
+        "MS_DEV_DUMP_IR_PASSES": "validate",
+        "MS_DEV_SAVE_GRAPHS_PATH": str(work / "graphs"),
+        "ASD_RUN_DIR": str(work / "run"),
+        **settings,
+    }
     work.mkdir(parents=True, exist_ok=True)
     with (work / "log").open("w") as log:
         started = subprocess.Popen(

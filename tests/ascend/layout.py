@@ -66,6 +66,7 @@ class Layout(NamedTuple):
             found["enable_parallel_optimizer"] = True
             if self.parallel == "semi_auto_parallel":
                 found["parallel_optimizer_config"] = {
-                    "parallel_optimizer_threshold": 0, "optimizer_level": self.optimizer
-                }  # fmt: skip
+                    "parallel_optimizer_threshold": 0,
+                    "optimizer_level": self.optimizer,
+                }
         return found

@@ -25,9 +25,11 @@ quick = pytest.mark.dry_run, pytest.mark.skipif(why_not() is not None, reason=st
 dry_run = *quick, pytest.mark.slow
 llama = pytest.mark.skipif(find_spec("mindformers") is None, reason="mindformers is not here")
 QUICK = (  # with every change: tensor parallel, a pipeline, and the two other ways to say how a network is divided
-    ("blocks", "tensor-data", "everything"), ("blocks", "pipeline", "adaptive"), ("blocks", "wrapped", "full"),
+    ("blocks", "tensor-data", "everything"),
+    ("blocks", "pipeline", "adaptive"),
+    ("blocks", "wrapped", "full"),
     ("blocks", "search", "full"),
-)  # fmt: skip
+)
 
 
 def on_ascend(*tests):

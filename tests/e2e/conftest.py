@@ -95,9 +95,14 @@ class Runner:
     def start(self, *command, **environ):
         """A running process with pipes."""
         return Program(
-            [str(part) for part in command], cwd=self.folder, env={**self.environ, **environ}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            [str(part) for part in command],
+            cwd=self.folder,
+            env={**self.environ, **environ},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def run(self, *command, timeout=240, **environ):
         """The end of a process; it is killed if it takes longer than `timeout` seconds."""
@@ -125,11 +130,20 @@ class Runner:
     def ranks(self, name, *words, count=2, timeout=120, logs="logs"):
         """One of `programs/` as ranks of a job under MindSpore's launcher: its end, and the log of each rank."""
         done = self.run(
-            sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={count}",
-            f"--local_worker_num={count}", f"--master_port={free_port()}", f"--log_dir={logs}", "--join=True",
-            PROGRAMS / name, *words, timeout=timeout,
-            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **self.quiet,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "mindspore.parallel.cluster.run",
+            f"--worker_num={count}",
+            f"--local_worker_num={count}",
+            f"--master_port={free_port()}",
+            f"--log_dir={logs}",
+            "--join=True",
+            PROGRAMS / name,
+            *words,
+            timeout=timeout,
+            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            **self.quiet,
+        )
         told = [(self.folder / logs / f"worker_{rank}.log").read_text() for rank in range(count)]
         judge_crashes(*told)
         return done, told

@@ -30,8 +30,9 @@ def test_both_ranks_refuse_the_step_and_stay_alike_while_only_one_has_the_anomal
     assert [step["kinds"] for step in second] == [[], [], ["anomaly"], [], []]
     follower, anomaly = (runner.events(f"asd_run/events-rank{rank}.jsonl") for rank in (0, 1))
     assert [(event["rank"], event["level"], event["step"], event["refused"]) for event in follower + anomaly] == [
-        (0, "normal", 3, True), (1, "first", 3, True),
-    ]  # fmt: skip
+        (0, "normal", 3, True),
+        (1, "first", 3, True),
+    ]
     assert anomaly[0]["checkpoint"].startswith("norm")
 
 

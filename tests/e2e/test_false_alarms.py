@@ -43,10 +43,14 @@ def test_steady_and_abrupt_trainings_are_summed_up_apart():
     ]
     found = sum_up(rows, ["c"])
     assert found["steady"] == {
-        "trainings": 2, "with_a_first_level_alarm": 1, "checks": 2_000_000, "first_level": 2, "second_level": 10,
+        "trainings": 2,
+        "with_a_first_level_alarm": 1,
+        "checks": 2_000_000,
+        "first_level": 2,
+        "second_level": 10,
         "first_level_per_million": (1.0, pytest.approx(3.65, abs=0.01)),
         "second_level_per_million": (5.0, pytest.approx(9.2, abs=0.05)),
-    }  # fmt: skip
+    }
     assert (found["abrupt"]["first_level"], found["abrupt"]["trainings"]) == (9, 1)
     assert sum_up([], ["c"])["steady"] == {"trainings": 0, "with_a_first_level_alarm": 0, "checks": 0}
 

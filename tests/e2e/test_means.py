@@ -40,9 +40,18 @@ def train_together(runner, mode, fault, style="cell"):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mean_that_is_wrong_on_one_rank_names_the_parameter_and_that_rank_and_none_of_them_applies_it(runner, mode):
     healthy, wrong = train_together(runner, mode, "one")
-    assert [step["refused"] for step in healthy] == [step["refused"] for step in wrong] == [
-        False, False, False, True, False, False,
-    ]  # fmt: skip
+    assert (
+        [step["refused"] for step in healthy]
+        == [step["refused"] for step in wrong]
+        == [
+            False,
+            False,
+            False,
+            True,
+            False,
+            False,
+        ]
+    )
     assert [step["digest"] for step in healthy] == [step["digest"] for step in wrong]
     assert [[told[0] for told in step["told"]] for step in healthy] == [[], [], [], ["follower"], [], []]
     assert [[told[:2] for told in step["told"]] for step in wrong] == [[], [], [], [["anomaly", PLACE]], [], []]

@@ -50,9 +50,13 @@ def test_in_tensor_parallel_a_fault_is_named_where_it_began_and_the_step_is_heal
 @pytest.mark.parametrize(
     ("mode", "layout"),
     [
-        ("graph", "tensor"), ("graph", "pipeline"), ("graph", "optimizer"), ("pynative", "tensor"),
-        ("pynative", "pipeline"), ("pynative", "optimizer"),
+        ("graph", "tensor"),
+        ("graph", "pipeline"),
+        ("graph", "optimizer"),
+        ("pynative", "tensor"),
+        ("pynative", "pipeline"),
+        ("pynative", "optimizer"),
     ],
-)  # fmt: skip
+)
 def test_so_it_is_in_every_layout(runner, mode, layout):
     check(train(runner, mode, layout, 8, 2), layout)

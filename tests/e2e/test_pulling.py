@@ -71,9 +71,18 @@ class Cluster:
     def start_agent(self, node, *options):
         port = self.port_of(node)
         self.agents[node] = start(
-            self.folder / f"{node}.err", "exporter", "--run-dir", self.run_dir(node), "--poll", "0.05", "--port", port,
-            "--web-config", self.folder / f"{node}.yml", *options,
-        )  # fmt: skip
+            self.folder / f"{node}.err",
+            "exporter",
+            "--run-dir",
+            self.run_dir(node),
+            "--poll",
+            "0.05",
+            "--port",
+            port,
+            "--web-config",
+            self.folder / f"{node}.yml",
+            *options,
+        )
 
     def run_dir(self, node):
         path = self.folder / node
@@ -99,11 +108,23 @@ class Cluster:
     def start_handler(self, *options, agents=()):
         agents = agents or ("--agents", self.folder / "agents.json")
         self.handler = start(
-            self.folder / "handler.err", "handler", *agents, "--agents-config", self.folder / "client.yml",
-            "--state", self.folder / "state" / "handler.sqlite", "--metrics",
-            f"127.0.0.1:{self.metrics_port}", "--from-beginning", "--max-devices", "100", "--max-percent", "100",
-            *options, ASD_RUN_DIR=self.folder / "handler_home",
-        )  # fmt: skip
+            self.folder / "handler.err",
+            "handler",
+            *agents,
+            "--agents-config",
+            self.folder / "client.yml",
+            "--state",
+            self.folder / "state" / "handler.sqlite",
+            "--metrics",
+            f"127.0.0.1:{self.metrics_port}",
+            "--from-beginning",
+            "--max-devices",
+            "100",
+            "--max-percent",
+            "100",
+            *options,
+            ASD_RUN_DIR=self.folder / "handler_home",
+        )
 
     @property
     def metrics_port(self):
@@ -152,9 +173,11 @@ def start(log, *arguments, **environ):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ASD_")}
     with open(log, "a", encoding="utf-8") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "asd", *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=errors,
+            [sys.executable, "-m", "asd", *map(str, arguments)],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
             env={**clean, "PYTHONPATH": str(Path(asd.__file__).parents[1]), **environ},
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture
@@ -282,9 +305,12 @@ def test_an_agent_that_is_down_is_said_once_and_shown_and_what_it_kept_comes_lat
     assert [each["host"] for each in shown] == ["node7"]
     state = cluster.folder / "state" / "handler.sqlite"
     listed = subprocess.run(
-        [sys.executable, "-m", "asd", "devices", "--state", state], capture_output=True, text=True, check=True,
+        [sys.executable, "-m", "asd", "devices", "--state", state],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])},
-    )  # fmt: skip
+    )
     assert f"The agent of node7 at {place} can't be reached since " in listed.stdout
     told = [event(step) for step in range(2, 300)]
     cluster.write(*told)

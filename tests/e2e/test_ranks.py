@@ -22,11 +22,21 @@ PROGRAM = Path(__file__).parent / "programs" / "alike.py"
 def launch(runner, ranks, node, port, *words):
     """MindSpore's launcher for rank `node`, as on a host of its own."""
     return runner.start(
-        sys.executable, "-m", "mindspore.parallel.cluster.run", f"--worker_num={ranks}", "--local_worker_num=1",
-        f"--node_rank={node}", "--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir=logs{node}",
-        "--join=True", PROGRAM, *words,
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **runner.quiet,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "mindspore.parallel.cluster.run",
+        f"--worker_num={ranks}",
+        "--local_worker_num=1",
+        f"--node_rank={node}",
+        "--master_addr=127.0.0.1",
+        f"--master_port={port}",
+        f"--log_dir=logs{node}",
+        "--join=True",
+        PROGRAM,
+        *words,
+        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **runner.quiet,
+    )
 
 
 def told(log):
@@ -49,8 +59,10 @@ def test_one_flipped_bit_of_one_of_three_ranks_goes_with_the_next_update_and_the
     code, steps = train_together(runner, 3, mode, "damage", "skip")
     assert code != 0
     assert [[step["kinds"] for step in each] for each in steps] == [
-        [[], [], [], [], ["follower"]], [[], [], [], [], ["follower"]], [[], [], [], [], ["anomaly"]],
-    ]  # fmt: skip
+        [[], [], [], [], ["follower"]],
+        [[], [], [], [], ["follower"]],
+        [[], [], [], [], ["anomaly"]],
+    ]
     assert all(each[-1]["stopped"] for each in steps)
     assert len({each[2]["digest"] for each in steps}) == 1
     *others, [anomaly] = events(runner, 3)
@@ -66,9 +78,11 @@ def test_one_flipped_bit_of_one_of_three_ranks_goes_with_the_next_update_and_the
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("story", "step", "carried", "who"),
-    [("parts", 4, False, "ranks 0, 1 differ in first.weight: which one is wrong can't be told"),
-     ("labels", 5, True, "rank 1 differs from the other 2 in first.weight")],
-)  # fmt: skip
+    [
+        ("parts", 4, False, "ranks 0, 1 differ in first.weight: which one is wrong can't be told"),
+        ("labels", 5, True, "rank 1 differs from the other 2 in first.weight"),
+    ],
+)
 def test_ranks_of_unlike_parts_compare_by_an_exchange_and_those_with_layers_of_their_own_with_the_update(
     runner, story, step, carried, who
 ):

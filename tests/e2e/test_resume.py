@@ -53,11 +53,11 @@ def test_a_state_that_can_not_be_used_is_one_sentence_and_the_training_goes_on(r
     assert set(result) == {"another model", "another rule", "cut off", "deleted"}
     for kind, sentence in {
         "another model": "the saved state is of another network: it has bert.layers.0.attention_norm, bert.layers.0."
-                         "ffn_norm, bert.layers.1.attention_norm and 3 more, this network has model.layers.0.",
+        "ffn_norm, bert.layers.1.attention_norm and 3 more, this network has model.layers.0.",
         "another rule": "the saved state is of rule 'combined'; this run uses 'silent_check_v3'.",
         "cut off": " is corrupt: ",
         "deleted": " can't be read: No such file or directory.",
-    }.items():  # fmt: skip
+    }.items():
         (problem,) = result[kind]["problems"]
         assert sentence in problem, kind
         assert problem.endswith(" The rules start anew."), kind

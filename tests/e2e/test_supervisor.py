@@ -33,9 +33,20 @@ class Supervised:
     def start(self, *words, options=("--spares", "1")):
         """The command, running."""
         return self.runner.start(
-            sys.executable, "-m", "asd", "run", "--ranks", "2", *options, "--", sys.executable, PROGRAM, STEPS, *words,
+            sys.executable,
+            "-m",
+            "asd",
+            "run",
+            "--ranks",
+            "2",
+            *options,
+            "--",
+            sys.executable,
+            PROGRAM,
+            STEPS,
+            *words,
             **self.environ,
-        )  # fmt: skip
+        )
 
     def run(self, *words, options=("--spares", "1"), timeout=300):
         """Exit code, output and sentences."""
@@ -200,9 +211,12 @@ def test_a_killed_process_costs_a_restart_at_most(supervised, undisturbed, victi
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
-     pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
-)  # fmt: skip
+    [
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+    ],
+)
 def test_when_the_supervisor_ends_no_process_is_left(supervised, number, code):
     with supervised.start("pause=5", options=()) as process:
         wait_for(supervised.checkpoint(2).exists)

@@ -12,17 +12,43 @@ DASHBOARD = json.loads((Path(asd.exporters.__file__).parent / "dashboards" / "as
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
 METRICS = {
-    "asd_build_info", "asd_rank_info", "asd_training_active", "asd_rank_lost", "asd_step", "asd_steps_total",
-    "asd_checks_total", "asd_nonfinite_values_total", "asd_refused_updates_total", "asd_detector_problems_total",
-    "asd_evidence_dropped_total", "asd_events_dropped_total", "asd_anomalies_total", "asd_strikes_total",
-    "asd_strikes_in_window", "asd_device_suspect", "asd_device_isolated", "asd_replay_verdicts_total",
-    "asd_feature_ratio_bucket", "asd_step_seconds_total", "asd_check_seconds_total", "asd_check_share_ratio",
-    "asd_last_check_timestamp_seconds", "asd_status_timestamp_seconds", "asd_last_anomaly_timestamp_seconds",
-    "asd_feature_value", "asd_feature_limit", "asd_agent_problems_total", "asd_agent_last_poll_timestamp_seconds",
-    "asd_handler_acting", "asd_handler_circuit_open", "asd_handler_last_look_timestamp_seconds",
-    "asd_handler_devices_refused", "asd_handler_failed_tries_total", "asd_handler_agent_up",
+    "asd_build_info",
+    "asd_rank_info",
+    "asd_training_active",
+    "asd_rank_lost",
+    "asd_step",
+    "asd_steps_total",
+    "asd_checks_total",
+    "asd_nonfinite_values_total",
+    "asd_refused_updates_total",
+    "asd_detector_problems_total",
+    "asd_evidence_dropped_total",
+    "asd_events_dropped_total",
+    "asd_anomalies_total",
+    "asd_strikes_total",
+    "asd_strikes_in_window",
+    "asd_device_suspect",
+    "asd_device_isolated",
+    "asd_replay_verdicts_total",
+    "asd_feature_ratio_bucket",
+    "asd_step_seconds_total",
+    "asd_check_seconds_total",
+    "asd_check_share_ratio",
+    "asd_last_check_timestamp_seconds",
+    "asd_status_timestamp_seconds",
+    "asd_last_anomaly_timestamp_seconds",
+    "asd_feature_value",
+    "asd_feature_limit",
+    "asd_agent_problems_total",
+    "asd_agent_last_poll_timestamp_seconds",
+    "asd_handler_acting",
+    "asd_handler_circuit_open",
+    "asd_handler_last_look_timestamp_seconds",
+    "asd_handler_devices_refused",
+    "asd_handler_failed_tries_total",
+    "asd_handler_agent_up",
     "asd_handler_device_isolated",
-}  # fmt: skip
+}
 
 
 def queries():
@@ -88,11 +114,22 @@ def test_a_query_names_only_our_metrics_and_only_variables_that_exist(title, que
 
 def test_what_an_operator_asks_first_has_a_panel():
     assert {panel["title"] for panel in PANELS} >= {
-        "Ranks in training", "Silent ranks", "First-level anomalies", "Suspect devices", "Isolated devices",
-        "Refused updates", "Strikes that count", "Value / first-level limit",
-        "Share of the step spent on detection", "Problems of the agent", "Events lost, by sink",
-        "Handlers", "Time since a handler last looked", "Isolations that the engine refuses", "Agents",
-    }  # fmt: skip
+        "Ranks in training",
+        "Silent ranks",
+        "First-level anomalies",
+        "Suspect devices",
+        "Isolated devices",
+        "Refused updates",
+        "Strikes that count",
+        "Value / first-level limit",
+        "Share of the step spent on detection",
+        "Problems of the agent",
+        "Events lost, by sink",
+        "Handlers",
+        "Time since a handler last looked",
+        "Isolations that the engine refuses",
+        "Agents",
+    }
     (heatmap,) = [panel for panel in PANELS if panel["type"] == "heatmap"]
     assert heatmap["targets"][0]["format"] == "heatmap"
     assert not heatmap["options"]["calculate"]

@@ -31,12 +31,16 @@ def run(tmp_path_factory):
     def asd(*words):
         return subprocess.run(
             [python.parent / "asd", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=1200
-        )  # fmt: skip
+        )
 
     where = subprocess.run(
-        [python, "-c", "import asd; print(asd.__file__)"], cwd=folder, env=environ, capture_output=True, text=True,
+        [python, "-c", "import asd; print(asd.__file__)"],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
         check=True,
-    ).stdout  # fmt: skip
+    ).stdout
     assert where.startswith(str(folder))
     return asd
 

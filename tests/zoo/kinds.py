@@ -22,7 +22,7 @@ from networks.language import (
     rms_norm,
     swiglu,
     with_casts,
-)  # fmt: skip
+)
 from networks.tables import Adapters, Denoiser, Perceptron, Recommender, half_frozen
 from networks.vision import ResNet, UNet, group_norm
 

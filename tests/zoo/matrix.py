@@ -14,10 +14,37 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = (
-    "batchnorm", "groupnorm", "unet", "lstm", "gru", "encoder", "dropout", "tied", "swiglu", "moe1", "moe2", "moesoft",
-    "moestack", "adapters", "recommender", "diffusion", "gan", "frozen", "casts", "castdense", "accumulation",
-    "recompute", "loop", "clipping", "jit", "jitstep", "model", "fit", "sink", "processes",
-)  # fmt: skip
+    "batchnorm",
+    "groupnorm",
+    "unet",
+    "lstm",
+    "gru",
+    "encoder",
+    "dropout",
+    "tied",
+    "swiglu",
+    "moe1",
+    "moe2",
+    "moesoft",
+    "moestack",
+    "adapters",
+    "recommender",
+    "diffusion",
+    "gan",
+    "frozen",
+    "casts",
+    "castdense",
+    "accumulation",
+    "recompute",
+    "loop",
+    "clipping",
+    "jit",
+    "jitstep",
+    "model",
+    "fit",
+    "sink",
+    "processes",
+)
 MODES = ("graph", "pynative")
 PRECISIONS = ("float32", "float16", "O1", "O2", "O3", "dynamic")
 CONFIGURATIONS = ("document", "adaptive", "everything")
@@ -94,9 +121,14 @@ def run(group: Group) -> list[Cell]:
     command = [sys.executable, str(HERE / "run.py"), *map(str, group[:4]), *group.configurations]
     try:
         done = subprocess.run(
-            command, env=environ | {"PYTHONPATH": python_path}, capture_output=True, text=True, timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+            command,
+            env=environ | {"PYTHONPATH": python_path},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
         found = [line for line in done.stdout.splitlines() if line.startswith("[{")]
         if done.returncode == 0 and found:
             return json.loads(found[-1])

@@ -25,7 +25,7 @@ from matrix import (
     quarter,
     run,
     seed_of_the_day,
-)  # fmt: skip
+)
 
 EPILOG = """\
 examples:
@@ -122,9 +122,13 @@ def page(cells: Sequence[Cell], seed: int, missing: int = 0) -> str:
     failed = [each for each in cells if each["failures"]]
     counts = {"passed": len(cells) - len(failed) - len(impossible), "cells": len(cells) - len(impossible)}
     head = HEAD.format(
-        kinds=len(KINDS), mindspore=version("mindspore"), seed=seed, failed=len(failed),
-        impossible=len(impossible), **counts,
-    )  # fmt: skip
+        kinds=len(KINDS),
+        mindspore=version("mindspore"),
+        seed=seed,
+        failed=len(failed),
+        impossible=len(impossible),
+        **counts,
+    )
     if missing:
         head += f"\n**{missing} groups have not been run yet** (`python tests/zoo/table.py --continue`).\n"
     parts = [head, *lines(cells)]
@@ -170,9 +174,11 @@ def run_all(groups: Sequence[Group], workers: int, keep: Callable[[list[Cell]], 
 def main() -> int:
     """Runs what is asked for."""
     parser = argparse.ArgumentParser(
-        prog="python tests/zoo/table.py", description=__doc__.split(":")[0], epilog=EPILOG,
+        prog="python tests/zoo/table.py",
+        description=__doc__.split(":")[0],
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--seed", type=int, default=seed_of_the_day(), help="of faults (default: ZOO_SEED or date)")
     parser.add_argument("--only", default="", metavar="WORDS", help="groups whose name contains this; writes no table")
     parser.add_argument("--quarter", action="store_true", help="what CI runs; writes no table")

@@ -56,8 +56,13 @@ def test_a_cell_that_fails_stands_out_and_is_listed_with_what_is_wrong(wrong, to
 
 def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path):
     groups = matrix.all_groups(7)
-    of = {group: [{**cell(group.mode, group.precision), "kind": group.kind, "configuration": each}
-                  for each in group.configurations] for group in groups[:3]}  # fmt: skip
+    of = {
+        group: [
+            {**cell(group.mode, group.precision), "kind": group.kind, "configuration": each}
+            for each in group.configurations
+        ]
+        for group in groups[:3]
+    }
     files = tmp_path / "zoo.json", tmp_path / "zoo.md"
     first = table.Results(*files, seed=7)
     for group in groups[1:3]:

@@ -94,9 +94,14 @@ class Training:
     """
 
     def __init__(
-        self, kind: str, precision: str, monitor: Callable[[Any], StepMonitor] | None = None,
-        fault: Fault | None = None, *, wrapped: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        kind: str,
+        precision: str,
+        monitor: Callable[[Any], StepMonitor] | None = None,
+        fault: Fault | None = None,
+        *,
+        wrapped: bool = False,
+    ) -> None:
         ms.set_seed(7)
         np.random.seed(7)  # noqa: NPY002 - the generator that nets draw from
         self.kind, self.precision, self.fault = KINDS[kind], precision, fault

@@ -40,9 +40,13 @@ def qwen(layout):
 def qwen_moe(layout):
     """Each layer a mixture of eight experts, two for each token."""
     experts = {
-        "num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "moe_grouped_gemm": True,
-        "moe_token_dispatcher_type": "alltoall", "moe_router_topk_scaling_factor": 1.0,
-    }  # fmt: skip
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "moe_grouped_gemm": True,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_router_topk_scaling_factor": 1.0,
+    }
     return _Trained(TrainingQwen3MoeForCausalLM(Qwen3MoeConfig(**_words(layout), **experts))), _batch()
 
 
@@ -58,17 +62,33 @@ def own_step(net, optimizer, layout):
 
 def _words(layout):
     parallel = TransformerOpParallelConfig(
-        data_parallel=layout.data, model_parallel=layout.tensor, pipeline_stage=layout.stages,
-        expert_parallel=layout.experts, use_seq_parallel=layout.sequence, micro_batch_num=layout.micro_batches,
+        data_parallel=layout.data,
+        model_parallel=layout.tensor,
+        pipeline_stage=layout.stages,
+        expert_parallel=layout.experts,
+        use_seq_parallel=layout.sequence,
+        micro_batch_num=layout.micro_batches,
         recompute=TransformerRecomputeConfig(recompute=layout.recompute, select_recompute=layout.select),
-    )  # fmt: skip
+    )
     return {
-        "vocab_size": VOCABULARY, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": LAYERS,
-        "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 16, "max_position_embeddings": LENGTH,
-        "seq_length": LENGTH, "batch_size": BATCH // layout.micro_batches, "compute_dtype": layout.type,
-        "params_dtype": "float32", "layernorm_compute_dtype": "float32", "softmax_compute_dtype": "float32",
-        "rotary_dtype": "float32", "use_flash_attention": layout.flash, "parallel_config": parallel,
-    }  # fmt: skip
+        "vocab_size": VOCABULARY,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "head_dim": 16,
+        "max_position_embeddings": LENGTH,
+        "seq_length": LENGTH,
+        "batch_size": BATCH // layout.micro_batches,
+        "compute_dtype": layout.type,
+        "params_dtype": "float32",
+        "layernorm_compute_dtype": "float32",
+        "softmax_compute_dtype": "float32",
+        "rotary_dtype": "float32",
+        "use_flash_attention": layout.flash,
+        "parallel_config": parallel,
+    }
 
 
 def _batch():

@@ -327,21 +327,30 @@ for number in range(1, steps + 1):
         fault, place, lasts = Now.strikes
         found.append(
             {
-                "rank": fault.rank, "place": place, "fault": str(fault), "lasts": lasts, "struck": Now.struck,
-                "same": same(after, before if lasts else clean[number]), "runs": Now.runs,
+                "rank": fault.rank,
+                "place": place,
+                "fault": str(fault),
+                "lasts": lasts,
+                "struck": Now.struck,
+                "same": same(after, before if lasts else clean[number]),
+                "runs": Now.runs,
                 "refused": monitor.monitor.status.refused - refused,
                 "events": [
                     [each.kind, each.level.name, each.rank, each.verdict, each.refused, each.checkpoint, each.reason]
                     for each in events
                 ],
             }
-        )  # fmt: skip
+        )
     if not same(after, clean[number]):
         put(clean[number])
     before = clean[number]
 line = {
-    "rank": rank, "healthy": healthy, "between": between, "found": found, "healthy_steps": 2 * steps - len(faults),
+    "rank": rank,
+    "healthy": healthy,
+    "between": between,
+    "found": found,
+    "healthy_steps": 2 * steps - len(faults),
     "problems": [event.reason for event in told if event.kind == "problem"],
     "protections": monitor.monitor.protections.to_json(),
-}  # fmt: skip
+}
 print("LAYOUT " + json.dumps(line), flush=True)

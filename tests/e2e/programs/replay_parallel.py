@@ -110,9 +110,13 @@ for number in range(1, 10 if judged_by_tiers else 7):
     losses.append(loss.tobytes().hex())
     digests.append(digest(net, optimizer))
 line = {
-    "rank": rank, "losses": losses, "digests": digests, "seconds": seconds,
+    "rank": rank,
+    "losses": losses,
+    "digests": digests,
+    "seconds": seconds,
     "events": [[event.step, event.kind, event.verdict, event.reason] for event in events],
     "named": [[event.step, event.kind, event.level.name, event.rank, event.checkpoint] for event in events],
-    "refused": monitor.monitor.status.refused, "changes": len(injector.changes) if injector else 0,
-}  # fmt: skip
+    "refused": monitor.monitor.status.refused,
+    "changes": len(injector.changes) if injector else 0,
+}
 print("RANK " + json.dumps(line), flush=True)

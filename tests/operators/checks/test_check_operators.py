@@ -39,8 +39,7 @@ class SeedGatherASD(ASDBase):
 
     def __call__(self, input_params, input_indices, axis):
         if self.enable_check:
-            input_params = self.check_op(
-                input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)  # fmt: skip
+            input_params = self.check_op(input_params, self.pre_val, self.min_val, self.max_val, self.cnt, None)
             self.cnt += 1
         return self.op(input_params, input_indices, axis)
 

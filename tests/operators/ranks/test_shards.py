@@ -28,9 +28,7 @@ def test_ranks_with_the_same_slices_of_all_weights_hold_the_same_and_norms_are_h
     assert groups.members == (1, 3)
     assert groups.replicas == ((0, 1), (2, 3))
     assert groups.holders == {"0,1,2,3": (0, 1, 2, 3), "0,2": (0, 2), "1,3": (1, 3)}
-    assert found[1][1] == {
-        "layers.1.norm.gamma": "0,1,2,3", "layers.1.up.weight": "1,3", "layers.1.down.weight": "1,3"
-    }  # fmt: skip
+    assert found[1][1] == {"layers.1.norm.gamma": "0,1,2,3", "layers.1.up.weight": "1,3", "layers.1.down.weight": "1,3"}
     assert not any(map(groups.is_apart, LAYOUT))
 
 

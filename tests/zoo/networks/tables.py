@@ -10,10 +10,16 @@ class Perceptron(nn.Cell):
 
     def __init__(self, into=10, out=4, width=24):
         super().__init__()
-        self.layers = nn.SequentialCell([
-            nn.Dense(into, width), nn.ReLU(), nn.LayerNorm((width,)), nn.Dense(width, width), nn.ReLU(),
-            nn.Dense(width, out),
-        ])  # fmt: skip
+        self.layers = nn.SequentialCell(
+            [
+                nn.Dense(into, width),
+                nn.ReLU(),
+                nn.LayerNorm((width,)),
+                nn.Dense(width, width),
+                nn.ReLU(),
+                nn.Dense(width, out),
+            ]
+        )
 
     def construct(self, x):
         return self.layers(x)
