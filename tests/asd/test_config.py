@@ -161,8 +161,7 @@ def test_the_sentence_says_what_where_and_what_is_valid():
     with pytest.raises(ConfigError) as caught:
         Config.from_env({"ASD_RULE": "sigma"})
     assert str(caught.value) == (
-        "ASD_RULE has the value 'sigma', which is not valid: "
-        "it must be one of threshold, silent_check_v3, combined, adaptive."
+        f"ASD_RULE has the value 'sigma', which is not valid: it must be one of {', '.join(RULES)}."
     )
 
 
