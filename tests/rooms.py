@@ -46,8 +46,8 @@ ROOMS = (
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3330, 1900),
     Room("asd/dumps", ("asd/dumps",), 6000, 4500),
     Room("asd/cli", ("asd/cli",), 4740, 2800),
-    Room("operators", ("operators",), 7500, 7500),
-    Room("operators/rerun and the like", RERUN, 7000, 4500),
+    Room("operators", ("operators",), 7100, 7500),
+    Room("operators/rerun and the like", RERUN, 4900, 4500),
     Room(
         "operators/debugger, precheck", ("operators/debugger", "operators/precheck", "operators/ptdbg.py"), 3000, 3000
     ),
