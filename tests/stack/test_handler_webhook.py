@@ -8,13 +8,11 @@ import time
 import pytest
 from real_programs import Alertmanager, Prometheus, binary, eventually
 
-from asd.event import Event
 from asd.exporters.run_files.event_log import EventLog
 from asd.rules.step.status import Status
 from asd.rundir.disk import write_whole
 from asd.rundir.names import event_file, status_file
-from asd.verdict import Level
-from tests.support.events import made_of
+from tests.support.events import event_maker, made_of
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
@@ -68,25 +66,9 @@ def stack(start, webhook):
 
 def test_an_alert_of_prometheus_wakes_the_handler_which_isolates_once_however_often_it_is_repeated(stack):
     log = EventLog(event_file(stack.run_dir, 1))
-    for kind, more in (("anomaly", {}), ("replay", {"verdict": "persistent"})):
-        log(
-            made_of(
-                Event,
-                **ORIGIN,
-                step=7,
-                checkpoint="norm",
-                value=2e9,
-                limits=(1e6,),
-                level=Level.ERROR,
-                kind=kind,
-                rule="threshold",
-                feature="l2",
-                reason="made up",
-                refused=True,
-                time=time.time(),
-                **more,
-            )
-        )
+    event = event_maker(**ORIGIN, time=time.time())
+    for told in (event(7), event(7, kind="replay", verdict="persistent")):
+        log(told)
     (decision,) = stack.handler.eventually(lambda: stack.decisions("isolated"), seconds=60)
     assert decision["device"] == {"host": NODE, "device": "Ascend:1", "rank": 1}
     assert "the replay of step 7 of nightly found persistent hardware" in decision["reason"]

@@ -7,13 +7,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from real_programs import binary, eventually, get
 
-from asd.event import Event
 from asd.exporters.outlets import Outlets
 from asd.exporters.prometheus.collector import AsdCollector
 from asd.handler.ledger import Ledger
 from asd.rules.step.status import Status
-from asd.verdict import Level
-from tests.support.events import made_of
+from tests.support.events import event_maker, made_of
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.stack
@@ -28,26 +26,7 @@ def registry():
         made_of(Status, run=RUN, rank=rank, host="n 1", device=f"Ascend:{rank}", checks=100 + rank) for rank in (0, 1)
     ]
     ledger = Ledger()
-    ledger.add(
-        made_of(
-            Event,
-            run=RUN,
-            rank=1,
-            host="n 1",
-            device="Ascend:1",
-            step=7,
-            checkpoint="norm",
-            value=2e6,
-            limits=(1e6,),
-            level=Level.ERROR,
-            kind="anomaly",
-            rule="threshold",
-            feature="l2",
-            reason="x",
-            refused=True,
-            time=1.0,
-        )
-    )
+    ledger.add(event_maker(run=RUN)(7, "n 1", "Ascend:1", 1))
     made = CollectorRegistry()
     made.register(AsdCollector(lambda: statuses, ledger))
     return made

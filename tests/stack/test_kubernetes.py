@@ -14,20 +14,17 @@ import ssl
 import subprocess
 import sys
 import threading
-import uuid
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from real_programs import binary, get
+from real_programs import binary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exporters" / "isolators"))
 
 from isolator_conformance import EVENT, WHY, Conformance
 from isolator_engines import FAR, ONE, ConfigMapEngine, KubeEngine
 
-from asd.errors import IsolationError
-from asd.exporters.isolators import make_isolator
 from asd.isolator import IsolationOwner
 from tests.support.ports import free_port
 
@@ -172,18 +169,6 @@ def nodes(server, tmp_path):
     return RealKubeEngine(tmp_path, server.url, TOKEN, context=server.context).reset()
 
 
-def test_what_is_told_can_be_read_by_people(nodes):
-    event_id = uuid.uuid4().hex  # Events outlive the nodes of earlier tests
-    nodes.make().isolate(ONE, WHY, event_id)
-    condition = next(item for item in nodes.node()["status"]["conditions"] if item["type"] == "AsdSilentCorruption")
-    assert (condition["status"], condition["reason"]) == ("True", "SilentDataCorruption")
-    assert condition["message"] == f"80818C00: isolated are Ascend:3 (evt-{event_id})"
-    uid = nodes.node()["metadata"]["uid"]
-    events = nodes.api("GET", "/api/v1/namespaces/default/events")["items"]
-    mine = [event for event in events if event["involvedObject"].get("uid") == uid]
-    assert [(event["reason"], event["type"]) for event in mine] == [("AsdIsolated", "Warning")]
-
-
 def test_the_shipped_roles_are_enough_for_both_isolators_and_allow_nothing_else(nodes, server, tmp_path):
     yaml = pytest.importorskip("yaml")
     paths = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"}
@@ -219,12 +204,3 @@ def test_the_shipped_roles_are_enough_for_both_isolators_and_allow_nothing_else(
     ):
         with pytest.raises(OSError, match="403"):
             handler.api(method, path)
-
-
-def test_one_who_may_not_is_told_so_by_the_server(nodes, server, tmp_path):
-    (tmp_path / "nobody").mkdir()
-    engine = KubeEngine(tmp_path / "nobody", server.url, "wrong", context=server.context)
-    with pytest.raises(IsolationError, match="the API server answered 401: Unauthorized") as caught:
-        make_isolator("kubernetes", **engine.options).held(ONE)
-    assert not caught.value.retry
-    assert get(f"{server.url}/healthz", server.context) == "ok"

@@ -132,14 +132,6 @@ def test_all_sixteen_devices_of_a_node_fit_in_the_reason(engine):
     assert engine.state() == [(False, "")] * 4
 
 
-def test_the_reason_of_somebody_else_stands_after_both_calls(engine):
-    engine.others(ONE)
-    with pytest.raises(IsolationError, match="fan broken, see ticket 7"):
-        engine.make().isolate(ONE, WHY, EVENT)
-    engine.make().release(ONE)
-    assert engine.reasons()["n0"][0] == THEIRS
-
-
 def test_a_node_that_somebody_else_set_down_is_theirs(engine):
     engine.update("n2", "State=DOWN", "Reason=memory")
     device = Device("n2", "Ascend:0", 0)
@@ -183,14 +175,6 @@ def test_hosts_are_nodes_by_another_name_when_it_is_said(engine):
     assert engine.state() == [(False, "")] * 3 + [(True, f"ASD 80818C00 Ascend:3 evt-{EVENT}")]
     stripped = make_isolator("slurm", conf=str(engine.conf), strip_domain=True)
     assert stripped.held(Device("n3.example", "Ascend:3", 3)) is IsolationOwner.OURS
-
-
-def test_two_handlers_at_once_lose_no_mark_for_ever(engine):
-    one, two = engine.make(), engine.make()
-    one.isolate(ONE, WHY, EVENT)
-    two.isolate(ONE, WHY, EVENT)
-    two.isolate(TWO, WHY, EVENT)
-    assert (one.held(ONE), one.held(TWO)) == (IsolationOwner.OURS, IsolationOwner.OURS)
 
 
 def test_a_controller_that_is_not_there_is_said_in_one_sentence(engine, start, tmp_path):

@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -192,16 +191,6 @@ def test_metric_event_and_log_are_joined_by_one_id(story):
     )
     assert {exemplar["labels"]["event_id"] for series in found for exemplar in series["exemplars"]} == {anomaly["id"]}
     assert anomaly["id"] in story.page("/events", level="first")
-
-
-def test_without_a_certificate_the_exporter_tells_nothing(story):
-    for url, context in (
-        (story.url, story.certificates.context(with_certificate=False)),
-        (story.url, ssl.create_default_context()),
-        (story.url.replace("https", "http"), None),
-    ):
-        with pytest.raises(OSError):  # noqa: PT011 - refused in one of several ways, by TLS version
-            urllib.request.urlopen(f"{url}/metrics", timeout=5, context=context)
 
 
 def test_promtool_finds_no_fault_with_the_page(story):

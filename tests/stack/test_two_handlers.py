@@ -22,11 +22,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "exporters" / "isolators"))
 from isolator_engines import KubeEngine
 from test_kubernetes import TOKEN, Server
 
-from asd import Event, Level
 from asd.exporters.isolators.kubernetes.node_mark import marks_of
 from asd.exporters.run_files.event_log import EventLog
 from asd.rundir.names import event_file
-from tests.support.events import made_of
+from tests.support.events import event_maker
 from tests.support.ports import free_port
 
 pytestmark = [
@@ -98,24 +97,8 @@ class Site:
         )
 
     def verdict(self, node, number):
-        told = made_of(
-            Event,
-            run="llama",
-            rank=number,
-            host=node,
-            device=f"Ascend:{number}",
-            step=1,
-            checkpoint="a",
-            value=2e6,
-            limits=(1e6,),
-            level=Level.ERROR,
-            kind="replay",
-            verdict="persistent",
-            rule="threshold",
-            feature="l2",
-            reason="r",
-            refused=True,
-            time=time.time(),
+        told = event_maker(run="llama", kind="replay", verdict="persistent", time=time.time())(
+            1, node, f"Ascend:{number}", number
         )
         EventLog(event_file(self.folder / node, number))(told)
         return node, f"Ascend:{number}"
