@@ -51,6 +51,10 @@ class _Wrong(nn.Cell):
         hit = ops.one_hot(Tensor([5], ms.int32), y.size, Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
         return y + hit.reshape(y.shape) * self.by
 
+    def bare(self, a, b):
+        """What PyNative calls where no check is due."""
+        return self(a, b)
+
 
 @pytest.mark.parametrize("every", [2, 5])
 def test_a_training_whose_products_are_due_in_turn_is_the_same_bit_for_bit(mode, every):
@@ -122,7 +126,7 @@ def test_in_pynative_a_product_is_the_bare_operator_where_none_of_its_three_is_d
     seen = []
 
     class Counted(nn.Cell):
-        def construct(self, a, b, product):
+        def construct(self, a, b, product, *slots):
             seen.append(product.shape)
             return product
 
@@ -148,7 +152,7 @@ def test_after_something_suspicious_all_products_are_due_for_a_while():
 def test_a_warning_makes_all_products_due_where_no_second_look_has_checked_them(confirm, due):
     checksum = Checksum()
     plan = RecomputeSchedule(Config(enable=1, confirm=confirm), checksum)
-    plan.monitor = SimpleNamespace(scheme=SimpleNamespace(running=False))
+    plan.monitor = SimpleNamespace(judges=SimpleNamespace(scheme=SimpleNamespace(running=False)))
     plan.plan_next(StepRecord(1, None, 1.0, refused=False, events=["a warning"]))
     assert checksum.coverage == due
     plan.plan_next(StepRecord(2, None, 1.0, refused=True, events=["an error"], fatal="an error"))
