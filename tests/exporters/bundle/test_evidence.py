@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from asd import Config, Event, Level
 from asd.exporters.bundle import sink
@@ -40,7 +39,6 @@ FILES = {
     "versions.json",
 }
 FORK = multiprocessing.get_context("fork")
-often = settings(max_examples=150, deadline=None, derandomize=True)
 
 
 class Training:
@@ -338,24 +336,3 @@ def test_what_a_living_process_is_writing_and_what_is_not_ours_stays(tmp_path):
     holder.join(30)
     Training(tmp_path)
     assert list((runs / "run0").iterdir()) == [foreign]
-
-
-def numbers(dtype, size, generator):
-    if dtype == "bfloat16":
-        bits = generator.normal(size=size).astype(np.float32).view(np.uint32) >> 16
-        return bits.astype(np.uint16)
-    return generator.normal(size=size).astype(dtype)
-
-
-def wide(stored, dtype):
-    if dtype == "bfloat16":
-        stored = (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.float64)
-
-
-SPECIAL = {
-    "float16": (0x7C00, 0xFE00),
-    "bfloat16": (0x7F80, 0xFFC0),
-    "float32": (0x7F800000, 0xFFC00000),
-    "float64": (0x7FF << 52, 0xFFF8 << 48),
-}

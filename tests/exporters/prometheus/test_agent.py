@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from asd import ConfigError, Level, StateError
-from asd.exporters.prometheus.agent import PROBLEMS, Agent
+from asd.exporters.prometheus.agent import Agent
 from asd.exporters.prometheus.node import NodeCollector
 from asd.exporters.run_files.event_log import EventLog
 from asd.handler.ledger import Ledger
@@ -309,6 +309,7 @@ def test_only_one_host_may_be_asked_for(folder, agents):
     agent.poll()
     assert second(agent) == {0: 1}
     assert [status.rank for status in agent.statuses()] == [0]
+    assert [json.loads(text)["data"]["host"] for text in agent.journal.page((), 10).events] == ["node7"]
 
 
 def test_bad_statuses_are_told_in_every_poll(folder, agents):
@@ -398,7 +399,7 @@ from pathlib import Path
 logs, disk = map(Path, sys.argv[1:3])
 sys.path.insert(0, sys.argv[3])
 from test_agent import event, problems, second, write
-from asd.exporters.prometheus.agent import PROBLEMS, Agent
+from asd.exporters.prometheus.agent import Agent
 """
 AFTER = """
 agent.poll()
@@ -506,10 +507,6 @@ def test_scrapes_are_answered_while_a_backlog_is_read(folder, agents):
     assert sum(second(agent).values()) == 12_000
     assert scrapes > 3
     assert slowest < took
-
-
-def test_every_reason_it_can_tell_is_known_from_the_start(folder, agents):
-    assert tuple(agents([folder]).problems) == PROBLEMS
 
 
 def test_a_full_disk_is_told_even_when_no_rank_could_leave_a_trace(folder, agents, monkeypatch):

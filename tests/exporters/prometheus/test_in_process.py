@@ -81,21 +81,6 @@ def test_off_imports_no_prometheus_client():
     assert done.stdout == "False False\n"
 
 
-def test_every_series_exists_at_0_before_the_first_step(port):
-    open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
-    shown = samples(port)
-    for series in (
-        ("asd_checks_total",),
-        ("asd_steps_total",),
-        ("asd_training_active",),
-        ("asd_strikes_total",),
-        ("asd_anomalies_total", "level=first"),
-        ("asd_anomalies_total", "level=second"),
-        ("asd_events_dropped_total", "sink=EventLog"),
-    ):
-        assert shown[series] == 0, series
-
-
 def test_a_training_is_seen_while_it_trains(port):
     sink = open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
     monitor = train(sink, range(1, 6))
@@ -125,27 +110,6 @@ def test_only_so_many_trainings_of_a_process_are_kept(port):
         open_metrics(config, replace(ORIGIN, run=f"r{number}"))
     assert [status.run for status in open_metrics(config, ORIGIN).endpoint.statuses()][-1] == "run1"
     assert len(open_metrics(config, ORIGIN).endpoint.statuses()) == 16
-
-
-def test_scrapes_while_it_trains_never_fail(port):
-    sink = open_metrics(Config(protection="document", metrics_port=port), ORIGIN)
-    stop = threading.Event()
-
-    def keep_training():
-        monitor = Monitor(Config(protection="document", enable=1), ORIGIN, [sink])
-        step = 0
-        while not stop.is_set():  # each step brings a new checkpoint, so the dictionaries grow
-            step += 1
-            monitor.judge(step, [Reading(f"c{step % 3000}", 1.0, 1.0, 0, 1)])
-
-    thread = threading.Thread(target=keep_training)
-    thread.start()
-    try:
-        for _ in range(50):
-            assert samples(port)["asd_steps_total",] >= 0
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_a_server_that_hangs_never_holds_the_training_up(port, monkeypatch):

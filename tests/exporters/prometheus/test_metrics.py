@@ -1,5 +1,6 @@
 """The metrics: every series from the start, nothing twice, and labels that come out as they went in."""
 
+import math
 import platform
 import re
 import sys
@@ -14,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import asd
-from asd import Level
+from asd import ConfigError, Level
 from asd.exporters.prometheus.checkpoint_choice import CheckpointChoice
 from asd.exporters.prometheus.collector import SINKS, AsdCollector
 from asd.exporters.prometheus.device_map import DeviceNames
@@ -256,11 +257,6 @@ def test_devices_whose_labels_agree_are_one_series():
     assert value(registry, "asd_step") == 6
 
 
-@pytest.mark.parametrize(("device", "number"), [("Ascend:11", "11"), ("CPU:0", "0"), ("unknown", ""), ("x:y", "")])
-def test_the_id_is_the_number_of_the_device(device, number):
-    assert registered(status(device=device)).get_sample_value("asd_step", {**LABELS, "id": number}) == 0
-
-
 def test_a_device_map_gives_the_names_that_join_with_other_exporters():
     registry = registered(status(), devices=lambda host, device: DeviceNames("11", f"{host}/{device}"))
     labels = {**LABELS, "id": "11", "device": "Ascend:3", "vdie_id": "node7/Ascend:3"}
@@ -268,22 +264,49 @@ def test_a_device_map_gives_the_names_that_join_with_other_exporters():
     assert registry.get_sample_value("asd_anomalies_total", {**LABELS, "id": "11", "level": "first"}) == 0
 
 
-def test_checkpoints_have_series_only_when_they_are_chosen():
-    counted = status(checkpoints={"a.norm": (1.0, 10.0), "b.norm": (9.0, 10.0), "c": (float("nan"), float("inf"))})
-    chosen = {}
-    for text in ("none", "all", "top:2", "norm$"):
-        registry = registered(counted, checkpoints=CheckpointChoice.parse(text))
-        names = [dict(labels)["checkpoint"] for name, labels in series(registry) if name == "asd_feature_value"]
-        chosen[text] = names
-        for name in names:
-            assert value(registry, "asd_feature_limit", checkpoint=name) == counted.checkpoints[name][1]
-    assert chosen == {
-        "none": [],
-        "all": ["a.norm", "b.norm", "c"],
-        "top:2": ["b.norm", "c"],
-        "norm$": ["a.norm", "b.norm"],
+VALUES = {
+    "layers.0.norm": (1.0, 100.0),
+    "layers.1.norm": (99.0, 100.0),
+    "layers.10.norm": (5.0, 10.0),
+    "bias": (0.0, 0.0),
+    "head": (math.nan, 10.0),
+    "embedding": (1e30, math.inf),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("none", []),
+        ("all", sorted(VALUES)),
+        ("top:1", ["bias"]),  # by its name; the head is as far beyond its limit
+        ("top:4", ["bias", "head", "layers.1.norm", "layers.10.norm"]),
+        ("top:10000", sorted(VALUES)),
+        (r"layers\.\d\.", ["layers.0.norm", "layers.1.norm"]),
+        ("^norm", []),
+        ("(?i)HEAD", ["head"]),
+    ],
+)
+def test_checkpoints_have_series_only_when_they_are_chosen(text, names):
+    registry = registered(status(checkpoints=VALUES), checkpoints=CheckpointChoice.parse(text))
+    shown = {
+        dict(labels)["checkpoint"]: value
+        for (name, labels), value in series(registry).items()
+        if name == "asd_feature_value"
     }
-    assert "NaN" in generate_latest(registered(counted, checkpoints=CheckpointChoice.parse("c"))).decode()
+    assert sorted(shown) == names
+    for name in names:
+        assert shown[name] == VALUES[name][0] or math.isnan(VALUES[name][0])
+        assert value(registry, "asd_feature_limit", checkpoint=name) == VALUES[name][1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "top:", "top:0", "top:10001", "top:-1", "top:x", "top:1.5", "top:٣", "(", "[a", "a**"]
+)
+def test_a_wrong_choice_of_checkpoints_is_told_with_what_is_valid(text):
+    with pytest.raises(ConfigError, match=r"--checkpoints has the value .*none, all, top:N") as error:
+        CheckpointChoice.parse(text)
+    assert error.value.value == text
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
