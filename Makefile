@@ -200,7 +200,7 @@ define make_venv
 endef
 
 # Programs, and the Debian package of each where it has another name; a browser needs a font. No service may start, neither now nor at boot.
-STACK := prometheus prometheus-alertmanager prometheus-pushgateway prometheus-node-exporter chromium \
+STACK := prometheus prometheus-alertmanager prometheus-node-exporter chromium \
 	slurmctld scontrol:slurm-client etcd:etcd-server buildah debootstrap slurmd logrotate strace curl
 define install_debian
 @set -e; missing=; \

@@ -277,14 +277,6 @@ def test_a_failure_is_said_in_one_sentence_and_the_others_are_written(gateway, s
     assert told[1:] == [f"the metrics at {gateway.url} can't be deleted: HTTP Error 400: Bad Request."]
 
 
-def test_a_gateway_that_is_not_there_is_one_sentence(suspects):
-    told = []
-    Outlets(suspects, push_url="http://127.0.0.1:9", on_failure=told.append)
-    assert told == [
-        "the metrics can't be pushed to http://127.0.0.1:9: <urlopen error [Errno 111] Connection refused>."
-    ]
-
-
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:9091", "ftp://x", "http://", "http://x:99999", "http://x:0", "http://[::1"]
 )

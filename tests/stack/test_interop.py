@@ -1,11 +1,11 @@
-"""node_exporter and a Pushgateway take what we write and push."""
+"""node_exporter takes what we write."""
 
 import re
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
-from real_programs import binary, eventually, get
+from real_programs import binary, get
 
 from asd.exporters.outlets import Outlets
 from asd.exporters.prometheus.collector import AsdCollector
@@ -67,36 +67,3 @@ def test_node_exporter_serves_every_sample_of_the_textfile_and_finds_no_fault(st
     expected = told(registry.collect())
     assert len(expected) > 80
     assert told(text_string_to_metric_families(page)) == expected
-
-
-@pytest.fixture(scope="module")
-def gateway(start):
-    """The address of a Pushgateway."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    start(
-        binary("prometheus-pushgateway"),
-        f"--web.listen-address=127.0.0.1:{port}",
-        f"--persistence.file={start.folder / 'pushgateway.data'}",
-        ready=f"{url}/-/ready",
-    )
-    return url
-
-
-def groups(url):
-    page = get(f"{url}/metrics")
-    return [
-        sample.labels["instance"]
-        for family in text_string_to_metric_families(page)
-        for sample in family.samples
-        if sample.name == "push_time_seconds"
-    ]
-
-
-def test_a_pushgateway_keeps_the_node_until_it_is_deleted(gateway, registry):
-    outlets = Outlets(registry, push_url=gateway, node="n 1")
-    page = eventually(lambda: groups(gateway) == ["n 1"] and get(f"{gateway}/metrics"))
-    pushed = told(text_string_to_metric_families(page), without=("job", "instance"))
-    assert told(registry.collect()).items() <= pushed.items()
-    outlets.close(delete=True)
-    assert eventually(lambda: groups(gateway) == [])

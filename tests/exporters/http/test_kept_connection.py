@@ -5,34 +5,14 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from asd import Event, Level
 from asd.exporters.http.routes import start_server
 from asd.exporters.prometheus.event_journal import EventJournal
 from asd.handler.inputs import agent_client
 from asd.handler.inputs.agent_client import Access, AgentLink
 from asd.handler.inputs.targets import Target
-from tests.support.events import made_of
+from tests.support.events import event_maker
 
-
-def event(step):
-    return made_of(
-        Event,
-        run="r",
-        rank=0,
-        host="node7",
-        device="Ascend:0",
-        step=step,
-        checkpoint="a",
-        value=2e6,
-        limits=(1e6,),
-        level=Level.ERROR,
-        kind="anomaly",
-        rule="threshold",
-        feature="l2",
-        reason="r",
-        refused=True,
-        time=float(step),
-    )
+event = event_maker()
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import shutil
 import socket
 import ssl
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import trustme
@@ -116,12 +114,6 @@ def test_plain_http_gets_no_answer_from_a_tls_port(serve):
         ask(serve(TLS))
 
 
-def test_a_client_certificate_of_our_authority_comes_in(serve, authority):
-    server = serve(MUTUAL)
-    context = client_context(authority, authority.issue_cert("prometheus.example"))
-    assert ask(server, context)[0].status == 200
-
-
 def test_none_or_one_of_another_authority_is_refused(serve, authority, stranger):
     server = serve(MUTUAL)
     assert refused(server, client_context(authority))
@@ -191,19 +183,6 @@ def test_clients_that_never_shake_hands_hold_up_nobody(serve, authority, monkeyp
         assert ask(server, context)[0].status == 200
         clients[0].settimeout(20)
         assert clients[0].recv(1) == b""
-
-
-def test_a_hundred_mutual_scrapes_at_once_all_succeed(serve, authority):
-    server = serve(MUTUAL)
-    context = client_context(authority, authority.issue_cert("p.example"))
-    gate = threading.Barrier(100)
-
-    def scrape(_):
-        gate.wait(30)
-        return ask(server, context, "/metrics")[0].status
-
-    with ThreadPoolExecutor(100) as pool:
-        assert list(pool.map(scrape, range(100))) == [200] * 100
 
 
 MISTAKES = [

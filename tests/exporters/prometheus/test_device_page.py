@@ -116,16 +116,6 @@ def run(program, *arguments):
     return subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True).stderr
 
 
-def test_a_server_that_is_no_handlers_has_no_such_path():
-    server = start_server(registry=CollectorRegistry(), ledger_events=list, ready=str, port=0)
-    with pytest.raises(urllib.error.HTTPError) as failure:
-        ask(server)
-    assert failure.value.code == 404
-    assert failure.value.read() == b"There is nothing here; valid are /metrics, /healthz, /readyz, /events.\n"
-    failure.value.close()
-    server.close()
-
-
 def test_many_who_ask_at_once_all_get_an_answer_while_the_handler_works(handler, server):
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(ask(server, "?node=node7"))) for _ in range(20)]

@@ -8,41 +8,23 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import asd
-from asd import Level
 from asd.cli import main
-from asd.exporters.prometheus.agent import Agent
-from asd.exporters.prometheus.node import NodeCollector
-from asd.exporters.report.data import read_run
-from asd.exporters.report.sections import facts_of_rank
-from asd.handler import FaultHandler, NoIsolator, Policy, Store
-from asd.handler.device_record import device_records
-from asd.handler.inputs.feed import LogFeed
-from tests.support.events import moved
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # for strike_histories.py
 
 from strike_histories import (
-    HISTORIES,
     STRICT,
     USUAL,
     device_of,
     everything,
     expected,
-    first,
     named,
-    replay,
-    told,
     write,
 )
 
@@ -157,77 +139,3 @@ def test_a_wrong_number_ends_in_one_sentence_everywhere(command, option, capsys,
 
 
 # Whatever happens, they agree.
-
-ANY = st.builds(
-    lambda kind, step, ago, number, rank, attempt, fault: moved(
-        replace(kind(step, ago=ago, device=f"Ascend:{number}"), value=2e6 + fault),
-        host="node7",
-        rank=number if rank is None else rank,
-        run=attempt,
-    ),
-    st.sampled_from(
-        [first] * 6
-        + [
-            lambda step, _verdict=verdict, **changes: replay(_verdict, step, **changes)
-            for verdict in ("software", "transient", "persistent", "undetermined")
-        ]
-        + [
-            lambda step, _kind=kind, **changes: told(_kind, step, **changes)
-            for kind in ("recovery", "isolation", "follower", "stress")
-        ]
-        + [lambda step, **changes: told("stress", step, level=Level.ERROR, **changes)]
-    ),
-    st.integers(0, 4),
-    st.floats(1, 700),
-    st.integers(3, 6),
-    st.sampled_from([None, None, 0, 7]),
-    st.sampled_from(["job", "job+2", "other"]),
-    st.integers(0, 1),
-)
-
-
-@given(
-    st.lists(ANY, max_size=25),
-    st.integers(1, 4),
-    st.sampled_from([1800.0, 28800.0]),
-    st.integers(2, 4),
-)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-def test_they_agree_whatever_happens(tmp_path_factory, events, strikes, window, many):
-    events = sorted({each.id: each for each in events}.values(), key=lambda each: each.time)
-    policy = Policy(strikes=strikes, window_seconds=window, many_devices=many, stale_seconds=28800.0)
-    folder = tmp_path_factory.mktemp("run")
-    now = time.time()
-    with (folder / "events-rank0.jsonl").open("w") as log:
-        log.writelines(each.to_json() + "\n" for each in events)
-
-    store = Store(None)
-    with closing(store):
-        handler = FaultHandler(store, policy, NoIsolator(store), lambda _event: None, lambda: now, from_beginning=True)
-        feed = LogFeed(handler, [folder])
-        while feed.step() is not None:
-            pass
-        handled = {named(e.host, e.device, e.rank): e.strikes for e in device_records(store, policy, now)}
-
-    data = read_run(folder, now=now, policy=policy)
-    reported = known((named(rank.host, rank.device, rank.rank), facts_of_rank(rank)["strikes"]) for rank in data.ranks)
-
-    agent = Agent([folder], policy=policy, clock=lambda: now)
-    with closing(agent):
-        agent.poll()
-        collector = NodeCollector(agent)
-        collector.clock = lambda: now
-        registry = CollectorRegistry()
-        registry.register(collector)
-        exported = known(
-            (device_of(sample.labels), int(sample.value))
-            for family in registry.collect()
-            for sample in family.samples
-            if sample.name == "asd_strikes_in_window"
-        )
-    assert {device: count for device, count in exported.items() if count} == {d: n for d, n in handled.items() if n}
-    assert {device: count for device, count in reported.items() if count} == {d: n for d, n in handled.items() if n}
-
-
-def test_each_history_has_a_name_of_its_own():
-    assert len({told_of.name for told_of in HISTORIES}) == len(HISTORIES)
