@@ -40,7 +40,7 @@ RERUN = (
 )
 ROOMS = (
     Room("asd", ("asd",), 1983, 1700),
-    Room("asd/rules", ("asd/rules",), 4948, 3300),
+    Room("asd/rules", ("asd/rules",), 4949, 3300),
     Room("asd/rundir", ("asd/rundir",), 1680, 1500),
     Room("asd/handler", ("asd/handler",), 4896, 3300),
     Room("asd/supervisor, ingest, tuning", ("asd/supervisor", "asd/ingest", "asd/tuning"), 3330, 1900),
@@ -59,7 +59,7 @@ ROOMS = (
     ),
     Room("exporters of the network", ("exporters",), 6950, 4300),
     Room("tests", ("tests",), 54400, 34000),
-    Room("benchmarks", ("benchmarks",), 5600, 5000),
+    Room("benchmarks", ("benchmarks",), 5620, 5000),
 )
 NO_SOURCE = ("tests", "benchmarks")
 """Rooms that are no part of what is installed."""

@@ -27,7 +27,7 @@ from asd.exporters.http.clients import Clients
 from asd.exporters.http.response import Response, sentence
 from asd.exporters.http.tls_files import WebConfig
 
-__all__ = ["HttpServer", "Site", "listen"]
+__all__ = ["Application", "HttpServer", "listen"]
 
 _BACKLOG = 4096  # clients that wait to be accepted; the kernel may allow fewer
 _PATIENCE_SECONDS = 10.0
@@ -37,7 +37,7 @@ _PAUSE_SECONDS = 0.05
 _THREAD = "asd-endpoint"
 
 
-class Site(Protocol):
+class Application(Protocol):
     """What a server answers.
 
     Attributes:
@@ -67,7 +67,7 @@ class HttpServer:
         url: For example `http://127.0.0.1:9464`, without a path.
     """
 
-    def __init__(self, listener: socket.socket, site: Site, web_config: WebConfig | None) -> None:
+    def __init__(self, listener: socket.socket, site: Application, web_config: WebConfig | None) -> None:
         self.address, self.port = listener.getsockname()[:2]
         host = f"[{self.address}]" if ":" in self.address else self.address
         scheme = "http" if web_config is None or web_config.current().context is None else "https"

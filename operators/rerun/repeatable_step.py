@@ -23,7 +23,7 @@ from asd.operators.rerun import random_state
 from asd.operators.table.gate import Gate
 from asd.operators.table.site import Site
 from asd.operators.table.slots import table
-from asd.rules.diagnosis.rerun import Answer
+from asd.rules.diagnosis.rerun import StepResult
 
 __all__ = ["RepeatableStep", "Step", "is_known"]
 
@@ -245,7 +245,7 @@ class RepeatableStep:
             random_state.restore(streams)
         return outputs, ""
 
-    def rerun_discarding(self, parcel: bytes = b"") -> tuple[Answer, str]:
+    def rerun_discarding(self, parcel: bytes = b"") -> tuple[StepResult, str]:
         """Makes the step once more, from where it began.
 
         Args:
@@ -259,10 +259,10 @@ class RepeatableStep:
             outputs = self._make(parcel)
             loss = bits_of_first(outputs)  # a compiled graph runs on until an output is read
         except UnsupportedError as error:
-            return Answer("", ()), str(error)
+            return StepResult("", ()), str(error)
         except Exception as error:  # the other ranks must hear of it
-            return Answer("", ()), f"the step can't be made again: {error!r}"
-        return Answer.of(loss, slots.read(self._sites, self._gate)), ""
+            return StepResult("", ()), f"the step can't be made again: {error!r}"
+        return StepResult.of(loss, slots.read(self._sites, self._gate)), ""
 
     def _make(self, parcel: bytes) -> Any:
         assert self.step is not None and self._before is not None  # noqa: PT018 - `obstacle` saw to it

@@ -25,7 +25,7 @@ from asd.operators.rerun.repeatable_step import RepeatableStep, Step
 from asd.operators.rerun.sibling_runs import breaks, run_alone, run_together
 from asd.rules.diagnosis.attribution import Attribution
 from asd.rules.diagnosis.flow import blame_among
-from asd.rules.diagnosis.rerun import Answer, Diagnosis
+from asd.rules.diagnosis.rerun import Diagnosis, StepResult
 from asd.rules.readings.reading import OF_ALL_RANKS, SAMPLE, Reading
 from asd.rules.step.confirmation import Allowance, blame, vanished
 
@@ -213,7 +213,7 @@ class Rerun(Part):
             return Diagnosis("undetermined", f"the replay failed: {error}")
 
     def _made_without_a_trace(self, again: RepeatableStep, step: StepRecord, anomaly: Event | None) -> Diagnosis | None:
-        original = Answer.of(bits_of_first(step.outputs), self.monitor.readings)
+        original = StepResult.of(bits_of_first(step.outputs), self.monitor.readings)
         told = self.ranks.tell(suspect=anomaly is not None, obstacle=again.obstacle())
         suspects = [rank for rank, words in enumerate(told) if words["suspect"]]
         if not suspects:

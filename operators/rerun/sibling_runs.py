@@ -11,13 +11,13 @@ from asd.event import Event
 from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import hashes_of, total_of
 from asd.operators.rerun.repeatable_step import RepeatableStep
-from asd.rules.diagnosis.rerun import Answer, Diagnosis, assignment, difference, find
+from asd.rules.diagnosis.rerun import Diagnosis, StepResult, assignment, difference, find
 from asd.rules.readings.reading import divisor
 
 __all__ = ["breaks", "run_alone", "run_together"]
 
 
-def run_alone(again: RepeatableStep, original: Answer, abnormal: Callable[[Answer], bool]) -> Diagnosis:
+def run_alone(again: RepeatableStep, original: StepResult, abnormal: Callable[[StepResult], bool]) -> Diagnosis:
     """The verdict of a rank that nobody can be compared with.
 
     Args:
@@ -39,9 +39,9 @@ def run_together(
     again: RepeatableStep,
     exchange: Exchange,
     weights: Sequence[Parameter],
-    original: Answer,
+    original: StepResult,
     suspects: Sequence[int],
-    abnormal: Callable[[Answer], bool],
+    abnormal: Callable[[StepResult], bool],
 ) -> Diagnosis:
     """All ranks make the step again, then the replicas without a suspect make that of one with a suspect.
 
@@ -79,7 +79,7 @@ def run_together(
         return Diagnosis("undetermined", failures[0])
     answers = near.tell(answer=second.to_json())
     siblings = [
-        Answer.from_json(answers[taker]["answer"])
+        StepResult.from_json(answers[taker]["answer"])
         for taker, batch in enumerate(runs)
         if batch == own != taker and _alike(told, groups.replicas[taker], groups.replicas[own])
     ]
@@ -113,10 +113,10 @@ def _of_one(finding: Diagnosis, suspects: Sequence[int]) -> Diagnosis:
     return Diagnosis("undetermined", f"{finding.reason}; {which}")
 
 
-def breaks(anomaly: Event | None, scale: float) -> Callable[[Answer], bool]:
+def breaks(anomaly: Event | None, scale: float) -> Callable[[StepResult], bool]:
     """Whether an answer breaks the limit that `anomaly` broke, at the same checkpoint, or is not finite there."""
 
-    def check(answer: Answer) -> bool:
+    def check(answer: StepResult) -> bool:
         if anomaly is None:
             return False
         reading = next((reading for reading in answer.readings if reading.checkpoint == anomaly.checkpoint), None)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = ["ANNOUNCEMENT", "WIDTH", "Answer", "answer_of", "message_of"]
+__all__ = ["ANNOUNCEMENT", "WIDTH", "HashComparison", "answer_of", "message_of"]
 
 ANNOUNCEMENT: Final = 1 / 65536
 """Too little, even from 32767 ranks, to refuse an update."""
@@ -18,7 +18,7 @@ WIDTH: Final = 66
 """The verdict, the wish, which is 0 where there is no hash, and the 64 bits of one."""
 
 
-class Answer(NamedTuple):
+class HashComparison(NamedTuple):
     """What a rank learns of all of them.
 
     Attributes:
@@ -44,11 +44,11 @@ def message_of(hash_of_weights: int, wish: int) -> np.ndarray[Any, np.dtype[np.f
     return np.concatenate([[0, wish], bits]).astype(np.float32)
 
 
-def answer_of(sums: np.ndarray[Any, np.dtype[np.float32]], ranks: int) -> Answer:
+def answer_of(sums: np.ndarray[Any, np.dtype[np.float32]], ranks: int) -> HashComparison:
     """What the sum of the messages of so many ranks says.
 
     >>> answer_of(message_of(5, wish=1) + message_of(4, wish=2), ranks=2)
-    Answer(alike=False, wish=1.5)
+    HashComparison(alike=False, wish=1.5)
     """
     bits = sums[2:]
-    return Answer(bool(np.all((bits == 0) | (bits == ranks))), float(sums[1]) / ranks)
+    return HashComparison(bool(np.all((bits == 0) | (bits == ranks))), float(sums[1]) / ranks)

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from asd.rules.readings.reading import OF_ALL_RANKS, SCORES, Reading
 
-__all__ = ["Answer", "Diagnosis", "assignment", "difference", "find"]
+__all__ = ["Diagnosis", "StepResult", "assignment", "difference", "find"]
 
 
-class Answer(NamedTuple):
+class StepResult(NamedTuple):
     """What one run of a step came to.
 
     Attributes:
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
     readings: tuple[Reading, ...]
 
     @classmethod
-    def of(cls, loss: bytes, readings: Iterable[Reading]) -> Answer:
+    def of(cls, loss: bytes, readings: Iterable[Reading]) -> StepResult:
         """From readings in any order, without means over the ranks: what another rank did is no answer of this one."""
         own = (reading for reading in readings if reading.kind not in OF_ALL_RANKS)
         return cls(loss.hex(), tuple(sorted(own, key=lambda reading: reading.order)))
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
         return json.dumps(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Answer:
+    def from_json(cls, text: str) -> StepResult:
         """The answer that `to_json` made a text of."""
         loss, readings = json.loads(text)
         return cls(loss, tuple(Reading(*reading) for reading in readings))
@@ -59,7 +59,7 @@ class Diagnosis(NamedTuple):
     reason: str
 
 
-def difference(one: Answer, other: Answer, *, with_loss: bool = True) -> str:
+def difference(one: StepResult, other: StepResult, *, with_loss: bool = True) -> str:
     """The first difference in backward order, in words; empty if every bit that both know is the same.
 
     Args:
@@ -115,12 +115,12 @@ def assignment(size: int, suspects: Iterable[int]) -> list[int]:
 
 
 def find(
-    original: Answer,
-    again: Answer,
+    original: StepResult,
+    again: StepResult,
     *,
-    repeated: Answer | None = None,
-    siblings: Sequence[Answer] = (),
-    abnormal: Callable[[Answer], bool],
+    repeated: StepResult | None = None,
+    siblings: Sequence[StepResult] = (),
+    abnormal: Callable[[StepResult], bool],
     no_sibling: str = "there is no sibling to compare with",
     unsteady: str = "",
 ) -> Diagnosis:
@@ -157,7 +157,9 @@ def find(
     )
 
 
-def _doubt_about_device(changed: str, again: Answer, repeated: Answer | None, siblings: Sequence[Answer]) -> str:
+def _doubt_about_device(
+    changed: str, again: StepResult, repeated: StepResult | None, siblings: Sequence[StepResult]
+) -> str:
     if repeated is None:
         if not changed or any(not difference(again, sibling, with_loss=False) for sibling in siblings):
             return ""
@@ -166,7 +168,7 @@ def _doubt_about_device(changed: str, again: Answer, repeated: Answer | None, si
     return f"the same device does not give the same answer each time: {wavers}" if wavers else ""
 
 
-def _doubt_about_siblings(siblings: Sequence[Answer]) -> str:
+def _doubt_about_siblings(siblings: Sequence[StepResult]) -> str:
     splits = (difference(siblings[0], sibling, with_loss=False) for sibling in siblings[1:])
     split = next(filter(None, splits), "")
     return f"the siblings' answers differ among themselves: {split}" if split else ""

@@ -20,7 +20,7 @@ from asd.operators.ranks.exchange import Exchange
 from asd.operators.ranks.weights import WeightComparison, hash_of, total_of
 from asd.operators.step.weight_watch import WeightWatch
 from asd.operators.table import slots
-from asd.operators.table.message import WIDTH, Answer, answer_of, message_of
+from asd.operators.table.message import WIDTH, HashComparison, answer_of, message_of
 from asd.rules.diagnosis.groups import Groups, Shard, everybody
 from asd.rundir.checkpoint_health import Health
 
@@ -110,7 +110,7 @@ def test_a_hash_goes_with_the_next_update_once_and_refuses_nothing(mode, monkeyp
         elif sums is not None:
             assert_same_bits({"told": sums[1:]}, {"told": message_of(2**63 + 5, 3)[1:]})
         refused.append(table.refused(gate))
-    assert answers == {2: Answer(True, 2.0), 4: Answer(False, 2.0), 5: Answer(True, 2.0)}
+    assert answers == {2: HashComparison(True, 2.0), 4: HashComparison(False, 2.0), 5: HashComparison(True, 2.0)}
     assert [count - refused[0] for count in refused] == [0, 0, 0, 0, 1, 1]
     monitor.close()
     ms.set_context(mode=ms.PYNATIVE_MODE)
@@ -146,7 +146,7 @@ def test_a_comparison_that_takes_long_has_fewer_turns_and_all_ranks_keep_to_the_
     assert [step for step in range(1, 70) if comparison.is_due(step)] == [16, 32, 48, 64]
     comparison.heard(alike=True, wish=2.5)
     assert [step for step in range(1, 130) if comparison.is_due(step)] == [64, 128]
-    ranks.changes = {1: 3}  # the wish of the other one
+    ranks.changes = {0: 3}  # the wish of the other one
     assert comparison.after(64, now=True, wish=1) is None
     assert comparison.every == 64
     ranks.changes = {}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asd.event import VERDICTS
-from asd.rules.diagnosis.rerun import Answer, assignment, difference, find
+from asd.rules.diagnosis.rerun import StepResult, assignment, difference, find
 from asd.rules.readings.reading import AVERAGED, Reading
 
 LIMIT = 1000.0
@@ -15,7 +15,7 @@ LIMIT = 1000.0
 
 def answer(*l2, loss=b"\1\2"):
     """Checkpoints c0, c1 ... with these norms."""
-    return Answer.of(loss, [Reading(f"c{i}", value / 2, value, 0, 1, i) for i, value in enumerate(l2)])
+    return StepResult.of(loss, [Reading(f"c{i}", value / 2, value, 0, 1, i) for i, value in enumerate(l2)])
 
 
 def abnormal(found):
@@ -82,7 +82,7 @@ def test_a_number_a_loss_or_a_checkpoint_is_a_difference_and_a_sibling_s_loss_is
 def test_what_the_ranks_have_in_common_is_no_answer_of_one():
     own, mean = Reading("c0", 1.0, 1.0, 0, 1, 1), Reading("averaged.c0", 1.0, 2.0, 0, 1, 2, kind=AVERAGED)
     other = mean._replace(l2=3.0)
-    assert Answer.of(b"", [mean, own]) == Answer.of(b"", [own, other]) == Answer.of(b"", [own])
+    assert StepResult.of(b"", [mean, own]) == StepResult.of(b"", [own, other]) == StepResult.of(b"", [own])
 
 
 def test_a_number_that_is_none_equals_itself():
@@ -95,8 +95,8 @@ def test_a_number_that_is_none_equals_itself():
     st.lists(st.tuples(st.floats(), st.floats(), st.integers(0, 2**40), st.integers(1, 99), st.integers()), max_size=5),
 )
 def test_an_answer_comes_back_from_its_text_bit_for_bit(loss, rows):
-    sent = Answer.of(loss, [Reading(f"c{i}", *row) for i, row in enumerate(rows)])
-    came = Answer.from_json(sent.to_json())
+    sent = StepResult.of(loss, [Reading(f"c{i}", *row) for i, row in enumerate(rows)])
+    came = StepResult.from_json(sent.to_json())
     assert difference(sent, came) == ""
     assert came.loss == sent.loss
     assert [reading.order for reading in came.readings] == sorted(row[4] for row in rows)
@@ -136,6 +136,6 @@ def test_a_device_is_named_only_when_the_evidence_is_consistent(answers, repeats
 
 def test_a_sibling_that_checked_other_products_gave_no_other_answer():
     score = Reading("dense.checksum", 0.5, 0.5, 0, 1, 9, kind="checksum")
-    one, other = (Answer("", (*answer(1.0).readings, *more)) for more in ((score,), ()))
+    one, other = (StepResult("", (*answer(1.0).readings, *more)) for more in ((score,), ()))
     assert difference(one, other) == difference(other, one) == ""
-    assert difference(one, Answer("", (*answer(1.0).readings, score._replace(max_abs=2.0)))) != ""
+    assert difference(one, StepResult("", (*answer(1.0).readings, score._replace(max_abs=2.0)))) != ""
