@@ -46,9 +46,10 @@ def test_what_one_event_leads_to_in_words(changes, sentence):
 
 
 @pytest.mark.parametrize("kind", [{}, {"kind": "replay", "verdict": "persistent"}, {"kind": "stress"}])
-def test_what_names_no_device_is_told_by_the_id_of_the_event(kind):
-    nameless = event(device="unknown", **kind)
-    decision = Scene().handler.handle(nameless)
+@pytest.mark.parametrize("nobody", [{"device": "unknown"}, {"device": ""}, {"host": ""}])
+def test_what_names_no_device_is_told_by_the_id_of_the_event(kind, nobody):
+    nameless = event(**nobody, **kind)
+    decision = Scene(Policy(strikes=1, settle_seconds=0)).handler.handle(nameless)
     assert said(decision) == ("noted", f"event {nameless.id}: it names no device.")
     assert (decision.device, decision.event_id) == (None, nameless.id)
 

@@ -1,6 +1,6 @@
 """The engine fails or refuses: what is tried again, and what is said."""
 
-from asd.handler import Policy, Store
+from asd.handler import Policy
 from asd.handler.act.release import drop_verdict
 from tests.asd.handler.scene import HOUR, Scene, breaker_scene, failure
 
@@ -18,15 +18,6 @@ def test_a_failing_engine_is_tried_again_with_growing_pauses():
     assert len(scene.published) == 1
 
 
-def test_no_pause_is_longer_than_the_longest():
-    scene = Scene(Policy(retry_seconds=1.0, longest_pause_seconds=4.0))
-    scene.engine.failures = [failure() for _ in range(6)]
-    assert scene.replay("persistent").action == "isolating"
-    outcome = [scene.after(1.0) for _ in range(23)]
-    assert [second for second, actions in enumerate(outcome, 1) if actions] == [1, 3, 7, 11, 15, 19]
-    assert scene.isolated == ["Ascend:3"]
-
-
 def test_a_refused_isolation_counts_for_the_breaker_until_it_is_dropped():
     scene = Scene(Policy(max_devices=1))
     scene.engine.failures = [failure("no such node", retry=False)]
@@ -36,14 +27,6 @@ def test_a_refused_isolation_counts_for_the_breaker_until_it_is_dropped():
     scene.handler.reset_breaker()
     scene.clock.now += 1.0
     assert scene.replay("persistent", device="Ascend:5").action == "isolated"
-
-
-def test_a_failure_says_what_the_engine_said():
-    scene = Scene()
-    scene.engine.failures = [failure("scontrol took more than 10 s")]
-    assert scene.replay("persistent").reason == (
-        "Ascend:3 on node7: set can't isolate it (scontrol took more than 10 s); it is tried again in 1 s."
-    )
 
 
 def test_a_refusal_is_reported_at_once_and_tried_again_as_long_as_the_verdict_stands():
@@ -90,22 +73,6 @@ def test_a_dropped_verdict_is_not_tried_again_and_its_strikes_count_no_more():
     assert not drop_verdict(scene.handler.store, 1, scene.clock.now)  # what is out is given back by the engine
 
 
-def test_a_verdict_that_is_dropped_while_the_engine_isolates_is_undone(tmp_path):
-    scene = Scene(path=tmp_path / "h.sqlite")
-    isolate = scene.engine.isolate
-
-    def slow(*call):
-        isolate(*call)
-        other = Store(scene.path)
-        assert drop_verdict(other, 1, scene.clock.now)
-        other.close()
-
-    scene.engine.isolate = slow
-    scene.replay("persistent")
-    assert scene.after(1.0) == ["released"]
-    assert (scene.isolated, [told.kind for told in scene.published]) == ([], ["isolation", "recovery"])
-
-
 def test_a_new_fault_ends_a_release_that_the_engine_refuses():
     scene = breaker_scene(1, rule="strikes")
     scene.engine.failures = [failure("no right to", retry=False)]
@@ -116,13 +83,6 @@ def test_a_new_fault_ends_a_release_that_the_engine_refuses():
     assert scene.isolated == ["Ascend:0"]
     assert [told.kind for told in scene.published] == ["isolation"]
     assert scene.after(47 * HOUR) == []
-
-
-def test_a_release_that_fails_is_tried_again():
-    scene = breaker_scene(1, rule="strikes")
-    scene.engine.failures = [failure()]
-    assert scene.after(48 * HOUR) == ["releasing"]
-    assert scene.after(1.0) == ["released"]
 
 
 def test_an_event_that_cannot_be_published_is_published_later():

@@ -1,6 +1,5 @@
 """The store: survives, refuses what it can't use, stays small."""
 
-import json
 import math
 import os
 import sqlite3
@@ -125,9 +124,10 @@ def test_of_two_handlers_one_stands_by_until_the_other_ends(tmp_path):
     assert second.standby == ""
 
 
-@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\7" * 8000])
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\7" * 8000, b"", b"S"])
 def test_a_corrupt_file_is_named_and_only_set_aside_when_asked(tmp_path, content):
     path = tmp_path / "h.sqlite"
+    handler(path).close()
     path.write_bytes(content)
     with pytest.raises(
         StateError, match=r"^the fault handler's state .*h\.sqlite is corrupt: .* renames it and begins"
@@ -186,32 +186,6 @@ def test_what_an_earlier_version_kept_is_read_and_known(tmp_path):
     now.close()
 
 
-def test_another_version_is_refused(tmp_path):
-    Store(tmp_path / "h").close()
-    with sqlite3.connect(tmp_path / "h") as db:
-        db.execute("PRAGMA user_version = 99")
-    db.close()
-    with pytest.raises(
-        StateError, match=r"^the fault handler's state .*h has version 99; valid is 4: restore the copy"
-    ):
-        Store(tmp_path / "h", set_aside=True)
-
-
-def test_a_folder_instead_of_a_file_is_an_error_in_one_sentence(tmp_path):
-    with pytest.raises(StateError, match=r"can't be opened: it is no regular file\.$"):
-        Store(tmp_path)
-
-
-def test_a_failed_transaction_changes_nothing(tmp_path):
-    first = handler(tmp_path / "h")
-    first.store.db.execute("CREATE TRIGGER full BEFORE INSERT ON strike BEGIN SELECT RAISE(ABORT, 'disk full'); END")
-    with pytest.raises(StateError, match="can't be used: disk full"):
-        first.handle(event(1, device="Ascend:9"))
-    assert first.store.db.execute("SELECT count(*) FROM device").fetchone() == (0,)
-    first.store.db.execute("DROP TRIGGER full")
-    assert first.handle(event(1, device="Ascend:9")).action == "strike"
-
-
 def test_what_is_older_than_any_window_is_forgotten(tmp_path):
     now = [START]
     first = handler(tmp_path / "h", clock=lambda: now[0])
@@ -224,13 +198,6 @@ def test_what_is_older_than_any_window_is_forgotten(tmp_path):
     }
     assert counts == {"seen": 0, "strike": 0, "sighting": 0, "software": 0}
     assert first.handle(event(1, time=START)).action == "stale"  # though its id is forgotten
-
-
-def test_a_device_keeps_a_bounded_number_of_strikes(tmp_path):
-    first = handler(tmp_path / "h")
-    first.handle_many([event(step, time=START + step) for step in range(1, 500)])
-    (count,) = first.store.db.execute("SELECT count(*) FROM strike").fetchone()
-    assert 53 <= count <= 103
 
 
 # From logs
@@ -289,8 +256,9 @@ def test_lines_whose_batch_failed_are_read_again(tmp_path):
     first = handler(state_file(tmp_path))
     feed = LogFeed(first, [tmp_path])
     first.store.db.execute("CREATE TRIGGER full BEFORE INSERT ON strike BEGIN SELECT RAISE(ABORT, 'disk full'); END")
-    with pytest.raises(StateError):
+    with pytest.raises(StateError, match="can't be used: disk full"):
         feed.step()
+    assert first.store.db.execute("SELECT count(*) FROM device").fetchone() == (0,)
     first.store.db.execute("DROP TRIGGER full")
     assert [decision.action for decision in feed.step()] == ["strike"]
 
@@ -315,23 +283,6 @@ def test_its_own_events_are_read_back_as_doubles(tmp_path):
 # What others see
 
 
-def test_the_standing_of_a_device_tells_everything_about_it(tmp_path):
-    first = handler(tmp_path / "h")
-    first.handle(event(1, evidence="evidence/1"))
-    first.handle(persistent(2))
-    first.know([Device("node7", "Ascend:10", 10)])
-    bad, good = device_records(first.store, first.policy, START + 1.0)
-    assert (bad.host, bad.device, bad.rank, bad.strikes, bad.limit) == ("node7", "Ascend:3", 3, 2, 3)
-    assert (bad.state, bad.isolated_by, bad.since, bad.evidence) == ("isolated", "none", START, "evidence/1")
-    assert bad.verdicts == {"transient": 0, "persistent": 1, "software": 0, "undetermined": 0}
-    assert bad.health == {
-        "Health Status": "Warning", "Error Code": "80818C00",
-        "Error Information": "node type=SoC, sensor type=Check Sensor, event state=check fail",
-    }  # fmt: skip
-    assert (good.device, good.state, good.healthy) == ("Ascend:10", "in use", True)
-    assert good.health == {"Health Status": "OK", "Error Code": "NA", "Error Information": "NA"}
-
-
 def test_find_device_names_what_is_known(tmp_path):
     first = handler(tmp_path / "h")
     first.handle(event(1))
@@ -342,16 +293,6 @@ def test_find_device_names_what_is_known(tmp_path):
     with pytest.raises(ValueError, match="several ranks share CPU:0 on n: it must be one of 0, 1"):
         find_device(first.store, "n", "CPU:0")
     assert find_device(first.store, "n", "CPU:0", 1) == 3
-
-
-def test_a_decision_is_json(tmp_path):
-    first = handler(tmp_path / "h")
-    decision = first.handle(persistent())
-    assert json.loads(decision.to_json()) == {
-        "time": "2023-11-14T22:13:20.000+00:00", "action": "isolated",
-        "device": {"host": "node7", "device": "Ascend:3", "rank": 3}, "event": persistent().id,
-        "reason": decision.reason,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -382,34 +323,12 @@ def test_an_event_without_a_time_is_refused_in_a_sentence_and_stops_nothing(tmp_
     assert ledger.records(START) == {}
 
 
-def test_a_database_that_vanishes_under_it_is_a_sentence(tmp_path):
-    first = handler(tmp_path / "h")
-    first.store.db.execute("DROP TABLE cases")
-    with pytest.raises(StateError, match=r"^the fault handler's state .* can't be used: no such table: cases\.$"):
-        first.tick()
-
-
 def test_a_retry_that_succeeds_while_other_events_come_is_told_by_the_next_tick():
     scene = Scene()
     scene.engine.failures = [OSError("no answer")]
     assert scene.replay("persistent").action == "isolating"
     assert scene.raises(9, "Ascend:4", wait=2.0) == "strike"
     assert [decision.action for decision in scene.handler.tick()] == ["isolated"]
-
-
-@pytest.mark.parametrize("size", [0, 1])
-def test_what_is_left_of_a_database_is_no_new_one(tmp_path, size):
-    path = tmp_path / "h.sqlite"
-    handler(path).close()
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(
-        StateError, match=rf"h\.sqlite is corrupt: it has {size} bytes; `asd handler --set-aside` renames"
-    ):
-        Store(path)
-    assert path.stat().st_size == size
-    store = Store(path, set_aside=True)
-    assert store.set_aside_as == tmp_path / "h.sqlite.corrupt1"
-    store.close()
 
 
 def test_a_database_that_is_gone_from_its_log_is_no_new_one(tmp_path):

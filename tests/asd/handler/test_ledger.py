@@ -38,13 +38,6 @@ def filled(*events):
     return ledger
 
 
-def test_a_new_ledger_has_counted_nothing():
-    ledger = Ledger()
-    assert ledger.counts() == {}
-    assert ledger.events() == []
-    assert shown(ledger, "Ascend:3", 0, 0.0) == (0, False, False)
-
-
 def test_anomalies_are_counted_by_level_and_strikes_by_step():
     ledger = filled(
         event(1), event(1, checkpoint="b"), event(2), event(3, level=Level.WARNING), event(4, level=Level.WARNING)
@@ -57,13 +50,6 @@ def test_anomalies_are_counted_by_level_and_strikes_by_step():
         "first": (event(2).id, 2.0),
         "second": (event(4, level=Level.WARNING).id, 4.0),
     }
-
-
-def test_an_event_that_comes_twice_counts_once():
-    ledger = Ledger()
-    assert [ledger.add(event(1)) for _ in range(3)] == [True, False, False]
-    assert ledger.counts()[KEY].anomalies["first"] == 1
-    assert ledger.events() == [event(1)]
 
 
 def test_ranks_and_runs_are_counted_apart():
@@ -82,14 +68,6 @@ def test_what_counts_nothing_is_remembered_but_makes_no_rank():
     assert ledger.events() == others
 
 
-def test_replays_are_counted_by_verdict():
-    ledger = filled(*(event(step, kind="replay", verdict="transient") for step in (1, 2)))
-    ledger.add(event(3, kind="replay", verdict="software"))
-    ledger.add(event(4, kind="replay"))
-    assert ledger.counts()[KEY].verdicts == {"transient": 2, "persistent": 0, "software": 1, "undetermined": 0}
-    assert ledger.counts()[KEY].anomalies == {"first": 0, "second": 0}
-
-
 def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():
     ledger = filled(event(1), event(2), event(3), event(3, kind="isolation"))
     assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, True)
@@ -98,33 +76,12 @@ def test_a_device_is_isolated_until_it_is_given_back_and_then_has_no_strikes():
     assert ledger.counts()[KEY].strikes == 3
 
 
-def test_an_accelerator_keeps_its_strikes_in_the_next_run_and_under_another_rank():
-    ledger = filled(event(1), event(1, run="run2"), event(1, run="run3", rank=5), event(1, rank=-1, run="vendor"))
-    assert shown(ledger, "Ascend:3", 7, 10.0) == (4, True, False)
-    assert ledger.counts()[KEY].strikes == 1
-
-
-def test_processes_that_share_a_device_have_strikes_of_their_own():
-    ledger = filled(event(1, device="CPU:0"), *(event(step, device="CPU:0", rank=1) for step in (2, 3)))
-    assert [record(ledger, "CPU:0", rank, 10.0).strikes for rank in (0, 1, 2)] == [1, 2, 0]
-
-
 @pytest.mark.parametrize("device", ["unknown", ""])
 def test_what_names_no_device_is_counted_and_is_no_strike(device):
     ledger = filled(*(event(step, device=device) for step in (1, 2, 3)))
     tally = ledger.counts()[replace(KEY, device=device)]
     assert (tally.anomalies["first"], tally.strikes) == (3, 0)
     assert shown(ledger, device, 0, 10.0) == (0, False, False)
-
-
-def test_strikes_leave_the_window():
-    ledger = filled(event(1), event(2))
-    assert [record(ledger, "Ascend:3", 0, now).strikes for now in (28800.0, 28801.0)] == [2, 1]
-
-
-def test_the_last_thousand_events_are_kept():
-    ledger = filled(*(event(step) for step in range(1, 1502)))
-    assert [each.step for each in ledger.events()] == list(range(502, 1502))
 
 
 def test_of_huge_events_fewer_are_kept():
@@ -191,14 +148,6 @@ def test_a_restored_ledger_still_knows_what_is_software():
     assert record(restored, "Ascend:3", 0, 10.0).strikes == 0
 
 
-def test_what_a_replay_lays_on_software_is_no_strike():
-    ledger = filled(*(event(step) for step in (1, 2, 3)))
-    assert shown(ledger, "Ascend:3", 0, 10.0) == (3, True, False)
-    for step in (1, 2, 3):
-        ledger.add(event(step, kind="replay", level=Level.NORMAL, verdict="software"))
-    assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
-
-
 def test_after_a_restore_only_events_that_were_counted_can_be_recalled():
     ledger = filled(event(5))
     ledger.restore(filled(event(1), event(2)).state())
@@ -237,15 +186,6 @@ def test_a_copy_does_not_change_what_was_counted():
         "first": (event(1).id, 1.0)
     })  # fmt: skip
     assert ledger.events() == [event(1)]
-
-
-def test_what_was_copied_does_not_change_with_what_is_counted():
-    ledger = filled(event(1))
-    copy = ledger.counts()[KEY]
-    ledger.add(event(2))
-    ledger.add(event(2, kind="replay", verdict="persistent"))
-    assert (copy.anomalies["first"], copy.strikes, copy.verdicts["persistent"], len(copy.last_events)) == (1, 1, 0, 1)
-    assert copy.last_events["first"] == (event(1).id, 1.0)
 
 
 def test_threads_may_add_and_read_at_the_same_time():
@@ -287,11 +227,6 @@ def test_a_ledger_forgets_strikes_that_are_too_old_and_the_devices_heard_of_firs
         if number in (998, 999, 1999):
             sizes.append([len(ledger.state()["strikes"][name]["rows"]) for name in ("device", "strike")])
     assert sizes == [[999, 999], [1000, 990], [1024, 1024]]
-
-
-def test_a_step_that_is_known_to_be_software_is_no_strike():
-    events = (event(1, kind="replay", verdict="software"), event(1, rank=1, device="Ascend:4"), event(2))
-    assert sum(counts.strikes for counts in filled(*events).counts().values()) == 1
 
 
 def test_what_the_version_before_saved_is_taken_over():

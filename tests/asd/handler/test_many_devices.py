@@ -31,14 +31,6 @@ def test_three_devices_of_a_job_within_thirty_seconds_are_software_and_one_decis
     assert scene.isolated == []
 
 
-@pytest.mark.parametrize("seconds", list(itertools.permutations((0.0, 15.0, 29.0))))
-def test_they_are_so_in_whatever_order_they_are_heard(seconds):
-    scene = Scene(Policy(strikes=1))
-    words = [event(5 + n, device=f"Ascend:{n}", time=scene.clock.now - each) for n, each in enumerate(seconds)]
-    assert [scene.handler.handle(each).action for each in words] == ["waiting", "waiting", "software"]
-    assert scene.after(HOUR) == []
-
-
 def test_devices_further_apart_or_of_other_jobs_are_no_burst():
     scene = Scene(Policy(strikes=1, max_devices=9, max_percent=100))
     for number, (wait, run) in enumerate([(100, "a"), (16, "a"), (16, "a"), (1, "b"), (1, "c")]):
@@ -172,15 +164,6 @@ def test_where_another_device_was_at_fault_in_that_step_too_the_same_value_is_so
         again = moved(event(5, device=device, run="llama+2", value=math.nan, time=scene.clock.now), rank=rank)
         assert scene.handler.handle(again).action in ("software", "noted")
     assert scene.after(HOUR) == []
-
-
-def test_where_another_device_had_the_value_too_one_that_moves_to_a_third_rank_stays():
-    scene = Scene()
-    scene.raises(5, "Ascend:3", value=math.nan)
-    scene.raises(5, "Ascend:2", value=math.nan, wait=0.0)
-    again = moved(event(5, run="llama+2", value=math.nan, time=scene.clock.now), rank=0)
-    assert scene.handler.handle(again).action == "software"
-    assert (scene.after(HOUR), scene.isolated) == ([], [])
 
 
 @pytest.mark.parametrize(("before", "after"), [(-1, 0), (3, -1), (3, 3)])

@@ -1,7 +1,5 @@
 """What a stress test says of a device."""
 
-import pytest
-
 from asd import Level
 from asd.isolator import Device
 from tests.asd.handler.scene import FORGETS, HOUR, START, Scene, event
@@ -94,8 +92,3 @@ def test_a_stress_test_that_knows_no_rank_leaves_the_known_one():
     scene.raises(1)
     assert scene.stress(failed=True, rank=-1).action == "isolated"
     assert scene.engine.calls[0][1] == Device("node7", "Ascend:3", 3)
-
-
-@pytest.mark.parametrize("failed", [True, False])
-def test_a_stress_test_without_a_device_is_only_noted(failed):
-    assert Scene().stress(failed=failed, device="unknown").action == "noted"

@@ -2,10 +2,9 @@
 
 import pytest
 
-from asd import Level
 from asd.handler import Policy, Store
 from asd.handler.decide import strikes
-from asd.handler.decide.strikes import Counted, StrikeCount, Strikes
+from asd.handler.decide.strikes import Counted, Strikes
 from tests.asd.handler.scene import START, event
 
 
@@ -37,22 +36,6 @@ def book():
     return Book()
 
 
-def test_an_event_that_says_nothing_changes_nothing(book):
-    nothing = (0, False, False, False, None, 0, "", False, 0)
-    assert Counted() == nothing
-    assert book.count(3, "unknown") == nothing
-    assert book.count(3, "Ascend:1", level=Level.WARNING) == nothing
-    assert book.strikes.known() == 0
-
-
-def test_a_device_is_heard_of_with_what_it_did(book):
-    assert book.count(3, "Ascend:1") == Counted(device=1, new=True)
-    assert book.count(3, "Ascend:1") == Counted(device=1)
-    book.count(0, "Ascend:1", kind="recovery", level=Level.NORMAL, reason="by hand")
-    assert book.rows("anomalies, persistent, strikes", "device") == [(2, 0, 1)]
-    assert book.strikes.of(1, book.now) == StrikeCount(0, 0)
-
-
 def test_numbers_of_devices_are_kept_until_there_are_too_many(book, monkeypatch):
     monkeypatch.setattr(strikes, "_MOST_CACHED", 2)
     kept = []
@@ -75,13 +58,6 @@ def test_a_strike_waits_unless_those_of_the_other_ranks_must_be_there(book, ago,
     assert book.rows("due - received, settled") == [(wait, 0)]
 
 
-def test_strikes_that_were_cleared_wait_for_nothing(book):
-    book.count(1, "Ascend:1")
-    book.strikes.clear(1, START)
-    assert book.rows("settled") == [(1,)]
-    assert book.strikes.settle(START + 100) == []
-
-
 def test_software_that_no_device_is_named_for_revokes_the_strikes_of_its_step(book):
     book.count(4, "Ascend:1")
     book.count(4, "Ascend:2")
@@ -99,22 +75,6 @@ def test_software_in_a_step_that_is_not_known_revokes_only_itself(book):
     assert book.store.db.execute("SELECT count(*) FROM software").fetchone() == (0,)
 
 
-def test_anomalies_without_a_step_that_are_close_are_one_strike(book):
-    book.now = START + 1000
-    for at in (0, 300, 301, 900):
-        book.count(0, "Ascend:1", at=at)
-    assert book.rows("step, time - 1700000000") == [(-1, 0), (-2, 301), (-3, 900)]
-    assert book.count(0, "Ascend:1", at=900, run="llama+2") == Counted(device=1, new=True)
-
-
-def test_a_device_that_took_its_fault_along_is_told_the_rank_it_had_first(book):
-    moves = [book.count(5, "Ascend:1", rank=rank, run=f"llama+{rank + 2}") for rank in (3, 5, 6)]
-    assert moves == [
-        Counted(1, True), Counted(1, True, moved=3), Counted(1, True, moved=3),
-    ]  # fmt: skip
-    assert book.count(5, "Ascend:2", run="llama+9") == Counted(2, True, repeated=True)
-
-
 def test_failed_stress_tests_make_no_burst_of_anomalies(book):
     book.count(1, "Ascend:1")
     book.count(2, "Ascend:2")
@@ -122,14 +82,6 @@ def test_failed_stress_tests_make_no_burst_of_anomalies(book):
     assert found == Counted(3, True)
     assert book.revoked() == [""] * 3
     assert book.count(3, "Ascend:4", at=1).burst == 4
-
-
-def test_a_burst_is_counted_when_it_is_first_told_of(book):
-    found = [book.count(5, f"Ascend:{number}") for number in (1, 2, 3, 4, 5)]
-    told = [(each.burst, each.of, each.first) for each in found]
-    assert told == [(0, "", False)] * 2 + [(3, "job llama", True), (3, "job llama", False), (3, "job llama", False)]
-    assert book.count(5, "Ascend:1") == Counted(1)
-    assert book.revoked() == ["burst"] * 5
 
 
 def test_more_than_many_devices_are_counted_if_nobody_was_told_of_the_first(book):

@@ -4,10 +4,9 @@ import itertools
 
 import pytest
 
-from asd import Level
 from asd.handler import Policy
 from asd.isolator import Device
-from tests.asd.handler.scene import FORGETS, HOUR, MINUTE, Scene, event
+from tests.asd.handler.scene import HOUR, Scene, event
 
 
 def test_three_strikes_isolate_once_nobody_else_has_raised_for_the_settling_time():
@@ -18,15 +17,6 @@ def test_three_strikes_isolate_once_nobody_else_has_raised_for_the_settling_time
     assert scene.after(0.2) == ["isolated"]
     assert scene.isolated == ["Ascend:3"]
     assert scene.after(1000.0) == []
-
-
-def test_a_decision_says_in_one_sentence_what_was_decided_and_why():
-    scene = Scene()
-    scene.raises(1)
-    decision = scene.tell(2)
-    assert decision.reason == "Ascend:3 on node7: strike 2 of 3 within 480 minutes."
-    assert (decision.device, decision.event_id) == (Device("node7", "Ascend:3", 3), event(2).id)
-    assert decision.time == scene.clock.now
 
 
 def test_the_isolation_event_tells_of_the_strike_that_was_one_too_many():
@@ -53,31 +43,6 @@ def test_all_anomalies_of_one_step_of_one_run_are_one_strike():
         assert scene.raises(step, checkpoint=checkpoint) == "strike"
     assert scene.after(HOUR) == []
     assert scene.raises(1, run="other") == "waiting"
-
-
-def test_strikes_leave_the_window():
-    scene = Scene(FORGETS)
-    scene.raises(1)
-    scene.raises(2)
-    scene.clock.now += 480 * MINUTE - 100
-    assert scene.raises(3, wait=0.0) == "strike"
-    assert scene.after(31.0) == []
-
-
-def test_second_level_anomalies_followers_and_problems_do_nothing():
-    scene = Scene(Policy(strikes=1))
-    for changes in ({"level": Level.WARNING}, {"kind": "follower"}, {"kind": "problem"}, {"kind": "isolation"},
-                    {"kind": "recovery"}, {"kind": "replay"}):  # fmt: skip
-        assert scene.raises(1, **changes) == "noted"
-    assert scene.after(HOUR) == []
-
-
-@pytest.mark.parametrize("changes", [{"device": "unknown"}, {"device": ""}, {"host": ""}])
-def test_what_names_no_device_isolates_nobody(changes):
-    scene = Scene(Policy(strikes=1))
-    assert scene.raises(1, **changes) == "noted"
-    assert scene.replay("persistent", **changes).action == "noted"
-    assert scene.engine.calls == []
 
 
 def test_ranks_that_share_a_device_have_strikes_of_their_own():

@@ -49,14 +49,12 @@ def test_a_file_that_is_not_valid_is_refused_with_a_sentence(tmp_path, content, 
         FileTargets(written(tmp_path, content))
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="it can't be read: No such file"):
-        FileTargets(tmp_path / "agents.json")
-
-
-def test_a_pipe_keeps_nobody_waiting(tmp_path):
-    os.mkfifo(tmp_path / "agents.json")
-    with pytest.raises(ConfigError, match="it is no regular file"):
+@pytest.mark.parametrize(
+    ("make", "sentence"), [(str, "it can't be read: No such file"), (os.mkfifo, "it is no regular file")]
+)
+def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path, make, sentence):
+    make(tmp_path / "agents.json")
+    with pytest.raises(ConfigError, match=sentence):
         FileTargets(tmp_path / "agents.json")
 
 
