@@ -36,7 +36,7 @@ WHO = "Ascend:3 on node7: "
         ),
         ({}, "strike 1 of 3 within 480 minutes"),
     ],
-)  # fmt: skip
+)
 def test_what_one_event_leads_to_in_words(changes, sentence):
     scene = Scene()
     decision = scene.handler.handle(event(**changes))

@@ -13,8 +13,12 @@ def test_a_failing_engine_is_tried_again_with_growing_pauses():
     tries = [second for second, actions in enumerate(outcome, 1) if actions]
     assert tries == [1, 3, 7, 15, 31]
     assert [outcome[second - 1] for second in tries] == [
-        ["isolating"], ["isolating"], ["isolating"], ["failed"], ["isolated"]
-    ]  # fmt: skip
+        ["isolating"],
+        ["isolating"],
+        ["isolating"],
+        ["failed"],
+        ["isolated"],
+    ]
     assert len(scene.published) == 1
 
 
@@ -34,8 +38,9 @@ def test_a_refusal_is_reported_at_once_and_tried_again_as_long_as_the_verdict_st
     scene.engine.failures = [failure("answered 403", retry=False) for _ in range(20)]
     decision = scene.replay("persistent")
     assert (decision.action, decision.reason) == (
-        "failed", "Ascend:3 on node7: set can't isolate it (answered 403); it is tried again in 1 s."
-    )  # fmt: skip
+        "failed",
+        "Ascend:3 on node7: set can't isolate it (answered 403); it is tried again in 1 s.",
+    )
     outcome = [scene.after(10.0) for _ in range(6 * 24)]
     assert {action for actions in outcome for action in actions} == {"isolating"}
     record = scene.record()

@@ -15,10 +15,17 @@ from asd.isolator import Device
 
 def message(*labels, **changes):
     alerts = [
-        {"status": "firing", "labels": each, "annotations": {}, "startsAt": "2026-01-01T00:00:00Z",
-         "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "", "fingerprint": f"f{number}"}
+        {
+            "status": "firing",
+            "labels": each,
+            "annotations": {},
+            "startsAt": "2026-01-01T00:00:00Z",
+            "endsAt": "0001-01-01T00:00:00Z",
+            "generatorURL": "",
+            "fingerprint": f"f{number}",
+        }
         for number, each in enumerate(labels)
-    ]  # fmt: skip
+    ]
     return json.dumps({"version": "4", "status": "firing", "receiver": "asd", "alerts": alerts, **changes}).encode()
 
 
@@ -59,12 +66,14 @@ def test_alerts_are_taken_in(webhook):
         (message(version="3"), "message of Alertmanager field version is '3'; valid is '4', as"),
         (message(alerts=None), "message of Alertmanager field alerts is None; valid is a list of at most 10000 alerts"),
         (message(alerts=[1]), "message of Alertmanager field alerts is [1]; valid is a list of at most 10000 alerts"),
-        (b'{"version": "4", "alerts": [' + b",".join([b'{"labels": {}}'] * 10_001) + b"]}",
-         "message of Alertmanager field alerts is [{'labels': {}}, "),
+        (
+            b'{"version": "4", "alerts": [' + b",".join([b'{"labels": {}}'] * 10_001) + b"]}",
+            "message of Alertmanager field alerts is [{'labels': {}}, ",
+        ),
         (message({"a": 1}), "message of Alertmanager field alerts is [{'status': 'firing', "),
         (b"\xff\xfe", "not a message of Alertmanager: "),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_message_of_alertmanager_is_a_bad_request(webhook, body, sentence):
     status, text = post(webhook, body)
     assert status == 400

@@ -128,10 +128,21 @@ def test_what_a_dry_run_decided_is_not_done_by_the_next_start(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("strikes", 0), ("strikes", True), ("strikes", 1.5), ("many_devices", 1), ("max_devices", -1),
-     ("max_percent", 101), ("max_percent", math.nan), ("window_seconds", -1.0), ("window_seconds", math.inf),
-     ("settle_seconds", "30"), ("rule", "guess"), ("half_life_seconds", 0)],
-)  # fmt: skip
+    [
+        ("strikes", 0),
+        ("strikes", True),
+        ("strikes", 1.5),
+        ("many_devices", 1),
+        ("max_devices", -1),
+        ("max_percent", 101),
+        ("max_percent", math.nan),
+        ("window_seconds", -1.0),
+        ("window_seconds", math.inf),
+        ("settle_seconds", "30"),
+        ("rule", "guess"),
+        ("half_life_seconds", 0),
+    ],
+)
 def test_a_wrong_number_of_the_policy_is_named(name, value):
     with pytest.raises(ConfigError, match=f"^{name} has the value "):
         Policy(**{name: value})

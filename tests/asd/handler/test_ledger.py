@@ -59,9 +59,11 @@ def test_ranks_and_runs_are_counted_apart():
 
 def test_what_counts_nothing_is_remembered_but_makes_no_rank():
     others = [
-        event(1, kind="follower"), event(2, kind="follower", level=Level.NORMAL), event(3, kind="problem"),
+        event(1, kind="follower"),
+        event(2, kind="follower", level=Level.NORMAL),
+        event(3, kind="problem"),
         event(4, level=Level.NORMAL),
-    ]  # fmt: skip
+    ]
     ledger = filled(*others)
     assert ledger.counts() == {}
     assert shown(ledger, "Ascend:3", 0, 10.0) == (0, False, False)
@@ -109,14 +111,21 @@ def test_at_most_1024_ranks_are_kept_and_those_of_the_last_run_go_last():
 
 
 KINDS = [
-    {"level": Level.ERROR}, {"level": Level.WARNING, "checkpoint": "b"}, {"kind": "isolation"}, {"kind": "recovery"},
-    {"kind": "replay", "verdict": "persistent"}, {"kind": "replay", "verdict": "software", "checkpoint": "c"},
+    {"level": Level.ERROR},
+    {"level": Level.WARNING, "checkpoint": "b"},
+    {"kind": "isolation"},
+    {"kind": "recovery"},
+    {"kind": "replay", "verdict": "persistent"},
+    {"kind": "replay", "verdict": "software", "checkpoint": "c"},
     {"kind": "follower", "level": Level.NORMAL},
-]  # fmt: skip
+]
 ANY_EVENT = st.builds(
     lambda step, rank, kind, run: event(step, rank=rank, run=run, **kind),
-    st.integers(0, 5), st.integers(-1, 2), st.sampled_from(KINDS), st.sampled_from(["r", "特\n\udcff"]),
-)  # fmt: skip
+    st.integers(0, 5),
+    st.integers(-1, 2),
+    st.sampled_from(KINDS),
+    st.sampled_from(["r", "特\n\udcff"]),
+)
 
 
 @given(st.lists(ANY_EVENT, max_size=30), st.integers(0, 30))
@@ -161,13 +170,22 @@ def test_after_a_restore_only_events_that_were_counted_can_be_recalled():
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 1}, {"ids": 3}, {"ids": "ä"}, {"ids": ["a"]}, {"tallies": 3}, {"tallies": [[1, 2]]},
-        {"tallies": [["r", 0, "h", "d", {}, 0, {}, 0.0, {}]]}, {"isolated": [["h", "d"]]},
-        {"isolated": [["h", "d", "x"]]}, {"isolated": None}, {"strikes": None}, {"strikes": {}},
+        {"version": 1},
+        {"ids": 3},
+        {"ids": "ä"},
+        {"ids": ["a"]},
+        {"tallies": 3},
+        {"tallies": [[1, 2]]},
+        {"tallies": [["r", 0, "h", "d", {}, 0, {}, 0.0, {}]]},
+        {"isolated": [["h", "d"]]},
+        {"isolated": [["h", "d", "x"]]},
+        {"isolated": None},
+        {"strikes": None},
+        {"strikes": {}},
         {"strikes": {"device": [[1]], "strike": [], "software": [], "sighting": []}},
         {"strikes": {"device": [], "strike": [], "software": [], "sighting": [[1, {"hex": "x"}, "r", 0.0]]}},
     ],
-)  # fmt: skip
+)
 def test_a_state_that_is_none_is_an_error_and_changes_nothing(change):
     ledger = filled(event(1))
     before = ledger.state()
@@ -182,9 +200,9 @@ def test_a_copy_does_not_change_what_was_counted():
     copy[KEY].anomalies["first"] = copy[KEY].verdicts["software"] = copy[KEY].strikes = 7
     copy[KEY].last_events.clear()
     ledger.events().clear()
-    assert ledger.counts()[KEY] == RankCounts({"first": 1, "second": 0}, 1, last_anomaly=1.0, last_events={
-        "first": (event(1).id, 1.0)
-    })  # fmt: skip
+    assert ledger.counts()[KEY] == RankCounts(
+        {"first": 1, "second": 0}, 1, last_anomaly=1.0, last_events={"first": (event(1).id, 1.0)}
+    )
     assert ledger.events() == [event(1)]
 
 

@@ -32,9 +32,11 @@ def test_the_isolation_event_tells_of_the_strike_that_was_one_too_many():
     assert (told.key, told.time, told.verdict) == (event(3).id, scene.clock.now, "")
     (call,) = scene.engine.calls
     assert call == (
-        "isolate", Device("node7", "Ascend:3", 3), "Ascend:3 on node7: it has 3 strikes within 480 minutes.",
+        "isolate",
+        Device("node7", "Ascend:3", 3),
+        "Ascend:3 on node7: it has 3 strikes within 480 minutes.",
         event(3).id,
-    )  # fmt: skip
+    )
 
 
 def test_all_anomalies_of_one_step_of_one_run_are_one_strike():

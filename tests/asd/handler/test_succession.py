@@ -58,9 +58,13 @@ class Two:
     def begin(self, name):
         self.published[name] = []
         return FaultHandler(
-            Store(None), self.policy, self.engine, self.published[name].append, self.clock,
+            Store(None),
+            self.policy,
+            self.engine,
+            self.published[name].append,
+            self.clock,
             leadership=self.seat.of(name),
-        )  # fmt: skip
+        )
 
     def tick(self, seconds=1.0, *names):
         self.clock.now += seconds
