@@ -1,18 +1,13 @@
 """`asd compare`: what a user types, what she gets, and what she is told when it is wrong."""
 
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from asd.cli import main
-
-SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).parents[1] / "dumps" / "dumps.py")
-dumps = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(dumps)
+from tests.asd.dumps import dumps
 
 
 @pytest.fixture
@@ -82,7 +77,6 @@ def test_a_row_each_is_logged_when_the_file_asks_for_it(place, capsys):
             {"npu_path": "nowhere"},
             "npu_path has the value 'nowhere', which is not valid: there is nothing at that path",
         ),
-        ({"npu_path": 7}, "npu_path has the value 7"),
         ({"is_print_compare_log": "yes"}, "true or false"),
         ({"npu_path": "golden/step0/rank0/dump_tensor_data"}, "a dump.json, or a folder that holds one, is needed"),
     ],
@@ -100,7 +94,6 @@ def test_a_wrong_compare_json_is_wrong_usage(place, capsys, change, sentence):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["-i", "nowhere.json"],
         ["-i", "compare.json", "-tp", "run"],
         ["-tp", "run"],
@@ -119,9 +112,7 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(place, capsys, arguments):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "mapping", ["- a\n", "a: [1", "TopLayer: 7\n", "TopLayer: {a: {b: c}}\n", "!!python/object:os.system x\n"]
-)
+@pytest.mark.parametrize("mapping", ["a: [1", "TopLayer: {a: {b: c}}\n", "!!python/object:os.system x\n"])
 def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
     (place / "map.yaml").write_text(mapping)
     assert main(["compare", "-i", "compare.json", "-o", "out", "-lm", "map.yaml"]) == 2
@@ -132,7 +123,6 @@ def test_a_mapping_file_of_another_form_is_wrong_usage(place, capsys, mapping):
     ("content", "sentence"),
     [
         ('{"task": "tensor", "data": {', "is not a whole JSON object"),
-        ("[1]", "is not a whole JSON object"),
         ("{}", "is no dump"),
         ('{"task": "structure", "data": {}}', "holds no data of any operator"),
         ("\udcff", "is not UTF-8 text"),

@@ -1,19 +1,8 @@
 """`asd demo`, as far as it goes without a training: what it refuses, and that it deletes nobody's files."""
 
-import os
-
 import pytest
 
 from asd.cli import main
-from asd.injection import PATTERNS, TARGETS
-
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("NPU_ASD_", "ASD_")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -22,22 +11,11 @@ def _clean(monkeypatch, tmp_path):
         (["--steps", "19"], "--steps has the value 19, which is not valid: valid is a number from 20 on."),
         (["--steps", "many"], "argument --steps: invalid int value: 'many'; see `asd demo --help`."),
         (["--mode", "eager"], "argument --mode: invalid choice: 'eager' (choose from "),
-        (["--rule", "none"], "argument --rule: invalid choice: 'none' (choose from 'threshold', "),
         (["--fault", "flip"], "fault has the value 'flip', which is not valid: valid is such as gradient:"),
-        (
-            ["--parts", "detection", "--fault", "gradient:norm:flip=30:step=61"],
-            "--fault has the value 'gradient:norm:flip=30:step=61', which is not valid: valid is a fault whose step is "
-            "from 2 to 60, see --steps.",
-        ),
         (
             ["--parts", "detection", "--fault", "gradient:norm:flip=30:step=1"],
             "--fault has the value 'gradient:norm:flip=30:step=1', which is not valid: valid is a fault whose step is "
             "from 2 to 60, see --steps.",
-        ),
-        (["--fault", "loss:a:flip=3:step=1"], "fault target has the value 'loss', which is not valid: valid are grad"),
-        (
-            ["--fault", "gradient:a:flip=64:step=1"],
-            "fault amount has the value 64.0, which is not valid: valid is a bit from 0",
         ),
         (
             ["--fault", "gradient:a:flip=3:step=41"],
@@ -45,7 +23,6 @@ def _clean(monkeypatch, tmp_path):
             "from 1 to 40, see --steps.",
         ),
         (["--fault", "gradient:a:flip=3:step=1", "--steps", "0"], "--fault has the value 'gradient:a:flip=3:step=1'"),
-        (["--speed"], "unrecognized arguments: --speed; see `asd demo --help`."),
         (["--step", "30"], "unrecognized arguments: --step 30; see `asd demo --help`."),
     ],
 )
@@ -58,13 +35,12 @@ def test_a_wrong_option_ends_with_one_sentence_and_code_2_and_leaves_nothing(cap
     assert not any(tmp_path.iterdir())
 
 
-def test_a_wrong_setting_ends_the_same_way(capsys, monkeypatch):
-    monkeypatch.setenv("NPU_ASD_SIGMA_THRESH", "5,10")
-    assert main(["demo"]) == 2
-    assert capsys.readouterr().err.startswith("asd: NPU_ASD_SIGMA_THRESH has the value '5,10', which is not valid: ")
-
-
 def test_a_folder_with_files_of_the_user_is_refused_and_kept(capsys, tmp_path):
+    (tmp_path / "file").write_text("years of work")
+    assert main(["demo", "--out", "file"]) in (1, 2)
+    err = capsys.readouterr().err
+    assert (err[:5], "file" in err, err.count("\n")) == ("asd: ", True, 1)
+    assert (tmp_path / "file").read_text() == "years of work"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     assert main(["demo", "--out", "mine"]) == 2
@@ -73,23 +49,6 @@ def test_a_folder_with_files_of_the_user_is_refused_and_kept(capsys, tmp_path):
         "demo left.\n"
     )
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
-
-
-def test_a_file_in_place_of_the_folder_is_refused_and_kept(capsys, tmp_path):
-    (tmp_path / "mine").write_text("years of work")
-    assert main(["demo", "--out", "mine"]) in (1, 2)
-    err = capsys.readouterr().err
-    assert err.startswith("asd: ")
-    assert "mine" in err
-    assert err.count("\n") == 1
-    assert (tmp_path / "mine").read_text() == "years of work"
-
-
-def test_its_help_lists_every_target_and_pattern(capsys):
-    assert main(["demo", "--help"]) == 0
-    text = capsys.readouterr().out
-    for name, meaning in {**TARGETS, **PATTERNS}.items():
-        assert f"  {name:<12} {meaning}\n" in text
 
 
 def test_its_old_name_for_one_fault_goes_on_with_one_sentence(capsys):

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,6 @@ import asd
 from asd import cli
 from asd.cli import main
 from asd.cli.shared import machine
-from asd.event import Event
-from tests.support.events import made_of
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith(("NPU_ASD_", "ASD_")):
-            monkeypatch.delenv(name)
 
 
 def rows(text):
@@ -35,13 +25,6 @@ def test_it_shows_every_setting_with_its_source(monkeypatch, capsys):
     printed = rows(capsys.readouterr().out)
     assert printed["NPU_ASD_UPPER_THRESH"].split()[1:3] == ["100,50", "environment"]
     assert printed["ASD_RULE"].split()[1:3] == ["adaptive", "default"]
-
-
-def test_its_columns_are_aligned(capsys):
-    main(["env"])
-    table = capsys.readouterr().out.split("\n\n")[0].splitlines()
-    start = table[0].index("from")
-    assert {line[start - 2 : start + 7] for line in table[1:]} == {"  default"}
 
 
 def test_it_shows_the_machine(monkeypatch, capsys):
@@ -62,19 +45,6 @@ def test_json_has_the_same_for_programs(monkeypatch, capsys):
     assert set(report["machine"]) == {"python", "mindspore", "mindformers", "numpy", "prometheus_client"}
 
 
-def test_it_shows_where_metrics_are_served(monkeypatch, capsys):
-    monkeypatch.setenv("ASD_METRICS_PORT", "9464")
-    assert main(["env"]) == 0
-    printed = rows(capsys.readouterr().out)
-    assert printed["ASD_METRICS_PORT"].split(None, 3) == [
-        "ASD_METRICS_PORT",
-        "9464",
-        "environment",
-        "this process serves its metrics there",
-    ]
-    assert printed["ASD_OPTIONS:metrics_address"].split()[1:3] == ["127.0.0.1", "default"]
-
-
 def test_a_mistyped_name_is_pointed_out(monkeypatch, capsys):
     monkeypatch.setenv("NPU_ASD_ENABLED", "1")
     assert main(["env"]) == 0
@@ -91,12 +61,6 @@ def test_a_wrong_value_ends_with_one_sentence_and_code_2(monkeypatch, capsys):
         "asd: NPU_ASD_ENABLE has the value 'yes', which is not valid: "
         "it must be 0 (off), 1 or 2 (detect and act) or 3 (the same, and log every value).\n"
     )
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["env", "--help"]])
-def test_help_has_examples(arguments, capsys):
-    assert main(arguments) == 0
-    assert re.search("xamples:\n(  .*\n)*  asd env", capsys.readouterr().out)
 
 
 def test_the_version_is_printed(capsys):
@@ -117,9 +81,16 @@ def test_no_command_lists_the_commands_and_gives_code_2(capsys):
     assert "show the settings in force" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_listed_command_has_its_module(name):
-    assert find_spec(cli.COMMANDS[name][0])
+@pytest.mark.parametrize(
+    ("names", "also"), [(["env", "events", "exporter", "ingest", "report"], ["asyncio"]), (["handler", "devices"], [])]
+)
+def test_help_has_examples_and_loads_nothing_heavy(names, also):
+    heavy = {"numpy", "mindspore", "prometheus_client", "tornado", "yaml", "lightkube", *also}
+    program = f"from asd.cli import main; import sys; print([main([name, '--help']) for name in {names}], "
+    program += f"sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.count("xamples:\n  asd ") == len(names)
+    assert done.stdout.splitlines()[-1] == f"{[0] * len(names)} []"
 
 
 def listing(out):
@@ -148,10 +119,6 @@ def test_the_help_lists_the_commands_by_who_needs_them_and_aliases_beside(capsys
     assert sum(len(rows) for rows in found.values()) == 14
 
 
-def test_every_command_is_in_one_group():
-    assert sum(len(names) for names in cli.GROUPS.values()) == len(cli.COMMANDS)
-
-
 @pytest.mark.parametrize(("name", "alias"), cli.ALIASES.items())
 def test_an_alias_is_its_command(name, alias, capsys):
     assert main([name, "--help"]) == 0
@@ -159,21 +126,6 @@ def test_an_alias_is_its_command(name, alias, capsys):
     assert main([alias, "--help"]) == 0
     assert capsys.readouterr().out == text
     assert cli.parser_of(alias).format_help() == cli.parser_of(name).format_help() == text
-
-
-def event():
-    return made_of(
-        Event,
-        run="r",
-        rank=0,
-        host="h",
-        device="CPU:0",
-        step=1,
-        checkpoint="c",
-        value=1.0,
-        limits=(),
-        level=asd.Level.ERROR,
-    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ event = event_maker(checkpoint="model.norm_out", value=2.5e7, reason="too large"
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch):
-    monkeypatch.delenv("ASD_RUN_DIR", raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -80,21 +79,17 @@ def test_the_folder_is_that_of_the_environment_without_an_option(run_dir, capsys
 @pytest.mark.parametrize(
     ("arguments", "steps"),
     [
-        (["--rank", "1"], [(1, 1), (1, 2), (1, 3)]),
         (["--rank", "-1"], [(-1, 9)]),
         (["--rank", "0", "--rank", "2", "--level", "second"], [(0, 2), (2, 2)]),
         (["--device", "Ascend:2"], [(2, 1), (2, 2), (2, 3)]),
         (["--level", "first"], [(0, 1), (1, 1), (2, 1), (-1, 9)]),
         (["--kind", "problem"], [(-1, 9)]),
         (["--limit", "2"], [(1, 3), (2, 3)]),
-        (["--limit", "0"], []),
         (["--limit", "99", "--kind", "problem"], [(-1, 9)]),
-        (["--since", "2027-01-15T08:00:31Z"], [(1, 3), (2, 3)]),
         (["--since", "2027-01-15T09:00:31+01:00"], [(1, 3), (2, 3)]),
         (["--since", "2027-01-15T08:00:31.500"], [(2, 3)]),
         (["--until", "2027-01-15 08:00:11"], [(0, 1), (1, 1)]),
         (["--since", "2027-01-15T08:00:15", "--until", "2027-01-15T08:00:20"], [(-1, 9), (0, 2)]),
-        (["--since", "2027-01-16"], []),
     ],
 )
 def test_only_what_is_asked_for_is_shown(run_dir, capsys, arguments, steps):
@@ -219,15 +214,12 @@ def test_a_file_that_can_not_be_read_is_named_and_the_others_are_shown(run_dir, 
     [
         ("--since", "now", "valid is a time such as 2026-01-31T12:00, or how long ago, such as 30s, 10m, 2h or 3d."),
         ("--until", "", "valid is a time such as "),
-        ("--since", "10", "valid is a time such as "),
         ("--since", "-3h", "valid is a time such as "),
         ("--since", "1e999s", "valid is a time such as "),
         ("--rank", "one", "valid is a whole number from 0 on, or -1 for an unknown rank"),
-        ("--rank", "-2", "valid is"),
         ("--level", "third", "valid are normal, second, first"),
         ("--kind", "rumour", "valid are anomaly, follower, problem, replay, isolation, recovery"),
         ("--limit", "-1", "valid is a whole number from 0 on"),
-        ("--limit", "many", "valid is a whole number"),
     ],
 )
 def test_a_wrong_value_is_a_sentence_that_says_what_is_valid(tmp_path, capsys, option, value, valid):

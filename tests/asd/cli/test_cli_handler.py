@@ -1,19 +1,17 @@
 """`asd handler`: from event logs to isolations, with real logs, processes and sockets."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
+from datetime import datetime
 
 import pytest
 
-import asd
 from asd import Level
-from asd.cli import COMMANDS, main
+from asd.cli import main
 from asd.exporters.prometheus.handler import HandlerCollector
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
@@ -22,17 +20,6 @@ from asd.handler.handler_counts import HandlerCounts
 from asd.rundir.names import event_file
 from tests.support.events import event_maker, growing
 from tests.support.waiting import wait_for
-
-MODULE = ("asd.cli.act.handler", "follow events and have a device that is at fault isolated")
-PROGRAM = "from asd.cli import COMMANDS, main; import sys; COMMANDS.setdefault('handler', "
-PROGRAM += f"{MODULE!r}); sys.exit(main(['handler', *sys.argv[1:]]))"
-
-
-@pytest.fixture(autouse=True)
-def command(monkeypatch):
-    monkeypatch.setitem(COMMANDS, "handler", MODULE)
-    monkeypatch.delenv("ASD_RUN_DIR", raising=False)
-
 
 event = event_maker(run="llama", rank=3, device="Ascend:3", value=growing, time=lambda step: time.time())
 
@@ -57,9 +44,11 @@ def kinds(run_dir):
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "asd", "handler", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_once_takes_in_what_is_there_and_waits_until_strikes_have_settled(tmp_path, capsys):
@@ -85,10 +74,19 @@ def test_once_does_not_wait_for_what_can_lead_to_nothing(tmp_path):
 
 
 def test_decisions_as_json(tmp_path, capsys):
-    write(tmp_path, persistent())
+    told = persistent()
+    write(tmp_path, told)
     assert once(tmp_path, "--json") == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["action"] == "isolated"
+    found = json.loads(line)
+    assert datetime.fromisoformat(found.pop("time")).timestamp() == pytest.approx(told.time, abs=60)
+    assert found == {
+        "action": "isolated",
+        "device": {"host": "node7", "device": "Ascend:3", "rank": 3},
+        "event": told.id,
+        "reason": "Ascend:3 on node7: the replay of step 1 of llama found persistent hardware, so it is isolated by "
+        "the isolator none.",
+    }
 
 
 def test_old_events_act_only_when_asked(tmp_path, capsys):
@@ -116,12 +114,6 @@ def test_a_dry_run_says_what_it_would_do(tmp_path, capsys):
     )
     assert once(tmp_path) == 0  # the dry run has taken nothing away from the one in earnest
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
-
-
-def test_a_single_log_is_followed_too(tmp_path, capsys):
-    EventLog(tmp_path / "far" / "x.jsonl")(persistent())
-    assert once(tmp_path / "run", "--follow", str(tmp_path / "far" / "x.jsonl")) == 0
-    assert kinds(tmp_path / "run") == [("isolation", "Ascend:3")]
 
 
 def test_the_breaker_is_reset_by_hand(tmp_path, capsys):
@@ -152,25 +144,15 @@ def test_it_follows_growing_logs_until_sigterm(tmp_path):
     assert out.startswith("isolated: Ascend:3 on node7: ")
 
 
-def test_a_second_handler_stands_by_with_one_sentence(tmp_path):
-    first = start("--run-dir", tmp_path)
-    wait_for(lambda: (tmp_path / "handler.sqlite.lock").exists() and (tmp_path / "handler.sqlite.lock").read_text())
-    second = start("--run-dir", tmp_path)
-    out, err = second.communicate(timeout=20)
-    first.kill()
-    first.communicate()
-    assert (second.returncode, out) == (1, "")
-    assert err == (
-        f"asd handler: {tmp_path}/handler.sqlite is in use by another fault handler (process {first.pid}); this one "
-        "stands by.\n"
-    )
-
-
 def test_a_handler_that_stands_by_takes_over_when_the_other_is_killed(tmp_path):
     lock = tmp_path / "handler.sqlite.lock"
     write(tmp_path, event(0, level=Level.WARNING))
     first = start("--run-dir", tmp_path, "--interval", "0.05")
     wait_for(lambda: lock.exists() and lock.read_text() == str(first.pid))
+    in_use = f"{tmp_path}/handler.sqlite is in use by another fault handler (process {first.pid})"
+    second = start("--run-dir", tmp_path)
+    assert second.communicate(timeout=20) == ("", f"asd handler: {in_use}; this one stands by.\n")
+    assert second.returncode == 1
     with start("--run-dir", tmp_path, "--standby", "--interval", "0.05") as second:
         assert second.stderr.readline().endswith("this one stands by.\n")
         first.kill()
@@ -220,28 +202,18 @@ def test_a_corrupt_database_ends_it_with_one_sentence_unless_it_may_be_set_aside
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("--strikes", "0"), ("--strikes", "many"), ("--window", "-1"), ("--window", "nan"), ("--settle", "x"),
-        ("--many", "1"), ("--max-devices", "1.5"), ("--max-percent", "101"), ("--release-after", "-2"),
-        ("--interval", "0"), ("--metrics", "9465"), ("--webhook", "9095"), ("--webhook", "127.0.0.1:70000"),
+        ("--strikes", "many"),
+        ("--window", "nan"),
+        ("--many", "1"),
+        ("--release-after", "-2"),
+        ("--interval", "0"),
+        ("--webhook", "127.0.0.1:70000"),
         ("--option", "novalue"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_value_of_an_option_is_named_with_what_is_valid(tmp_path, capsys, option, value):
     assert once(tmp_path, option, value) == 2
     assert capsys.readouterr().err.startswith(f"asd: {option} has the value '{value}', which is not valid: it must be ")
-
-
-def test_an_unknown_isolator_is_wrong_usage(tmp_path, capsys):
-    assert once(tmp_path, "--isolator", "hammer") == 2
-    assert "'hammer'" in capsys.readouterr().err
-
-
-def test_help_is_quick_and_loads_nothing_heavy():
-    program = PROGRAM.replace("sys.exit(", "print(", 1) + "; print(sorted({'numpy', 'mindspore', 'prometheus_client',"
-    program += " 'yaml', 'lightkube'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
-    assert "asd handler --reset-breaker" in done.stdout
-    assert done.stdout.splitlines()[-2:] == ["0", "[]"]
 
 
 def scrape(url):
@@ -285,6 +257,7 @@ def test_its_metrics_begin_at_0_and_tell_what_it_did_and_that_the_circuit_breake
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (["--isolator", "hammer"], "'hammer'"),
         (["--lease", "asd"], "it must be NAMESPACE/NAME, for example asd/asd-handler"),
         (["--lease", "asd/handler", "--once"], "it does not go with --once"),
         (["--agents", "kubernetes:asd"], "it must be kubernetes:NAMESPACE/LABEL=VALUE"),

@@ -21,11 +21,6 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
 pytestmark = pytest.mark.skipif(not DOCUMENT.exists(), reason="the page with the commands is in the checkout only")
 
 
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch):
-    monkeypatch.delenv("ASD_RUN_DIR", raising=False)
-
-
 made = event_maker(run="llama", kind="replay", verdict="persistent")
 
 
@@ -47,9 +42,17 @@ def options(folder):
             json.dumps({"version": "1.0", "server_count": "1", "server_list": servers, "status": "completed"})
         )
     return [
-        "--run-dir", str(folder / "runs"), "--state", str(folder / "handler.sqlite"), "--isolator", "hostfile",
-        "--option", f"rank_table={table}", "--settle", "0",
-    ]  # fmt: skip
+        "--run-dir",
+        str(folder / "runs"),
+        "--state",
+        str(folder / "handler.sqlite"),
+        "--isolator",
+        "hostfile",
+        "--option",
+        f"rank_table={table}",
+        "--settle",
+        "0",
+    ]
 
 
 def handled(folder, *more):

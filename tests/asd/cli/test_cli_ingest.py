@@ -28,15 +28,6 @@ def second(step):
     return LINE.format("WARNING", "L2", "L2", "20000.0", step)
 
 
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("NPU_ASD_", "ASD_", "ASCEND_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def log(tmp_path):
     path = tmp_path / "device-4" / "device-1_20250225184310213.log"
@@ -239,13 +230,3 @@ def test_it_waits_for_a_disk_that_is_full(tmp_path, log):
         wait_for(lambda: (tmp_path / "out" / "events-ingest.jsonl").exists() and len(written(tmp_path / "out")) == 1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-
-
-def test_help_needs_nothing_heavy_and_shows_examples():
-    heavy = "('numpy', 'mindspore', 'prometheus_client')"
-    code = "import sys; from asd.cli import main; main(['ingest', '--help']); "
-    code += f"print([name for name in {heavy} if name in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.endswith("[]\n")
-    assert "Examples:" in out
-    assert "exit codes: 0" in out

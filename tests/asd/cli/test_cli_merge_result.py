@@ -1,16 +1,11 @@
 """`asd compare --merge`: the results of several ranks side by side."""
 
 import csv
-import importlib.util
-from pathlib import Path
 
 import pytest
 
 from asd.cli import main
-
-SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).parents[1] / "dumps" / "dumps.py")
-dumps = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(dumps)
+from tests.asd.dumps import dumps
 
 
 @pytest.fixture

@@ -1,17 +1,12 @@
 """`asd overflow_check`: the first call that made Inf, NaN or an overflow, from the statistics alone."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from asd.cli import main
-
-SPEC = importlib.util.spec_from_file_location("dumps", Path(__file__).parents[1] / "dumps" / "dumps.py")
-dumps = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(dumps)
+from tests.asd.dumps import dumps
 
 
 def write_step(folder, broken=()):
@@ -50,8 +45,10 @@ def test_a_call_that_was_given_it_is_named_when_none_made_it(tmp_path, capsys):
     assert "was given it already" in out
 
 
-@pytest.mark.parametrize(("dtype", "value", "is_bad"), [("float16", 65504, True), ("float16", 51200, True),
-    ("float16", 40000, False), ("float32", 65504, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "value", "is_bad"),
+    [("float16", 65504, True), ("float16", 51200, True), ("float16", 40000, False), ("float32", 65504, False)],
+)
 def test_the_marks_of_an_overflow_count_in_float16_only(tmp_path, capsys, dtype, value, is_bad):
     dump = dumps.DumpWriter(tmp_path / "step0/rank0", task="statistics")
     dump.forward("Mint.mul.0.forward", [np.ones(2, dtype)], [np.array([1, value], dtype)]).write()

@@ -23,13 +23,6 @@ LEAD = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith(("NPU_ASD_", "ASD_")):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def run_dir(tmp_path):
     folder = tmp_path / "asd_run"
@@ -83,13 +76,6 @@ def test_it_writes_where_it_is_told_and_replaces_what_is_there(run_dir, tmp_path
     assert [path.name for path in target.parent.iterdir()] == ["x.html"]
 
 
-def test_a_second_report_of_the_same_run_says_the_same(run_dir, capsys):
-    assert main(["report", str(run_dir)]) == 0
-    assert main(["report", str(run_dir)]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[:2] == said[2:]
-
-
 def test_the_file_may_be_read_as_the_user_lets_others_read_his_files(run_dir):
     for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
         before = os.umask(mask)
@@ -104,14 +90,10 @@ def test_json_is_the_same_for_programs_and_writes_nothing(run_dir, capsys):
     assert main(["report", str(run_dir), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["verdict"]["tone"], said["verdict"]["lead"]) == ("bad", LEAD)
-    assert said["events"]["first"] == 1
+    assert (said["events"]["first"], said["checks"]) == (1, 5)
     assert not (run_dir / "report.html").exists()
-
-
-def test_json_with_a_file_does_both(run_dir, tmp_path, capsys):
-    assert main(["report", str(run_dir), "--json", "-o", str(tmp_path / "x.html")]) == 0
-    assert json.loads(capsys.readouterr().out)["checks"] == 5
-    assert LEAD in (tmp_path / "x.html").read_text()
+    assert main(["report", str(run_dir), "--json", "-o", "x.html"]) == 0
+    assert LEAD in Path("x.html").read_text()
 
 
 def test_an_empty_folder_gives_a_report_and_code_0(tmp_path, capsys):
@@ -153,18 +135,10 @@ def test_a_place_that_can_not_be_written_is_one_sentence_and_code_1(run_dir, cap
     assert err.count("\n") == 1
 
 
-def test_help_has_examples_and_exit_codes(capsys):
-    assert main(["report", "--help"]) == 0
-    out = capsys.readouterr().out
-    assert "Examples:\n  asd report  " in out
-    assert "exit codes: 0 done" in out
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["."]])
-def test_it_needs_none_of_the_heavy_packages(tmp_path, arguments):
+def test_it_needs_none_of_the_heavy_packages(tmp_path):
     code = (
         "import sys; from asd.cli import main; "
-        f"assert main(['report', *{arguments}]) == 0; "
+        "assert main(['report', '.']) == 0; "
         "print({'numpy', 'mindspore', 'prometheus_client', 'yaml'} & set(sys.modules))"
     )
     environ = {**os.environ, "PYTHONPATH": str(Path(asd.__file__).parents[1])}

@@ -1,6 +1,5 @@
 """`asd selftest --seconds`, as far as it goes without computing anything."""
 
-import os
 import socket
 import tempfile
 
@@ -12,14 +11,6 @@ from asd.errors import ConfigError
 from asd.rules.step.status import Status
 from asd.rundir.names import status_file
 from tests.support.events import made_of
-
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("NPU_ASD_", "ASD_")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
