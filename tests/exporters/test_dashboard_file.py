@@ -18,14 +18,6 @@ def queries():
     return [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 
 
-def test_run_node_and_rank_can_be_chosen_several_at_a_time():
-    assert list(VARIABLES) == ["datasource", "run", "node", "rank"]
-    for name in ("run", "node", "rank"):
-        assert VARIABLES[name]["multi"]
-        assert VARIABLES[name]["includeAll"]
-        assert VARIABLES[name]["definition"] == VARIABLES[name]["query"]["query"]
-
-
 def test_every_panel_asks_the_chosen_data_source():
     for panel in PANELS:
         for holder in (panel, *panel["targets"]):

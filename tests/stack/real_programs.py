@@ -195,22 +195,13 @@ class Prometheus:
 
 
 class Alertmanager:
-    """An Alertmanager with the route that is shipped, its receivers being `webhook`.
+    """An Alertmanager with the route that is shipped, its receivers being `webhook`."""
 
-    With `handler`, the fault handler's receiver posts there as well, and repeats what it has sent after `repeat`.
-    """
-
-    def __init__(self, start, webhook, handler="", repeat="1h"):
+    def __init__(self, start, webhook):
         folder = start.folder / "alertmanager"
         folder.mkdir()
         text = (SHIPPED / "alerts" / "alertmanager.example.yml").read_text()
         text = re.sub(r"http://127\.0\.0\.1:\d+", webhook.url, text)
-        if handler:
-            receiver = f"      - url: {webhook.url}/alerts\n"
-            assert text.count(receiver) == 1
-            text = text.replace(receiver, f"      - url: {handler}/alerts\n{receiver}")
-            text = text.replace("repeat_interval: 1h", f"repeat_interval: {repeat}")
-            text = text.replace("group_interval: 10s", "group_interval: 1s")
         (folder / "alertmanager.yml").write_text(text)
         self.target = f"127.0.0.1:{free_port()}"
         start(

@@ -202,12 +202,6 @@ def test_condition_and_events_can_be_left_out(server, tmp_path):
     assert [path for method, path in server.requests if method != "GET"] == ["/api/v1/nodes/n0"]
 
 
-def test_an_unknown_node_is_named(engine):
-    with pytest.raises(IsolationError, match='kubernetes failed for .*answered 404: nodes "n7" not found') as caught:
-        engine.make().isolate(Device("n7", "Ascend:0", 0), "why", EVENT)
-    assert not caught.value.retry
-
-
 def test_a_server_that_is_gone_is_worth_another_try(server, engine):
     isolator = engine.make()
     server.close()

@@ -6,12 +6,8 @@ import sys
 import pytest
 
 from asd.errors import ConfigError
-from asd.exporters.isolators import isolator_names, make_isolator
+from asd.exporters.isolators import make_isolator
 from asd.isolator import Device, IsolationOwner
-
-
-def test_the_own_isolators_are_known_by_name():
-    assert isolator_names()[:5] == ["none", "hostfile", "slurm", "kubernetes", "clusterd"]
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are():

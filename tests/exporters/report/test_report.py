@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from asd import Config, Level, StateError
 from asd.exporters.bundle.sink import Evidence
 from asd.exporters.pictures.chart import mark
-from asd.exporters.pictures.markup import number, tag, text, utc
+from asd.exporters.pictures.markup import tag, utc
 from asd.exporters.pictures.values import Point, plot_values
-from asd.exporters.report.bundles import facts, read_histories
+from asd.exporters.report.bundles import read_histories
 from asd.exporters.report.data import SORTS, read_run
 from asd.exporters.report.page import render, summary
 from asd.exporters.report.timeline import draw_timeline
@@ -320,13 +320,6 @@ def test_anomalies_whose_events_are_lost_are_still_told(tmp_path):
     assert words(tmp_path)[1] == f"2 first-level anomalies on {HIT}; their events are not in the logs."
 
 
-def test_an_event_that_stands_twice_is_counted_once(tmp_path):
-    Rank(tmp_path).train(1, 9, {5: {OUT: 5e8}}).end()
-    log = event_file(tmp_path, 0)
-    (tmp_path / "events-rank0.jsonl.1").write_bytes(log.read_bytes())
-    assert len(read_run(tmp_path).events) == 1
-
-
 def test_what_could_not_be_read_is_named_and_the_rest_is_told(tmp_path):
     Rank(tmp_path).train(1, 9, {5: {OUT: 5e8}}).end()
     with event_file(tmp_path, 0).open("ab") as log:
@@ -407,48 +400,7 @@ def test_no_text_of_a_file_becomes_markup(tmp_path_factory, names):
     rank.train(1, 3, {2: {site or "x": 5e8}})
     rank.monitor.problem(reason)
     rank.tell("replay", 2, verdict="software", reason=reason, evidence=f"/{site}/{reason}").end()
-    allowed = {
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "main",
-        "header",
-        "footer",
-        "section",
-        "article",
-        "h1",
-        "h2",
-        "h3",
-        "p",
-        "span",
-        "b",
-        "code",
-        "ul",
-        "li",
-        "dl",
-        "div",
-        "dt",
-        "dd",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "details",
-        "summary",
-        "wbr",
-        "a",
-        "svg",
-        "g",
-        "line",
-        "rect",
-        "path",
-        "text",
-    }
+    allowed = set(re.findall(r"<([a-z0-9]+)", GOLDEN.read_text(encoding="utf-8")))
     root = parsed(page_of(folder))
     assert {each.tag.rpartition("}")[2] for each in root.iter()} <= allowed
     assert not [name for each in root.iter() for name in each.attrib if name.lower().startswith("on")]
@@ -614,26 +566,6 @@ def test_the_timeline_comes_near_when_everything_happened_in_a_moment_of_a_long_
 # Small things
 
 
-def test_a_text_is_escaped_once_and_markup_not_again():
-    assert text('<a b="c">&\'') == "&lt;a b=&quot;c&quot;&gt;&amp;&#x27;"
-    assert tag("b", "<", tag("i", ">"), class_="x<y") == '<b class="x&lt;y">&lt;<i>&gt;</i></b>'
-    assert text("a\x00\u202eb\ud800") == "a\\x00\\u202eb\\ud800"
-
-
-@pytest.mark.parametrize(
-    ("value", "said"), [(5e8, "5e8"), (1.23456e-7, "1.235e-7"), (0.25, "0.25"), (math.inf, "inf"), (math.nan, "nan")]
-)
-def test_a_number_is_short(value, said):
-    assert number(value) == said
-
-
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan, 1e300])
 def test_what_is_no_time_is_a_dash(seconds):
     assert utc(seconds) == "-"
-
-
-def test_facts_of_any_json_are_a_flat_list(tmp_path):
-    path = tmp_path / "x.json"
-    path.write_text('{"a": {"b": [1, 2.5, null]}, "c": [{"d": true}], "e": "text"}')
-    assert facts(path, {}) == [("a.b", "1, 2.5, null"), ("c.0.d", "true"), ("e", "text")]
-    assert facts(tmp_path / "missing.json", {}) == []

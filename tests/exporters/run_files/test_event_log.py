@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import tempfile
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from asd import Config, Level
 from asd.exporters.run_files import event_log as module
-from asd.exporters.run_files.event_log import EventLog, open_event_log, read_events
+from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.origin import Origin
 from asd.rules.readings.reading import Reading
 from asd.rules.step.monitor import Monitor
@@ -42,39 +41,6 @@ def test_each_event_is_one_line_in_the_order_they_came(log):
     assert read_events(log.path) == events
 
 
-def test_no_folder_is_made_before_the_first_event(log):
-    assert not log.path.parent.exists()
-
-
-def test_each_rank_has_a_file_of_its_own_in_the_folder_of_the_run(tmp_path):
-    log = open_event_log(Config(protection="document", run_dir=str(tmp_path)), ORIGIN)
-    assert log.path == tmp_path / "events-rank3.jsonl"
-
-
-def test_a_second_run_appends(log):
-    log(event(1))
-    EventLog(log.path)(event(2))
-    assert [each.step for each in read_events(log.path)] == [1, 2]
-
-
-def append_many(path, rank, count):
-    for step in range(count):
-        EventLog(path)(event(step, rank=rank, reason="x" * (rank * 5000)))
-
-
-def test_lines_of_several_processes_never_mix(log):
-    start = multiprocessing.get_context("fork").Process
-    writers = [start(target=append_many, args=(log.path, rank, 100)) for rank in range(4)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(60)
-    seen = [(each.rank, each.step) for each in read_events(log.path)]
-    assert len(seen) == 400
-    for rank in range(4):
-        assert [step for who, step in seen if who == rank] == list(range(100))
-
-
 @pytest.mark.parametrize("kept", [1, 2, 50, -3, -2, -1])
 def test_a_line_torn_by_a_kill_costs_that_event_only(log, kept):
     log(event(1))
@@ -94,11 +60,6 @@ def test_a_complete_line_that_is_no_event_is_passed_over(log, line):
     with log.path.open("ab") as file:
         file.write(line + b"\n")
     assert read_events(log.path) == [event(1)]
-
-
-def test_an_empty_file_has_no_events(tmp_path):
-    (tmp_path / "e.jsonl").touch()
-    assert read_events(tmp_path / "e.jsonl") == []
 
 
 @pytest.mark.parametrize(
@@ -273,41 +234,6 @@ def test_several_threads_may_write(tmp_path):
         thread.join(60)
     seen = [(each.rank, each.step) for path in tmp_path.iterdir() for each in read_events(path)]
     assert sorted(seen) == [(rank, step) for rank in range(4) for step in range(100)]
-
-
-def write_without_permission(path, results):
-    if os.geteuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
-    try:
-        EventLog(path)(event(2))
-    except OSError as error:
-        results.put(str(error))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
-@pytest.mark.parametrize("existing", [False, True])
-def test_a_read_only_folder_or_file_is_named(existing):
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to others
-        Path(name).chmod(0o755)
-        path = Path(name) / "e.jsonl"
-        if existing:
-            EventLog(path)(event(1))
-        context = multiprocessing.get_context("fork")
-        results = context.Queue()
-        child = context.Process(target=write_without_permission, args=(path, results))
-        child.start()
-        assert results.get(timeout=60) == f"[Errno 13] Permission denied: '{path}'"
-        child.join(60)
-
-
-def test_ten_thousand_events_are_written_and_read_in_the_order_they_came(tmp_path):
-    log = EventLog(tmp_path / "events-rank3.jsonl", max_bytes=1 << 20, keep=100)
-    for step in range(10_000):
-        log(event(step, level=Level.WARNING))
-    files = event_files(tmp_path)
-    assert len(files) > 5
-    assert [step for steps in lines(*files) for step in steps] == list(range(10_000))
 
 
 def test_a_folder_that_can_not_be_written_is_an_os_error_that_ends_no_training():

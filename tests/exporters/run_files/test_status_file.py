@@ -12,7 +12,7 @@ import pytest
 
 from asd import Config
 from asd.exporters.run_files import status_file as module
-from asd.exporters.run_files.status_file import StatusFile, StatusFiles, open_status_file
+from asd.exporters.run_files.status_file import StatusFile, StatusFiles
 from asd.exporters.run_files.status_lock import StatusLock
 from asd.origin import Origin
 from asd.rules.readings.reading import Reading
@@ -81,12 +81,6 @@ def test_a_first_level_anomaly_is_written_at_once_and_a_second_level_one_waits(s
     assert read(sink).anomalies == {"first": 1, "second": 1}
     monitor.judge(3, [GOOD])
     assert read(sink).step == 2
-
-
-def test_a_rank_has_a_file_of_its_own_in_the_folder_of_the_run(tmp_path):
-    assert open_status_file(Config(protection="document", run_dir=str(tmp_path)), ORIGIN).path == run_dir.status_file(
-        tmp_path, 3
-    )
 
 
 def test_writing_leaves_nothing_beside_the_file_but_its_lock(sink):
@@ -212,21 +206,6 @@ def test_of_a_bad_file_the_last_good_status_stays_and_it_is_told_as_long_as_it_i
     path.write_text(status(steps=2).to_json())
     assert files.poll() == [status(steps=2), status(1)]
     assert files.unreadable == {}
-
-
-def test_a_file_that_never_was_good_is_told_and_shows_nothing(tmp_path):
-    put(tmp_path, 0, "{")
-    files = StatusFiles([tmp_path])
-    assert files.poll() == []
-    assert list(files.unreadable) == [str(run_dir.status_file(tmp_path, 0))]
-
-
-def test_a_file_that_is_gone_is_forgotten(tmp_path):
-    files = StatusFiles([tmp_path])
-    put(tmp_path, 0, status().to_json())
-    assert len(files.poll()) == 1
-    run_dir.status_file(tmp_path, 0).unlink()
-    assert files.poll() == []
 
 
 def test_a_folder_that_can_not_be_listed_hides_its_ranks_and_does_not_end_them(tmp_path):
